@@ -14,7 +14,7 @@ from flue_py.adapters.access import Access, Target
 from flue_py.adapters.openai_agents import branches
 from flue_py.adapters.openai_agents.below import Below
 from flue_py.adapters.openai_agents.compacting import Compaction, append_compaction, planned, record_discarded
-from flue_py.adapters.openai_agents.items import entries_of, items_of
+from flue_py.adapters.openai_agents.items import entries_of
 from flue_py.adapters.openai_agents.spending import Spending, counted
 from flue_py.adapters.openai_agents.tail import ending, popped, replaced
 from flue_py.compaction import SessionCompactionPlan, summarize
@@ -235,7 +235,7 @@ class FlueSession:
         if session is None:
             return []
         try:
-            items = [item for shown in await ending(session, wanted) for item in items_of(shown)]
+            items = [item for _, of_entry in await ending(session, wanted) for item in of_entry]
         except SessionNotFound:
             self._below.forget()
             return await self._read(wanted, store)
@@ -286,7 +286,7 @@ class FlueSession:
         session = await self._below.found(store)
         if session is None:
             return None
-        found = [item for shown in await ending(session, limit + 1) for item in items_of(shown)]
+        found = [item for _, of_entry in await ending(session, limit + 1) for item in of_entry]
         items, leaf = found[-limit:], session.leaf_id
 
         async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
