@@ -29,6 +29,7 @@ from langchain_core.messages import (
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
@@ -432,6 +433,27 @@ def test_checkpoints_that_are_put_again_take_the_place_of_the_first(tmp_path: Pa
         assert found.checkpoint["channel_values"] == {"n": 2}
     with checked(path):
         pass
+
+
+def test_another_checkpointers_threads_are_imported_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with SqliteSaver.from_conn_string(str(tmp_path / "theirs.db")) as theirs, FlueSaver(path) as ours:
+        graph = chat(theirs, answers(9))
+        for text in ("One?", "Two?"):
+            graph.invoke({"messages": [("user", text)]}, thread("t"))
+        graph.invoke({"messages": [("user", "Else?")]}, list(theirs.list(thread("t")))[2].config)
+        graph.invoke({"messages": [("user", "Three?")]}, thread("other"))
+        expected = list(theirs.list(None))
+        assert ours.import_from(theirs) == len(expected)
+        assert list(ours.list(None)) == expected
+        assert ours.import_from(theirs) == 0
+        again = FlueSaver(":memory:")
+        assert asyncio.run(again.aimport_from(ours)) == len(expected)
+        assert list(again.list(None)) == expected
+        state = chat(ours, [AIMessage("Now.", id="now")]).invoke({"messages": [("user", "Four?")]}, thread("t"))
+        assert [message.content for message in state["messages"]][-1] == "Now."
+    with checked(path) as store:
+        assert store.usage().total.calls == 4
 
 
 def test_a_configuration_without_a_thread_is_refused(tmp_path: Path) -> None:
