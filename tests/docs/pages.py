@@ -112,6 +112,9 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "two versions of the same lines; the program below them runs"
     ),
     ("docs/format.md", "depth   0     1     2     3     4     5     6     7"): "a drawing of the rows shown below it",
+    ("docs/adapters/adk.md", "-from google.adk.sessions.sqlite_session_service import SqliteSessionService"): (
+        "a diff; the programs below it use the new lines"
+    ),
 }
 """Blocks that neither run nor are the output of one that does: page, text of the block (or its first line), reason."""
 

@@ -18,6 +18,7 @@ from flue_py.adapters.adk.parts import part_of_gemini, part_of_ours, result_of_g
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE
+from flue_py.core.usage_shapes import read_reported
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 from flue_py.wire.differences import difference, restored
 
@@ -311,6 +312,8 @@ def _event_by_hand(entry: Entry) -> JsonObject | None:
         content = printed.get("content")
         if isinstance(content, dict) and isinstance(content["parts"], list):
             content["parts"] = [part for part in content["parts"] if part]
+        if "usageMetadata" in printed:
+            printed["usageMetadata"] = _usage(printed["usageMetadata"])
         return {**event, **printed, "author": printed.get("author") or "model"}
     if entry.kind == MESSAGE:
         raise InvalidArgument(
@@ -321,6 +324,20 @@ def _event_by_hand(entry: Entry) -> JsonObject | None:
     if not isinstance(text, str) or not text:
         return None
     return {**event, "author": "user", "content": {"parts": [{"text": text}], "role": "user"}}
+
+
+def _usage(reported: JsonValue) -> JsonObject:
+    """Return usage in any known shape as Gemini's, which counts what comes from a cache as part of the prompt."""
+    found = read_reported(reported)
+    tokens = found.totals
+    prompt = tokens.input + tokens.cache_read + tokens.cache_write
+    counts = {
+        "promptTokenCount": prompt if "input" in found.told else None,
+        "cachedContentTokenCount": tokens.cache_read if "cacheRead" in found.told else None,
+        "candidatesTokenCount": tokens.output if "output" in found.told else None,
+        "totalTokenCount": prompt + tokens.output if found.is_known else None,
+    }
+    return {name: count for name, count in counts.items() if count is not None}
 
 
 # --- What JSON in UTF-8 can hold ----------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flue_py.adapters.adk.events import Found, beside_of, delta_of, events_of, timestamp_of
-from flue_py.adapters.adk.states import NOTHING, State, state_at
+from flue_py.adapters.adk.events import STATE, Found, beside_of, delta_of, events_of, timestamp_of
+from flue_py.adapters.adk.states import NOTHING, State, delta_of_state, state_at
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.sessions.session import Session
@@ -80,7 +80,7 @@ async def place_of(session: Session, leaf: str | None) -> Place:
     while at is not None:
         path = await session.get_active_path(leaf=at, limit=1 if at == leaf else _AT_ONCE)
         for entry in reversed(path):
-            if timestamp is None:
+            if timestamp is None and entry.kind != STATE:
                 timestamp = timestamp_of(entry)
             state = await state_at(entry, session.get_entries, _own_delta)
             if state is not None:
@@ -90,7 +90,7 @@ async def place_of(session: Session, leaf: str | None) -> Place:
 
 
 def _own_delta(entry: Entry) -> JsonObject:
-    return split_state(delta_of(entry))[2]
+    return delta_of_state(entry) if entry.kind == STATE else split_state(delta_of(entry))[2]
 
 
 def _last_turn(entries: Sequence[Entry]) -> int | None:
