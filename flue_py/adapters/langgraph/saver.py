@@ -293,7 +293,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
             if address.checkpoint is not None:
                 record = await self._checkpoints.find(session, address.checkpoint)
             else:
-                record = await self._checkpoints.latest(session)
+                record = await self._checkpoints.newest(session, self._values)
             if record is None:
                 return None
             (found,) = await self._checkpoints.tuples(session, address, [record], self._values)

@@ -265,6 +265,8 @@ def test_rewinding_and_forking_by_the_store_is_seen_by_the_graph(tmp_path: Path)
             session = store.open_session("t")
             session.fork(key="fork")
             session.rewind(turns=-1)
+        assert [message.content for message in graph.get_state(thread("t")).values["messages"]] == ["One?", "Yes. 0"]
+        assert graph.get_state(thread("t")).next == ()
         graph.invoke({"messages": [("user", "Other?")]}, thread("t"))
         graph.invoke({"messages": [("user", "Three?")]}, thread("fork"))
         said = [message.content for message in graph.get_state(thread("t")).values["messages"]]
@@ -273,6 +275,26 @@ def test_rewinding_and_forking_by_the_store_is_seen_by_the_graph(tmp_path: Path)
         assert said == ["One?", "Yes. 0", "Two?", "Yes. 1", "Three?", "Yes. 3"]
     with checked(path) as store:
         assert store.usage().total.calls == 4
+
+
+def test_a_run_that_ended_after_its_input_goes_on(tmp_path: Path) -> None:
+    def failing(state: MessagesState) -> Any:
+        raise ConnectionError
+
+    path = tmp_path / "a.db"
+    graph: Any = StateGraph(MessagesState).add_node("answer", failing).add_edge(START, "answer")
+    with FlueSaver.from_conn_string(path) as saver, pytest.raises(ConnectionError):
+        graph.compile(checkpointer=saver).invoke({"messages": [("user", "One?")]}, thread("t"))
+    with FlueSaver.from_conn_string(path) as saver:
+        done = chat(saver, answers(1)).invoke(None, thread("t"))
+        assert [message.content for message in done["messages"]] == ["One?", "Yes. 0"]
+        with flue_py.sync.open(path) as store:
+            store.open_session("t").rewind(turns=0)
+        assert chat(saver, []).get_state(thread("t")).values == {}
+        done = chat(saver, answers(1, "No.")).invoke({"messages": [("user", "Else?")]}, thread("t"))
+        assert [message.content for message in done["messages"]] == ["Else?", "No. 0"]
+    with checked(path):
+        pass
 
 
 def test_subgraphs_are_tasks_and_their_calls_are_paid_once(tmp_path: Path) -> None:
