@@ -123,8 +123,8 @@ def tokens_of(paid: UsageRow) -> Tokens:
 def _call_id(told: RequestUsage) -> str:
     """Return the id of a call, drawn when it is asked for first.
 
-    It stays with the object and its copies: the run of an agent that is a tool passes them on to the run that called the
-    tool, and where both write to sessions, the ledger has the call once.
+    It stays with the object and its copies: the run of an agent that is a tool passes them on to the run that called
+    the tool, and where both write to sessions, the ledger has the call once.
     """
     found = getattr(told, _CALL_ID, None)
     if isinstance(found, str):
