@@ -67,6 +67,9 @@ def is_runnable(page: str) -> bool:
 
 
 NOT_RUN: dict[tuple[str, str], str] = {
+    ("docs/adapters/langgraph.md", "-from langgraph.checkpoint.sqlite import SqliteSaver"): (
+        "a diff; the programs below it use the new lines"
+    ),
     (
         "docs/adapters/openai-agents.md",
         "-from agents import SQLiteSession",

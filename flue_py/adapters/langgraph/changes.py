@@ -87,7 +87,7 @@ async def prune(
 
 
 async def _newest_and_needed(checkpoints: Checkpoints, session: Session, values: Values) -> list[Record]:
-    newest = await checkpoints.latest(session)
+    newest = await checkpoints.newest(session, values)
     if newest is None:
         return []
     metadata = values.loaded(newest.metadata)
