@@ -67,6 +67,13 @@ def is_runnable(page: str) -> bool:
 
 
 NOT_RUN: dict[tuple[str, str], str] = {
+    ("docs/adapters/langgraph.md", "-from langgraph.checkpoint.sqlite import SqliteSaver"): (
+        "a diff; the programs below it use the new lines"
+    ),
+    (
+        "docs/adapters/openai-agents.md",
+        "-from agents import SQLiteSession",
+    ): "a difference; the page's programs are after it",
     ("README.md", "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/flue-py demo"): (
         "installs the package; CI runs it in a fresh clone"
     ),

@@ -84,8 +84,23 @@ class Checkpoints:
         found = [entry for entry in await session.get_entries(ids) if entry is not None and entry.kind == CHECKPOINT]
         return self._record(session, found[-1]) if found else None
 
-    async def latest(self, session: Session) -> Record | None:
-        """Return the checkpoint at the leaf, or the last one above it; None if there is none."""
+    async def newest(self, session: Session, values: Values) -> Record | None:
+        """Return the checkpoint at the leaf, or the last one above it; None if there is none.
+
+        A leaf between an input and the message that it brought is where a turn was taken back: the newest checkpoint
+        is then the last one of the turn before.
+        """
+        record = await self._at_leaf(session)
+        if record is None or session.leaf_id is None:
+            return record
+        metadata = values.loaded(record.metadata)
+        if not isinstance(metadata, dict) or metadata.get("source") != "input":
+            return record
+        if not await session.children(session.leaf_id):
+            return record
+        return None if record.parent is None else await self.find(session, record.parent)
+
+    async def _at_leaf(self, session: Session) -> Record | None:
         return None if session.leaf_id is None else await self._above_or_at(session, session.leaf_id)
 
     async def page(self, session: Session, *, after: str | None, limit: int) -> list[Record]:
@@ -143,7 +158,7 @@ class Checkpoints:
     async def put_into(self, store: Store, session: Session, put: Put, values: Values) -> None:
         """Store a checkpoint at the leaf that the session is known to have. Raises `LeafConflict`, too."""
         leaf = session.leaf_id
-        at_leaf = await self.latest(session)
+        at_leaf = await self._at_leaf(session)
         under, below = await self._place(session, at_leaf, put.parent)
         id = put.checkpoint["id"]
         record = Record("", id, put.parent, None, None, {}, {}, high=max(id, "" if at_leaf is None else at_leaf.high))
@@ -188,10 +203,12 @@ class Checkpoints:
             return None, None
         leaf = session.leaf_id
         if under is at_leaf and leaf is not None:
-            if leaf == under.entry_id or (session.id, leaf) in self._above:
-                return under, leaf
-            entry = await session.get_entry(leaf)
-            if entry is not None and entry.kind == WRITES:
+            above = self._above.get((session.id, leaf))
+            if above is None and leaf != under.entry_id:
+                entry = await session.get_entry(leaf)
+                named = entry.fields.get("after") if entry is not None and entry.kind == WRITES else None
+                above = named if isinstance(named, str) else None
+            if under.entry_id in (leaf, above):
                 return under, leaf
         return under, under.entry_id
 
@@ -282,7 +299,7 @@ class Checkpoints:
 
     async def put_writes_into(self, store: Store, session: Session, checkpoint_id: str, data: JsonObject) -> None:
         """Store the writes of a task, as their entry has them. Raises `LeafConflict`, too."""
-        at_leaf = await self.latest(session)
+        at_leaf = await self._at_leaf(session)
         under = at_leaf
         if at_leaf is None or at_leaf.id != checkpoint_id:
             under = await self.find(session, checkpoint_id)

@@ -138,7 +138,7 @@ def _made(
     known: type[BaseMessage], fields: dict[str, object], beside: dict[str, object], given: set[str]
 ) -> BaseMessage:
     # Without validation, which would change what a program has put there itself, and take most of the time.
-    made = known.__new__(known)
+    made = object.__new__(known)
     object.__setattr__(made, "__dict__", fields)
     object.__setattr__(made, "__pydantic_extra__", beside)
     object.__setattr__(made, "__pydantic_fields_set__", given)

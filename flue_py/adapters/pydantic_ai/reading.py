@@ -15,6 +15,7 @@ from flue_py.core.sessions import SessionInfo
 from flue_py.errors import EntryNotFound, SessionNotFound
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
+from flue_py.store.collector import WORTH_HOLDING, collector_held
 
 _PAGE = 200
 _SPARE = 8
@@ -33,15 +34,14 @@ async def session_of(store: Store, conversation_id: str) -> Session | None:
 async def current_of(store: Store, conversation_id: str) -> Current | None:
     """Return a conversation as it is stored, or None. Two point reads."""
     session = await session_of(store, conversation_id)
-    return None if session is None else await _with_record(session)
+    return None if session is None else await _with_record(store, session.info)
 
 
-async def _with_record(session: Session) -> Current | None:
-    info = session.info
+async def _with_record(store: Store, info: SessionInfo) -> Current | None:
     if info.leaf_id is None or _says_all(info):
         return Current(record_of(info, None), info)
     try:
-        leaf = await session.get_entry(info.leaf_id)
+        leaf = await store.backend.get_entry(info.ref, info.leaf_id)
     except SessionNotFound:
         return None
     # It is gone, or no longer its leaf, where somebody has deleted it and made another in the meantime.
@@ -62,15 +62,14 @@ async def records(store: Store, scope: str | None, limit: int | None) -> list[Cu
     """Return the conversations that this adapter has written, newest first, at most ``limit`` of them."""
     found: list[Current] = []
     cursor = None
+    where = None if scope is None else scope_of(scope)
+    size = _PAGE if limit is None else min(_PAGE, limit + _SPARE)
     while limit is None or len(found) < limit:
-        page = await store.list_sessions(
-            scope=None if scope is None else scope_of(scope), order_by="updated", limit=_PAGE, cursor=cursor
-        )
+        page = await store.list_sessions(scope=where, order_by="updated", limit=size, cursor=cursor)
         for info in page.sessions:
             if FIELD not in info.metadata_text or kept_in(info) is None:
                 continue
-            session = await store.get_session(info.id)
-            current = None if session is None else await _with_record(session)
+            current = await _with_record(store, info)
             if current is not None and (scope is None or current.record.scope == scope):
                 found.append(current)
             if limit is not None and len(found) == limit:
@@ -100,8 +99,8 @@ async def history(store: Store, head_id: str, limit: int | None, hint: str | Non
 
 async def _path_to(session: Session, key: str, limit: int | None) -> list[ConversationEntry]:
     if limit is None:
-        path = await session.get_active_path(leaf=key)
-        return conversation_entries(groups_of(path))
+        with collector_held(WORTH_HOLDING):
+            return conversation_entries(groups_of(await session.get_active_path(leaf=key)))
     asked = limit + _SPARE
     while True:
         path = await session.get_active_path(leaf=key, limit=asked)
