@@ -4,7 +4,8 @@
 
 The distributions of ADK have no tests: ``CHECKOUT`` is one of google/adk-python, best at the pinned version. Nothing of
 it is kept. It needs pytest-asyncio and pytest-mock. `upstream_plugin` puts our class in the place of theirs. In a
-checkout of another version some tests fail with their own services, too: named is what passes with theirs and fails with ours.
+checkout of another version some tests fail with their own services, too: named is what passes
+with theirs and fails with ours.
 The tests in `IN_MEMORY` count on events that are shared with the service; `SqliteSessionService` fails them as well.
 """
 
