@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry, ConversationRecord
@@ -182,8 +183,7 @@ async def delete(store: Store, conversation_id: str, expected: str) -> None:
 
 async def record_lost(store: Store, conversation_id: str, scope: str | None, unsaved: Sequence[ModelMessage]) -> None:
     """Record what was paid for messages that are not saved, each call once. O(unsaved)."""
-    responses = dumped_messages([message for message in unsaved if isinstance(message, ModelResponse)])
-    calls = [call for response in responses for call in calls_of(response)]
+    calls = [call for message in unsaved if isinstance(message, ModelResponse) for call in _calls_behind(message)]
     if not calls:
         return
     current = await current_of(store, conversation_id)
@@ -203,6 +203,15 @@ async def record_lost(store: Store, conversation_id: str, scope: str | None, uns
         await _record_without_session(store, name or None, where, calls)
         return
     await _record_without_session(store, None, where, calls)
+
+
+def _calls_behind(response: ModelResponse) -> list[JsonObject]:
+    try:
+        return calls_of(*dumped_messages([response]))
+    except InvalidEntry:
+        # It could not be kept whole, but it was paid for.
+        bare = replace(response, parts=[], metadata=None, provider_details=None)
+        return calls_of(*dumped_messages([bare]))
 
 
 async def _record(session: Session, calls: Sequence[JsonObject]) -> None:

@@ -21,7 +21,7 @@ from pydantic_ai.usage import RunUsage
 
 import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
-from flue_py.errors import MissingExtra
+from flue_py.errors import MissingExtra, SessionNotFound, StoreClosed, WrongEventLoop
 from tests.adapters.pydantic_ai.stores import turns
 from tests.postgres import NewDatabase
 
@@ -172,3 +172,33 @@ def test_a_missing_framework_names_its_extra(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "pydantic_ai.conversation_store", None)
     with pytest.raises(MissingExtra, match=r"flue-py\[pydantic-ai\]"):
         __import__("flue_py.adapters.pydantic_ai")
+
+
+@pytest.mark.parametrize("place", ["file", "postgres"])
+def test_the_session_of_a_conversation_is_used_where_its_store_is(
+    place: str, tmp_path: Path, new_database: NewDatabase
+) -> None:
+    target = places(tmp_path, new_database, place)
+
+    async def go() -> None:
+        async with FlueConversationStore.open(target) as store:
+            await store.save(Conversation(messages=turns(2), conversation_id="a"), scope="one")
+            for name, scope in (("b", None), ("a", "two")):
+                with pytest.raises(SessionNotFound, match="no conversation"):
+                    await store.session_for(name, scope=scope)
+            session = await store.session_for("a", scope="one")
+            assert (session.id, session.key, session.scope) == ("a", "a", "one")
+            if place == "postgres":
+                with pytest.raises(WrongEventLoop):
+                    await session.turns()
+            else:
+                await session.rewind(turns=1)
+                assert (await loaded_by(store)).messages == turns(1)
+        with pytest.raises(StoreClosed):
+            await store.load("a")
+        async with flue_py.open(target) as flue:
+            again = FlueConversationStore(flue)
+            await (await again.session_for("a")).rewind(turns=1)
+            assert (await loaded_by(again)).messages == turns(1)
+
+    asyncio.run(go())
