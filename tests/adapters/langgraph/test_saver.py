@@ -349,6 +349,24 @@ def test_a_copy_has_every_branch(tmp_path: Path) -> None:
         assert store.usage().total.calls == 3
 
 
+def test_pruned_namespaces_name_the_sessions_that_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with FlueSaver.from_conn_string(path) as saver:
+        for namespace in ("", "b"):
+            for checkpoint_id in ("1", "2"):
+                checkpoint: Any = empty_checkpoint() | {"id": checkpoint_id}
+                saver.put(thread("t", checkpoint_ns=namespace), checkpoint, {}, {})
+        saver.prune(["t"])
+        assert len(list(saver.list(thread("t")))) == 2
+    with checked(path) as store:
+        session = store.open_session("t")
+        (link,) = session.task_links()
+        assert [item["session"] for item in session.metadata["taskSessions"]] == [link.child_id]
+        task = store.get_session(link.child_id)
+        assert task is not None
+        assert task.metadata["parentSession"] == session.id
+
+
 def test_pruning_keeps_the_newest_and_what_was_paid(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with FlueSaver.from_conn_string(path) as saver:
