@@ -73,7 +73,7 @@ async def append(store: Store, *, places: Places, new: NewEvent) -> bool:
         await _write(store, places, new, below, entry_id)
     except LeafConflict as conflict:
         session = await _session(store, below)
-        if not await _is_there(session, new.event, entry_id):
+        if not await _is_there(session, session.leaf_id, new.event, entry_id):
             await _record(session, new.event)
             raise StaleSessionError(
                 f"session {new.session.id!r} has been modified in storage since it was read; get it again, and append"
@@ -82,18 +82,26 @@ async def append(store: Store, *, places: Places, new: NewEvent) -> bool:
         return session.leaf_id == entry_id
     except (InvalidEntry, CallConflict):
         session = await _session(store, below)
-        if await _is_there(session, new.event, entry_id):
+        if await _is_there(session, below.leaf, new.event, entry_id):
             return False
-        # Another event has the id, or another call: this one keeps its own, under an entry's id that is drawn.
-        await _write(store, places, new, below, uuid4().hex)
+        # Another event has the id, or an undone one: this one keeps its own, under an entry's id that is drawn.
+        try:
+            await _write(store, places, new, below, uuid4().hex)
+        except CallConflict:
+            await _write(store, places, new, below, uuid4().hex, is_same_call=False)
     return True
 
 
-async def _write(store: Store, places: Places, new: NewEvent, below: Below, entry_id: str) -> None:
+async def _write(
+    store: Store, places: Places, new: NewEvent, below: Below, entry_id: str, *, is_same_call: bool = True
+) -> None:
     app, user, own = split_state(_delta(new.event))
     place = await places.at(below.session_id, below.leaf, store)
     state, beside = place.state.changed(own, entry_id) if own else (place.state, place.state.beside())
     planned = await _plan(store, new.event, below, beside, entry_id)
+    if not is_same_call:
+        entries = entries_of(new.event, beside, entry_id, is_same_call=False)
+        planned = planned if planned.goes_back or planned.before else _Planned(entries)
 
     def collect(batch: Atomic) -> None:
         if planned.goes_back:
@@ -162,12 +170,12 @@ async def _session(store: Store, below: Below) -> Session:
     return session
 
 
-async def _is_there(session: Session, event: JsonObject, entry_id: str) -> bool:
-    """Return whether the session has this very event already."""
-    entry = await session.get_entry(entry_id)
-    if entry is None:
+async def _is_there(session: Session, leaf: str | None, event: JsonObject, entry_id: str) -> bool:
+    """Return whether ADK sees this very event already; one that was undone is not there. O(path) where it is."""
+    if await session.get_entry(entry_id) is None:
         return False
-    return any(found.event == event for found in await last_events(session, entry.id, 1, None))
+    events = await all_events(session, leaf)
+    return any(found.entry.id == entry_id and found.event == event for found in events)
 
 
 async def _record(session: Session, event: JsonObject) -> None:

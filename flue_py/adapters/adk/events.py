@@ -63,8 +63,11 @@ class Found(NamedTuple):
         return timestamp_of(self.entry)
 
 
-def entries_of(event: JsonObject, beside: JsonObject, entry_id: str) -> list[NewEntry]:
-    """Return an event as entries, with what else is to stand beside the last of them. O(size)."""
+def entries_of(event: JsonObject, beside: JsonObject, entry_id: str, *, is_same_call: bool = True) -> list[NewEntry]:
+    """Return an event as entries, with what else is to stand beside the last of them. O(size).
+
+    What it paid for goes by its own id, also where its entry has another one, unless ``is_same_call`` is False.
+    """
     kept, is_whole = _storable(event)
     messages = _messages_of(kept)
     if not is_whole:
@@ -75,7 +78,11 @@ def entries_of(event: JsonObject, beside: JsonObject, entry_id: str) -> list[New
     if is_whole:
         beside = {**_difference(messages, event, entry_id), **beside}
     first = [NewEntry.message(message, extra={BESIDE: {_PART: True}}) for message in messages[:-1]]
-    return [*first, NewEntry.message(messages[-1], id=entry_id, extra=_extra(beside))]
+    usage = messages[-1].get("usage")
+    calls: list[JsonObject] = []
+    if isinstance(usage, dict) and is_same_call and entry_id != event["id"]:
+        calls = [{**usage, "callId": event["id"]}]
+    return [*first, NewEntry.message(messages[-1], id=entry_id, extra=_extra(beside), calls=calls)]
 
 
 class Compaction(NamedTuple):

@@ -324,3 +324,21 @@ def test_a_missing_framework_is_told_by_the_extra() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "flue_py.adapters.adk needs an optional dependency: pip install 'flue-py[adk]'\n"
+
+
+def test_an_event_that_was_undone_can_be_appended_again(target: str) -> None:
+    async def scenario(service: FlueSessionService) -> None:
+        session = await service.create_session(**NAMES)
+        await service.append_event(session, said("q"))
+        event = answered("a", usage_metadata=used(10, 1), model_version="gemini-2.5-flash")
+        await service.append_event(session, event.model_copy(deep=True))
+        handle = await ours(service)
+        await handle.undo()
+        again = await got(service)
+        assert len(again.events) == 1
+        await service.append_event(again, event.model_copy(deep=True))
+        assert [each.id for each in (await got(service)).events] == [again.events[0].id, event.id]
+        report = await service._access.run(lambda store: store.usage())
+        assert (report.total.calls, report.total.input) == (1, 10)
+
+    with_service(target, scenario)
