@@ -202,3 +202,53 @@ def test_the_session_of_a_conversation_is_used_where_its_store_is(
             assert (await loaded_by(again)).messages == turns(1)
 
     asyncio.run(go())
+
+
+def test_labels_pins_and_titles_are_no_conflict_and_going_back_is(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with flue_py.open(tmp_path / "a.db") as flue:
+            store = FlueConversationStore(flue)
+            await store.save(Conversation(messages=turns(1), conversation_id="a", usage=RunUsage(requests=1)))
+            first = await store.read_record("a")
+            copies = [await loaded_by(store) for _ in range(2)]
+            session = await store.session_for("a")
+            assert session.leaf_id is not None
+            await session.set_title("A talk")
+            await session.set_label(session.leaf_id, "here")
+            await session.pin(session.leaf_id)
+            copies[0].messages += turns(1, first=1)
+            copies[0].usage = RunUsage(requests=2)
+            await store.save(copies[0])
+            await session.refresh()
+            await session.undo()
+            # The record is that of the leaf which is there again: with its usage, and its revision.
+            assert await store.read_record("a") == first
+            with pytest.raises(ConversationConflict):
+                await store.save(copies[0])
+            copies[1].messages += turns(1, first=2)
+            await store.save(copies[1])
+            assert (await loaded_by(store)).messages == [*turns(1), *turns(1, first=2)]
+            assert (await flue.verify()).problems == []
+
+    asyncio.run(go())
+
+
+def test_a_fork_made_by_hand_is_a_conversation_of_its_own(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with flue_py.open(tmp_path / "a.db") as flue:
+            store = FlueConversationStore(flue)
+            await store.save(Conversation(messages=turns(2), conversation_id="a"))
+            session = await store.session_for("a")
+            fork = await session.fork(key="by hand")
+            loaded = await store.load("by hand")
+            assert loaded is not None
+            loaded.messages += turns(1, first=5)
+            await store.save(loaded)
+            assert (await store.load(fork.id, limit=2)) == await store.load("by hand", limit=2)
+            assert (await loaded_by(store)).messages == turns(2)
+            await store.delete("a")
+            again = await store.load("by hand")
+            assert again is not None
+            assert again.messages == loaded.messages
+
+    asyncio.run(go())
