@@ -120,6 +120,8 @@ def same(one: BaseMessage, other: BaseMessage) -> bool:
 
 def fresh(message: BaseMessage) -> BaseMessage:
     """Return a copy that shares nothing which can be changed. O(size)."""
+    if _CLASSES.get(type(message).__name__) is not type(message):
+        return copy.deepcopy(message)
     fields = {name: _apart(value) for name, value in message.__dict__.items()}
     beside = {name: _apart(value) for name, value in (message.__pydantic_extra__ or {}).items()}
     return _made(type(message), fields, beside, set(message.__pydantic_fields_set__))
