@@ -73,11 +73,12 @@ if TYPE_CHECKING:
 class Atomic:
     """Operations that are committed together at the end of the ``async with`` (see `Store.atomic`).
 
-    Its methods are those of `Session` and `Store` with the session named first: as itself, by its id, or as what this
-    batch makes. They check their arguments, collect, and return at once; nothing is read or written. What a session
-    appends and moves builds on what this batch did to it before, else on the leaf of the handle that is named, or for
-    an id, on whatever is stored; ``expected_leaf`` takes the place of that. ``expected_revision`` is the revision
-    before the batch. A session that is made here is a handle at once, which can be used when it is committed.
+    Its methods are those of `Session` and `Store`, with the session as first argument: a handle, an id, or a session
+    that this batch makes. They check their arguments, note the operation, and return; nothing is read or written yet.
+
+    The operations on one session build on each other. The first one builds on ``expected_leaf``, else on the leaf that
+    the handle has seen, or for an id, on whatever is stored. ``expected_revision`` is the revision before the batch.
+    Handles of sessions that the batch makes are returned at once, and can be used once it is committed.
     """
 
     __slots__ = ("_batch",)
@@ -151,7 +152,7 @@ class Atomic:
     ) -> Pending[Appended]:
         """Append entries that the builders of `NewEntry` made, as a chain: compactions, summaries, further kinds.
 
-        Their ``parent_id`` and ``created_us`` are left out of account. Raises `InvalidEntry` for any other entry.
+        Their ``parent_id`` and ``created_us`` are ignored. Raises `InvalidArgument` for any other entry.
         """
         seen = checked_seen(expected_leaf, expected_revision)
         if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
@@ -218,8 +219,8 @@ class Atomic:
     ) -> Session:
         """Fork a session, as `Session.fork` does; return the handle on the fork.
 
-        ``at`` may be an entry that this batch appends; left out, it is the leaf as this batch has left it so far.
-        There is no ``before``, for which an entry would have to be read.
+        ``at`` may be an entry that this batch appends; by default it is the leaf as the batch has left it so far.
+        There is no ``before``: it would have to read an entry.
         """
         checked_leaf(at, "at")
         check_name(idempotency_key, "idempotency_key")
@@ -345,8 +346,8 @@ class Atomic:
     ) -> Pending[Navigated]:
         """Go to an entry, as `Session.navigate` does; it may be one that this batch appends.
 
-        The ``draft`` is in the result. There is no callback for the summary, for which what is left would have to be
-        read. Nothing is appended if it leads to the leaf itself.
+        The ``draft`` is in the result. ``summary`` cannot be a callback: that would have to read what is left. Nothing
+        is appended if the entry is the leaf already.
         """
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
@@ -370,7 +371,7 @@ class Atomic:
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> Pending[Moved | None]:
-        """Take back the session's last operation, as `Session.undo` does: of this batch, each counts by itself."""
+        """Take back the session's last operation, as `Session.undo` does; those of this batch count one by one."""
         return self._step(Undo, session, Note(by, why), checked_seen(expected_leaf, expected_revision))
 
     def redo(

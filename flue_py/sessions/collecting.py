@@ -1,4 +1,4 @@
-"""Operations that are collected one after the other, and what becomes of them when they are committed together."""
+"""Collecting operations for a batch, committing them, and telling handles and callers the results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _OnLeaf: TypeAlias = AppendEntries | MoveLeaf | Navigate | Undo | Redo
 
 
 class Pending(Generic[Result]):
-    """One operation of a batch: the ids of the entries that it makes, and when the batch is committed, its result."""
+    """One operation of a batch: the ids of the entries it makes and, once the batch is committed, its result."""
 
     __slots__ = ("_entry_ids", "_results")
 
@@ -63,7 +63,7 @@ class Pending(Generic[Result]):
 
     @property
     def entry_ids(self) -> tuple[str, ...]:
-        """The ids of the entries it appends. If the commit finds that it was done before, those of the first time."""
+        """The ids of the entries it appends. If the commit finds that it is a retry, those of the first time."""
         return self._entry_ids
 
     @property
@@ -162,7 +162,7 @@ class Collector:
         made: Session | None = None,
         incoming: Incoming | None = None,
     ) -> None:
-        """Add an operation, with who waits for its result, and the handle on what it makes."""
+        """Add an operation, with what will hold its result, and the handle on what it makes."""
         self._require_open()
         if made is not None:
             self._made[made.id] = made
@@ -170,7 +170,7 @@ class Collector:
 
     def _require_open(self) -> None:
         if self._is_over:
-            raise InvalidArgument("this batch is over: what belongs together is collected inside its block")
+            raise InvalidArgument("this batch is over: call its methods inside the block of atomic()")
 
     # -- committing -----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Going elsewhere in a tree, with a summary of what is left."""
+"""Going to another entry of a session, with a summary of the branch that is left."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class BranchSummary:
 
 
 SummaryAnswer: TypeAlias = str | BranchSummary | Literal[False] | None
-"""A summary; None to go without one; False not to go."""
+"""A summary; None to go without one; False to stay."""
 
 Summarizing: TypeAlias = Callable[[Leaving], SummaryAnswer | Awaitable[SummaryAnswer]]
 
 
 class Navigating(Handle):
-    """How a `Session` goes elsewhere in its tree."""
+    """How a `Session` goes to another of its entries."""
 
     __slots__ = ()
 
@@ -67,12 +67,14 @@ class Navigating(Handle):
     ) -> Navigated:
         """Go to an entry that the session sees, and return where that led.
 
-        To a message of the user or a ``custom_message``, the leaf becomes its parent, and ``draft`` its text, to be
-        changed and sent again; any other entry becomes the leaf. The leaf itself changes nothing. With ``summary`` a
-        branch summary is appended below the new leaf, in the same transaction: it names that (``fromId``, "root" before
-        the first entry) and the leaf that was left (``abandonedLeafId``). A callback is called with what is left
-        (`Leaving`): it returns the summary, None to go without one, or False to stay, which ``cancelled`` says; if it
-        raises, nothing has changed. ``label`` is given to the summary, or else to the entry. One step of `undo`.
+        If it is a message of the user or a ``custom_message``, its parent becomes the leaf, and its text the ``draft``,
+        to be changed and sent again. Any other entry becomes the leaf itself. If it is the leaf already, nothing
+        changes. It is one step of `undo`.
+
+        With ``summary``, a branch summary is appended below the new leaf, in the same transaction. It names that leaf
+        (``fromId``; "root" before the first entry) and the one that was left (``abandonedLeafId``). A callback gets
+        what is left (`Leaving`), and returns the summary, None to go without one, or False to stay: then the result is
+        ``cancelled``. If it raises, nothing has changed. ``label`` is put on the summary, or else on the entry.
 
         Raises `EntryNotFound`, `InvalidArgument`, and `LeafConflict` if the leaf was moved meanwhile. O(1), and with a
         callback, O(what is left).

@@ -9,9 +9,9 @@ Each method takes and returns what its asynchronous namesake does, with blocking
 and has its docstring. Methods may be called from several threads. The functions of `flue_py` that take a store or a
 session are here, too.
 
-On a SQLite file or a store in memory all of it happens on the thread that calls: there is no event loop, and a function
-that is given to be called, such as ``progress``, cannot be an async one. With PostgreSQL, an engine or ``threads=True``
-an event loop runs in a thread of its own for the length of the ``with``, and calls such functions there.
+On a SQLite file or a store in memory everything runs on the thread that calls. There is no event loop, so a function
+that you pass, such as ``progress``, cannot be async. With PostgreSQL, an engine or ``threads=True``, an event loop runs
+in a thread of its own for the length of the ``with``, and calls such functions there.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Session(Twin[AsyncSession]):
     changes = blocking(AsyncSession.changes)
 
     def watch(self, *, after: int | None = None) -> Iterator[Change]:
-        """Yield every change after a revision (default: the handle's), then wait for each as it comes.
+        """Yield every change after a revision (default: the handle's), then each new one as it comes.
 
         Otherwise as `flue_py.Session.watch`.
         """

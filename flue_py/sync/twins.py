@@ -1,4 +1,4 @@
-"""Functions that block, made of those that are awaited."""
+"""Blocking functions, made of coroutine functions."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def parts_of(twin: Twin[Original]) -> tuple[Way, Original]:
 
 
 def same(_: Way, value: Returned) -> Returned:
-    """Return what came back as it is."""
+    """Return a value as it is."""
     return value
 
 
 def blocking(
     method: Callable[Concatenate[Original, P], Coroutine[object, object, Returned]],
 ) -> Callable[Concatenate[Twin[Original], P], Returned]:
-    """Return the function that calls a coroutine function for a twin, and blocks."""
+    """Return a function that calls a coroutine function for a twin, and blocks until it returns."""
     return adapting(method, same)
 
 
@@ -51,7 +51,7 @@ def adapting(
     method: Callable[Concatenate[Original, P], Coroutine[object, object, Returned]],
     adapt: Callable[[Way, Returned], Result],
 ) -> Callable[Concatenate[Twin[Original], P], Result]:
-    """Return the same, for what comes back as ``adapt`` makes it."""
+    """Do the same, and pass what is returned through ``adapt``."""
     return _twin(method, lambda way, call: adapt(way, way.call(call)))
 
 
@@ -59,7 +59,7 @@ def entering(
     method: Callable[Concatenate[Original, P], AbstractAsyncContextManager[Returned]],
     adapt: Callable[[Way, Returned], Result],
 ) -> Callable[Concatenate[Twin[Original], P], AbstractContextManager[Result]]:
-    """Return the function whose result is entered by ``with`` in place of ``async with``."""
+    """Do the same for a function whose result is used in ``async with``: here it is used in ``with``."""
 
     @once(f"{method.__name__}()")
     def entered(way: Way, manager: AbstractAsyncContextManager[Returned]) -> Iterator[Result]:
@@ -76,7 +76,7 @@ def entering(
 def collecting(
     method: Callable[Concatenate[Original, P], Returned], adapt: Callable[[Way, Returned], Result]
 ) -> Callable[Concatenate[Twin[Original], P], Result]:
-    """Return the function of one that waits for nothing."""
+    """Do the same for a function that does not wait."""
     return _twin(method, lambda way, call: adapt(way, call()))
 
 

@@ -1,4 +1,4 @@
-"""How a blocking call gets to the coroutines of a store: on the thread that calls, or on an event loop elsewhere."""
+"""How a blocking call runs the coroutines of a store: on the thread that calls, or on an event loop in another one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Way(Protocol):
 
 
 class OnThisThread(Way):
-    """Coroutines that wait for nothing, driven on the thread that calls."""
+    """Runs coroutines that never wait, on the thread that calls."""
 
     def __init__(self, location: str) -> None:
         self._location = location
@@ -74,13 +74,13 @@ class OnThisThread(Way):
             raise StoreClosed(f"{self._location} has been closed; open it again")
 
     def stop(self) -> None:
-        """Refuse what is called from here on."""
+        """Refuse all later calls."""
         self._is_stopped = True
 
 
 @contextmanager
 def _own_generators() -> Iterator[None]:
-    """Keep the generators that begin here from an event loop that happens to run on this thread: it would close them
+    """Hide the generators that begin here from an event loop that happens to run on this thread. It would close them
     at its own end, and with one of them a store that is still in use, or changes that somebody still waits for.
     """
     hooks = get_asyncgen_hooks()
@@ -96,7 +96,7 @@ async def _of(function: Callable[P, Awaitable[Result]], *args: P.args, **kwargs:
 
 
 class _Loop(SelectorEventLoop):
-    """A loop that needs no thread to end: asyncio starts one, which fails at the end of the interpreter."""
+    """A loop that ends without starting a thread: asyncio's starts one, which fails when the interpreter exits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _Loop(SelectorEventLoop):
 
 
 class LoopThread(Way):
-    """An event loop on a thread of its own: the way in, for the process that started it."""
+    """Runs coroutines on an event loop in a thread of its own, for the process that started it."""
 
     def __init__(self, location: str) -> None:
         # Only here: it takes 30 ms to load.

@@ -67,6 +67,13 @@ def is_runnable(page: str) -> bool:
 
 
 NOT_RUN: dict[tuple[str, str], str] = {
+    ("docs/adapters/langgraph.md", "-from langgraph.checkpoint.sqlite import SqliteSaver"): (
+        "a diff; the programs below it use the new lines"
+    ),
+    (
+        "docs/adapters/openai-agents.md",
+        "-from agents import SQLiteSession",
+    ): "a difference; the page's programs are after it",
     ("README.md", "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/flue-py demo"): (
         "installs the package; CI runs it in a fresh clone"
     ),
@@ -108,7 +115,13 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/how-to/scale.md", "-- Bytes of a row, and of its entries in indexes, by table."): (
         "PostgreSQL's own; tests/store/test_postgres_partitions.py runs this very block"
     ),
+    ("docs/adapters/pydantic-ai.md", "-from pydantic_ai.conversation_store import InMemoryConversationStore"): (
+        "two versions of the same lines; the program below them runs"
+    ),
     ("docs/format.md", "depth   0     1     2     3     4     5     6     7"): "a drawing of the rows shown below it",
+    ("docs/adapters/adk.md", "-from google.adk.sessions.sqlite_session_service import SqliteSessionService"): (
+        "a diff; the programs below it use the new lines"
+    ),
 }
 """Blocks that neither run nor are the output of one that does: page, text of the block (or its first line), reason."""
 

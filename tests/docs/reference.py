@@ -87,6 +87,24 @@ ROOMS = {
         "ReportedUsage",
         "usage_json",
     ),
+    "flue_py.adapters.messages": (
+        "to_openai",
+        "to_responses",
+        "to_anthropic",
+        "to_gemini",
+        "to_pydantic_ai",
+        "to_langchain",
+        "from_openai",
+        "from_responses",
+        "from_anthropic",
+        "from_gemini",
+        "from_pydantic_ai",
+        "from_langchain",
+        "Context",
+        "ProviderList",
+        "FrameworkList",
+        "OurMessages",
+    ),
 }
 """The names of the rooms' ``__all__``, each under the first room that has it."""
 
@@ -100,7 +118,8 @@ SAID_HERE = {
     "STORED": 'The default of `leaf=`: "whatever leaf is stored", where `None` already means "before the first entry".',
     "JsonObject": "`dict[str, JsonValue]`.",
     "JsonValue": "What JSON can hold: `None`, `bool`, `int`, `float`, `str`, a list or a dict of these.",
-    "Shape": "The form of a message: `openai-chat`, `openai-responses` or `anthropic`.",
+    "Shape": "The form of a message: `openai-chat`, `openai-responses`, `anthropic` or `gemini`.",
+    "Context": "What the model sees: a list of messages of ours, or of `ContextEntry`, or `OurMessages`.",
     "__version__": "The version of the installed package.",
 }
 """What is said of names that are no classes or functions."""
@@ -218,7 +237,8 @@ def api_page() -> str:
         "<!-- Written by tests/docs/reference.py from the docstrings. Change those, then run it with --write. -->",
         "",
         "What most programs use is a name of `flue_py`; the rest has a module of its own, which `flue_py` offers, too:",
-        "`flue_py.transfer`, `flue_py.prices`, `flue_py.wire`, `flue_py.errors`, `flue_py.core.merging`.",
+        "`flue_py.transfer`, `flue_py.prices`, `flue_py.wire`, `flue_py.errors`, `flue_py.core.merging`; and",
+        "`flue_py.adapters.messages`, which is imported under its own name.",
         "`flue_py.sync` has blocking twins of all that waits.",
         "What begins with an underscore, and modules that no page names, may change at any time.",
         "",

@@ -131,6 +131,7 @@ def test_what_was_changed_here_goes_out_and_what_cannot_is_said(flue: Flue) -> N
     flue_document = json.loads(flue.run("export", "flue", SESSION_ID).stdout)
     (link,) = flue_document["metadata"]["taskSessions"]
     assert link["taskId"] == "t1"
+    assert flue.json("show", SESSION_ID)["metadata"] == flue_document["metadata"]
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,10 @@ def script(name: str) -> ModuleType:
     return module
 
 
+FRAMEWORKS = {"adk", "langgraph", "openai-agents", "pydantic-ai"}
+"""Extras that are an environment of their own in CI: what they install does not agree on versions."""
+
+
 def lower_bounds(requirements: list[str]) -> dict[str, str]:
     """Return name -> version of ``name>=version`` lines; anything but one lower bound is a failure."""
     bounds: dict[str, str] = {}
@@ -70,9 +74,17 @@ def test_the_changelog_begins_with_what_is_unreleased() -> None:
 
 
 def test_the_lowest_versions_that_ci_runs_are_the_lower_bounds() -> None:
-    extras = [requirement for extra in EXTRAS.keys() - {"bench", "dev"} for requirement in EXTRAS[extra]]
+    extras = [requirement for extra in EXTRAS.keys() - {"bench", "dev"} - FRAMEWORKS for requirement in EXTRAS[extra]]
     bounds = lower_bounds([*PYPROJECT["build-system"]["requires"], *PROJECT["dependencies"], *extras])
     assert pins(ROOT / ".ci" / "lowest.txt") == bounds
+
+
+@pytest.mark.parametrize("extra", sorted(FRAMEWORKS))
+def test_a_framework_has_an_upper_bound_and_is_tested_with_the_lower_one(extra: str) -> None:
+    (requirement,) = map(Requirement, EXTRAS[extra])
+    bounds = {specifier.operator: specifier.version for specifier in requirement.specifier}
+    assert bounds.keys() == {">=", "<"}
+    assert pins(ROOT / ".ci" / "frameworks" / f"{extra}.txt")[canonicalize_name(requirement.name)] == bounds[">="]
 
 
 def test_the_extra_bench_pins_exactly_what_was_compared() -> None:

@@ -204,3 +204,19 @@ def test_pictures_of_a_tool_stand_in_its_response() -> None:
 )
 def test_parts_tell_a_content(message: JsonObject, shape: str | None) -> None:
     assert wire.shape_of(message) == shape
+
+
+def test_calls_of_the_same_name_in_several_turns_have_ids_of_their_own_at_anthropic() -> None:
+    call = {"role": "model", "parts": [{"functionCall": {"name": "read", "args": {}}}]}
+    answers = [
+        {"role": "user", "parts": [{"functionResponse": {"name": "read", "response": {"output": text}}}]}
+        for text in "ab"
+    ]
+    said = said_from([{"role": "user", "parts": [{"text": "q"}]}, call, answers[0], call, answers[1]])
+    left = Leftovers()
+    turns: Any = anthropic_list(said, left).messages
+    assert [turn["content"][0].get("id") or turn["content"][0].get("tool_use_id") for turn in turns[1:]] == [
+        "call_read_0", "call_read_0", "call_read_0_2", "call_read_0_2",
+    ]  # fmt: skip
+    assert [turn["content"][0]["content"] for turn in turns[2::2]] == ["a", "b"]
+    assert "ids of tool calls that were used again have a number behind them" in map(str, left.notes())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from flue_py.core.jsontext import decode_object, to_json
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
@@ -96,6 +97,28 @@ async def test_of_older_tasks_nobody_knows_how_they_ended(old: Path) -> None:
     migrate.open_file(old, "full", 5).close()
     with closing(sqlite3.connect(old)) as connection:
         assert set(connection.execute("SELECT status, summary FROM task_links")) == {(None, None)}
+
+
+async def test_of_older_tasks_what_was_stored_and_what_links_say_is_shown_once(old: Path) -> None:
+    backend = await open_sqlite(old, sources=later())
+    try:
+        stored = {"role": "reviewer", "parentSession": "session-0001", "taskId": "review", "depth": 1}
+        lint: JsonObject = {"session": "session-0011", "taskId": "lint", "storageKey": "session-0011"}
+        info = await session_info(backend, "session-0010")
+        assert info.metadata == {**stored, "taskSessions": [lint]}
+        assert decode_object(info.metadata_text) == stored
+        # Its metadata were replaced, so that the link alone says whose task it is.
+        assert (await session_info(backend, "session-0003")).metadata == {
+            "a": 1, "parentSession": "session-0001", "taskId": "task", "depth": 1,
+        }  # fmt: skip
+        changed = await backend.update_session(info.id, metadata_text=to_json({**info.metadata, "b": 2}).decode())
+        assert (changed.metadata, decode_object(changed.metadata_text)) == (
+            {**info.metadata, "b": 2},
+            {**stored, "b": 2},
+        )
+        assert (await backend.verify()).problems == []
+    finally:
+        await backend.close()
 
 
 async def test_a_backup_of_the_older_format_is_made_and_is_what_was_there(old: Path, number: int) -> None:

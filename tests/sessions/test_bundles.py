@@ -139,6 +139,10 @@ async def test_a_store_goes_through_a_bundle_and_is_the_same(store: Store, tmp_p
         assert report.counts == written.counts
         assert (report.trees_added, report.refused) == (written.counts.trees, ())
         assert await contexts(there) == await contexts(store)
+        links = [
+            {info.id: info.task_names for info in (await each.list_sessions()).sessions} for each in (there, store)
+        ]
+        assert links[0] == links[1]
         assert (await there.info()).ledger_rows == (await store.info()).ledger_rows
         # The same trees give the same bytes, whatever numbers a store knows them by.
         await write_bundle(there, tmp_path / "again.flue")

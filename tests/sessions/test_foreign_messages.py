@@ -153,6 +153,16 @@ async def test_a_content_of_gemini_may_become_several_of_ours(session: Session) 
     assert (await session.exclude(first.id)).entry_ids == (called.id, first.id)
 
 
+async def test_what_gemini_reports_to_have_used_is_counted(session: Session) -> None:
+    usage: JsonObject = {"promptTokenCount": 10, "candidatesTokenCount": 2, "thoughtsTokenCount": 3}
+    content: JsonObject = {"role": "model", "parts": [{"text": "done"}]}
+    await session.append_message({**content, "usage": usage, "model": "large-1"})
+    (item,) = await session.build_context_entries()
+    assert (item.entry.usage.input, item.entry.usage.output) == (10, 5)
+    assert (item.data["provider"], item.data["model"]) == ("google", "large-1")
+    assert gemini_list(said_in([item]), Leftovers()).messages[-1] == content
+
+
 async def test_a_response_that_comes_alone_answers_its_call(store: Store, session: Session) -> None:
     for content in GEMINI:
         await session.append_message(content)

@@ -13,6 +13,7 @@ from google.adk.events._rewind_events import _apply_rewinds
 from google.adk.events.event import Event
 from google.adk.runners import Runner
 from google.adk.sessions.database_session_service import DatabaseSessionService
+from google.adk.sessions.migration.migration_runner import upgrade
 from google.genai import types
 
 from benchmarks.peers.claims.measures import FILE, columns, count, names_like, rows, size
@@ -128,6 +129,12 @@ async def migration(folder: Path) -> None:
         await service.prepare_tables()
     assert "adk_internal_metadata" in columns(folder)
     assert rows(folder, "SELECT value FROM adk_internal_metadata WHERE key = 'schema_version'") == [("1",)]
+    url = f"sqlite:///{folder / FILE}"
+    try:
+        upgrade(url, url)
+    except RuntimeError:  # in place is not supported
+        return
+    raise AssertionError("a file was upgraded in place")
 
 
 async def growth(folder: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.extensions.memory import SQLAlchemySession
+from sqlalchemy.exc import OperationalError
 
 from benchmarks.peers.claims.measures import FILE, columns, count, names_like, size, user_version
 
@@ -82,6 +83,14 @@ async def migration(folder: Path) -> None:
     async with session(folder):
         assert user_version(folder) == 0
         assert not [name for name in columns(folder) if "version" in name]
+    bare = SQLAlchemySession.from_url("a", url=f"sqlite+aiosqlite:///{folder / 'bare.db'}")
+    try:
+        await bare.get_items()
+    except OperationalError:
+        return
+    finally:
+        await bare.engine.dispose()
+    raise AssertionError("tables were made unasked")
 
 
 async def growth(folder: Path) -> None:

@@ -12,7 +12,8 @@ try:
 except ImportError as error:
     raise MissingExtra("adk", "flue_py.adapters.adk") from error
 
+from flue_py.adapters.adk.moving import copy_sessions
 from flue_py.adapters.adk.names import names_of, scope_of
 from flue_py.adapters.adk.service import FlueSessionService
 
-__all__ = ["FlueSessionService", "names_of", "scope_of"]
+__all__ = ["FlueSessionService", "copy_sessions", "names_of", "scope_of"]

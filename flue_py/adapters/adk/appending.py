@@ -76,7 +76,7 @@ async def append(store: Store, *, places: Places, new: NewEvent) -> bool:
         if not await _is_there(session, new.event, entry_id):
             await _record(session, new.event)
             raise StaleSessionError(
-                f"session {new.session.id!r} has gone on, or back, since it was read; get it again before appending"
+                f"session {new.session.id!r} has been modified in storage since it was read; get it again, and append"
             ) from conflict
         mark(new.session, Below(below.session_id, session.leaf_id))
         return session.leaf_id == entry_id
@@ -150,7 +150,9 @@ async def _below(store: Store, new: NewEvent) -> Below:
     seen = session.events[-1].id if session.events else None
     if seen == (last[-1].event["id"] if last else None):
         return Below(stored.id, stored.leaf_id)
-    raise StaleSessionError(f"session {session.id!r} has other events than are stored; get it before appending")
+    raise StaleSessionError(
+        f"session {session.id!r} has been modified in storage, or was not read from it; get it, and append"
+    )
 
 
 async def _session(store: Store, below: Below) -> Session:

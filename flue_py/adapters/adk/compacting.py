@@ -37,7 +37,7 @@ async def compaction_of(
         return None
     context = await session.build_context_entries(leaf=leaf)
     summary = "\n\n".join(span.text for span in sorted(spans))
-    first = None if not kept else kept[0].first_id
+    first = None if not kept else kept[0].entries[0].id
     return Compaction(summary, first, estimate_context_tokens(context).tokens)
 
 

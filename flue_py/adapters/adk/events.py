@@ -18,6 +18,7 @@ from flue_py.adapters.adk.parts import part_of_gemini, part_of_ours, result_of_g
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE
+from flue_py.core.usage_shapes import read_reported
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 from flue_py.wire.differences import difference, restored
 
@@ -31,24 +32,35 @@ BESIDE = "adk"
 """The field of an entry's ``extra`` with what its message would not give back, and with what is known there."""
 
 _PART = "part"  # an entry of an event that goes on in the next one
+_PART_TEXT = f'{{"{BESIDE}":{{"{_PART}":true}}}}'
 _TEXT = "text"  # the whole event as text: what no JSON in UTF-8 can hold
 _STOPS: dict[JsonValue, str] = {"STOP": "stop", "MAX_TOKENS": "length"}
 _FINISHES = {"stop": "STOP", "toolUse": "STOP", "length": "MAX_TOKENS"}
 
 
 class Found(NamedTuple):
-    """An event, the entry that ends it, and the id of the entry that it begins with."""
+    """An event as its entries have it: nothing is decoded before it is asked for, and nothing is kept decoded.
 
-    event: JsonObject
-    entry: Entry
-    first_id: str
+    ``by_hand`` is what the event is if none made the entry.
+    """
+
+    entries: tuple[Entry, ...]
+    by_hand: JsonObject | None = None
+
+    @property
+    def entry(self) -> Entry:
+        """The entry that ends it."""
+        return self.entries[-1]
+
+    @property
+    def event(self) -> JsonObject:
+        """The event, made afresh. O(size)."""
+        return _restored(self.entries, beside_of(self.entry) or {}) if self.by_hand is None else self.by_hand
 
     @property
     def time(self) -> float:
-        """When it happened, in seconds since 1970."""
-        told = self.event["timestamp"]
-        assert isinstance(told, (int, float))
-        return told
+        """When it happened, in seconds since 1970. O(size of what stands beside it)."""
+        return timestamp_of(self.entry)
 
 
 def entries_of(event: JsonObject, beside: JsonObject, entry_id: str) -> list[NewEntry]:
@@ -93,7 +105,7 @@ def compaction_entries(
     )
 
 
-def events_of(entries: Iterable[Entry], scope: str = "") -> Iterator[Found]:
+def events_of(entries: Iterable[Entry]) -> Iterator[Found]:
     """Yield the events that entries of a path are, in its order. O(size).
 
     Messages that no event made, of a session that was begun by hand, are events too. Raises `InvalidArgument` for one
@@ -101,25 +113,28 @@ def events_of(entries: Iterable[Entry], scope: str = "") -> Iterator[Found]:
     """
     before: list[Entry] = []
     for entry in entries:
-        beside = beside_of(entry)
-        if beside is not None and is_part(beside):
+        if entry.extra == _PART_TEXT:
             before.append(entry)
-        elif beside is None or entry.kind == STATE:
+        elif entry.kind == STATE or not _is_event(entry):
             # The rest of an event whose end is not on this path stands for itself.
             yield from _by_hand((*before, entry))
             before = []
         else:
-            yield Found(_restored([*before, entry], beside), entry, (before or [entry])[0].id)
+            yield Found((*before, entry))
             before = []
     yield from _by_hand(before)
 
 
 def beside_of(entry: Entry) -> JsonObject | None:
     """Return what stands beside an entry that is of an event, or None. O(size)."""
-    if entry.extra is None or f'"{BESIDE}"' not in entry.extra:
+    if not _is_event(entry):
         return None
     found = entry.extra_fields.get(BESIDE)
     return found if isinstance(found, dict) else None
+
+
+def _is_event(entry: Entry) -> bool:
+    return entry.extra is not None and f'"{BESIDE}"' in entry.extra
 
 
 def is_part(beside: JsonObject) -> bool:
@@ -299,7 +314,7 @@ def _by_hand(entries: Iterable[Entry]) -> Iterator[Found]:
     for entry in entries:
         event = _event_by_hand(entry)
         if event is not None:
-            yield Found(event, entry, entry.id)
+            yield Found((entry,), event)
 
 
 def _event_by_hand(entry: Entry) -> JsonObject | None:
@@ -311,6 +326,8 @@ def _event_by_hand(entry: Entry) -> JsonObject | None:
         content = printed.get("content")
         if isinstance(content, dict) and isinstance(content["parts"], list):
             content["parts"] = [part for part in content["parts"] if part]
+        if "usageMetadata" in printed:
+            printed["usageMetadata"] = _usage(printed["usageMetadata"])
         return {**event, **printed, "author": printed.get("author") or "model"}
     if entry.kind == MESSAGE:
         raise InvalidArgument(
@@ -321,6 +338,20 @@ def _event_by_hand(entry: Entry) -> JsonObject | None:
     if not isinstance(text, str) or not text:
         return None
     return {**event, "author": "user", "content": {"parts": [{"text": text}], "role": "user"}}
+
+
+def _usage(reported: JsonValue) -> JsonObject:
+    """Return usage in any known shape as Gemini's, which counts what comes from a cache as part of the prompt."""
+    found = read_reported(reported)
+    tokens = found.totals
+    prompt = tokens.input + tokens.cache_read + tokens.cache_write
+    counts = {
+        "promptTokenCount": prompt if "input" in found.told else None,
+        "cachedContentTokenCount": tokens.cache_read if "cacheRead" in found.told else None,
+        "candidatesTokenCount": tokens.output if "output" in found.told else None,
+        "totalTokenCount": prompt + tokens.output if found.is_known else None,
+    }
+    return {name: count for name, count in counts.items() if count is not None}
 
 
 # --- What JSON in UTF-8 can hold ----------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flue_py.adapters.adk.events import Found, beside_of, delta_of, events_of, timestamp_of
-from flue_py.adapters.adk.states import NOTHING, State, state_at
+from flue_py.adapters.adk.events import STATE, Found, beside_of, delta_of, events_of, timestamp_of
+from flue_py.adapters.adk.states import NOTHING, Read, State, delta_of_state, state_at
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.sessions.session import Session
@@ -80,17 +80,23 @@ async def place_of(session: Session, leaf: str | None) -> Place:
     while at is not None:
         path = await session.get_active_path(leaf=at, limit=1 if at == leaf else _AT_ONCE)
         for entry in reversed(path):
-            if timestamp is None:
+            if timestamp is None and entry.kind != STATE:
                 timestamp = timestamp_of(entry)
-            state = await state_at(entry, session.get_entries, _own_delta)
-            if state is not None:
-                return Place(state, timestamp)
+            place = await told_by(entry, session.get_entries)
+            if place is not None:
+                return place._replace(timestamp=timestamp)
         at = path[0].parent_id
     return Place(NOTHING, timestamp)
 
 
+async def told_by(entry: Entry, read: Read) -> Place | None:
+    """Return what an entry tells of its place, with those it names, which ``read`` reads; None if it tells nothing."""
+    state = await state_at(entry, read, _own_delta)
+    return None if state is None else Place(state, timestamp_of(entry))
+
+
 def _own_delta(entry: Entry) -> JsonObject:
-    return split_state(delta_of(entry))[2]
+    return delta_of_state(entry) if entry.kind == STATE else split_state(delta_of(entry))[2]
 
 
 def _last_turn(entries: Sequence[Entry]) -> int | None:

@@ -30,7 +30,7 @@ from flue_py.adapters.adk.turns import Turns
 from flue_py.adapters.keys import id_of, key_of
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import SessionInfo
-from flue_py.errors import SessionExists, SessionNotFound
+from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.sessions.atomic import Atomic
 from flue_py.sessions.session import Session as FlueSession
 from flue_py.sessions.store import Store
@@ -177,8 +177,31 @@ class FlueSessionService(BaseSessionService):
     # -- what is ours --------------------------------------------------------------------------------------------
 
     async def session_for(self, *, app_name: str, user_id: str, session_id: str) -> FlueSession | None:
-        """Return the session of ours: for undo, forks, usage and reports. None if it is missing. O(1)."""
+        """Return the session of ours: for undo, forks, usage and reports. None if it is missing. O(1).
+
+        Where the service was given the URL of a PostgreSQL database, that is opened in an event loop of its own, and
+        calls on the session raise `WrongEventLoop`: give the service a store that `flue_py.open` opened.
+        """
         return await self._run(lambda store: _find(store, Whose(app_name, user_id), session_id))
+
+    async def set_shared_state(self, *, app_name: str, user_id: str, state: Mapping[str, object]) -> None:
+        """Set state that sessions share, by names that begin with ``app:`` or ``user:``, without an event.
+
+        What is set already is not written again. Raises `InvalidArgument` for another name. O(state).
+        """
+        values = _jsonable(state)
+        app, user, own = split_state(values)
+        if len(app) + len(user) != len(values):
+            odd = next((name for name in values if name in own), "temp:")
+            raise InvalidArgument(f"state: {shown(odd)} is of one session; only names with app: or user: are shared")
+
+        async def write(store: Store) -> None:
+            whose = Whose(app_name, user_id)
+            now = await shared.state_of(store, self._places, whose)
+            changed = {name: value for name, value in values.items() if name not in now or now[name] != value}
+            await shared.commit(store, self._places, whose, Deltas(*split_state(changed)), lambda _: None)
+
+        await self._run(write)
 
     async def close(self) -> None:
         """Let go of the store: it is closed if it was opened here and nobody else uses it."""

@@ -17,6 +17,7 @@ from flue_py.adapters.langgraph.threads import (
     sessions_of_thread,
 )
 from flue_py.adapters.langgraph.values import Values
+from flue_py.core.jsontext import decode_object
 from flue_py.errors import InvalidArgument, SessionNotFound
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -87,7 +88,7 @@ async def prune(
 
 
 async def _newest_and_needed(checkpoints: Checkpoints, session: Session, values: Values) -> list[Record]:
-    newest = await checkpoints.latest(session)
+    newest = await checkpoints.newest(session, values)
     if newest is None:
         return []
     metadata = values.loaded(newest.metadata)
@@ -105,7 +106,8 @@ async def _write_anew(
     try:
         for part in parts:
             if part.records or part.address.namespace == "":
-                metadata = part.session.metadata | {CALLS: call_scope(part.session)}
+                # As stored: what links say of the old sessions is not so of the new ones.
+                metadata = decode_object(part.session.info.metadata_text) | {CALLS: call_scope(part.session)}
                 new = await store.create_session(title=part.session.title, metadata=metadata)
                 made.append((part, new))
                 await _add(store, part.session, new, part.address, part.records, checkpoints, values)
@@ -127,7 +129,9 @@ async def _take_places(store: Store, thread: str, made: Sequence[tuple[_Part, Se
             if part.address.namespace == "":
                 batch.delete_session_tree(part.session, expected_revision=part.session.revision)
         for part, new in made:
-            fork = batch.fork(new, key=part.address.key, title=part.session.title, metadata=new.metadata)
+            fork = batch.fork(
+                new, key=part.address.key, title=part.session.title, metadata=decode_object(new.info.metadata_text)
+            )
             if main is None:
                 main = fork
             else:

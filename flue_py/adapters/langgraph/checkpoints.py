@@ -16,6 +16,7 @@ from langgraph.checkpoint.base import (
     PendingWrite,
 )
 
+from flue_py.adapters.langgraph.by_hand import begun_by_hand
 from flue_py.adapters.langgraph.known import Known
 from flue_py.adapters.langgraph.lines import Lines, NewLine, new_line
 from flue_py.adapters.langgraph.messages import fresh
@@ -84,8 +85,23 @@ class Checkpoints:
         found = [entry for entry in await session.get_entries(ids) if entry is not None and entry.kind == CHECKPOINT]
         return self._record(session, found[-1]) if found else None
 
-    async def latest(self, session: Session) -> Record | None:
-        """Return the checkpoint at the leaf, or the last one above it; None if there is none."""
+    async def newest(self, session: Session, values: Values) -> Record | None:
+        """Return the checkpoint at the leaf, or the last one above it; None if there is none.
+
+        A leaf between an input and the message that it brought is where a turn was taken back: the newest checkpoint
+        is then the last one of the turn before.
+        """
+        record = await self._at_leaf(session)
+        if record is None or session.leaf_id is None:
+            return await begun_by_hand(session)
+        metadata = values.loaded(record.metadata)
+        if not isinstance(metadata, dict) or metadata.get("source") != "input":
+            return record
+        if not await session.children(session.leaf_id):
+            return record
+        return None if record.parent is None else await self.find(session, record.parent)
+
+    async def _at_leaf(self, session: Session) -> Record | None:
         return None if session.leaf_id is None else await self._above_or_at(session, session.leaf_id)
 
     async def page(self, session: Session, *, after: str | None, limit: int) -> list[Record]:
@@ -142,8 +158,10 @@ class Checkpoints:
 
     async def put_into(self, store: Store, session: Session, put: Put, values: Values) -> None:
         """Store a checkpoint at the leaf that the session is known to have. Raises `LeafConflict`, too."""
+        at_leaf = await self._at_leaf(session)
+        if at_leaf is None and put.parent is not None:
+            at_leaf = await self._begun(session, put.parent)
         leaf = session.leaf_id
-        at_leaf = await self.latest(session)
         under, below = await self._place(session, at_leaf, put.parent)
         id = put.checkpoint["id"]
         record = Record("", id, put.parent, None, None, {}, {}, high=max(id, "" if at_leaf is None else at_leaf.high))
@@ -164,9 +182,19 @@ class Checkpoints:
                 continue
             record = replace(record, entry_id=entry_id)
             self._records.put((session.id, entry_id), record)
-            if line is not None:
-                self._lines.note(session, entry_id, line.kept)
+            kept = line.kept if line is not None else None if under is None else self._lines.known(session, under)
+            if kept is not None:
+                self._lines.note(session, entry_id, kept)
             return
+
+    async def _begun(self, session: Session, checkpoint_id: str) -> Record | None:
+        """Store the checkpoint that stands for messages of before, if it is the one that is meant."""
+        record = await begun_by_hand(session)
+        if record is None or record.id != checkpoint_id:
+            return None
+        made = NewEntry.custom(CHECKPOINT, record.to_json(), id=record.entry_id, parent_id=session.leaf_id)
+        await session.import_entries([made], leaf=record.entry_id, expected_leaf=session.leaf_id)
+        return record
 
     async def _free_ids(self, store: Store, session: Session, id: str, *, sure: bool) -> Iterable[str]:
         """Return ids for the entry of a checkpoint, the first of which that is free is to be taken."""
@@ -187,10 +215,12 @@ class Checkpoints:
             return None, None
         leaf = session.leaf_id
         if under is at_leaf and leaf is not None:
-            if leaf == under.entry_id or (session.id, leaf) in self._above:
-                return under, leaf
-            entry = await session.get_entry(leaf)
-            if entry is not None and entry.kind == WRITES:
+            above = self._above.get((session.id, leaf))
+            if above is None and leaf != under.entry_id:
+                entry = await session.get_entry(leaf)
+                named = entry.fields.get("after") if entry is not None and entry.kind == WRITES else None
+                above = named if isinstance(named, str) else None
+            if under.entry_id in (leaf, above):
                 return under, leaf
         return under, under.entry_id
 
@@ -281,7 +311,7 @@ class Checkpoints:
 
     async def put_writes_into(self, store: Store, session: Session, checkpoint_id: str, data: JsonObject) -> None:
         """Store the writes of a task, as their entry has them. Raises `LeafConflict`, too."""
-        at_leaf = await self.latest(session)
+        at_leaf = await self._at_leaf(session)
         under = at_leaf
         if at_leaf is None or at_leaf.id != checkpoint_id:
             under = await self.find(session, checkpoint_id)
@@ -358,8 +388,7 @@ class Checkpoints:
         if _LINE not in record.values.values():
             return ()
         child = lines.get(record.id)
-        if child is not None and child[0].listing == record.line.listing:
-            # What a child has beyond its parent's messages comes after them.
+        if child is not None and child[0].epoch == record.line.epoch:
             kept = child[1][: record.line.count]
         else:
             kept = await self._lines.of(session, record, values)

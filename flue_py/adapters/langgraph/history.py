@@ -26,7 +26,9 @@ async def delta_history(
     if session is None or not channels:
         return found
     target = await (
-        checkpoints.latest(session) if address.checkpoint is None else checkpoints.find(session, address.checkpoint)
+        checkpoints.newest(session, values)
+        if address.checkpoint is None
+        else checkpoints.find(session, address.checkpoint)
     )
     if target is None:
         return found

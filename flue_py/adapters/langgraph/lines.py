@@ -1,8 +1,8 @@
 """The messages of a graph as entries of a path: each is stored once, however many checkpoints have it.
 
-A checkpoint's messages are those of the path to it, as long as messages are only added. Where one was changed or
-removed, a listing names those that are left, and exclusions take the others out of the context; what follows the
-listing on the path comes after it.
+A checkpoint names the messages that came last, and a listing with those before them; a new listing is written from time
+to time, so that neither grows with each turn. Where a message was changed or removed, exclusions take it out of the
+context, and a listing names those that are left.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 Kept: TypeAlias = "tuple[BaseMessage, str]"
 """A message that is stored, which nobody else has, and the id of its entry."""
 
-_MESSAGE = "message"
 _LINES = 64
+_TAIL = 16
+"""So many messages a checkpoint names by itself, and one more for each so many that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,15 @@ class Lines:
         """Remember the line of a checkpoint."""
         self._known.put((session.id, entry_id), kept)
 
+    def known(self, session: Session, record: Record) -> tuple[Kept, ...] | None:
+        """Return the line of a checkpoint if it is remembered."""
+        return self._known.get((session.id, record.entry_id))
+
     async def of(self, session: Session, record: Record, values: Values) -> tuple[Kept, ...]:
         """Return the line of a checkpoint. O(messages), and O(1) where it is known. Raises `CorruptStore`."""
         if not record.line.count:
             return ()
-        found = self._known.get((session.id, record.entry_id))
+        found = self.known(session, record)
         if found is None:
             entries = await _entries(session, record)
             found = tuple((message_of(entry, values), entry.id) for entry in entries)
@@ -65,33 +70,21 @@ class Lines:
 
 async def _entries(session: Session, record: Record) -> list[Entry]:
     line = record.line
-    if line.listing is not None:
-        listed = await _listed(session, line.listing)
-        after = await session.get_active_path_since(line.listing, leaf=record.entry_id)
-        entries = listed + [entry for entry in after if entry.kind == _MESSAGE]
-    else:
-        items = await session.build_context_entries(leaf=record.entry_id)
-        entries = [item.entry for item in items if item.kind == _MESSAGE]
-        if len(entries) != line.count or len(items) != line.count:
-            # Somebody compacted the context, or left something out of it by hand: the graph goes on with all of it.
-            path = await session.get_active_path(leaf=record.entry_id)
-            entries = [entry for entry in path if entry.kind == _MESSAGE]
+    ids = [*([] if line.listing is None else await _listed(session, line.listing)), *line.tail]
+    entries = [entry for entry in await session.get_entries(ids) if entry is not None]
     if len(entries) != line.count:
         raise CorruptStore(
-            f"checkpoint {record.id!r} has {line.count} messages, and {len(entries)} are on its path; run verify()"
+            f"checkpoint {record.id!r} has {line.count} messages, and {len(entries)} are there; run verify()"
         )
     return entries
 
 
-async def _listed(session: Session, listing: str) -> list[Entry]:
+async def _listed(session: Session, listing: str) -> list[str]:
     (entry,) = await session.get_entries([listing])
     ids = None if entry is None else entry.fields.get("ids")
     if not isinstance(ids, list):
         raise CorruptStore(f"the listing {listing!r} of a checkpoint's messages is missing; run verify()")
-    found = await session.get_entries([str(id) for id in ids])
-    if any(entry is None for entry in found):
-        raise CorruptStore(f"the listing {listing!r} names messages that are missing; run verify()")
-    return [entry for entry in found if entry is not None]
+    return [str(id) for id in ids]
 
 
 def new_line(
@@ -135,10 +128,11 @@ def new_line(
         if is_paid or (message.id is not None and message.id in known_ids):
             entries[-1] = replace(entries[-1], calls=(), unpaid=True)
         kept.append((held, built))
-    since = line.since + len(entries) + 3
-    listing = line.listing
-    if gone or (listing is not None and since > 2 * len(kept) + 200):
+    stayed = len(kept) - (len(entries) - len(gone))
+    tail = (*line.tail, *(id for _, id in kept[stayed:]))
+    line = replace(line, count=len(kept), tail=tail)
+    if gone or len(tail) > _TAIL + len(kept) // _TAIL:
         ids: list[JsonValue] = [id for _, id in kept]
         listing = add(lambda id, parent: NewEntry.custom(LISTING, {"ids": ids}, id=id, parent_id=parent))
-        since = 0
-    return NewLine(entries, replace(line, count=len(kept), listing=listing, since=since), tuple(kept))
+        line = Line(len(kept), listing, (), listing if gone else line.epoch)
+    return NewLine(entries, line, tuple(kept))

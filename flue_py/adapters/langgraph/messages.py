@@ -104,7 +104,9 @@ def message_of(entry: Entry, values: Values) -> BaseMessage:
         if not isinstance(loaded, BaseMessage):
             raise CorruptStore(f"the message of entry {entry.id!r} is a {type(loaded).__name__}; run verify()")
         return loaded
-    return _rebuilt(entry.fields, extra if isinstance(extra, dict) else {"fields": {"id": entry.id}})
+    # What was not the framework's has the entry's id, and usage in a form that is not the framework's.
+    by_hand: JsonObject = {"fields": {"id": entry.id} | ({"usage_metadata": None} if entry.role == "assistant" else {})}
+    return _rebuilt(entry.fields, extra if isinstance(extra, dict) else by_hand)
 
 
 def same(one: BaseMessage, other: BaseMessage) -> bool:
@@ -118,11 +120,31 @@ def same(one: BaseMessage, other: BaseMessage) -> bool:
 
 def fresh(message: BaseMessage) -> BaseMessage:
     """Return a copy that shares nothing which can be changed. O(size)."""
-    made = message.model_copy()
-    for fields in (made.__dict__, made.__pydantic_extra__ or {}):
-        for name, value in fields.items():
-            if value and not isinstance(value, (str, int, float, bool)):
-                fields[name] = copy.deepcopy(value)
+    fields = {name: _apart(value) for name, value in message.__dict__.items()}
+    beside = {name: _apart(value) for name, value in (message.__pydantic_extra__ or {}).items()}
+    return _made(type(message), fields, beside, set(message.__pydantic_fields_set__))
+
+
+def _apart(value: object) -> object:
+    kind = type(value)
+    if kind is str or value is None:
+        return value
+    if kind is dict:
+        return {name: _apart(each) for name, each in cast("dict[object, object]", value).items()}
+    if kind is list:
+        return [_apart(each) for each in cast("list[object]", value)]
+    return value if kind in (int, float, bool) else copy.deepcopy(value)
+
+
+def _made(
+    known: type[BaseMessage], fields: dict[str, object], beside: dict[str, object], given: set[str]
+) -> BaseMessage:
+    # Without validation, which would change what a program has put there itself, and take most of the time.
+    made = object.__new__(known)
+    object.__setattr__(made, "__dict__", fields)
+    object.__setattr__(made, "__pydantic_extra__", beside)
+    object.__setattr__(made, "__pydantic_fields_set__", given)
+    object.__setattr__(made, "__pydantic_private__", None)
     return made
 
 
@@ -244,16 +266,13 @@ def _rebuilt(ours: JsonObject, extra: JsonObject) -> BaseMessage:
     others = extra.get("fields")
     if isinstance(others, dict):
         fields |= others
-    # Without validation, which would change what a program has put there itself.
-    made = known.model_construct()
     declared = known.model_fields
-    given = {field: fields[field] if field in fields else made.__dict__.get(field) for field in declared}
-    beside = {field: value for field, value in fields.items() if field not in declared}
-    made.__dict__.clear()
-    made.__dict__.update(given)
-    object.__setattr__(made, "__pydantic_extra__", beside)
-    object.__setattr__(made, "__pydantic_fields_set__", set(fields))
-    return made
+    given = {
+        name: fields[name] if name in fields else field.get_default(call_default_factory=True)
+        for name, field in declared.items()
+    }
+    beside: dict[str, object] = {name: value for name, value in fields.items() if name not in declared}
+    return _made(known, given, beside, set(fields))
 
 
 def _calls(message: BaseMessage, ours: JsonObject, call_scope: str) -> list[JsonObject]:

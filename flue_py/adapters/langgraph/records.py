@@ -33,19 +33,24 @@ _LONGEST_ID = 900
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Which messages of the path are the value of the channel: all, or what a listing names and what follows it.
+    """Which messages are the value of the channel: those that a listing names, and then those of ``tail``, by entry.
 
-    ``count`` is how many they are, ``listing`` the entry of the listing, ``since`` about how many entries follow it.
+    ``count`` is how many they are. Of two checkpoints of one ``epoch``, one above the other, the lower one has all
+    messages of the upper one, and perhaps more behind them.
     """
 
     count: int = 0
     listing: str | None = None
-    since: int = 0
+    tail: tuple[str, ...] = ()
+    epoch: str | None = None
 
     def to_json(self) -> JsonObject:
-        stored: JsonObject = {"count": self.count}
+        """Return it as a checkpoint has it."""
+        stored: JsonObject = {"count": self.count, "tail": list(self.tail)}
         if self.listing is not None:
-            stored |= {"listing": self.listing, "since": self.since}
+            stored["listing"] = self.listing
+        if self.epoch is not None:
+            stored["epoch"] = self.epoch
         return stored
 
 
@@ -102,11 +107,12 @@ class Record:
 def _line(stored: JsonValue) -> Line:
     if not isinstance(stored, dict):
         return Line()
-    count, listing, since = stored.get("count"), stored.get("listing"), stored.get("since", 0)
+    count, listing, tail, epoch = (stored.get(name) for name in ("count", "listing", "tail", "epoch"))
     return Line(
         count if isinstance(count, int) else 0,
         listing if isinstance(listing, str) else None,
-        since if isinstance(since, int) else 0,
+        tuple(str(id) for id in tail) if isinstance(tail, list) else (),
+        epoch if isinstance(epoch, str) else None,
     )
 
 

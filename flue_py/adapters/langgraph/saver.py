@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import (
 )
 
 from flue_py.adapters.access import Access, Target
-from flue_py.adapters.langgraph import changes, history
+from flue_py.adapters.langgraph import changes, history, imported
 from flue_py.adapters.langgraph.checkpoints import Checkpoints, Put
 from flue_py.adapters.langgraph.listing import Listing
 from flue_py.adapters.langgraph.threads import address_of, configurable_of, release, session_to_read
@@ -237,6 +237,35 @@ class FlueSaver(BaseCheckpointSaver[str]):
         """Do what `prune` does."""
         await self._access.run(self._pruned(thread_ids, strategy))
 
+    def import_from(self, source: BaseCheckpointSaver[Any]) -> int:
+        """Put every checkpoint of another checkpointer here, oldest first, and return how many were new.
+
+        Their writes come along, in their order. What is here already stays as it is. O(checkpoints).
+        """
+        count = 0
+        for found in sorted(source.list(None), key=lambda each: each.checkpoint["id"]):
+            if self.get_tuple(found.config) is None:
+                parent = None if found.parent_config is None else self.get_tuple(found.parent_config)
+                below, new_versions = imported.place_of(found, parent)
+                self.put(below, found.checkpoint, found.metadata, new_versions)
+                for task_id, task_path, writes in imported.tasks_of(found):
+                    self.put_writes(found.config, writes, task_id, task_path)
+                count += 1
+        return count
+
+    async def aimport_from(self, source: BaseCheckpointSaver[Any]) -> int:
+        """Do what `import_from` does, with the asynchronous calls of both."""
+        count = 0
+        for found in sorted([each async for each in source.alist(None)], key=lambda each: each.checkpoint["id"]):
+            if await self.aget_tuple(found.config) is None:
+                parent = None if found.parent_config is None else await self.aget_tuple(found.parent_config)
+                below, new_versions = imported.place_of(found, parent)
+                await self.aput(below, found.checkpoint, found.metadata, new_versions)
+                for task_id, task_path, writes in imported.tasks_of(found):
+                    await self.aput_writes(found.config, writes, task_id, task_path)
+                count += 1
+        return count
+
     def release(self, thread_id: str) -> None:
         """Let the next writer have a thread, whoever owns it (see ``owner``). A thread that is not there is none."""
         self._blocking(partial(release, thread=str(thread_id)))
@@ -264,7 +293,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
             if address.checkpoint is not None:
                 record = await self._checkpoints.find(session, address.checkpoint)
             else:
-                record = await self._checkpoints.latest(session)
+                record = await self._checkpoints.newest(session, self._values)
             if record is None:
                 return None
             (found,) = await self._checkpoints.tuples(session, address, [record], self._values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -52,5 +51,5 @@ def decoded(data: JsonValue) -> bytes | None:
     """Return the bytes of base64, or None for what is not."""
     try:
         return base64.b64decode(data, validate=True) if isinstance(data, str) else None
-    except binascii.Error:
+    except ValueError:
         return None

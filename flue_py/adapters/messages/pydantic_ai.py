@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flue_py.adapters.messages.parts import decoded, held_in, milliseconds, moment_of, text_of, usage_of
 from flue_py.adapters.messages.values import Context, FrameworkList, OurMessages, said_of
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.errors import InvalidEntry, MissingExtra, shown
 from flue_py.wire.gemini import is_of_google
 from flue_py.wire.leftovers import Leftovers
@@ -243,7 +244,7 @@ def _from_asked(part: Any, left: Leftovers) -> list[JsonObject]:  # noqa: ANN401
     if kind == "retry-prompt" and part.tool_name is not None:
         message = {"role": "toolResult", "toolCallId": part.tool_call_id, "toolName": part.tool_name, "isError": True}
         return [{**message, "content": part.model_response(), **timed}]
-    if kind == "retry-prompt":
+    if kind in ("retry-prompt", "retry-feedback"):
         return [{"role": "user", "content": part.model_response(), **timed}]
     left.note(f"a part {kind!r} of a request")
     return []
@@ -261,8 +262,8 @@ def _parts(content: Iterable[Any], left: Leftovers) -> list[JsonValue]:
     for each in content:
         if isinstance(each, str):
             found.append({"type": "text", "text": each})
-        elif each.kind == "text-content":
-            found.append({"type": "text", "text": each.content})
+        elif isinstance(text := getattr(each, "content", None), str):
+            found.append({"type": "text", "text": text})
         else:
             found += _media(each, left)
     return found
@@ -289,13 +290,11 @@ def _from_answer(message: theirs.ModelResponse, left: Leftovers) -> JsonObject:
     made.update((name, text) for name, text in told.items() if text)
     usage = message.usage
     if usage.has_values():
-        kept = usage.cache_read_tokens + usage.cache_write_tokens
-        counts = {"input": usage.input_tokens - kept, "output": usage.output_tokens}
-        kinds = {"cacheRead": usage.cache_read_tokens, "cacheWrite": usage.cache_write_tokens}
-        counts.update((name, tokens) for name, tokens in kinds.items() if tokens)
-        if "reasoning_tokens" in usage.details:
-            counts["reasoning"] = usage.details["reasoning_tokens"]
-        made["usage"] = {**counts, "totalTokens": usage.input_tokens + usage.output_tokens}
+        kept = {"cache_read_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
+        counts: JsonObject = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+        # A cache that was not reported is 0 there.
+        counts.update((name, tokens) for name, tokens in kept.items() if tokens)
+        made["usage"] = usage_json(read_reported({**counts, "details": {**usage.details}}))
     if message.finish_reason in _OUR_ENDS:
         made["stopReason"] = _OUR_ENDS[message.finish_reason]
     return {**made, **milliseconds(message.timestamp)}

@@ -19,9 +19,12 @@ from flue_py.compaction import (
     SummaryReply,
     SummaryRequest,
     estimate_context_tokens,
+    estimate_tokens,
     plan_session_compaction,
     should_compact,
 )
+from flue_py.core.kinds import MESSAGE
+from flue_py.core.projection import ContextEntry
 from flue_py.errors import AnsweredCall, EntryNotFound, InvalidArgument, LeafConflict, shown
 from flue_py.sessions.session import Session
 
@@ -98,8 +101,14 @@ async def planned(
     latest, pins = await session.latest_compaction(), await session.pins()
     found = plan_session_compaction(items, latest, compaction.settings, pinned=pins)
     if isinstance(found, NoCompaction) and force:
-        found = plan_session_compaction(items, latest, replace(compaction.settings, keep_recent_tokens=0), pinned=pins)
+        settings = replace(compaction.settings, keep_recent_tokens=_last_turn_tokens(items))
+        found = plan_session_compaction(items, latest, settings, pinned=pins)
     return None if isinstance(found, NoCompaction) else (leaf, found)
+
+
+def _last_turn_tokens(items: Sequence[ContextEntry]) -> int:
+    starts = [number for number, item in enumerate(items) if item.role == "user" and item.kind == MESSAGE]
+    return sum(estimate_tokens(item.data) for item in items[starts[-1] if starts else 0 :])
 
 
 async def append_compaction(

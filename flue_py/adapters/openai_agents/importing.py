@@ -151,11 +151,14 @@ def _opened(path: Path, sessions_table: str, messages_table: str) -> sqlite3.Con
     for table in (sessions_table, messages_table):
         if not isinstance(table, str) or not table.isidentifier():
             raise InvalidArgument(f"table: {table!r} is not the name of a table")
+    file = None
     try:
         file = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
         file.execute(f"SELECT session_id, message_data, created_at FROM {messages_table} LIMIT 0")  # noqa: S608 - checked
         file.execute(f"SELECT session_id, created_at FROM {sessions_table} LIMIT 0")  # noqa: S608 - checked
     except sqlite3.Error as error:
+        if file is not None:
+            file.close()
         raise UnreadableFile(f"{path}: not a file of sessions of the OpenAI Agents SDK ({error})") from error
     return file
 

@@ -14,13 +14,14 @@ from flue_py.adapters.access import Access, Target
 from flue_py.adapters.openai_agents import branches
 from flue_py.adapters.openai_agents.below import Below
 from flue_py.adapters.openai_agents.compacting import Compaction, append_compaction, planned, record_discarded
-from flue_py.adapters.openai_agents.items import entries_of, items_of
+from flue_py.adapters.openai_agents.items import entries_of
 from flue_py.adapters.openai_agents.spending import Spending, counted
 from flue_py.adapters.openai_agents.tail import ending, popped, replaced
 from flue_py.compaction import SessionCompactionPlan, summarize
 from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound, StoreClosed, SummaryFailed
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
+from flue_py.store.seam import committed_before
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,10 @@ class FlueSession:
     read is the context: at the leaf, after a compaction its summary and what it kept, without what is excluded.
     """
 
+    session_id: str
+    """The id that the SDK knows it by."""
     session_settings: SessionSettings | None
+    """The settings that count where a call gives none: the ``limit`` of `get_items`."""
 
     def __init__(
         self,
@@ -76,17 +80,13 @@ class FlueSession:
         self.session_settings = (
             SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
         )
+        self.session_id = session_id
         self._below = Below(session_id)
         self._access = Access(db_path)
         self._model, self._provider, self._compaction = model, provider, compaction
         self._spending = Spending()
         self._names: dict[str, str] = {}
         self._is_closed = False
-
-    @property
-    def session_id(self) -> str:
-        """The id that the SDK knows it by."""
-        return self._below.session_id
 
     @classmethod
     def from_url(cls, session_id: str, url: str, **options: Unpack[Options]) -> Self:
@@ -126,21 +126,27 @@ class FlueSession:
         up_to = None if usage is None else counted(usage)
         calls = [] if usage is None else self._paid(self._spending.unbooked(usage))
         entries = entries_of(items, self._names, calls, self._model)
-        if entries:
-            await self._access.run(partial(self._append, entries))
-        if usage is not None and up_to is not None:
-            self._spending.booked(usage, up_to)
         if len(self._names) > _NAMES:
             self._names.clear()
+        is_written = not entries
+        try:
+            if entries:
+                await self._access.run(partial(self._append, entries))
+                is_written = True
+        except BaseException as error:
+            # Who is cancelled while the commit is under way must not pay for it again.
+            is_written = committed_before(error) is not None
+            raise
+        finally:
+            if is_written and usage is not None and up_to is not None:
+                self._spending.booked(usage, up_to)
 
     async def pop_item(self, *, wrapper: RunContextWrapper[Any] | None = None) -> TResponseInputItem | None:
         """Retract the last item, and return it; None if there is none. Undo brings it back. O(1)."""
-        self._spending.begins(wrapper)
         return await self._access.run(self._pop)
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
         """Move the leaf to before the first item. Nothing is deleted: undo brings it all back. O(1)."""
-        self._spending.begins(wrapper)
         await self._access.run(self._clear)
 
     async def run_compaction(
@@ -235,7 +241,7 @@ class FlueSession:
         if session is None:
             return []
         try:
-            items = [item for shown in await ending(session, wanted) for item in items_of(shown)]
+            items = [item for _, of_entry in await ending(session, wanted) for item in of_entry]
         except SessionNotFound:
             self._below.forget()
             return await self._read(wanted, store)
@@ -286,7 +292,7 @@ class FlueSession:
         session = await self._below.found(store)
         if session is None:
             return None
-        found = [item for shown in await ending(session, limit + 1) for item in items_of(shown)]
+        found = [item for _, of_entry in await ending(session, limit + 1) for item in of_entry]
         items, leaf = found[-limit:], session.leaf_id
 
         async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:

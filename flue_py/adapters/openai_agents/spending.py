@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from uuid import uuid4
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.ledger import UsageRow
@@ -16,6 +17,9 @@ from flue_py.core.ledger import UsageRow
 if TYPE_CHECKING:
     from agents import RunContextWrapper
     from agents.usage import RequestUsage, Usage
+
+
+_CALL_ID = "flue_py_call_id"
 
 
 class Counted(NamedTuple):
@@ -50,7 +54,9 @@ class Spending:
     def unbooked(self, usage: Usage) -> list[JsonObject]:
         """Return what each call used that is not booked yet, as a usage object; empty for what is unknown."""
         seen, now = self._known(usage) or Counted(), counted(usage)
-        calls = [usage_of(each) for each in usage.request_usage_entries[seen.told : now.told]]
+        calls: list[JsonObject] = [
+            {**usage_of(each), "callId": _call_id(each)} for each in usage.request_usage_entries[seen.told : now.told]
+        ]
         rest = now.less(seen)
         silent: list[JsonObject] = [{} for _ in range(rest.requests - rest.told)]
         if rest[2:] != (0, 0, 0):
@@ -112,6 +118,20 @@ def tokens_of(paid: UsageRow) -> Tokens:
         output_tokens=paid.output,
         total_tokens=paid.total_tokens,
     )
+
+
+def _call_id(told: RequestUsage) -> str:
+    """Return the id of a call, drawn when it is asked for first.
+
+    It stays with the object and its copies: the run of an agent that is a tool passes them on to the run that called
+    the tool, and where both write to sessions, the ledger has the call once.
+    """
+    found = getattr(told, _CALL_ID, None)
+    if isinstance(found, str):
+        return found
+    drawn = f"agents:{uuid4().hex}"
+    setattr(told, _CALL_ID, drawn)
+    return drawn
 
 
 def _details(details: object) -> JsonValue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from flue_py.adapters.openai_agents.items import entries_of, items_of
 from flue_py.core.kinds import COMPACTION, EXCLUSION
@@ -15,36 +15,35 @@ from flue_py.sessions.store import Store
 if TYPE_CHECKING:
     from agents import TResponseInputItem
 
+Shown: TypeAlias = "tuple[ContextEntry, list[TResponseInputItem]]"
+
 _MORE = 4
 """How many entries more are read at first: where calls and their results stand together, that is enough."""
 _ALL = 1_000_000
 
 
-async def ending(session: Session, wanted: int | None) -> list[ContextEntry]:
-    """Return the last entries of the context that have ``wanted`` items or more, all of them where there are fewer.
+async def ending(session: Session, wanted: int | None) -> list[Shown]:
+    """Return the last entries of the context that have ``wanted`` items or more, with these; all where there are fewer.
 
     O(items wanted), and what lies between results and their calls.
     """
     if wanted is None or wanted >= _ALL:
-        return await session.build_context_entries()
+        return [(each, items_of(each)) for each in await session.build_context_entries()]
     # A read of the end never begins between a call and its result, so it may return fewer than were asked for.
     size = wanted + _MORE
     while True:
-        shown = await session.build_context_entries(limit=size)
-        if not shown or shown[0].kind == COMPACTION or shown[0].entry.depth + len(shown) <= size:
-            return shown
-        if sum(len(items_of(each)) for each in shown) >= wanted:
-            return shown
+        entries = await session.build_context_entries(limit=size)
+        found = [(each, items_of(each)) for each in entries]
+        if not entries or entries[0].kind == COMPACTION or entries[0].entry.depth + len(entries) <= size:
+            return found
+        if sum(len(items) for _, items in found) >= wanted:
+            return found
         size *= 2
 
 
 async def popped(store: Store, session: Session) -> TResponseInputItem | None:
     """Retract the last item of a session, and return it; None if there is none. Raises `LeafConflict`."""
-    last, items = None, []
-    for each in reversed(await ending(session, 1)):
-        if items := items_of(each):
-            last = each
-            break
+    last, items = next(((each, items) for each, items in reversed(await ending(session, 1)) if items), (None, []))
     leaf = session.leaf_id
     if last is None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic_ai.agent import AgentRunResult
@@ -15,6 +16,7 @@ from pydantic_ai.conversation_store import (
 
 from flue_py.adapters.access import Access, Target
 from flue_py.adapters.pydantic_ai import reading, writing
+from flue_py.adapters.pydantic_ai.records import Current
 from flue_py.errors import SessionNotFound, shown
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -37,6 +39,8 @@ class FlueConversationStore(ConversationStore):
         self._access = Access(store)
         # In which session a head was last seen: what is asked for next is the history of a record that was just read.
         self._heads: dict[str, str] = {}
+        # Conversations as they were last read: a save that expects them so does not read them again.
+        self._seen: dict[str, Current] = {}
 
     @classmethod
     def open(cls, target: Target) -> Self:
@@ -99,6 +103,10 @@ class FlueConversationStore(ConversationStore):
         if current is None:
             return None
         self._note_head(current.record, current.info.id)
+        if len(self._seen) >= _HEADS:
+            self._seen.clear()
+        # Whoever asked may change the record, so what is kept has one of its own.
+        self._seen[conversation_id] = current._replace(record=replace(current.record))
         return current.record
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
@@ -129,7 +137,8 @@ class FlueConversationStore(ConversationStore):
     ) -> None:
         """Store a record and new entries in one transaction. Raises `ConversationConflict`. O(new entries)."""
         new = list(new_entries)
-        session_id = await self._access.run(lambda store: writing.write(store, record, new, expected_revision))
+        seen = self._seen.pop(record.conversation_id, None)
+        session_id = await self._access.run(lambda store: writing.write(store, record, new, expected_revision, seen))
         self._note_head(record, session_id)
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from pydantic_ai.conversation_store import ConversationEntry
 
@@ -14,29 +15,36 @@ from flue_py.core.sessions import SessionInfo
 from flue_py.errors import EntryNotFound, SessionNotFound
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
+from flue_py.store.collector import WORTH_HOLDING, collector_held
 
 _PAGE = 200
 _SPARE = 8
 
 
-async def info_of(store: Store, conversation_id: str) -> SessionInfo | None:
+async def session_of(store: Store, conversation_id: str) -> Session | None:
     """Return the session of a conversation: the one with that id, else the one with that key in no scope."""
     key = key_of(conversation_id)
     found = await store.get_session(key) if key else None
-    return await store.backend.get_session_by_key(key, "") if found is None else found.info
+    if found is not None:
+        return found
+    info = await store.backend.get_session_by_key(key, "")
+    return None if info is None else await store.get_session(info.id)
 
 
 async def current_of(store: Store, conversation_id: str) -> Current | None:
     """Return a conversation as it is stored, or None. Two point reads."""
-    info = await info_of(store, conversation_id)
-    return None if info is None else await _with_record(store, info)
+    session = await session_of(store, conversation_id)
+    return None if session is None else await _with_record(store, session.info)
 
 
 async def _with_record(store: Store, info: SessionInfo) -> Current | None:
     if info.leaf_id is None or _says_all(info):
         return Current(record_of(info, None), info)
-    session = await store.get_session(info.id)
-    leaf = None if session is None else await session.get_entry(info.leaf_id)
+    try:
+        leaf = await store.backend.get_entry(info.ref, info.leaf_id)
+    except SessionNotFound:
+        return None
+    # It is gone, or no longer its leaf, where somebody has deleted it and made another in the meantime.
     return None if leaf is None else Current(record_of(info, leaf), info)
 
 
@@ -54,10 +62,10 @@ async def records(store: Store, scope: str | None, limit: int | None) -> list[Cu
     """Return the conversations that this adapter has written, newest first, at most ``limit`` of them."""
     found: list[Current] = []
     cursor = None
+    where = None if scope is None else scope_of(scope)
+    size = _PAGE if limit is None else min(_PAGE, limit + _SPARE)
     while limit is None or len(found) < limit:
-        page = await store.list_sessions(
-            scope=None if scope is None else scope_of(scope), order_by="updated", limit=_PAGE, cursor=cursor
-        )
+        page = await store.list_sessions(scope=where, order_by="updated", limit=size, cursor=cursor)
         for info in page.sessions:
             if FIELD not in info.metadata_text or kept_in(info) is None:
                 continue
@@ -78,12 +86,21 @@ async def history(store: Store, head_id: str, limit: int | None, hint: str | Non
     Raises `EntryNotFound`.
     """
     key = key_of(head_id)
-    session = await session_that_sees(store, key, hint)
+    if hint is not None:
+        session = await store.get_session(hint)
+        if session is not None:
+            with suppress(EntryNotFound, SessionNotFound):
+                return await _path_to(session, key, limit)
+    session = await session_that_sees(store, key, None)
     if session is None:
         raise EntryNotFound("", head_id, detail=f"no entry {head_id!r} is stored; its conversation may be deleted")
+    return await _path_to(session, key, limit)
+
+
+async def _path_to(session: Session, key: str, limit: int | None) -> list[ConversationEntry]:
     if limit is None:
-        path = await session.get_active_path(leaf=key)
-        return conversation_entries(groups_of(path))
+        with collector_held(WORTH_HOLDING):
+            return conversation_entries(groups_of(await session.get_active_path(leaf=key)))
     asked = limit + _SPARE
     while True:
         path = await session.get_active_path(leaf=key, limit=asked)

@@ -9,37 +9,23 @@ from typing import cast
 from flue_py.core.ids import call_id
 from flue_py.core.jsontext import JsonObject, JsonValue, to_json
 
-_TOKENS = (
-    "input_tokens",
-    "cache_write_tokens",
-    "cache_write_1h_tokens",
-    "cache_read_tokens",
-    "output_tokens",
-    "output_reasoning_tokens",
-    "input_audio_tokens",
-    "cache_audio_read_tokens",
-    "output_audio_tokens",
-)
-
 
 def our_usage(usage: Mapping[str, JsonValue]) -> JsonObject:
     """Return what a request used in our form. A number that is 0 there was not reported, so it is left out.
 
     Theirs counts the cache as part of the input, ours beside it. Empty where nothing is known.
     """
-    count = {name: found for name in _TOKENS if isinstance(found := usage.get(name), int)}
+    known = {} if usage.get("unmeasured_requests") else dict(usage)
+    read, written = _count(known, "cache_read_tokens"), _count(known, "cache_write_tokens")
+    whole, answered = _count(known, "input_tokens"), _count(known, "output_tokens")
     cost = usage.get("cost")
-    if usage.get("unmeasured_requests"):
-        count = {}
-    read, written = count.get("cache_read_tokens", 0), count.get("cache_write_tokens", 0)
-    whole, answered = count.get("input_tokens", 0), count.get("output_tokens", 0)
     ours: JsonObject = {
         "input": max(0, whole - read - written),
         "output": answered,
         "cacheRead": read,
         "cacheWrite": written,
-        "cacheWrite1h": count.get("cache_write_1h_tokens", 0),
-        "reasoning": count.get("output_reasoning_tokens", 0),
+        "cacheWrite1h": _count(known, "cache_write_1h_tokens"),
+        "reasoning": _count(known, "output_reasoning_tokens"),
         "totalTokens": whole + answered,
     }
     told: JsonObject = {name: tokens for name, tokens in ours.items() if tokens}
@@ -49,23 +35,28 @@ def our_usage(usage: Mapping[str, JsonValue]) -> JsonObject:
 def their_usage(usage: JsonValue) -> JsonObject:
     """Return a usage of ours as a request's, as far as ours says it."""
     told = usage if isinstance(usage, dict) else {}
-    count = {name: found if isinstance(found := told.get(name), int) else 0 for name in (*_OURS,)}
+    read, written = _count(told, "cacheRead"), _count(told, "cacheWrite")
     cost = told.get("cost")
     total = cost.get("total") if isinstance(cost, dict) else cost
-    tokens = dict.fromkeys(_TOKENS, 0)
-    tokens.update(
-        input_tokens=count["input"] + count["cacheRead"] + count["cacheWrite"],
-        cache_write_tokens=count["cacheWrite"],
-        cache_write_1h_tokens=count["cacheWrite1h"],
-        cache_read_tokens=count["cacheRead"],
-        output_tokens=count["output"],
-        output_reasoning_tokens=count["reasoning"],
-    )
-    shown = None if total is None else format(Decimal(str(total)), "f")
-    return {**tokens, "audio_seconds": 0.0, "details": {}, "cost": shown}
+    return {
+        "input_tokens": _count(told, "input") + read + written,
+        "cache_write_tokens": written,
+        "cache_write_1h_tokens": _count(told, "cacheWrite1h"),
+        "cache_read_tokens": read,
+        "output_tokens": _count(told, "output"),
+        "output_reasoning_tokens": _count(told, "reasoning"),
+        "input_audio_tokens": 0,
+        "cache_audio_read_tokens": 0,
+        "output_audio_tokens": 0,
+        "audio_seconds": 0.0,
+        "details": {},
+        "cost": None if total is None else format(Decimal(str(total)), "f"),
+    }
 
 
-_OURS = ("input", "output", "cacheRead", "cacheWrite", "cacheWrite1h", "reasoning")
+def _count(told: JsonObject, name: str) -> int:
+    found = told.get(name, 0)
+    return found if type(found) is int else 0
 
 
 def calls_of(response: JsonObject) -> list[JsonObject]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from flue_py.adapters.keys import key_of
 from flue_py.adapters.pydantic_ai.by_hand import message_by_hand
@@ -87,7 +87,7 @@ def dumped_messages(messages: Sequence[ModelMessage]) -> list[JsonObject]:
 
 def _dumped_as_they_are(messages: Sequence[ModelMessage]) -> list[JsonObject]:
     text = ModelMessagesTypeAdapter.dump_json(list(messages), warnings=False)
-    return cast("list[JsonObject]", json.loads(text))
+    return cast("list[JsonObject]", from_json(text))
 
 
 def _entries(
@@ -220,7 +220,7 @@ def _predicted(said: Sequence[JsonObject], beside: JsonObject) -> JsonObject:
 
 def _validated(dumped: Sequence[JsonObject]) -> list[ModelMessage]:
     try:
-        read: list[ModelMessage] = ModelMessagesTypeAdapter.validate_json(json.dumps(dumped))
+        read: list[ModelMessage] = ModelMessagesTypeAdapter.validate_json(to_json(dumped))
     except ValidationError as error:
         where = error.errors(include_url=False)[0]
         place = ".".join(map(str, where["loc"]))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry, ConversationRecord
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from flue_py.adapters.keys import key_of, metadata_of
-from flue_py.adapters.pydantic_ai.reading import current_of, info_of, session_that_sees
+from flue_py.adapters.pydantic_ai.reading import current_of, session_of, session_that_sees
 from flue_py.adapters.pydantic_ai.records import Current, kept_in, metadata_with, scope_of, state_of
 from flue_py.adapters.pydantic_ai.spending import calls_of
 from flue_py.adapters.pydantic_ai.stored import dumped_messages, entries_of
@@ -43,15 +44,24 @@ class _Chain(NamedTuple):
 
 
 async def write(
-    store: Store, record: ConversationRecord, new: Sequence[ConversationEntry], expected: str | None
+    store: Store,
+    record: ConversationRecord,
+    new: Sequence[ConversationEntry],
+    expected: str | None,
+    seen: Current | None = None,
 ) -> str:
-    """Store a record and its new entries; return the id of the session. Raises `ConversationConflict`."""
+    """Store a record and its new entries; return the id of the session. Raises `ConversationConflict`.
+
+    ``seen`` is the conversation as it was read last. Where that is what is expected, it is not read again: the write
+    compares the session's revision.
+    """
     state = state_of(record)
     on_entry = bool(new) and new[-1].id == record.head_id
     chains = list(_chains(new, state if on_entry else None))
     beside = None if on_entry else state
     while True:
-        current = await current_of(store, record.conversation_id)
+        is_fresh = seen is None or seen.record.revision != expected
+        current, seen = (await current_of(store, record.conversation_id), None) if is_fresh else (seen, None)
         if (None if current is None else current.record.revision) != expected:
             raise ConversationConflict(record.conversation_id)
         try:
@@ -62,6 +72,8 @@ async def write(
             # Something of the session has changed since it was read; only a change of the conversation is a conflict.
             continue
         except (SessionExists, SessionNotFound, EntryNotFound) as error:
+            if not is_fresh:
+                continue
             raise ConversationConflict(record.conversation_id) from error
 
 
@@ -100,7 +112,7 @@ async def _create(store: Store, record: ConversationRecord, chains: Sequence[_Ch
 
 async def _source(store: Store, record: ConversationRecord, begins: str) -> Session:
     """Return a session that sees the entry that a new conversation begins at. Raises `EntryNotFound`."""
-    hint = None if record.forked_from is None else await info_of(store, record.forked_from)
+    hint = None if record.forked_from is None else await session_of(store, record.forked_from)
     found = await session_that_sees(store, begins, None if hint is None else hint.id)
     if found is None:
         raise EntryNotFound("", begins)
@@ -115,9 +127,7 @@ async def _extend(
             f"scope: conversation {shown(record.conversation_id)} is in {shown(current.record.scope)} and stays there; "
             f"fork it into {shown(record.scope)}"
         )
-    session = await store.get_session(current.info.id)
-    if session is None:
-        raise SessionNotFound(current.info.id)
+    session = current.info.ref
     head = None if record.head_id is None else key_of(record.head_id)
     seen = current.info.revision
     async with store.atomic() as batch:
@@ -127,7 +137,7 @@ async def _extend(
                 session, metadata, merge=True, expected_leaf=current.info.leaf_id, expected_revision=seen
             )
         _add(batch, session, current.info.leaf_id, chains, head, seen)
-    return session.id
+    return current.info.id
 
 
 def _differs(current: Current, record: ConversationRecord) -> bool:
@@ -139,7 +149,7 @@ def _differs(current: Current, record: ConversationRecord) -> bool:
 
 def _add(
     batch: Atomic,
-    session: Session,
+    session: Session | str,
     leaf: str | None,
     chains: Sequence[_Chain],
     head: str | None,
@@ -173,8 +183,7 @@ async def delete(store: Store, conversation_id: str, expected: str) -> None:
 
 async def record_lost(store: Store, conversation_id: str, scope: str | None, unsaved: Sequence[ModelMessage]) -> None:
     """Record what was paid for messages that are not saved, each call once. O(unsaved)."""
-    responses = dumped_messages([message for message in unsaved if isinstance(message, ModelResponse)])
-    calls = [call for response in responses for call in calls_of(response)]
+    calls = [call for message in unsaved if isinstance(message, ModelResponse) for call in _calls_behind(message)]
     if not calls:
         return
     current = await current_of(store, conversation_id)
@@ -194,6 +203,15 @@ async def record_lost(store: Store, conversation_id: str, scope: str | None, uns
         await _record_without_session(store, name or None, where, calls)
         return
     await _record_without_session(store, None, where, calls)
+
+
+def _calls_behind(response: ModelResponse) -> list[JsonObject]:
+    try:
+        return calls_of(*dumped_messages([response]))
+    except InvalidEntry:
+        # It could not be kept whole, but it was paid for.
+        bare = replace(response, parts=[], metadata=None, provider_details=None)
+        return calls_of(*dumped_messages([bare]))
 
 
 async def _record(session: Session, calls: Sequence[JsonObject]) -> None:

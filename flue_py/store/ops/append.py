@@ -493,17 +493,17 @@ class EntryBatch:
 
     def _book(self, new: NewEntry, entry_id: str, at: int) -> list[CallRow]:
         """Note what an entry paid; return those of its calls that no other entry of this batch has reported."""
-        made: list[CallRow] = []
+        unreported: list[CallRow] = []
         for number, call in enumerate(new.calls if new.counted else ()):
             call_id = call.call_id or default_call_id(entry_id, number)
             scope, key = self.state.scope, self.state.key
             row = call_row(call, scope=scope, call_id=call_id, session_key=key, entry_id=entry_id, at_us=at)
-            made.append(row)
+            self.calls.append(row)
+            if row.identity not in self._reported:
+                self._reported.add(row.identity)
+                unreported.append(row)
             if number == 0 and call.call_id is None and new.id is None and self._sources.draws_entry_ids:
                 self.drawn.add(entry_id)
             if call.replaces and self._conflict is not None:
                 self._replaced.append((row, call.replaces))
-        self.calls += made
-        first = {call.identity: call for call in reversed(made) if call.identity not in self._reported}
-        self._reported.update(first)
-        return list(first.values())
+        return unreported

@@ -53,6 +53,10 @@ class CopyContract:
         assert await told(other) == await told(backend)
         listed = [await each.list_sessions(scope=None, kind=None, limit=100, cursor=None) for each in (backend, other)]
         assert listed[0] == listed[1]
+        # What links say is no part of a row, and told all the same.
+        metadata = [{info.id: info.metadata for info in page.sessions} for page in listed]
+        assert metadata[0] == metadata[1]
+        assert any("taskSessions" in each for each in metadata[0].values())
 
     async def test_a_copy_has_the_same_rows(self, backend: Backend, other: Backend) -> None:
         await make_everything(backend)

@@ -6,22 +6,19 @@ has spent is also counted by the machine itself, so that the model is not the on
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import ClassVar, TypeVar, cast
+from typing import TypeVar
 
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, rule
 
 from flue_py.core.budgets import Amounts, NewBudget, Reservation, SpentSoFar, Unit
 from flue_py.core.sessions import NewSession
 from flue_py.errors import BudgetExceeded, FlueError
 from flue_py.store.backend import Backend
-from flue_py.store.seam import Sources
-from flue_py.testing.model import StoreModel
+from flue_py.testing.machine.side_by_side import SideBySide, run_machine
 from flue_py.testing.samples import assistant
-from flue_py.testing.sources import OpenBackend, StepSources
+from flue_py.testing.sources import OpenBackend
 
 T = TypeVar("T")
 
@@ -38,41 +35,16 @@ times = st.integers(1, 6 * STEP_US)
 
 def check_budgets(open_backend: OpenBackend, share: float = 1.0, step_share: float = 1.0) -> None:
     """Run the machine over a backend, with these shares of the profile's examples and of the steps of each."""
-    profile = settings()
-    examples = max(3, round(profile.max_examples * share))
-    steps = max(10, round(profile.stateful_step_count * step_share))
-    machine = type("Machine", (BudgetMachine,), {"open_backend": staticmethod(open_backend)})
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=steps))
+    run_machine(BudgetMachine, open_backend, share, step_share)
 
 
-class BudgetMachine(RuleBasedStateMachine):
+class BudgetMachine(SideBySide):
     """Every operation on budgets, in any order, on a few sessions that are linked and deleted meanwhile."""
-
-    open_backend: ClassVar[Callable[[Sources], Awaitable[Backend]]]
 
     def __init__(self) -> None:
         super().__init__()
-        self._runner = asyncio.Runner()
-        self._steps = (StepSources(), StepSources())
-        self._model = cast("Backend", StoreModel(self._steps[0].sources))
-        self._store: Backend = self._run(type(self).open_backend(self._steps[1].sources))
         self._reservations: list[str] = []
         self._booked: dict[str, int] = {}
-
-    def teardown(self) -> None:
-        """Let the store check itself."""
-        try:
-            assert self._run(self._store.verify()).problems == []
-        finally:
-            self._run(self._store.close())
-            self._runner.close()
-
-    def _run(self, work: Awaitable[T]) -> T:
-        async def wait() -> T:
-            return await work
-
-        # As in `machine`: `Runner.run` would take over SIGINT each time.
-        return self._runner.get_loop().run_until_complete(wait())
 
     def _both(self, operation: Callable[[Backend], Awaitable[T]]) -> T | FlueError:
         """Do it in both stores; return the answer, which must be the same."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import ClassVar, TypeVar, cast
+from typing import ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine
 
 from flue_py.core.sessions import STORED, Expected, LeafChoice, Seen, SessionInfo
 from flue_py.store.backend import Backend
-from flue_py.store.seam import Sources
 from flue_py.testing.machine.answers import (
     GHOSTS,
     answer_of,
@@ -23,11 +20,8 @@ from flue_py.testing.machine.answers import (
     told_of_store,
 )
 from flue_py.testing.machine.reads import check_reads
-from flue_py.testing.model import StoreModel
+from flue_py.testing.machine.side_by_side import SideBySide
 from flue_py.testing.samples import ids_of
-from flue_py.testing.sources import StepSources
-
-T = TypeVar("T")
 
 MAX_SESSIONS = 10
 
@@ -38,19 +32,14 @@ picks = st.integers(0, 119)
 whys = st.sampled_from([None, "because"])
 
 
-class ComparingMachine(RuleBasedStateMachine):
+class ComparingMachine(SideBySide):
     """A store and the model, which get the same calls: picks what calls are about, and compares what comes of them."""
 
-    open_backend: ClassVar[Callable[[Sources], Awaitable[Backend]]]
     lists_ties_alike: ClassVar[bool] = True
     """Whether sessions that were changed at the same time are listed in the same order, too."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._runner = asyncio.Runner()
-        self._steps = (StepSources(), StepSources())
-        self._model = cast("Backend", StoreModel(self._steps[0].sources))
-        self._store: Backend = self._run(type(self).open_backend(self._steps[1].sources))
         self._is_alike = True
         self._compared = 0
         self._batches = 0
@@ -58,15 +47,11 @@ class ComparingMachine(RuleBasedStateMachine):
         self._entries: list[str] = []
         self._retries: list[Callable[[Backend], Awaitable[object]]] = []
 
-    def teardown(self) -> None:
+    def finish(self) -> None:
         """Compare everything once more, and let the store check itself."""
-        try:
-            if self._is_alike:
-                self._compare_stores()
-                assert self._run(self._store.verify()).problems == []
-        finally:
-            self._run(self._store.close())
-            self._runner.close()
+        if self._is_alike:
+            self._compare_stores()
+            super().finish()
 
     # -- what is there to pick from -------------------------------------------------------------------------------
 
@@ -116,13 +101,6 @@ class ComparingMachine(RuleBasedStateMachine):
         return Seen(self._choice(session_id, pick // 4), revision)
 
     # -- how they are compared ------------------------------------------------------------------------------------
-
-    def _run(self, awaitable: Awaitable[T]) -> T:
-        async def awaited() -> T:
-            return await awaitable
-
-        # `Runner.run` would take over SIGINT and give it back each time, which takes longer than most answers.
-        return self._runner.get_loop().run_until_complete(awaited())
 
     def _both(self, call: Callable[[Backend], Awaitable[object]]) -> object:
         """Do it in both stores and return the answer, which is the same: a result or an error."""

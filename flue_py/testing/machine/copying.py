@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from hypothesis import settings
-from hypothesis.stateful import rule, run_state_machine_as_test
+from hypothesis.stateful import rule
 
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend
 from flue_py.testing.machine.answers import GHOSTS
+from flue_py.testing.machine.side_by_side import run_machine
 from flue_py.testing.machine.stores import BackendMachine
 from flue_py.testing.sources import OpenBackend
 from flue_py.transfer.copying import CopyReport, copy_store
@@ -23,12 +23,7 @@ from flue_py.transfer.copying import CopyReport, copy_store
 
 def check_copying(stores: Sequence[OpenBackend], share: float = 1.0, step_share: float = 1.0) -> None:
     """Run the machine, moving from each of these kinds of store to the next, and from the last to the first."""
-    profile = settings()
-    examples = max(3, round(profile.max_examples * share))
-    steps = max(10, round(profile.stateful_step_count * step_share))
-    members = {"open_backend": staticmethod(stores[0]), "stores": tuple(stores)}
-    machine = type("Machine", (CopyingMachine,), members)
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=steps))
+    run_machine(CopyingMachine, stores[0], share, step_share, stores=tuple(stores))
 
 
 class CopyingMachine(BackendMachine):

@@ -7,9 +7,8 @@ against what the entries themselves say, so that the model is not the only witne
 
 from __future__ import annotations
 
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, rule
 
 from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.testing import samples
@@ -19,16 +18,13 @@ from flue_py.testing.machine.growing import Growing
 from flue_py.testing.machine.marking import Marking
 from flue_py.testing.machine.moving import Moving
 from flue_py.testing.machine.relations import Relating
+from flue_py.testing.machine.side_by_side import run_machine
 from flue_py.testing.sources import OpenBackend
 
 
 def check_against_model(open_backend: OpenBackend, share: float = 1.0, step_share: float = 1.0) -> None:
     """Run the machine over a backend, with these shares of the profile's examples and of the steps of each."""
-    profile = settings()
-    examples = max(3, round(profile.max_examples * share))
-    steps = max(10, round(profile.stateful_step_count * step_share))
-    machine = type("Machine", (BackendMachine,), {"open_backend": staticmethod(open_backend)})
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=steps))
+    run_machine(BackendMachine, open_backend, share, step_share)
 
 
 class BackendMachine(Growing, Moving, Relating, Marking):

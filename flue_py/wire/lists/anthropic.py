@@ -8,7 +8,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.wire.anthropic import EXTRA, block_from_part, latest_cache_marks, printed_result, without_blanks
 from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import Leftovers
-from flue_py.wire.lists.said import Said, SystemApart, answered, joined_answers, split_system
+from flue_py.wire.lists.said import Said, SystemApart, answered, joined_answers, split_system, with_own_ids
 from flue_py.wire.openai_chat import parts_of
 
 
@@ -20,7 +20,7 @@ def anthropic_list(messages: Iterable[Said], left: Leftovers) -> SystemApart:
     said is a string, blocks, or None. Cost: O(messages).
     """
     system, said = split_system(messages, left)
-    turns = _turns(answered(joined_answers(said), left), left)
+    turns = _turns(with_own_ids(answered(joined_answers(said), left), left), left)
     if turns and turns[0].get("role") != "user":
         left.change("a message of the user stands before the first answer, which the API asks for")
         turns.insert(0, {"role": "user", "content": "(continued)"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 from flue_py.core.exchange import Pairing, called_ids
@@ -135,6 +136,35 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
                 left.change("a tool call without a result got an error as its result")
                 out.append(Said(_no_result(each, call)))
     return out
+
+
+def with_own_ids(said: Sequence[Said], left: Leftovers) -> list[Said]:
+    """Return the messages with another id for each call whose id an earlier one has, and for its results.
+
+    Some programs use ids again, turn by turn, and some providers give none. Cost: O(messages).
+    """
+    pairing = Pairing([each.message for each in said])
+    taken = {call.id for call in pairing.results}
+    met: set[str] = set()
+    own = [*said]
+    for call, results in pairing.results.items():
+        if call.id not in met:
+            met.add(call.id)
+            continue
+        left.change("ids of tool calls that were used again have a number behind them")
+        call_id = next(name for number in count(2) if (name := f"{call.id}_{number}") not in taken)
+        taken.add(call_id)
+        content = own[call.at].message.get("content")
+        parts = [*content] if isinstance(content, list) else []
+        parts[call.part] = {**_object(parts[call.part]), "id": call_id}
+        own[call.at] = Said({**own[call.at].message, "content": parts})
+        for at in results:
+            own[at] = Said({**own[at].message, "toolCallId": call_id})
+    return own
+
+
+def _object(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
 
 
 def _no_result(said: Said, call: str) -> JsonObject:

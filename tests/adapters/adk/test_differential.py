@@ -43,6 +43,8 @@ class Both:
             await each.create_session(app_name=app, user_id=user, state=state, session_id=id)  # type: ignore[arg-type]
             for each in (self.theirs, self.ours)
         ]
+        names = {"app_name": app, "user_id": user, "session_id": sessions[1].id}
+        assert await self.ours.get_session(**names) == sessions[1]
         for session in sessions:
             assert session.state == sessions[0].state
             assert (session.app_name, session.user_id, session.events) == (app, user, [])
@@ -57,6 +59,12 @@ class Both:
             own = event.model_copy(deep=True)
             assert await each.append_event(session, own) is own
         same(*sessions)
+        names = {"app_name": app, "user_id": user, "session_id": id}
+        if not event.partial and not any(name.startswith("temp:") for name in event.actions.state_delta):
+            got = await self.ours.get_session(**names)
+            assert got is not None
+            # Others may have changed the state that is shared.
+            assert got.model_dump(exclude={"state"}) == sessions[1].model_dump(exclude={"state"})
 
     async def check(self, id: str, *, app: str = APP, user: str = USER) -> Session:
         """Read the session in every way, and compare."""

@@ -29,6 +29,7 @@ from langchain_core.messages import (
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
@@ -264,6 +265,8 @@ def test_rewinding_and_forking_by_the_store_is_seen_by_the_graph(tmp_path: Path)
             session = store.open_session("t")
             session.fork(key="fork")
             session.rewind(turns=-1)
+        assert [message.content for message in graph.get_state(thread("t")).values["messages"]] == ["One?", "Yes. 0"]
+        assert graph.get_state(thread("t")).next == ()
         graph.invoke({"messages": [("user", "Other?")]}, thread("t"))
         graph.invoke({"messages": [("user", "Three?")]}, thread("fork"))
         said = [message.content for message in graph.get_state(thread("t")).values["messages"]]
@@ -272,6 +275,55 @@ def test_rewinding_and_forking_by_the_store_is_seen_by_the_graph(tmp_path: Path)
         assert said == ["One?", "Yes. 0", "Two?", "Yes. 1", "Three?", "Yes. 3"]
     with checked(path) as store:
         assert store.usage().total.calls == 4
+
+
+def test_a_session_that_was_begun_by_hand_goes_on_as_a_thread(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    usage = {"input": 5, "output": 5, "totalTokens": 10}
+    call = {"type": "toolCall", "id": "c", "name": "look", "arguments": {"a": 1}}
+    with flue_py.sync.open(path) as store:
+        session = store.create_session(key="t")
+        session.append_message({"role": "user", "content": "One?"})
+        session.append_message({"role": "assistant", "content": [call], "usage": usage})
+        session.append_message({"role": "toolResult", "toolCallId": "c", "toolName": "look", "content": "42"})
+        session.append_message({"role": "assistant", "content": "It is 42.", "usage": usage})
+        summed_up = store.create_session(key="summed up")
+        summed_up.append_message({"role": "user", "content": "One?"})
+        summed_up.append_compaction("Short.", first_kept_entry_id=summed_up.leaf_id or "", tokens_before=9)
+    with FlueSaver.from_conn_string(path) as saver:
+        for number in range(2):
+            graph = chat(saver, answers(2)[number:])
+            graph.invoke({"messages": [("user", "Two?")]}, thread("t"))
+        messages = graph.get_state(thread("t")).values["messages"]
+        assert [type(message) for message in messages[:4]] == [HumanMessage, AIMessage, ToolMessage, AIMessage]
+        assert messages[1].tool_calls == [{"name": "look", "args": {"a": 1}, "id": "c", "type": "tool_call"}]
+        assert [message.content for message in messages[3:]] == ["It is 42.", "Two?", "Yes. 0", "Two?", "Yes. 1"]
+        assert len(list(saver.list(thread("t")))) == 7
+        with pytest.raises(InvalidArgument, match="cannot be opened as a thread"):
+            saver.get_tuple(thread("summed up"))
+    with checked(path) as store:
+        assert len(store.open_session("t").build_context()) == 8
+        assert store.usage().total.calls == 4
+
+
+def test_a_run_that_ended_after_its_input_goes_on(tmp_path: Path) -> None:
+    def failing(state: MessagesState) -> Any:
+        raise ConnectionError
+
+    path = tmp_path / "a.db"
+    graph: Any = StateGraph(MessagesState).add_node("answer", failing).add_edge(START, "answer")
+    with FlueSaver.from_conn_string(path) as saver, pytest.raises(ConnectionError):
+        graph.compile(checkpointer=saver).invoke({"messages": [("user", "One?")]}, thread("t"))
+    with FlueSaver.from_conn_string(path) as saver:
+        done = chat(saver, answers(1)).invoke(None, thread("t"))
+        assert [message.content for message in done["messages"]] == ["One?", "Yes. 0"]
+        with flue_py.sync.open(path) as store:
+            store.open_session("t").rewind(turns=0)
+        assert chat(saver, []).get_state(thread("t")).values == {}
+        done = chat(saver, answers(1, "No.")).invoke({"messages": [("user", "Else?")]}, thread("t"))
+        assert [message.content for message in done["messages"]] == ["Else?", "No. 0"]
+    with checked(path):
+        pass
 
 
 def test_subgraphs_are_tasks_and_their_calls_are_paid_once(tmp_path: Path) -> None:
@@ -324,6 +376,24 @@ def test_a_copy_has_every_branch(tmp_path: Path) -> None:
             saver.copy_thread("nobody", "new")
     with checked(path) as store:
         assert store.usage().total.calls == 3
+
+
+def test_pruned_namespaces_name_the_sessions_that_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with FlueSaver.from_conn_string(path) as saver:
+        for namespace in ("", "b"):
+            for checkpoint_id in ("1", "2"):
+                checkpoint: Any = empty_checkpoint() | {"id": checkpoint_id}
+                saver.put(thread("t", checkpoint_ns=namespace), checkpoint, {}, {})
+        saver.prune(["t"])
+        assert len(list(saver.list(thread("t")))) == 2
+    with checked(path) as store:
+        session = store.open_session("t")
+        (link,) = session.task_links()
+        assert [item["session"] for item in session.metadata["taskSessions"]] == [link.child_id]
+        task = store.get_session(link.child_id)
+        assert task is not None
+        assert task.metadata["parentSession"] == session.id
 
 
 def test_pruning_keeps_the_newest_and_what_was_paid(tmp_path: Path) -> None:
@@ -432,6 +502,27 @@ def test_checkpoints_that_are_put_again_take_the_place_of_the_first(tmp_path: Pa
         assert found.checkpoint["channel_values"] == {"n": 2}
     with checked(path):
         pass
+
+
+def test_another_checkpointers_threads_are_imported_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with SqliteSaver.from_conn_string(str(tmp_path / "theirs.db")) as theirs, FlueSaver(path) as ours:
+        graph = chat(theirs, answers(9))
+        for text in ("One?", "Two?"):
+            graph.invoke({"messages": [("user", text)]}, thread("t"))
+        graph.invoke({"messages": [("user", "Else?")]}, list(theirs.list(thread("t")))[2].config)
+        graph.invoke({"messages": [("user", "Three?")]}, thread("other"))
+        expected = list(theirs.list(None))
+        assert ours.import_from(theirs) == len(expected)
+        assert list(ours.list(None)) == expected
+        assert ours.import_from(theirs) == 0
+        again = FlueSaver(":memory:")
+        assert asyncio.run(again.aimport_from(ours)) == len(expected)
+        assert list(again.list(None)) == expected
+        state = chat(ours, [AIMessage("Now.", id="now")]).invoke({"messages": [("user", "Four?")]}, thread("t"))
+        assert [message.content for message in state["messages"]][-1] == "Now."
+    with checked(path) as store:
+        assert store.usage().total.calls == 4
 
 
 def test_a_configuration_without_a_thread_is_refused(tmp_path: Path) -> None:

@@ -125,6 +125,47 @@ def test_what_has_no_place_in_a_message_of_ours_is_told() -> None:
     assert [str(note) for note in removed.notes] == ["left out: a message of type 'remove'"]
 
 
+def test_what_an_agent_asks_again_is_kept() -> None:
+    retried = pai.ToolReturnPart("read", "no such file", "c1", outcome="retried")
+    again = pai.RetryFeedbackPart("Answer in French.", retry=pai.RetryInfo("model_retry"))
+    asked = pai.UserPromptPart(["q", pai.TextContent("tagged"), pai.VideoUrl("https://example.org/a.mp4")])
+    found = from_pydantic_ai([
+        pai.ModelRequest(parts=[asked]),
+        pai.ModelResponse(parts=[pai.ToolCallPart("read", '{"path": "a"}', "c1")]),
+        pai.ModelRequest(parts=[retried, again]),
+    ])  # fmt: skip
+    assert found.notes == ()
+    question, call, result, more = found.messages
+    assert question["content"] == [
+        {"type": "text", "text": "q"},
+        {"type": "text", "text": "tagged"},
+        {"type": "file", "url": "https://example.org/a.mp4", "mimeType": "video/mp4"},
+    ]
+    assert call["content"] == [{"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": "a"}}]
+    assert (result["toolCallId"], result["isError"], result["content"]) == ("c1", True, "no such file")
+    assert "Answer in French." in str(more["content"])
+
+
+def test_blocks_of_a_provider_are_read_as_langchain_reads_them() -> None:
+    blocks: list[Any] = [
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "a"}},
+    ]
+    call = {"id": "c1", "name": "read", "args": {"path": "a"}, "type": "tool_call"}
+    answer = lc.AIMessage(blocks, tool_calls=[call], response_metadata={"model_provider": "anthropic"})
+    (ours,) = from_langchain([answer]).messages
+    assert ours == {
+        "role": "assistant",
+        "provider": "anthropic",
+        "content": [
+            {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2ln"},
+            {"type": "text", "text": "I look."},
+            {"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": "a"}},
+        ],
+    }
+
+
 @pytest.mark.parametrize("convert", [from_pydantic_ai, from_langchain])
 def test_what_is_no_message_is_refused(convert: Any) -> None:
     with pytest.raises(InvalidEntry, match=r"messages\[0\]: should be a message of"):
@@ -154,3 +195,11 @@ def test_what_langchain_has_a_place_for_comes_back(name: str) -> None:
         assert ours.messages[2]["usage"] == {
             "input": 20, "output": 8, "cacheRead": 100, "totalTokens": 128, "reasoning": 3,
         }  # fmt: skip
+
+
+@pytest.mark.parametrize("convert", [to_pydantic_ai, to_langchain])
+def test_data_that_is_no_base64_is_left_out_or_kept_as_it_is(convert: Any) -> None:
+    broken: JsonObject = {"type": "image", "data": "\u00e9", "mimeType": "image/png"}
+    made = convert([{"role": "user", "content": [{"type": "text", "text": "q"}, broken]}])
+    assert "q" in str(made.messages)
+    assert made.notes or "\u00e9" in str(made.messages)

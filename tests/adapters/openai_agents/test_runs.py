@@ -66,6 +66,23 @@ async def test_an_approved_run_is_paid_for_once(elsewhere: bool, tmp_path: Path)
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("with_session", [False, True])
+async def test_an_agent_that_is_a_tool_is_paid_for_once(with_session: bool) -> None:
+    async with flue_py.open(":memory:") as store:
+        inner = Agent(name="inner", model=ScriptedModel(answers(100)))
+        session_of_tool = FlueSession.from_store("tool", store, model="m2") if with_session else None
+        tool = inner.as_tool("ask", "Ask somebody.", session=session_of_tool)
+        called = {"output": [function_call("ask", {"input": "What?"}, call_id="c1")], "usage": used(10, 1)}
+        outer = Agent(name="outer", model=ScriptedModel([called, *answers(20)]), tools=[tool])
+        session = FlueSession.from_store("one", store, model="m1")
+        result = await Runner.run(outer, "Ask.", session=session)
+        await session.store_run_usage(result)
+        paid = (await store.usage()).total
+        assert (paid.calls, paid.input) == (3, 130) == (3, result.context_wrapper.usage.input_tokens)
+        assert (await store.verify()).problems == []
+
+
+@pytest.mark.anyio
 async def test_a_run_compacts_with_a_model_of_the_sdk(tmp_path: Path) -> None:
     summarizer = ScriptedModel([{"output": [assistant_message("All was said.")], "usage": used(300, 7)}])
     settings = CompactionSettings(reserve_tokens=50, keep_recent_tokens=10)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +16,16 @@ from tests.adapters.needed import needs
 
 needs("openai-agents", "agents")
 
-from agents import Agent, Runner, SessionSettings, SQLiteSession, Usage, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    RunContextWrapper,
+    Runner,
+    SessionSettings,
+    SQLiteSession,
+    Usage,
+    function_tool,
+    set_tracing_disabled,
+)
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 import flue_py
@@ -336,4 +347,41 @@ def test_runs_pay_into_the_ledger_once(how: str, tmp_path: Path) -> None:
         assert below.aggregate_usage_since(None).usage.total_tokens == 69
         assert [turn.message.content for turn in below.turns()] == ["What is a flue?", "Really?"]
         assert store.verify().problems == []
+    session.close()
+
+
+def test_nothing_else_imports_the_framework() -> None:
+    names = "flue_py, flue_py.cli, flue_py.sync, flue_py.adapters.messages"
+    check = f"import sys, {names}; assert not [m for m in sys.modules if m.split('.')[0] in ('agents', 'openai')]"
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_without_the_framework_the_extra_is_named() -> None:
+    program = """
+import sys
+sys.modules["agents"] = None
+try:
+    import flue_py.adapters.openai_agents
+except ImportError as error:
+    print(type(error).__name__, error)
+"""
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert run.stdout.startswith("MissingExtra")
+    assert "flue-py[openai-agents]" in run.stdout
+
+
+@pytest.mark.anyio
+async def test_who_is_cancelled_while_writing_pays_once(tmp_path: Path) -> None:
+    session = FlueSession("one", tmp_path / "a.db")
+    wrapper = RunContextWrapper(None, usage=used(5, 1))
+    for _ in range(3):
+        writing = asyncio.create_task(session.add_items([{"role": "assistant", "content": "x"}], wrapper=wrapper))
+        await asyncio.sleep(0)
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+    with flue_py.sync.open(tmp_path / "a.db") as store:
+        assert (store.usage().total.calls, store.usage().total.total_tokens) == (1, 6)
+        assert store.verify().problems == []
+    assert len(await session.get_items()) == 3
     session.close()

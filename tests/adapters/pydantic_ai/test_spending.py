@@ -257,6 +257,23 @@ def test_a_conflict_of_scopes_is_paid_in_the_scope_of_who_paid(tmp_path: Path) -
         assert [usage(scope=scope).total.calls for scope in ("one", "two")] == [1, 2]
 
 
+def test_a_lost_answer_that_cannot_be_kept_was_paid_for_all_the_same(tmp_path: Path) -> None:
+    async def lose() -> None:
+        store = FlueConversationStore.open(tmp_path / "a.db")
+        await store.save(Conversation(messages=turns(1), conversation_id="a"))
+        late = Conversation(messages=turns(1, first=1), conversation_id="a")
+        answered = late.messages[1]
+        assert isinstance(answered, ModelResponse)
+        answered.metadata = {"an object": object()}
+        with pytest.raises(ConversationConflict):
+            await store.save(late)
+        await store.close()
+
+    asyncio.run(lose())
+    with ledger_of(tmp_path / "a.db") as usage:
+        assert (usage("a").total.calls, usage("a").total.total_tokens) == (2, 13 + 14)
+
+
 def test_a_response_without_usage_is_a_call_of_unknown_usage(tmp_path: Path) -> None:
     async def keep() -> None:
         store = FlueConversationStore.open(tmp_path / "a.db")

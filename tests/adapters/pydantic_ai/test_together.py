@@ -21,7 +21,7 @@ from pydantic_ai.usage import RunUsage
 
 import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
-from flue_py.errors import MissingExtra
+from flue_py.errors import MissingExtra, SessionNotFound, StoreClosed, WrongEventLoop
 from tests.adapters.pydantic_ai.stores import turns
 from tests.postgres import NewDatabase
 
@@ -172,3 +172,83 @@ def test_a_missing_framework_names_its_extra(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "pydantic_ai.conversation_store", None)
     with pytest.raises(MissingExtra, match=r"flue-py\[pydantic-ai\]"):
         __import__("flue_py.adapters.pydantic_ai")
+
+
+@pytest.mark.parametrize("place", ["file", "postgres"])
+def test_the_session_of_a_conversation_is_used_where_its_store_is(
+    place: str, tmp_path: Path, new_database: NewDatabase
+) -> None:
+    target = places(tmp_path, new_database, place)
+
+    async def go() -> None:
+        async with FlueConversationStore.open(target) as store:
+            await store.save(Conversation(messages=turns(2), conversation_id="a"), scope="one")
+            for name, scope in (("b", None), ("a", "two")):
+                with pytest.raises(SessionNotFound, match="no conversation"):
+                    await store.session_for(name, scope=scope)
+            session = await store.session_for("a", scope="one")
+            assert (session.id, session.key, session.scope) == ("a", "a", "one")
+            if place == "postgres":
+                with pytest.raises(WrongEventLoop):
+                    await session.turns()
+            else:
+                await session.rewind(turns=1)
+                assert (await loaded_by(store)).messages == turns(1)
+        with pytest.raises(StoreClosed):
+            await store.load("a")
+        async with flue_py.open(target) as flue:
+            again = FlueConversationStore(flue)
+            await (await again.session_for("a")).rewind(turns=1)
+            assert (await loaded_by(again)).messages == turns(1)
+
+    asyncio.run(go())
+
+
+def test_labels_pins_and_titles_are_no_conflict_and_going_back_is(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with flue_py.open(tmp_path / "a.db") as flue:
+            store = FlueConversationStore(flue)
+            await store.save(Conversation(messages=turns(1), conversation_id="a", usage=RunUsage(requests=1)))
+            first = await store.read_record("a")
+            copies = [await loaded_by(store) for _ in range(2)]
+            session = await store.session_for("a")
+            assert session.leaf_id is not None
+            await session.set_title("A talk")
+            await session.set_label(session.leaf_id, "here")
+            await session.pin(session.leaf_id)
+            copies[0].messages += turns(1, first=1)
+            copies[0].usage = RunUsage(requests=2)
+            await store.save(copies[0])
+            await session.refresh()
+            await session.undo()
+            # The record is that of the leaf which is there again: with its usage, and its revision.
+            assert await store.read_record("a") == first
+            with pytest.raises(ConversationConflict):
+                await store.save(copies[0])
+            copies[1].messages += turns(1, first=2)
+            await store.save(copies[1])
+            assert (await loaded_by(store)).messages == [*turns(1), *turns(1, first=2)]
+            assert (await flue.verify()).problems == []
+
+    asyncio.run(go())
+
+
+def test_a_fork_made_by_hand_is_a_conversation_of_its_own(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with flue_py.open(tmp_path / "a.db") as flue:
+            store = FlueConversationStore(flue)
+            await store.save(Conversation(messages=turns(2), conversation_id="a"))
+            session = await store.session_for("a")
+            fork = await session.fork(key="by hand")
+            loaded = await store.load("by hand")
+            assert loaded is not None
+            loaded.messages += turns(1, first=5)
+            await store.save(loaded)
+            assert (await store.load(fork.id, limit=2)) == await store.load("by hand", limit=2)
+            assert (await loaded_by(store)).messages == turns(2)
+            await store.delete("a")
+            again = await store.load("by hand")
+            assert again is not None
+            assert again.messages == loaded.messages
+
+    asyncio.run(go())

@@ -1,0 +1,326 @@
+"""What is ours about it: conflicts, what is paid, sessions begun by hand, state at a leaf, and what is read."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.adk.errors._stale_session_error import StaleSessionError
+from google.adk.sessions.base_session_service import GetSessionConfig
+from google.adk.sessions.in_memory_session_service import InMemorySessionService
+from google.adk.sessions.session import Session
+
+import flue_py
+from flue_py.adapters.adk import FlueSessionService, copy_sessions, names_of, scope_of
+from flue_py.errors import InvalidArgument
+from tests.adapters.adk.samples import APP, KINDS, USER, acted, answered, compacted, said, used
+from tests.adapters.adk.stores import check, with_service
+
+NAMES = {"app_name": APP, "user_id": USER, "session_id": "s"}
+
+
+async def ours(service: FlueSessionService, id: str = "s") -> flue_py.Session:
+    session = await service.session_for(app_name=APP, user_id=USER, session_id=id)
+    assert session is not None
+    return session
+
+
+async def got(service: FlueSessionService, **config: Any) -> Session:
+    session = await service.get_session(**NAMES, config=GetSessionConfig(**config))
+    assert session is not None
+    return session
+
+
+def test_a_session_that_has_gone_on_is_stale_whatever_the_clock_says(shared: str) -> None:
+    async def scenario(one: FlueSessionService) -> None:
+        async with FlueSessionService(shared) as other:
+            await one.create_session(**NAMES, state={"k": 0})
+            for number in range(5):
+                first, second = await got(one), await got(other)
+                await one.append_event(first, said("first", timestamp=5.0, actions={"state_delta": {"n": number}}))
+                late = said("second", timestamp=1e9 + number, actions={"state_delta": {"k": 1, "app:a": 1}})
+                with pytest.raises(StaleSessionError, match="modified in storage"):
+                    await other.append_event(second, late)
+                # What raised has changed nothing, in the session of the caller either.
+                assert len(second.events) == number
+                assert second.state["k"] == 0
+            assert (await got(other)).state == {"k": 0, "n": 4}
+
+    with_service(shared, scenario)
+
+
+def test_a_session_that_went_back_is_stale_and_one_with_a_new_title_is_not(target: str) -> None:
+    async def scenario(service: FlueSessionService) -> None:
+        session = await service.create_session(**NAMES)
+        for text in ("one", "two"):
+            await service.append_event(session, said(text))
+        handle = await ours(service)
+        await handle.set_title("A title")
+        await handle.set_label(str(handle.leaf_id), "here")
+        await service.append_event(session, said("three"))
+        await handle.refresh()
+        await handle.undo()
+        with pytest.raises(StaleSessionError):
+            await service.append_event(session, said("four"))
+        await handle.redo()
+        await service.append_event(session, said("five"))
+        assert len((await got(service)).events) == 4
+
+    with_service(target, scenario)
+
+
+def test_what_a_refused_event_paid_for_is_in_the_ledger_once(target: str) -> None:
+    async def scenario(service: FlueSessionService) -> None:
+        first = await service.create_session(**NAMES)
+        second = first.model_copy(deep=True)
+        await service.append_event(first, answered("a", usage_metadata=used(10, 1), model_version="gemini-2.5-flash"))
+        late = answered("b", usage_metadata=used(20, 2), model_version="gemini-2.5-flash")
+        for _ in range(2):
+            with pytest.raises(StaleSessionError):
+                await service.append_event(second, late)
+        report = await service._access.run(lambda store: store.usage(group_by=["agent", "model"]))
+        assert (report.total.calls, report.total.input, report.total.output) == (2, 30, 3)
+        assert [row.group for row in report.rows] == [{"agent": "root", "model": "gemini-2.5-flash"}]
+        await service.append_event(await got(service), late)
+        report = await service._access.run(lambda store: store.usage())
+        assert (report.total.calls, report.total.input, report.total.output) == (2, 30, 3)
+
+    with_service(target, scenario)
+
+
+def test_a_session_that_came_from_elsewhere_is_told_by_its_last_event(target: str) -> None:
+    async def scenario(service: FlueSessionService) -> None:
+        await service.create_session(**NAMES)
+        bare = Session(id="s", app_name=APP, user_id=USER)
+        await service.append_event(bare, said("one"))
+        copied = Session.model_validate_json(bare.model_dump_json())
+        await service.append_event(copied, said("two"))
+        with pytest.raises(StaleSessionError, match="was not read from it"):
+            await service.append_event(Session(id="s", app_name=APP, user_id=USER), said("three"))
+        with pytest.raises(StaleSessionError):
+            await service.append_event(bare, said("three"))
+        assert len((await got(service)).events) == 2
+
+    with_service(target, scenario)
+
+
+def test_calls_on_one_session_object_wait_for_each_other(shared: str) -> None:
+    async def main() -> None:
+        service = FlueSessionService(shared)
+        session = await service.create_session(**NAMES)
+
+        async def append(number: int) -> None:
+            await service.append_event(session, acted(state_delta={f"k{number}": number, "user:n": number}))
+
+        await asyncio.gather(*map(append, range(30)))
+        waiting = [asyncio.create_task(append(number)) for number in range(30, 40)]
+        await asyncio.sleep(0)
+        for task in waiting[1::2]:
+            task.cancel()
+        done = await asyncio.gather(*waiting, return_exceptions=True)
+        whole = await got(service)
+        assert whole.events == session.events
+        assert len(session.events) >= 30 + sum(result is None for result in done)
+        threads = [threading.Thread(target=lambda n=n: asyncio.run(append(n))) for n in range(40, 44)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {f"k{number}" for number in range(40, 44)} <= set((await got(service)).state)
+        await check(service)
+        await service.close()
+
+    asyncio.run(main())
+
+
+def test_two_that_change_shared_state_at_once_lose_nothing(shared: str) -> None:
+    def work(number: int) -> None:
+        async def main() -> None:
+            async with FlueSessionService(shared) as service:
+                session = await service.create_session(app_name=APP, user_id=USER, state={f"app:first{number}": 1})
+                for turn in range(10):
+                    delta = {f"app:a{number}": turn, f"user:u{number}-{turn}": "x" * 50}
+                    await service.append_event(session, acted(state_delta=delta))
+
+        asyncio.run(main())
+
+    asyncio.run(_touch(shared))
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    async def scenario(service: FlueSessionService) -> None:
+        state = (await service.create_session(app_name=APP, user_id=USER)).state
+        for number in range(4):
+            assert state[f"app:first{number}"] == 1
+            assert state[f"app:a{number}"] == 9
+            assert sum(name.startswith(f"user:u{number}-") for name in state) == 10
+
+    with_service(shared, scenario)
+
+
+async def _touch(target: str) -> None:
+    async with FlueSessionService(target) as service:
+        await service.list_sessions(app_name=APP)
+
+
+def test_a_large_state_that_often_changes_grows_with_its_changes(tmp_path: Path) -> None:
+    async def scenario(service: FlueSessionService) -> None:
+        session = await service.create_session(**NAMES, state={f"k{n}": "x" * 1_000 for n in range(100)})
+        for number in range(300):
+            await service.append_event(session, acted(state_delta={"n": number}))
+        assert (await FlueSessionService(str(tmp_path / "s.db")).get_session(**NAMES)) == session
+        handle = await ours(service)
+        written = sum(len(entry.payload) + len(entry.extra or "") for entry in await handle.get_tree())
+        assert written < 12 * 100_000
+
+    with_service(str(tmp_path / "s.db"), scenario)
+
+
+def test_a_session_begun_by_hand_is_one_of_adk(target: str) -> None:
+    async def scenario(service: FlueSessionService) -> None:
+        await service.create_session(app_name=APP, user_id=USER, session_id="other")
+
+        async def begin(store: flue_py.Store) -> None:
+            session = await store.create_session(key="s", scope=scope_of(APP, USER))
+            calls = [{"type": "toolCall", "id": "c", "name": "read", "arguments": {"a": 1}}]
+            await session.append_messages(
+                [
+                    {"role": "user", "content": "hello"},
+                    {"role": "assistant", "agent": "root", "content": calls, "usage": {"input": 5, "output": 2}},
+                    {"role": "toolResult", "toolCallId": "c", "toolName": "read", "content": "done"},
+                    {"role": "assistant", "content": [{"type": "text", "text": "ok"}]},
+                ]
+            )
+            await session.append_custom("mine", {"x": 1})
+
+        await service._access.run(begin)
+        session = await got(service)
+        assert [event.author for event in session.events] == ["user", "root", "model", "model"]
+        assert session.events[1].get_function_calls()[0].args == {"a": 1}
+        assert session.events[2].get_function_responses()[0].response == {"result": "done"}
+        await service.append_event(session, said("more", actions={"state_delta": {"k": 1}}))
+        again = await got(service)
+        assert [event.id for event in again.events] == [event.id for event in session.events]
+        assert again.state == {"k": 1}
+        handle = await ours(service)
+        await handle.append_message({"role": "system", "content": "Be brief."})
+        with pytest.raises(InvalidArgument, match="no event for a message of the role 'system'"):
+            await got(service)
+
+    with_service(target, scenario)
+
+
+def test_a_leaf_in_the_middle_of_an_event_shows_what_is_there(target: str) -> None:
+    async def scenario(service: FlueSessionService) -> None:
+        session = await service.create_session(**NAMES, state={"k": 1})
+        await service.append_event(session, said("q", actions={"state_delta": {"k": 2}}))
+        await service.append_event(session, KINDS["several results"]())
+        handle = await ours(service)
+        middle = (await handle.get_active_path())[-2]
+        await handle.move_leaf(middle.id)
+        cut = await got(service)
+        assert [len(event.get_function_responses()) for event in cut.events] == [0, 1, 1]
+        assert cut.state == {"k": 2}
+        await service.append_event(cut, said("more"))
+        assert len((await got(service, num_recent_events=2)).events) == 2
+
+    with_service(target, scenario)
+
+
+def test_parts_are_read_as_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    original = flue_py.Session.get_active_path
+
+    async def counting(self: flue_py.Session, **fields: Any) -> list[flue_py.Entry]:
+        path = await original(self, **fields)
+        read.append(len(path))
+        return path
+
+    async def scenario(service: FlueSessionService) -> None:
+        session = await service.create_session(**NAMES, state={"k": 1})
+        for number in range(300):
+            await service.append_event(session, said(str(number), timestamp=float(number)))
+        monkeypatch.setattr(flue_py.Session, "get_active_path", counting)
+        async with FlueSessionService(str(tmp_path / "s.db")) as fresh:
+            for config, most in (
+                ({"num_recent_events": 0}, 1),
+                ({"num_recent_events": 20}, 22),
+                ({"after_timestamp": 295.0}, 33),
+            ):
+                read.clear()
+                assert (await got(fresh, **config)).state == {"k": 1}
+                assert sum(read) <= most
+
+    with_service(str(tmp_path / "s.db"), scenario)
+
+
+def test_names_and_scopes() -> None:
+    for names in ((APP, USER), ("a/b", "c%d"), ("", ""), ("ü", "\ud800\0"), ("x" * 450, "%25")):
+        assert names_of(scope_of(*names)) == names
+    assert scope_of(APP, USER) == "my_app/alice"
+    assert len(scope_of("x" * 3_000, "y" * 3_000)) < 200
+    with pytest.raises(InvalidArgument, match="not that of an app and a user"):
+        names_of("just one")
+
+
+def test_an_app_is_not_the_one_whose_name_begins_so(target: str) -> None:
+    async def scenario(service: FlueSessionService) -> None:
+        for app in ("app", "app/x", "ap", "app%2Fx"):
+            await service.create_session(app_name=app, user_id="u", session_id=app, state={"app:name": app})
+        for app in ("app", "app/x", "ap", "app%2Fx"):
+            listed = (await service.list_sessions(app_name=app)).sessions
+            assert [(each.id, each.app_name, each.state) for each in listed] == [(app, app, {"app:name": app})]
+
+    with_service(target, scenario)
+
+
+def test_sessions_of_another_service_are_copied_and_caught_up_with(target: str) -> None:
+    async def scenario(service: FlueSessionService) -> None:
+        old = InMemorySessionService()
+        kept = []
+        for id in ("s", "t"):
+            session = await old.create_session(**{**NAMES, "session_id": id}, state={"first": id, "app:a": 1})
+            for make in (*list(KINDS.values())[:12], lambda: compacted(0, 1, "x")):
+                await old.append_event(session, make())
+            await old.append_event(session, acted(state_delta={"app:a": id, "user:u": 2, "k": 3}))
+            kept.append(session)
+        assert await copy_sessions(old, service, APP) == 2
+        assert await copy_sessions(old, service, APP) == 0
+        await old.append_event(kept[0], acted(state_delta={"app:a": "last", "k": 4}))
+        assert await copy_sessions(old, service, APP) == 1
+        for id in ("s", "t"):
+            theirs = await old.get_session(**{**NAMES, "session_id": id})
+            copy = await service.get_session(**{**NAMES, "session_id": id})
+            assert theirs is not None
+            assert copy is not None
+            assert copy.events == theirs.events
+            assert copy.state == theirs.state
+        with pytest.raises(InvalidArgument, match="only names with app: or user: are shared"):
+            await service.set_shared_state(app_name=APP, user_id=USER, state={"k": 1})
+
+    with_service(target, scenario)
+
+
+def test_nothing_else_imports_the_framework() -> None:
+    program = (
+        "import sys, flue_py, flue_py.cli, flue_py.adapters; print([m for m in sys.modules if m.startswith('google')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_missing_framework_is_told_by_the_extra() -> None:
+    program = (
+        "import sys\nsys.modules['google.adk'] = None\n"
+        "try:\n    import flue_py.adapters.adk\nexcept ImportError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "flue_py.adapters.adk needs an optional dependency: pip install 'flue-py[adk]'\n"
