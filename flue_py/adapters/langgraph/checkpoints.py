@@ -50,7 +50,8 @@ _LINE: JsonObject = {"line": True}
 _SMALL = 120
 """A value of so many characters is written again where it is the same: naming where it is would take as much."""
 _RECORDS = 512
-_RETRIES = 50
+_RETRIES = 2000
+"""Whoever has to try again was overtaken by one who is done, so of many at once each has its turn."""
 _PAGE = 1000
 
 

@@ -255,6 +255,28 @@ def test_one_saver_serves_loops_and_threads(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("how", ["path", "open store"])
+def test_many_tasks_write_at_once(tmp_path: Path, how: str) -> None:
+    async def writes(saver: FlueSaver) -> None:
+        saved = await saver.aput(thread("t"), empty_checkpoint(), {}, {})
+        await asyncio.gather(*(saver.aput_writes(saved, [("c", n)], f"task {n:03}") for n in range(80)))
+        found = await saver.aget_tuple(saved)
+        assert found is not None
+        assert [write[2] for write in found.pending_writes or []] == list(range(80))
+
+    async def main() -> None:
+        if how == "path":
+            async with FlueSaver.from_conn_string(tmp_path / "a.db") as saver:
+                await writes(saver)
+            return
+        async with flue_py.open(tmp_path / "a.db") as store:
+            await writes(FlueSaver(store))
+
+    asyncio.run(main())
+    with checked(tmp_path / "a.db"):
+        pass
+
+
 def test_rewinding_and_forking_by_the_store_is_seen_by_the_graph(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with FlueSaver.from_conn_string(path) as saver:
