@@ -88,10 +88,10 @@ class TaskNames:
         kept = {name: value for name, value in metadata.items() if name not in left_out}
         listed, linked, known = _listed(metadata), [*self._items()], _listed(before)
         left = [item for item in listed if item in known or item not in linked]
-        if listed and not left:
-            del kept[TASKS]
-        elif listed:
+        if left or (listed and before.get(TASKS) == []):
             kept[TASKS] = left
+        elif listed:
+            del kept[TASKS]
         return text if kept == metadata else encode_json(kept, "metadata")[0]
 
     def _items(self) -> Iterator[JsonObject]:
@@ -114,6 +114,15 @@ def without_parent(text: str) -> str:
     metadata = decode_object(text)
     kept = {name: value for name, value in metadata.items() if name not in OF_PARENT}
     return text if kept == metadata else encode_json(kept, "metadata")[0]
+
+
+def without_tasks(metadata: JsonObject) -> JsonObject:
+    """Return the metadata of a session for another one, which is nobody's task, and has none.
+
+    A ``taskId`` or ``depth`` beside no ``parentSession`` is the application's own, and stays.
+    """
+    of_tasks = OF_TASKS if "parentSession" in metadata else {TASKS}
+    return {name: value for name, value in metadata.items() if name not in of_tasks}
 
 
 def _listed(metadata: Mapping[str, JsonValue]) -> list[JsonValue]:

@@ -16,7 +16,7 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Moved
 from flue_py.core.spoken import message_text
-from flue_py.core.task_names import OF_TASKS
+from flue_py.core.task_names import without_tasks
 from flue_py.core.turns import Turn, begins_turn, kept_turns, numbered_turns
 from flue_py.errors import InvalidArgument, LeafConflict, shown
 from flue_py.render.conversation import Listed, said_lines, saved_transcript
@@ -215,8 +215,7 @@ class Conversation:
         It is stored at once. The conversation goes on where it is, or with ``switch`` in the fork.
         """
         info = await self.session.refresh()
-        metadata = {name: value for name, value in info.metadata.items() if name not in OF_TASKS}
-        fork = await self.session.fork(title=title or info.title, metadata=metadata)
+        fork = await self.session.fork(title=title or info.title, metadata=without_tasks(info.metadata))
         if switch:
             self.session = fork
         return fork

@@ -48,7 +48,10 @@ class OnThisThread(Way):
 
     def call(self, function: Callable[[], Coroutine[object, object, Result]]) -> Result:
         self.require_running()
-        return run_here(function())
+        if get_asyncgen_hooks().firstiter is None:
+            return run_here(function())
+        with _own_generators():
+            return run_here(function())
 
     @contextmanager
     def entering(self, manager: AbstractAsyncContextManager[Result]) -> Iterator[Result]:
@@ -78,7 +81,7 @@ class OnThisThread(Way):
 @contextmanager
 def _own_generators() -> Iterator[None]:
     """Hide the generators that begin here from an event loop that happens to run on this thread. It would close them
-    at its own end, and with one of them a store that is still in use.
+    at its own end, and with one of them a store that is still in use, or changes that somebody still waits for.
     """
     hooks = get_asyncgen_hooks()
     set_asyncgen_hooks(None, None)

@@ -202,6 +202,14 @@ async def test_a_fork_is_complete_stored_at_once_and_leaves_the_running_session_
     assert len(await talk.sessions()) == 2
 
 
+async def test_a_fork_is_nobodys_task_and_keeps_what_is_the_applications_own(talk: Conversation) -> None:
+    own = {"depth": 7, "taskId": "T-1"}
+    await talk.session.set_metadata(own)
+    task = await talk.session.create_task(task_id="t", metadata={"plan": 1})
+    assert (await talk.fork()).metadata == own
+    assert (await Conversation(talk.store, task).fork()).metadata == {"plan": 1}
+
+
 async def test_a_fork_can_be_gone_on_with_at_once(talk: Conversation) -> None:
     source = talk.session
     assert await typed(talk, "/fork SWITCH") == f"Now in {talk.session.id}, a fork of this session."

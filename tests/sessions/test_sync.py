@@ -116,6 +116,21 @@ def test_a_blocking_store_is_used_inside_a_running_event_loop(tmp_path: Path) ->
     assert asyncio.run(in_a_notebook()) == 1
 
 
+def test_changes_are_still_told_when_the_event_loop_in_which_they_were_asked_for_has_ended(tmp_path: Path) -> None:
+    with sync.open(tmp_path / "s.db") as store:
+        session = store.create_session()
+        changes = session.watch(after=0)
+
+        async def in_a_notebook() -> int:
+            session.append_message(user("a"))
+            return next(changes).revision
+
+        assert asyncio.run(in_a_notebook()) == 1
+        session.append_message(user("b"))
+        assert next(changes).revision == 2
+        changes.close()
+
+
 def test_a_function_that_is_called_between_transactions_may_call_the_store(tmp_path: Path) -> None:
     with sync.open(tmp_path / "s.db") as store:
         session = store.create_session()

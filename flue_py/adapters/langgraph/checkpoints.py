@@ -16,6 +16,7 @@ from langgraph.checkpoint.base import (
     PendingWrite,
 )
 
+from flue_py.adapters.langgraph.by_hand import begun_by_hand
 from flue_py.adapters.langgraph.known import Known
 from flue_py.adapters.langgraph.lines import Lines, NewLine, new_line
 from flue_py.adapters.langgraph.messages import fresh
@@ -49,7 +50,8 @@ _LINE: JsonObject = {"line": True}
 _SMALL = 120
 """A value of so many characters is written again where it is the same: naming where it is would take as much."""
 _RECORDS = 512
-_RETRIES = 50
+_RETRIES = 2000
+"""Whoever has to try again was overtaken by one who is done, so of many at once each has its turn."""
 _PAGE = 1000
 
 
@@ -92,7 +94,7 @@ class Checkpoints:
         """
         record = await self._at_leaf(session)
         if record is None or session.leaf_id is None:
-            return record
+            return await begun_by_hand(session)
         metadata = values.loaded(record.metadata)
         if not isinstance(metadata, dict) or metadata.get("source") != "input":
             return record
@@ -157,8 +159,10 @@ class Checkpoints:
 
     async def put_into(self, store: Store, session: Session, put: Put, values: Values) -> None:
         """Store a checkpoint at the leaf that the session is known to have. Raises `LeafConflict`, too."""
-        leaf = session.leaf_id
         at_leaf = await self._at_leaf(session)
+        if at_leaf is None and put.parent is not None:
+            at_leaf = await self._begun(session, put.parent)
+        leaf = session.leaf_id
         under, below = await self._place(session, at_leaf, put.parent)
         id = put.checkpoint["id"]
         record = Record("", id, put.parent, None, None, {}, {}, high=max(id, "" if at_leaf is None else at_leaf.high))
@@ -183,6 +187,15 @@ class Checkpoints:
             if kept is not None:
                 self._lines.note(session, entry_id, kept)
             return
+
+    async def _begun(self, session: Session, checkpoint_id: str) -> Record | None:
+        """Store the checkpoint that stands for messages of before, if it is the one that is meant."""
+        record = await begun_by_hand(session)
+        if record is None or record.id != checkpoint_id:
+            return None
+        made = NewEntry.custom(CHECKPOINT, record.to_json(), id=record.entry_id, parent_id=session.leaf_id)
+        await session.import_entries([made], leaf=record.entry_id, expected_leaf=session.leaf_id)
+        return record
 
     async def _free_ids(self, store: Store, session: Session, id: str, *, sure: bool) -> Iterable[str]:
         """Return ids for the entry of a checkpoint, the first of which that is free is to be taken."""

@@ -7,12 +7,11 @@ context, and a listing names those that are left.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from flue_py.adapters.langgraph.known import Known
-from flue_py.adapters.langgraph.messages import entry_of, message_of, same
+from flue_py.adapters.langgraph.messages import entry_of, fresh, message_of, same
 from flue_py.adapters.langgraph.records import LISTING, Line, Record
 from flue_py.adapters.langgraph.values import Values
 from flue_py.core.entries import Entry, NewEntry
@@ -121,7 +120,7 @@ def new_line(
     known_ids = {message.id for message, _ in gone}
     for message in messages[len(kept) :]:
         # A copy, since the graph may change the message that it holds.
-        held = copy.deepcopy(message)
+        held = fresh(message)
         built = add(
             lambda id, parent: entry_of(held, values, id=id, parent_id=parent, call_scope=call_scope)  # noqa: B023
         )

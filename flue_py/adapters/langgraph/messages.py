@@ -104,7 +104,9 @@ def message_of(entry: Entry, values: Values) -> BaseMessage:
         if not isinstance(loaded, BaseMessage):
             raise CorruptStore(f"the message of entry {entry.id!r} is a {type(loaded).__name__}; run verify()")
         return loaded
-    return _rebuilt(entry.fields, extra if isinstance(extra, dict) else {"fields": {"id": entry.id}})
+    # What was not the framework's has the entry's id, and usage in a form that is not the framework's.
+    by_hand: JsonObject = {"fields": {"id": entry.id} | ({"usage_metadata": None} if entry.role == "assistant" else {})}
+    return _rebuilt(entry.fields, extra if isinstance(extra, dict) else by_hand)
 
 
 def same(one: BaseMessage, other: BaseMessage) -> bool:
@@ -118,6 +120,8 @@ def same(one: BaseMessage, other: BaseMessage) -> bool:
 
 def fresh(message: BaseMessage) -> BaseMessage:
     """Return a copy that shares nothing which can be changed. O(size)."""
+    if _CLASSES.get(type(message).__name__) is not type(message):
+        return copy.deepcopy(message)
     fields = {name: _apart(value) for name, value in message.__dict__.items()}
     beside = {name: _apart(value) for name, value in (message.__pydantic_extra__ or {}).items()}
     return _made(type(message), fields, beside, set(message.__pydantic_fields_set__))

@@ -255,6 +255,28 @@ def test_one_saver_serves_loops_and_threads(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("how", ["path", "open store"])
+def test_many_tasks_write_at_once(tmp_path: Path, how: str) -> None:
+    async def writes(saver: FlueSaver) -> None:
+        saved = await saver.aput(thread("t"), empty_checkpoint(), {}, {})
+        await asyncio.gather(*(saver.aput_writes(saved, [("c", n)], f"task {n:03}") for n in range(80)))
+        found = await saver.aget_tuple(saved)
+        assert found is not None
+        assert [write[2] for write in found.pending_writes or []] == list(range(80))
+
+    async def main() -> None:
+        if how == "path":
+            async with FlueSaver.from_conn_string(tmp_path / "a.db") as saver:
+                await writes(saver)
+            return
+        async with flue_py.open(tmp_path / "a.db") as store:
+            await writes(FlueSaver(store))
+
+    asyncio.run(main())
+    with checked(tmp_path / "a.db"):
+        pass
+
+
 def test_rewinding_and_forking_by_the_store_is_seen_by_the_graph(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with FlueSaver.from_conn_string(path) as saver:
@@ -274,6 +296,35 @@ def test_rewinding_and_forking_by_the_store_is_seen_by_the_graph(tmp_path: Path)
         said = [message.content for message in graph.get_state(thread("fork")).values["messages"]]
         assert said == ["One?", "Yes. 0", "Two?", "Yes. 1", "Three?", "Yes. 3"]
     with checked(path) as store:
+        assert store.usage().total.calls == 4
+
+
+def test_a_session_that_was_begun_by_hand_goes_on_as_a_thread(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    usage = {"input": 5, "output": 5, "totalTokens": 10}
+    call = {"type": "toolCall", "id": "c", "name": "look", "arguments": {"a": 1}}
+    with flue_py.sync.open(path) as store:
+        session = store.create_session(key="t")
+        session.append_message({"role": "user", "content": "One?"})
+        session.append_message({"role": "assistant", "content": [call], "usage": usage})
+        session.append_message({"role": "toolResult", "toolCallId": "c", "toolName": "look", "content": "42"})
+        session.append_message({"role": "assistant", "content": "It is 42.", "usage": usage})
+        summed_up = store.create_session(key="summed up")
+        summed_up.append_message({"role": "user", "content": "One?"})
+        summed_up.append_compaction("Short.", first_kept_entry_id=summed_up.leaf_id or "", tokens_before=9)
+    with FlueSaver.from_conn_string(path) as saver:
+        for number in range(2):
+            graph = chat(saver, answers(2)[number:])
+            graph.invoke({"messages": [("user", "Two?")]}, thread("t"))
+        messages = graph.get_state(thread("t")).values["messages"]
+        assert [type(message) for message in messages[:4]] == [HumanMessage, AIMessage, ToolMessage, AIMessage]
+        assert messages[1].tool_calls == [{"name": "look", "args": {"a": 1}, "id": "c", "type": "tool_call"}]
+        assert [message.content for message in messages[3:]] == ["It is 42.", "Two?", "Yes. 0", "Two?", "Yes. 1"]
+        assert len(list(saver.list(thread("t")))) == 7
+        with pytest.raises(InvalidArgument, match="cannot be opened as a thread"):
+            saver.get_tuple(thread("summed up"))
+    with checked(path) as store:
+        assert len(store.open_session("t").build_context()) == 8
         assert store.usage().total.calls == 4
 
 
