@@ -26,7 +26,9 @@ def fetched(folder: Path) -> Path:
     """Return a checkout of the pinned commit. Raises `CalledProcessError` where git cannot have it."""
     git = ["git", "-C", str(folder)]
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
-    subprocess.run([*git, "fetch", "-q", "--depth", "1", REPOSITORY, PINNED], check=True, timeout=300)
+    # Without a terminal nobody could answer a question.
+    quiet = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    subprocess.run([*git, "fetch", "-q", "--depth", "1", REPOSITORY, PINNED], check=True, timeout=300, env=quiet)
     subprocess.run([*git, "checkout", "-q", "FETCH_HEAD"], check=True)
     return folder
 
