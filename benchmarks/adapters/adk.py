@@ -11,13 +11,9 @@ of the whole process. A ratio is taken inside a round and then the median; below
 from __future__ import annotations
 
 import asyncio
-from argparse import ArgumentParser
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
-from tempfile import TemporaryDirectory
-from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import Any
 
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
@@ -26,6 +22,7 @@ from google.adk.sessions.database_session_service import DatabaseSessionService
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 
+from benchmarks.adapters.beside import Cost, cost_of, in_turns, parser_of, print_ratios, size_of
 from flue_py.adapters.adk import FlueSessionService
 
 OPEN: dict[str, Callable[[Path], Any]] = {
@@ -37,20 +34,6 @@ OURS = "FlueSessionService"
 APP, USER = "benchmark", "alice"
 
 WORDS = "the build fails because test collection imports a module that is missing on this runner so we pin it and run "
-
-
-class Cost(NamedTuple):
-    """What one piece of work took: seconds of CPU, and on the clock."""
-
-    cpu: float
-    wall: float
-
-
-async def cost_of(work: Callable[[], Awaitable[object]], times: int = 1) -> Cost:
-    cpu, wall = process_time(), perf_counter()
-    for _ in range(times):
-        await work()
-    return Cost((process_time() - cpu) / times, (perf_counter() - wall) / times)
 
 
 def turn(number: int) -> list[Event]:
@@ -126,33 +109,12 @@ async def opened(name: str, path: Path) -> Any:
     return service
 
 
-def size_of(path: Path) -> Cost:
-    """Return the bytes of a database, its log included, in the place of both figures."""
-    size = sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*"))
-    return Cost(size, size)
-
-
-async def main() -> None:
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true", help="prove that it runs, and measure nothing")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+def main() -> None:
+    options = parser_of(__doc__).parse_args()
     turns, sessions, rounds = (5, 3, 1) if options.short else (250, 200, options.rounds)
-    names = list(OPEN)
-    runs: list[dict[str, dict[str, Cost]]] = []
-    for number in range(rounds):
-        order = names[number % len(names) :] + names[: number % len(names)]
-        with TemporaryDirectory() as folder:
-            runs.append({name: await measured(name, Path(folder), turns, sessions) for name in order})
-    print(f"FlueSessionService beside   {'CPU: Sqlite  Database':>24}{'wall: Sqlite  Database':>26}")
-    for row in runs[0][OURS]:
-        ratios = [
-            median(run[OURS][row][field] / max(run[theirs][row][field], 1e-9) for run in runs)
-            for field in (0, 1)
-            for theirs in names[:2]
-        ]
-        print(f"{row:<28}" + "".join(f"{ratio:>12.2f}" for ratio in ratios))
+    runs = in_turns([*OPEN], rounds, lambda name, folder: asyncio.run(measured(name, folder, turns, sessions)))
+    print_ratios(runs, OURS, {"SqliteSessionService": "Sqlite", "DatabaseSessionService": "Database"})
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -11,31 +11,24 @@ ratio is taken inside a round and then the median; below 1 is less than LangGrap
 from __future__ import annotations
 
 import asyncio
-from argparse import ArgumentParser
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
-from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
+from benchmarks.adapters.beside import Cost, blocking_cost_of, cost_of, in_turns, parser_of, ratio, size_of
 from flue_py.adapters.langgraph import FlueSaver
+
+OURS, THEIRS = "FlueSaver", "SqliteSaver"
+SAVERS: dict[str, tuple[Any, Any]] = {OURS: (FlueSaver, FlueSaver), THEIRS: (SqliteSaver, AsyncSqliteSaver)}
 
 WORDS = "the build fails because test collection imports a module that is missing on this runner so we pin it and run "
 CONFIG: Any = {"configurable": {"thread_id": "one"}}
 USAGE: Any = {"input_tokens": 900, "output_tokens": 120, "total_tokens": 1020}
-
-
-class Cost(NamedTuple):
-    """What one piece of work took: seconds of CPU, and on the clock."""
-
-    cpu: float
-    wall: float
 
 
 def text(number: int) -> str:
@@ -55,13 +48,6 @@ def graph_on(saver: Any) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-def cost_of(work: Callable[[], object], times: int = 1) -> Cost:
-    cpu, wall = process_time(), perf_counter()
-    for _ in range(times):
-        work()
-    return Cost((process_time() - cpu) / times, (perf_counter() - wall) / times)
-
-
 def blocking(saver_class: Any, path: Path, turns: int) -> dict[str, Cost]:
     found = {}
     numbers = iter(range(turns))
@@ -72,23 +58,22 @@ def blocking(saver_class: Any, path: Path, turns: int) -> dict[str, Cost]:
     with saver_class.from_conn_string(str(path)) as saver:
         graph = graph_on(saver)
         turn()
-        found["a turn, of the first 20"] = cost_of(turn, min(19, turns - 1))
+        found["a turn, of the first 20"] = blocking_cost_of(turn, min(19, turns - 1))
         rest = sum(1 for _ in range(20, turns))
-        found[f"a turn, of the next {rest}"] = cost_of(turn, rest) if rest else Cost(0, 0)
+        found[f"a turn, of the next {rest}"] = blocking_cost_of(turn, rest) if rest else Cost(0, 0)
         middle = [each.config for each in saver.list(CONFIG, limit=turns)][-1]
-    size = sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*"))
-    found["file, bytes"] = Cost(size, size)
+    found["file, bytes"] = size_of(path)
     with saver_class.from_conn_string(str(path)) as saver:
         saver.get_tuple({"configurable": {"thread_id": "none", "checkpoint_ns": ""}})
-        found[f"newest state, {2 * turns} messages"] = cost_of(lambda: saver.get_tuple(CONFIG))
-        found["the same again"] = cost_of(lambda: saver.get_tuple(CONFIG), 10)
+        found[f"newest state, {2 * turns} messages"] = blocking_cost_of(lambda: saver.get_tuple(CONFIG))
+        found["the same again"] = blocking_cost_of(lambda: saver.get_tuple(CONFIG), 10)
     with saver_class.from_conn_string(str(path)) as saver:
-        found["a state from the middle"] = cost_of(lambda: saver.get_tuple(middle))
+        found["a state from the middle"] = blocking_cost_of(lambda: saver.get_tuple(middle))
     with saver_class.from_conn_string(str(path)) as saver:
-        found["the last 10 checkpoints"] = cost_of(lambda: list(saver.list(CONFIG, limit=10)))
-        found["the last 10, again"] = cost_of(lambda: list(saver.list(CONFIG, limit=10)), 5)
+        found["the last 10 checkpoints"] = blocking_cost_of(lambda: list(saver.list(CONFIG, limit=10)))
+        found["the last 10, again"] = blocking_cost_of(lambda: list(saver.list(CONFIG, limit=10)), 5)
         filtered: Any = {"source": "input"}
-        found["the last 10 inputs"] = cost_of(lambda: list(saver.list(CONFIG, filter=filtered, limit=10)), 5)
+        found["the last 10 inputs"] = blocking_cost_of(lambda: list(saver.list(CONFIG, filter=filtered, limit=10)), 5)
     return found
 
 
@@ -96,37 +81,32 @@ async def asynchronous(saver_class: Any, path: Path, turns: int) -> dict[str, Co
     async with saver_class.from_conn_string(str(path)) as saver:
         graph = graph_on(saver)
         await graph.ainvoke({"messages": [HumanMessage(text(0))]}, CONFIG)
-        cpu, wall = process_time(), perf_counter()
-        for number in range(1, turns):
-            await graph.ainvoke({"messages": [HumanMessage(text(number))]}, CONFIG)
-        spent = Cost((process_time() - cpu) / (turns - 1), (perf_counter() - wall) / (turns - 1))
-    return {"a turn, asynchronous": spent}
+        numbers = iter(range(1, turns))
+
+        async def turn() -> None:
+            await graph.ainvoke({"messages": [HumanMessage(text(next(numbers)))]}, CONFIG)
+
+        return {"a turn, asynchronous": await cost_of(turn, turns - 1)}
 
 
-def measured(theirs: bool, folder: Path, turns: int) -> dict[str, Cost]:
-    found = blocking(SqliteSaver if theirs else FlueSaver, folder / f"{theirs}.db", turns)
-    other = asynchronous(AsyncSqliteSaver if theirs else FlueSaver, folder / f"{theirs}-async.db", turns)
-    return found | asyncio.run(other)
+def measured(name: str, folder: Path, turns: int) -> dict[str, Cost]:
+    saver, async_saver = SAVERS[name]
+    found = blocking(saver, folder / f"{name}.db", turns)
+    return found | asyncio.run(asynchronous(async_saver, folder / f"{name}-async.db", turns))
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true", help="prove that it runs, and measure nothing")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = parser_of(__doc__, rounds=3)
     parser.add_argument("--turns", type=int, default=200)
     options = parser.parse_args()
     turns, rounds = (5, 1) if options.short else (options.turns, options.rounds)
-    runs: list[dict[bool, dict[str, Cost]]] = []
-    for number in range(rounds):
-        order = (True, False) if number % 2 else (False, True)
-        with TemporaryDirectory() as folder:
-            runs.append({theirs: measured(theirs, Path(folder), turns) for theirs in order})
+    runs = in_turns([*SAVERS], rounds, lambda name, folder: measured(name, folder, turns))
     print(f"{'FlueSaver beside SqliteSaver':<34}{'CPU':>8}{'wall':>8}{'ours':>14}{'theirs':>14}")
-    for row in runs[0][False]:
-        ratios = [median(run[False][row][at] / max(run[True][row][at], 1e-9) for run in runs) for at in (0, 1)]
-        ours, other = (median(run[side][row].cpu for run in runs) for side in (False, True))
+    for row in runs[0][OURS]:
+        ratios = [ratio(runs, row, field, OURS, THEIRS) for field in (0, 1)]
+        ours, other = (median(run[side][row].cpu for run in runs) for side in (OURS, THEIRS))
         shown = (f"{value / 1e6:.1f} MB" if "bytes" in row else f"{value * 1e3:.2f} ms" for value in (ours, other))
-        print(f"{row:<34}" + "".join(f"{ratio:>8.2f}" for ratio in ratios) + "".join(f"{each:>14}" for each in shown))
+        print(f"{row:<34}" + "".join(f"{each:>8.2f}" for each in ratios) + "".join(f"{each:>14}" for each in shown))
 
 
 if __name__ == "__main__":

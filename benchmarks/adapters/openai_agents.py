@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from argparse import ArgumentParser
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from statistics import median
-from tempfile import TemporaryDirectory
-from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import Any
 
 from agents import SQLiteSession
 from agents.extensions.memory import AdvancedSQLiteSession
 
 import flue_py
+from benchmarks.adapters.beside import Cost, cost_of, in_turns, parser_of, print_ratios, size_of
 from flue_py.adapters.openai_agents import FlueSession
 
 Open = Callable[[str, Path], Any]
@@ -38,20 +35,6 @@ OPEN: dict[str, Open] = {
 OURS = "FlueSession"
 
 WORDS = "the build fails because test collection imports a module that is missing on this runner so we pin it and run "
-
-
-class Cost(NamedTuple):
-    """What one piece of work took: seconds of CPU, and on the clock."""
-
-    cpu: float
-    wall: float
-
-
-async def cost_of(work: Callable[[], Awaitable[object]], times: int = 1) -> Cost:
-    cpu, wall = process_time(), perf_counter()
-    for _ in range(times):
-        await work()
-    return Cost((process_time() - cpu) / times, (perf_counter() - wall) / times)
 
 
 def turn(number: int) -> list[Any]:
@@ -82,23 +65,16 @@ async def measured(name: str, folder: Path, turns: int, sessions: int) -> dict[s
     found[f"load {4 * turns} items"] = await cost_of(reader.get_items)
     found["load them again"] = await cost_of(reader.get_items, 5)
     reader.close()
-    for limit in (20,):
-        fresh = OPEN[name]("one", path)
-        await fresh.get_items(limit=1)
-        found[f"last {limit}"] = await cost_of(lambda at=limit, of=fresh: of.get_items(limit=at), 20)
-        fresh.close()
+    fresh = OPEN[name]("one", path)
+    await fresh.get_items(limit=1)
+    found["last 20"] = await cost_of(lambda: fresh.get_items(limit=20), 20)
+    fresh.close()
     for number in range(sessions):
         other = OPEN[name](f"session {number}", path)
         await other.add_items(turn(number))
         other.close()
     found[f"list 20 of {sessions}"] = await listed(name, path)
     return found
-
-
-def size_of(path: Path) -> Cost:
-    """Return the bytes of a database, its log included, in the place of both figures."""
-    size = sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*"))
-    return Cost(size, size)
 
 
 async def listed(name: str, path: Path) -> Cost:
@@ -114,27 +90,12 @@ async def listed(name: str, path: Path) -> Cost:
         return await cost_of(ask, 10)
 
 
-async def main() -> None:
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true", help="prove that it runs, and measure nothing")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+def main() -> None:
+    options = parser_of(__doc__).parse_args()
     turns, sessions, rounds = (5, 3, 1) if options.short else (250, 200, options.rounds)
-    names = list(OPEN)
-    runs: list[dict[str, dict[str, Cost]]] = []
-    for number in range(rounds):
-        order = names[number % len(names) :] + names[: number % len(names)]
-        with TemporaryDirectory() as folder:
-            runs.append({name: await measured(name, Path(folder), turns, sessions) for name in order})
-    print(f"FlueSession beside          {'CPU: SQLite  Advanced':>24}{'wall: SQLite  Advanced':>26}")
-    for row in runs[0][OURS]:
-        ratios = [
-            median(run[OURS][row][field] / max(run[theirs][row][field], 1e-9) for run in runs)
-            for field in (0, 1)
-            for theirs in names[:2]
-        ]
-        print(f"{row:<28}" + "".join(f"{ratio:>12.2f}" for ratio in ratios))
+    runs = in_turns([*OPEN], rounds, lambda name, folder: asyncio.run(measured(name, folder, turns, sessions)))
+    print_ratios(runs, OURS, {"SQLiteSession": "SQLite", "AdvancedSQLiteSession": "Advanced"})
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -16,14 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from argparse import ArgumentParser
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
-from tempfile import TemporaryDirectory
-from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_ai.conversation import Conversation
@@ -46,6 +42,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
+from benchmarks.adapters.beside import Cost, cost_of, in_turns, parser_of, print_ratios, size_of
 from flue_py.adapters.pydantic_ai import FlueConversationStore
 
 WORDS = "the build fails because test collection imports a module that is missing on this runner so we pin it and run "
@@ -142,20 +139,6 @@ OPEN: dict[str, Callable[[Path], Any]] = {
 }
 
 
-class Cost(NamedTuple):
-    """What one piece of work took: seconds of CPU, and on the clock."""
-
-    cpu: float
-    wall: float
-
-
-async def cost_of(work: Callable[[], Awaitable[object]], times: int = 1) -> Cost:
-    cpu, wall = process_time(), perf_counter()
-    for _ in range(times):
-        await work()
-    return Cost((process_time() - cpu) / times, (perf_counter() - wall) / times)
-
-
 def turn(number: int) -> list[ModelMessage]:
     """Return a turn as a run leaves it behind: 1.1 kB of text."""
     text = (WORDS * 8)[number % 40 : number % 40 + 600]
@@ -169,11 +152,6 @@ def turn(number: int) -> list[ModelMessage]:
         ModelRequest(parts=[ToolReturnPart("read", text, f"call_{number:024x}")], timestamp=at, **run),
         ModelResponse(parts=[TextPart(text[:300])], **answer),
     ]
-
-
-def size_of(folder: Path, name: str) -> Cost:
-    size = sum(each.stat().st_size for each in folder.glob(f"{name}.db*"))
-    return Cost(size, size)
 
 
 async def measured(name: str, folder: Path, turns: int, conversations: int) -> dict[str, Cost]:
@@ -192,7 +170,7 @@ async def measured(name: str, folder: Path, turns: int, conversations: int) -> d
     found = {"append a turn": await cost_of(save, turns)}
     if name != "memory":
         await store.close()
-        found["file, bytes"] = size_of(folder, name)
+        found["file, bytes"] = size_of(path)
         store = OPEN[name](path)
     await store.load("one", limit=1)
     found[f"load {4 * turns:,} messages"] = await cost_of(lambda: store.load("one"), 3)
@@ -205,27 +183,12 @@ async def measured(name: str, folder: Path, turns: int, conversations: int) -> d
     return found
 
 
-async def main() -> None:
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true", help="prove that it runs, and measure nothing")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+def main() -> None:
+    options = parser_of(__doc__).parse_args()
     turns, conversations, rounds = (5, 3, 1) if options.short else (250, 200, options.rounds)
-    names = list(OPEN)
-    runs: list[dict[str, dict[str, Cost]]] = []
-    for number in range(rounds):
-        order = names[number % len(names) :] + names[: number % len(names)]
-        with TemporaryDirectory() as folder:
-            runs.append({name: await measured(name, Path(folder), turns, conversations) for name in order})
-    print(f"FlueConversationStore beside  {'CPU: memory':>12}{'table':>10}{'wall: memory':>14}{'table':>10}")
-    for row in runs[0]["flue"]:
-        cells = []
-        for field in (0, 1):
-            for other in names[:2]:
-                costs = [(run["flue"][row][field], run[other][row][field]) for run in runs if row in run[other]]
-                cells.append(f"{median(ours / max(theirs, 1e-9) for ours, theirs in costs):.2f}" if costs else "-")
-        print(f"{row:<30}{cells[0]:>12}{cells[1]:>10}{cells[2]:>14}{cells[3]:>10}")
+    runs = in_turns([*OPEN], rounds, lambda name, folder: asyncio.run(measured(name, folder, turns, conversations)))
+    print_ratios(runs, "flue", {"memory": "memory", "table": "table"})
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -1,5 +1,6 @@
-"""Stores and sessions of agent frameworks, kept in a store of ours: a file for each framework.
+"""Stores and sessions of agent frameworks, kept in a store of ours: a folder for each framework.
 
-Each needs the extra of its name, and imports nothing of another. What they share is how they get at a store
+Each needs the extra of its name, and imports nothing of another; `messages` has plain functions for those without a
+framework. What they share is how they get at a store
 (`access`), and the key under which a session with the framework's own id is found (`keys`).
 """

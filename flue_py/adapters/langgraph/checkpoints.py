@@ -40,7 +40,7 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 Writes: TypeAlias = "list[tuple[str, str, int, str, JsonValue]]"
 """Path of the task, its id, number, channel and the stored value, in the order in which a graph applies them."""
@@ -147,15 +147,7 @@ class Checkpoints:
 
     async def put(self, store: Store, address: Address, put: Put, values: Values, owner: str | None) -> None:
         """Store a checkpoint. One transaction. Raises `ThreadOwned`, and what the serializer raises. O(what is new)."""
-        for attempt in range(_RETRIES):
-            session = await session_to_write(store, address, owner)
-            try:
-                await self.put_into(store, session, put, values)
-            except LeafConflict:
-                if attempt + 1 == _RETRIES:
-                    raise
-            else:
-                return
+        await _at_its_leaf(store, address, owner, lambda session: self.put_into(store, session, put, values))
 
     async def put_into(self, store: Store, session: Session, put: Put, values: Values) -> None:
         """Store a checkpoint at the leaf that the session is known to have. Raises `LeafConflict`, too."""
@@ -294,21 +286,16 @@ class Checkpoints:
         owner: str | None,
     ) -> None:
         """Store what a task, its id and its path, has written at a checkpoint. One transaction. O(size)."""
-        assert address.checkpoint is not None
+        checkpoint = address.checkpoint
+        assert checkpoint is not None
         stored: list[JsonValue] = [
             [WRITES_IDX_MAP.get(channel, number), channel, values.stored(value)]
             for number, (channel, value) in enumerate(writes)
         ]
-        data: JsonObject = {"checkpoint": address.checkpoint, "task": task[0], "path": task[1], "writes": stored}
-        for attempt in range(_RETRIES):
-            session = await session_to_write(store, address, owner)
-            try:
-                await self.put_writes_into(store, session, address.checkpoint, data)
-            except LeafConflict:
-                if attempt + 1 == _RETRIES:
-                    raise
-            else:
-                return
+        data: JsonObject = {"checkpoint": checkpoint, "task": task[0], "path": task[1], "writes": stored}
+        await _at_its_leaf(
+            store, address, owner, lambda session: self.put_writes_into(store, session, checkpoint, data)
+        )
 
     async def put_writes_into(self, store: Store, session: Session, checkpoint_id: str, data: JsonObject) -> None:
         """Store the writes of a task, as their entry has them. Raises `LeafConflict`, too."""
@@ -435,6 +422,20 @@ class Checkpoints:
                     full.append(entry_id)
             begin, size, left = begin + size, 4 * size, full
         return found
+
+
+async def _at_its_leaf(
+    store: Store, address: Address, owner: str | None, write: Callable[[Session], Awaitable[None]]
+) -> None:
+    """Call ``write`` with the session of an address, read anew and once more where others write at the same time."""
+    for attempt in range(_RETRIES):
+        session = await session_to_write(store, address, owner)
+        try:
+            return await write(session)
+        except LeafConflict:
+            if attempt + 1 == _RETRIES:
+                raise
+    raise AssertionError("unreachable")
 
 
 def _applied(entries: Sequence[Entry]) -> Writes:
