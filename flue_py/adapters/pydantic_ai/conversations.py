@@ -70,21 +70,21 @@ class FlueConversationStore(ConversationStore):
     async def session_for(self, conversation_id: str, *, scope: str | None = None) -> Session:
         """Return a handle on the session of a conversation: for undo, usage, forks, labels, exports and the report.
 
-        What it changes is what the conversation is from then on. Where a URL was given, the handle belongs to an event
-        loop elsewhere: give a store that is open instead. Raises `SessionNotFound`, also for one in another scope.
+        What it changes is what the conversation is from then on. It is to be used in the event loop that asks for it,
+        whatever the store was opened by. Raises `SessionNotFound`, also for one in another scope.
         """
 
-        async def find(store: Store) -> Session:
+        async def find(store: Store) -> Session | None:
             current = await reading.current_of(store, conversation_id)
-            session = None
-            if current is not None and (scope is None or current.record.scope == scope):
-                session = await store.get_session(current.info.id)
-            if session is None:
-                detail = f"no conversation {shown(conversation_id)} is stored"
-                raise SessionNotFound(conversation_id, detail=detail if scope is None else f"{detail} in that scope")
-            return session
+            if current is None or scope not in (None, current.record.scope):
+                return None
+            return await store.get_session(current.info.ref)
 
-        return await self._access.run(find)
+        session = await self._access.session(find)
+        if session is None:
+            detail = f"no conversation {shown(conversation_id)} is stored"
+            raise SessionNotFound(conversation_id, detail=detail if scope is None else f"{detail} in that scope")
+        return session
 
     # -- what the framework calls ---------------------------------------------------------------------------------
 
