@@ -17,6 +17,10 @@ Made = TypeVar("Made")
 _Fields = Sequence[Field[Any]]
 
 _set = object.__setattr__
+_become = object.__dict__["__class__"].__set__
+
+_PAYS_FOR_CHANGING_CLASS = 8
+"""From so many fields on, an object is filled sooner as one of a class that lets itself be assigned to."""
 
 
 class _Factory:
@@ -47,29 +51,71 @@ def frozen(cls: type[Made]) -> type[Made]:
 def _init(cls: type, found: _Fields) -> FunctionType:
     """Return ``__init__``, compiled of its source, as the standard library does it: a loop would be slow to call."""
     known: dict[str, object] = {"_factory": _FACTORY}
-    parameters, lines = ["self"], []
+    parameters, given = ["self"], {}
     for each in found:
-        name, given = each.name, each.name
+        name = given[each.name] = each.name
         if each.default is not MISSING:
             known[f"_default_{name}"] = each.default
             parameters.append(f"{name}=_default_{name}")
         elif each.default_factory is not MISSING:
             known[f"_make_{name}"] = each.default_factory
             parameters.append(f"{name}=_factory")
-            given = f"_make_{name}() if {name} is _factory else {name}"
+            given[name] = f"_make_{name}() if {name} is _factory else {name}"
         else:
             parameters.append(name)
-        # That of the slot itself: ``object.__setattr__`` would look it up by its name each time.
-        known[f"_set_{name}"] = getattr(cls, name).__set__
-        lines.append(f" _set_{name}(self, {given})")
+    lines = _filling_lines(cls, given, known)
     if hasattr(cls, "__post_init__"):
-        lines.append(" self.__post_init__()")
-    exec(f"def __init__({', '.join(parameters)}):\n" + ("\n".join(lines) or " pass"), known)  # noqa: S102 - own fields
+        lines.append("self.__post_init__()")
+    body = "\n".join(f" {line}" for line in lines or ["pass"])
+    exec(f"def __init__({', '.join(parameters)}):\n{body}", known)  # noqa: S102 - own fields
     made = known["__init__"]
     assert isinstance(made, FunctionType)
     made.__annotations__ = {**{each.name: each.type for each in found}, "return": None}
     made.__module__, made.__qualname__ = cls.__module__, f"{cls.__qualname__}.__init__"
     return made
+
+
+def _filling_lines(cls: type, given: Mapping[str, str], known: dict[str, object]) -> list[str]:
+    """Return the lines that give each field its value; what they name is added to ``known``."""
+    draft = _draft_of(cls) if len(given) >= _PAYS_FOR_CHANGING_CLASS else None
+    if draft is None:
+        # That of the slot itself: ``object.__setattr__`` would look it up by its name each time.
+        known |= {f"_set_{name}": getattr(cls, name).__set__ for name in given}
+        return [f"_set_{name}(self, {value})" for name, value in given.items()]
+    known |= {"_cls": cls, "_draft": draft, "_become": _become, "_fill": _filling([*given])}
+    return [
+        "if self.__class__ is _cls:",
+        *(f" {name} = {value}" for name, value in given.items() if name != value),
+        " _become(self, _draft)",
+        *(f" self.{name} = {name}" for name in given),
+        " self.__class__ = _cls",
+        # The slots of a subclass are others.
+        "else:",
+        f" _fill(self, {', '.join(given.values())})",
+    ]
+
+
+def _filling(names: Sequence[str]) -> Callable[..., None]:
+    def fill(self: object, *values: object) -> None:
+        for name, value in zip(names, values, strict=True):
+            _set(self, name, value)
+
+    return fill
+
+
+def _draft_of(cls: type) -> type | None:
+    """Return a class of the same slots that is not frozen; None where its objects cannot become those of ``cls``.
+
+    An assignment to a slot takes a few nanoseconds, where the call of a slot's ``__set__`` takes fifty.
+    """
+    if cls.__bases__ != (object,):
+        return None
+    draft = type(cls.__name__, (), {"__slots__": cls.__dict__["__slots__"]})
+    try:
+        _become(object.__new__(cls), draft)
+    except TypeError:
+        return None
+    return draft
 
 
 _Method = Callable[..., Any]
@@ -109,9 +155,10 @@ def _copying(found: _Fields) -> dict[str, _Method]:
     def taken(self: object) -> list[object]:
         return [getattr(self, name) for name in names]
 
+    fill = _filling(names)
+
     def given(self: object, state: Sequence[object]) -> None:
-        for name, item in zip(names, state, strict=True):
-            _set(self, name, item)
+        fill(self, *state)
 
     return {"__getstate__": taken, "__setstate__": given}
 

@@ -53,6 +53,46 @@ class Nothing:
     """No field at all."""
 
 
+class Long:
+    """A value with so many fields that it is filled another way, which nobody can tell."""
+
+    a: int
+    b: int
+    c: int
+    d: int
+    e: int
+    f: int = 6
+    g: str = " g "
+    labels: dict[str, str] = field(default_factory=dict)
+    row: int = field(default=0, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "g", self.g.strip())
+
+
+def long_by(decorate: object) -> type:
+    """Return a class of that body, made anew."""
+    assert callable(decorate)
+    return decorate(type("Long", (), {**vars(Long), "__qualname__": "Long"}))  # type: ignore[no-any-return]
+
+
+def test_it_is_the_same_with_many_fields_and_as_a_base_class() -> None:
+    ours, theirs = long_by(frozen), long_by(dataclass(frozen=True, slots=True))
+    for of_ours, of_theirs in ((ours, theirs), (type("Long", (ours,), {}), type("Long", (theirs,), {}))):
+        made, expected = of_ours(1, 2, 3, 4, e=5), of_theirs(1, 2, 3, 4, e=5)
+        assert type(made) is of_ours
+        assert repr(made) == repr(expected)
+        assert dataclasses.asdict(made) == dataclasses.asdict(expected)
+        assert made.labels is not of_ours(1, 2, 3, 4, 5).labels
+        assert dataclasses.replace(made, row=7) == made == copy.copy(made) != dataclasses.replace(made, f=0)
+        assert hasattr(made, "__dict__") == hasattr(expected, "__dict__")
+        with pytest.raises(FrozenInstanceError, match="cannot assign to field 'a'"):
+            made.a = 2
+    assert str(inspect.signature(ours)) == str(inspect.signature(theirs))
+    with pytest.raises(TypeError, match=r"Long\.__init__\(\) missing 1 required positional argument: 'e'"):
+        ours(1, 2, 3, 4)
+
+
 def test_it_is_constructed_compared_and_shown_as_the_standard_librarys() -> None:
     for make in (lambda cls: cls(" a "), lambda cls: cls("a", labels={"b": "c"}, sizes=(), row=5)):
         assert repr(make(Ours)) == repr(make(Theirs))
