@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
@@ -80,8 +80,8 @@ class CompactionPlan:
 
     first_kept_index: int
     is_split_turn: bool
-    messages_to_summarize: tuple[Message, ...]
-    turn_prefix: tuple[Message, ...]
+    messages_to_summarize: tuple[Message, ...] = field(repr=False)
+    turn_prefix: tuple[Message, ...] = field(repr=False)
     tokens_before: int
     previous_summary: str | None
     files: FileLists
@@ -246,8 +246,8 @@ class SessionCompactionPlan:
 
     plan: CompactionPlan
     first_kept_entry_id: str
-    leaving: tuple[ContextItem, ...] = ()
-    staying: tuple[ContextItem, ...] = ()
+    leaving: tuple[ContextItem, ...] = field(default=(), repr=False)
+    staying: tuple[ContextItem, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ class CompactionSettings:
 
     ``reserve_tokens`` is the room left for the next answer: compaction is due above the context window minus
     this, and it bounds the length of a summary. ``keep_recent_tokens`` is how much of the end of the context
-    stays word for word. ``mode`` is the name of the mode that makes the text. Raises `InvalidArgument` naming the field.
+    stays word for word. ``mode`` is the name of the mode that makes the text. Raises `InvalidArgument` naming the
+    field.
     """
 
     reserve_tokens: int = 16_384

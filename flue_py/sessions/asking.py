@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.ledger import Recorded
-from flue_py.core.model_seam import Model, ModelReply, ModelRequest
 from flue_py.errors import CallConflict, InvalidArgument, ModelError, ModelUnavailable, shown
+from flue_py.lazy import lazy_module
 from flue_py.store.waiting import Waiting
+
+if TYPE_CHECKING:
+    from flue_py.core import model_seam
+    from flue_py.core.model_seam import Model, ModelReply, ModelRequest
+else:
+    # It brings the models of messages, which opening a session does not need.
+    model_seam = lazy_module("flue_py.core.model_seam")
+
+_NAMES = ("provider", "model", "callId")
 
 
 class Books(Protocol):
@@ -23,7 +32,7 @@ class Books(Protocol):
 
 def model_of(model: object) -> Model:
     """Return a model as it is. Raises `InvalidArgument` for anything else."""
-    if not isinstance(model, Model):
+    if not isinstance(model, model_seam.Model):
         raise InvalidArgument(
             f"model: {shown(model)} is not a model; use flue_py.models.open_model, or FunctionModel for a function"
         )
@@ -58,7 +67,7 @@ class BookingAsker:
             if error.call is not None:
                 await self._book(error.call, request.purpose, "failed")
             raise
-        if not isinstance(reply, ModelReply):
+        if not isinstance(reply, model_seam.ModelReply):
             raise InvalidArgument(f"model: complete() should return a ModelReply, not {shown(reply)}")
         for call in reply.paid_calls:
             self.calls.append(await self._book(call, request.purpose, None))
@@ -68,13 +77,15 @@ class BookingAsker:
         """Return the answers or the errors, in the order of the requests; they are asked at the same time."""
         return await self._waiting.outcomes([self.ask(request) for request in requests])
 
-    async def _book(self, call: JsonObject, purpose: str, outcome: str | None) -> JsonObject:
+    async def _book(self, call: Mapping[str, object], purpose: str, outcome: str | None) -> JsonObject:
         """Write a call into the ledger, and return it with its id there."""
         provider = _name(call.get("provider")) or self._model.provider or ""
         model = _name(call.get("model")) or self._model.name
         call_id = _name(call.get("callId")) or self._new_id()
-        usage = {name: value for name, value in call.items() if name not in ("provider", "model", "callId")}
-        record = partial(self._books.record_call, usage, provider=provider, model=model, purpose=purpose, outcome=outcome)
+        usage = cast("JsonObject", {name: value for name, value in call.items() if name not in _NAMES})
+        record = partial(
+            self._books.record_call, usage, provider=provider, model=model, purpose=purpose, outcome=outcome
+        )
         try:
             await record(call_id=call_id)
         except CallConflict:

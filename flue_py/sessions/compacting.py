@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from flue_py.core.entries import Entry
@@ -14,7 +14,7 @@ from flue_py.core.sessions import STORED, Appended
 from flue_py.errors import InvalidArgument, LeafConflict, SummaryFailed
 from flue_py.lazy import lazy_module
 from flue_py.sessions.appending import Appending
-from flue_py.sessions.arguments import checked_flag
+from flue_py.sessions.arguments import checked_count, checked_flag, checked_text, optional
 from flue_py.sessions.asking import BookingAsker, model_of
 from flue_py.sessions.usage import Usage
 
@@ -48,13 +48,10 @@ class _Draft:
     tokens_staying: int
     found: SessionCompactionPlan | plan.NoCompaction
 
-    def nothing(self, reason: NotCompacted, **more: object) -> CompactionResult:
-        """Return the result of having appended nothing."""
+    def nothing(self, reason: NotCompacted) -> CompactionResult:
+        """Return the result of having made nothing."""
         planned = self.found if isinstance(self.found, plan.SessionCompactionPlan) else None
-        base = result.CompactionResult(
-            reason, self.mode.name, self.tokens_before, self.tokens_staying, planned=planned
-        )
-        return replace(base, **more)
+        return result.CompactionResult(reason, self.mode.name, self.tokens_before, self.tokens_staying, planned=planned)
 
 
 class Compacting(Appending, Usage):
@@ -86,10 +83,11 @@ class Compacting(Appending, Usage):
         where there is none. The cost of the context, and of the model.
         """
         checked_flag(dry_run, "dry_run")
+        checked_text(instructions, "instructions")
         asked = None if model is None else model_of(model)
         if window is None and asked is not None:
             window = asked.context_window
-        draft = await self._draft(mode, settings, window)
+        draft = await self._sketched(mode, settings, window)
         if isinstance(draft.found, plan.NoCompaction):
             return draft.nothing(draft.found.reason)
         if dry_run:
@@ -123,13 +121,14 @@ class Compacting(Appending, Usage):
 
         Raises `InvalidArgument`. The cost of the context.
         """
-        draft = await self._draft(mode, settings, window)
+        draft = await self._sketched(mode, settings, window)
         return draft.nothing(draft.found.reason if isinstance(draft.found, plan.NoCompaction) else "dry_run")
 
-    async def _draft(
+    async def _sketched(
         self, mode: str | Mode | None, settings: CompactionSettings | None, window: int | None
     ) -> _Draft:
         settings = policy.checked_settings(settings)
+        optional(checked_count, window, "window")
         chosen = modes.find_mode(settings.mode if mode is None else mode)
         sized = policy.sized_for(settings, window)
         read = await self._read_context(STORED)
@@ -153,18 +152,22 @@ class Compacting(Appending, Usage):
         """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
         summary = draft.count(_shown_summary(made.text))
         after = draft.tokens_staying + summary
-        outcome = partial(draft.nothing, mode=made.mode, summary=made.text, calls=calls, notes=made.notes)
+        outcome = replace(
+            draft.nothing("not_smaller"),
+            mode=made.mode,
+            tokens_after=after,
+            summary=made.text,
+            calls=calls,
+            notes=made.notes,
+        )
         if after >= draft.tokens_before:
-            return outcome("not_smaller", tokens_after=after)
+            return outcome
         while True:
             leaf = (await self.refresh()).leaf_id
             if leaf != draft.leaf and (reason := await self._overtaken(draft, leaf)) is not None:
-                return outcome(reason, tokens_after=after)
-            try:
-                appended = await self._append_summary(planned, made, calls, leaf)
-            except LeafConflict:
-                continue
-            return outcome(None, tokens_after=after, appended=appended)
+                return replace(outcome, reason=reason)
+            with suppress(LeafConflict):
+                return replace(outcome, reason=None, appended=await self._append_summary(planned, made, calls, leaf))
 
     async def _overtaken(self, draft: _Draft, leaf: str | None) -> NotCompacted | None:
         """Return why a leaf that is not the one planned on cannot be built on; None where only turns were added."""

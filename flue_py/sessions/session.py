@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from flue_py.sessions.appending import Appending
 from flue_py.sessions.budgeting import Budgeting
 from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.editing import Editing
@@ -12,12 +11,20 @@ from flue_py.sessions.merging import Merging
 from flue_py.sessions.moving import Moving
 from flue_py.sessions.navigating import Navigating
 from flue_py.sessions.reporting import Reporting
-from flue_py.sessions.usage import Usage
 from flue_py.sessions.watching import Watching
 
 
 class Session(
-    Compacting, Appending, Moving, Navigating, Forking, Editing, Excluding, Merging, Usage, Budgeting, Reporting, Watching
+    Compacting,
+    Moving,
+    Navigating,
+    Forking,
+    Editing,
+    Excluding,
+    Merging,
+    Budgeting,
+    Reporting,
+    Watching,
 ):
     """A handle on one session. Handles are made by a `Store`, by `fork` and by `create_task`.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flue_py.compaction.modes.protocol import Asker, Made, Material
 from flue_py.compaction.summarize import SummaryReply, SummaryRequest, finish_summary, summary_requests
+from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import ModelReply, ModelRequest
 from flue_py.errors import InvalidArgument, SummaryFailed
 
@@ -32,7 +33,7 @@ class Llm:
 
 
 def _asked(request: SummaryRequest) -> ModelRequest:
-    message = {"role": "user", "content": request.prompt}
+    message: JsonObject = {"role": "user", "content": request.prompt}
     return ModelRequest((message,), request.system_prompt, max_tokens=request.max_tokens, purpose=PURPOSE)
 
 

@@ -21,7 +21,7 @@ class Window:
         dropped = _dropped(material.earlier)
         count = len(material.leaving) + (dropped[0] if dropped else 0)
         first = dropped[1] if dropped else material.leaving[0].entry_id
-        said = {"messages": count, "firstEntryId": first, "lastEntryId": material.leaving[-1].entry_id}
+        said: JsonObject = {"messages": count, "firstEntryId": first, "lastEntryId": material.leaving[-1].entry_id}
         parts = [_summary_before(material), _line(said)]
         details: JsonObject = {**files.details, "mode": self.name, "dropped": said}
         return Made("\n\n".join(filter(None, parts)) + appended_file_lists(files), self.name, details)
