@@ -7,6 +7,7 @@ from flue_py.sessions.budgeting import Budgeting
 from flue_py.sessions.editing import Editing
 from flue_py.sessions.excluding import Excluding
 from flue_py.sessions.forking import Forking
+from flue_py.sessions.measuring import Measuring
 from flue_py.sessions.merging import Merging
 from flue_py.sessions.moving import Moving
 from flue_py.sessions.navigating import Navigating
@@ -16,7 +17,18 @@ from flue_py.sessions.watching import Watching
 
 
 class Session(
-    Appending, Moving, Navigating, Forking, Editing, Excluding, Merging, Usage, Budgeting, Reporting, Watching
+    Appending,
+    Moving,
+    Navigating,
+    Forking,
+    Editing,
+    Excluding,
+    Merging,
+    Measuring,
+    Usage,
+    Budgeting,
+    Reporting,
+    Watching,
 ):
     """A handle on one session. Handles are made by a `Store`, by `fork` and by `create_task`.
 

@@ -96,6 +96,7 @@ class Session(Twin[AsyncSession]):
     is_ancestor = blocking(AsyncSession.is_ancestor)
     build_context_entries = blocking(AsyncSession.build_context_entries)
     build_context = blocking(AsyncSession.build_context)
+    measure_context = blocking(AsyncSession.measure_context)
     latest_compaction = blocking(AsyncSession.latest_compaction)
     aggregate_usage_since = blocking(AsyncSession.aggregate_usage_since)
     entry_costs = blocking(AsyncSession.entry_costs)

@@ -63,6 +63,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "is_ancestor": {"entry_id": first, "of": last},
         "build_context_entries": {},
         "build_context": {},
+        "measure_context": {},
         "latest_compaction": {},
         "aggregate_usage_since": {"before": first},
         "html_report": {},
@@ -237,7 +238,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         ("context_snapshots", "warn_at"), ("context_snapshots", "cutover_at"),
         ("list_sessions", "limit"), ("watch", "after"), ("reserve", "tokens"), ("reserve", "cost"), ("reserve", "ttl"),
         ("budgeted", "tokens"), ("budgeted", "cost"), ("budgeted", "ttl"), ("list_budgets", "limit"),
-        ("set_budget", "tokens"), ("set_budget", "spent_so_far"),
+        ("set_budget", "tokens"), ("set_budget", "spent_so_far"), ("measure_context", "window"),
         # Of a session that is not there, no revision is compared.
         ("delete_session_tree", "expected_revision"),
         ("list_sessions", "limit"), ("watch", "after"), ("log", "limit"), ("log", "before"), ("go_back", "to"),

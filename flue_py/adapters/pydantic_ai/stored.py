@@ -17,7 +17,6 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from flue_py.adapters.keys import key_of
 from flue_py.adapters.pydantic_ai.by_hand import message_by_hand
-from flue_py.adapters.pydantic_ai.differences import applied, differences
 from flue_py.adapters.pydantic_ai.exactness import repaired, repairs, without_surrogates
 from flue_py.adapters.pydantic_ai.ours import (
     Said,
@@ -31,6 +30,7 @@ from flue_py.adapters.pydantic_ai.spending import calls_of
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
 from flue_py.errors import CorruptStore, InvalidEntry
+from flue_py.wire.differences import close_difference, restored
 
 if TYPE_CHECKING:
     from pydantic_ai.conversation_store import ConversationEntry
@@ -107,9 +107,12 @@ def _entries(
     if texts:
         beside["texts"] = texts
         made = _predicted([each.message for each in said], beside)
-    for name, found in (("changes", differences(made, dumped)), ("exact", repairs(entry.message, read))):
-        if found:
-            beside[name] = found
+    changes = close_difference(made, dumped)
+    if changes:
+        beside["changes"] = changes
+    exact = repairs(entry.message, read)
+    if exact:
+        beside["exact"] = exact
     key = key_of(entry.id)
     if key != entry.id:
         beside["id"] = entry.id
@@ -205,7 +208,7 @@ def _dumped(group: Group, names: dict[str, str]) -> JsonObject:
     if group.beside is None:
         return message_by_hand(group.entries[-1], names)
     made = _predicted([entry.fields for entry in group.entries if entry.kind == "message"], group.beside)
-    return cast("JsonObject", applied(made, group.beside.get("changes")))
+    return restored(made, group.beside.get("changes"))
 
 
 def _predicted(said: Sequence[JsonObject], beside: JsonObject) -> JsonObject:
