@@ -193,6 +193,7 @@ __all__ = [
     "LogLine",
     "MarkEffect",
     "Message",
+    "ModelError",
     "Moved",
     "Navigated",
     "NewEntry",

@@ -6,7 +6,10 @@
     │   ├── RevisionConflict     the session has changed since the revision the call named
     │   ├── StoreBusy            another process held the database too long      (TimeoutError)
     │   ├── OutcomeUnknown       a commit failed, and may have happened          (ConnectionError)
-    │   └── SummaryFailed        the model gave no summary; nothing was changed
+    │   ├── SummaryFailed        the model gave no summary; nothing was changed
+    │   ├── RateLimited          the provider asks to wait                       (ModelError)
+    │   ├── ModelUnavailable     it fails, hangs or cannot be reached            (ModelError)
+    │   └── ModelAborted         the call was ended before it was answered       (ModelError)
     ├── FixTheCall               the call itself is wrong; nothing was changed
     │   ├── SessionNotFound                                                      (LookupError)
     │   ├── SessionExists                                                        (ValueError)
@@ -24,7 +27,9 @@
     │   ├── UnreadableFile       a file to import is not what it was said to be  (ValueError)
     │   ├── WrongEventLoop       the store was opened in another event loop      (RuntimeError)
     │   ├── WrongProcess         the store was opened before this process forked (RuntimeError)
-    │   └── StoreClosed                                                          (RuntimeError)
+    │   ├── StoreClosed                                                          (RuntimeError)
+    │   ├── ContextOverflow      more than the model's window holds: compact     (ModelError)
+    │   └── ModelRefused         the model or its provider will not answer this  (ModelError)
     ├── FixTheStore              the database needs attention
     │   ├── FormatTooNew         written by a newer flue_py
     │   ├── NotAStore            the file is something else
@@ -32,7 +37,10 @@
     │   └── CorruptStore         what is stored contradicts itself
     └── FixTheSetup
         ├── InvalidPrices        prices that cannot be read                      (ValueError)
+        ├── ModelDenied          the key, the account or the model's name        (ModelError)
         └── MissingExtra         an optional dependency is not installed         (ImportError)
+
+`ModelError` is a FlueError beside the branches: what a call of a model raises, whichever branch it is on.
 
 Each message says what happened, to which id, and what to do. The cause, where there is one, is chained.
 
@@ -50,6 +58,7 @@ __all__ = [
     "BudgetExceeded",
     "BudgetNotFound",
     "CallConflict",
+    "ContextOverflow",
     "CorruptStore",
     "EntryNotFound",
     "FixTheCall",
@@ -63,8 +72,14 @@ __all__ = [
     "InvalidPrices",
     "LeafConflict",
     "MissingExtra",
+    "ModelAborted",
+    "ModelDenied",
+    "ModelError",
+    "ModelRefused",
+    "ModelUnavailable",
     "NotAStore",
     "OutcomeUnknown",
+    "RateLimited",
     "ReservationNotFound",
     "ReservationSettled",
     "RetryOrRebase",
@@ -128,6 +143,28 @@ class FixTheSetup(FlueError):
     """The installation lacks something."""
 
 
+class ModelError(FlueError):
+    """A call of a model failed. Nothing was stored; the error's branch says what a caller can do about it.
+
+    ``provider`` and ``model`` are those that were called, None where that is not known. ``call`` is what the failed
+    call used all the same, if the provider reported it: a usage object with ``provider``, ``model`` and ``callId``, as
+    the ledger takes them.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        call: Mapping[str, object] | None = None,
+    ) -> None:
+        self.provider = provider
+        self.model = model
+        self.call = call
+        super().__init__(message)
+
+
 class LeafConflict(RetryOrRebase):
     """The leaf this operation builds on is no longer the stored leaf of the session."""
 
@@ -188,6 +225,33 @@ class SummaryFailed(RetryOrRebase):
         self.reason = reason
         self.answered = tuple(answered)
         super().__init__(f"the {kind} summary failed: {reason}; nothing was changed, compact again or go on as is")
+
+
+class RateLimited(RetryOrRebase, ModelError):
+    """The provider takes no further call for a while.
+
+    ``retry_after`` is the number of seconds that it asks to wait, None if it does not say.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        call: Mapping[str, object] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        self.retry_after = retry_after
+        super().__init__(message, provider=provider, model=model, call=call)
+
+
+class ModelUnavailable(RetryOrRebase, ModelError):
+    """The provider failed, could not be reached, did not answer in time, or its answer broke off."""
+
+
+class ModelAborted(RetryOrRebase, ModelError):
+    """The call was ended, by its caller or on the way, before the model had answered."""
 
 
 class SessionNotFound(FixTheCall, LookupError):
@@ -348,6 +412,32 @@ class WrongProcess(FixTheCall, RuntimeError):
     """The store was opened before ``os.fork()`` and belongs to the process that opened it."""
 
 
+class ContextOverflow(FixTheCall, ModelError):
+    """The request, or the request and its answer, are more than the context window of the model holds.
+
+    ``tokens`` is the size of the request and ``window`` that of the window, in tokens by the provider's own count; None
+    where its error does not say.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        call: Mapping[str, object] | None = None,
+        tokens: int | None = None,
+        window: int | None = None,
+    ) -> None:
+        self.tokens = tokens
+        self.window = window
+        super().__init__(message, provider=provider, model=model, call=call)
+
+
+class ModelRefused(FixTheCall, ModelError):
+    """The model, or its provider, does not answer this request: what it asks for, or how it is made."""
+
+
 class FormatTooNew(FixTheStore):
     """The database was written by a newer flue_py; nothing was read or written."""
 
@@ -370,6 +460,10 @@ class MissingExtra(FixTheSetup, ImportError):
     def __init__(self, extra: str, needed_for: str) -> None:
         self.extra = extra
         super().__init__(f"{needed_for} needs an optional dependency: pip install 'flue-py[{extra}]'")
+
+
+class ModelDenied(FixTheSetup, ModelError):
+    """The provider does not accept the key, the account or its balance, or the name of the model."""
 
 
 class InvalidPrices(FixTheSetup, ValueError):

@@ -243,6 +243,12 @@ def is_of(handle: Handle, backend: Backend) -> bool:
     return handle._backend is backend  # noqa: SLF001 - public, it would be a method of every session
 
 
+def reach_by(handle: Handle, backend: Backend) -> None:
+    """Let a handle reach its session by another backend of the same store."""
+    handle._backend = backend  # noqa: SLF001 - as above
+    handle._turn = backend.waiting.turn()  # noqa: SLF001 - as above
+
+
 @asynccontextmanager
 async def turns_of(handles: Iterable[Handle]) -> AsyncIterator[None]:
     """Wait for the turns of several handles, in one order for everybody, so that no two wait for each other."""

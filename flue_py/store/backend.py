@@ -287,9 +287,9 @@ class Backend:
         nobody's leaf moves; with ``"rebase"`` it is appended below whatever leaf is stored (``parent_id``). An empty
         sequence changes nothing and only compares the leaf. An idempotency key is looked up before the leaf is compared
         (``replayed``). A paid call that was reported before with the same numbers counts once. Raises `LeafConflict`,
-        `IdempotencyConflict`, `EntryNotFound` if ``expected`` (for a branch) or an entry's reference is not an entry
-        that the session sees, `InvalidEntry` for an id that is taken, and `CallConflict` for a paid call that was
-        reported before with other numbers. O(entries).
+        `IdempotencyConflict`, `EntryNotFound` if ``expected`` (for a branch) is not an entry that the session sees, or
+        an entry's reference neither such an entry nor another of these, `InvalidEntry` for an id that is taken, and
+        `CallConflict` for a paid call that was reported before with other numbers. O(entries).
         """
         asked = (self._sources, session_id, entries, expected, on_conflict, idempotency_key)
         if entries:

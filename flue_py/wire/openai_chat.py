@@ -144,7 +144,11 @@ def arguments_text(arguments: JsonValue) -> str:
     """Return the arguments of a call as the text that the chat format has for them."""
     if isinstance(arguments, str):
         return arguments
-    return json.dumps({} if arguments is None else arguments, ensure_ascii=False, separators=(",", ":"))
+    return _compact({} if arguments is None else arguments)
+
+
+# What json.dumps would make anew for each call.
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _part_from_chat(part: JsonValue) -> JsonValue:

@@ -132,6 +132,12 @@ REMEDIES = {
     "StoreBusy": "Try again; or give `open` a longer `busy_timeout`.",
     "OutcomeUnknown": "`refresh()` and look before repeating it; or use an idempotency key.",
     "SummaryFailed": "Compact again, or go on as it is. `answered` has the calls that were paid for all the same.",
+    "RateLimited": "Wait `retry_after` seconds, where it says; then call again.",
+    "ModelUnavailable": "Call again, after a while. The cause says what happened.",
+    "ModelAborted": "Call again if the answer is still wanted.",
+    "ContextOverflow": "Compact the session, or send less; then call again.",
+    "ModelRefused": "Change the request, or ask another model. The message has the provider's own words.",
+    "ModelDenied": "See to the key, the account or the name of the model.",
     "SessionNotFound": "Create it, or look for it with `list_sessions()`. A handle on a deleted session is of no use.",
     "SessionExists": 'Open it with `mode="get"` or `mode="get_or_create"`, or take another key or id.',
     "EntryNotFound": "Take an id of `get_tree()`. Entries of other sessions, deleted and retracted ones are not seen.",
@@ -374,7 +380,8 @@ def _is_error(value: type) -> bool:
 
 def branches() -> list[type[errors.FlueError]]:
     """Return the branches of the tree, in the order of their source; modules may define errors of their own."""
-    return [branch for branch in errors.FlueError.__subclasses__() if branch.__module__ == errors.__name__]
+    found = [branch for branch in errors.FlueError.__subclasses__() if branch.__module__ == errors.__name__]
+    return [branch for branch in found if branch is not errors.ModelError]
 
 
 def errors_page() -> str:
@@ -387,6 +394,8 @@ def errors_page() -> str:
         "Everything this library raises is a `FlueError`. Which branch it is on says what a caller can do about it.",
         "Most are also a builtin error that people catch already. What raises has changed nothing, but for",
         "`OutcomeUnknown`, which may have happened. No error of a driver gets out; it is chained as the cause.",
+        "What a call of a model raises is a `ModelError` as well, whichever branch it is on: it has `provider`,",
+        "`model` and `call`, what the failed call used where the provider reported that.",
         "",
         "| error | also a | |",
         "| --- | --- | --- |",
@@ -395,7 +404,7 @@ def errors_page() -> str:
     for branch in branches():
         lines.append(f"| &emsp;[`{branch.__name__}`](#{branch.__name__.lower()}) | | |")
         lines += [
-            f"| &emsp;&emsp;`{error.__name__}` | {_builtin_of(error)} | {_said(error)} |"
+            f"| &emsp;&emsp;`{error.__name__}` | {_other_base_of(error)} | {_said(error)} |"
             for error in branch.__subclasses__()
         ]
     lines.append("")
@@ -443,9 +452,9 @@ InvalidArgument - scope: holds a NUL character or a lone surrogate; remove it
 """
 
 
-def _builtin_of(error: type) -> str:
-    builtin = [base.__name__ for base in error.__bases__ if base.__module__ == "builtins"]
-    return f"`{builtin[0]}`" if builtin else ""
+def _other_base_of(error: type) -> str:
+    others = [base.__name__ for base in error.__bases__ if base.__module__ == "builtins" or base is errors.ModelError]
+    return f"`{others[0]}`" if others else ""
 
 
 def _said(error: type) -> str:

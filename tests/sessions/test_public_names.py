@@ -85,6 +85,7 @@ CAUGHT = {
     "InvalidArgument",
     "InvalidEntry",
     "LeafConflict",
+    "ModelError",
     "OutcomeUnknown",
     "RetryOrRebase",
     "RevisionConflict",

@@ -46,15 +46,11 @@ class NewEvent(NamedTuple):
 
 
 class _Planned(NamedTuple):
-    """The entries of an event, and where it goes back to, if it does.
-
-    ``before`` is what has to be there already: a compaction names the entry before it where it keeps nothing else.
-    """
+    """The entries of an event, and where it goes back to, if it does."""
 
     entries: Sequence[NewEntry]
     goes_back: bool = False
     target: str | None = None
-    before: NewEntry | None = None
 
 
 def mark(session: AdkSession, below: Below) -> None:
@@ -98,27 +94,23 @@ async def _write(
     app, user, own = split_state(_delta(new.event))
     place = await places.at(below.session_id, below.leaf, store)
     state, beside = place.state.changed(own, entry_id) if own else (place.state, place.state.beside())
-    planned = await _plan(store, new.event, below, beside, entry_id)
-    if not is_same_call:
-        entries = entries_of(new.event, beside, entry_id, is_same_call=False)
-        planned = planned if planned.goes_back or planned.before else _Planned(entries)
+    planned = await _plan(store, new.event, below, beside, entry_id, is_same_call=is_same_call)
 
     def collect(batch: Atomic) -> None:
         if planned.goes_back:
             batch.append_entries(below.session_id, planned.entries, on_conflict="branch", expected_leaf=planned.target)
             batch.move_leaf(below.session_id, entry_id, expected_leaf=below.leaf, why="rewind of ADK")
         else:
-            leaf = below.leaf
-            if planned.before is not None:
-                leaf = batch.append_entries(below.session_id, [planned.before], expected_leaf=leaf).entry_id
-            batch.append_entries(below.session_id, planned.entries, expected_leaf=leaf)
+            batch.append_entries(below.session_id, planned.entries, expected_leaf=below.leaf)
 
     await shared.commit(store, places, new.whose, Deltas(app, user, own), collect)
     mark(new.session, Below(below.session_id, entry_id))
     places.note(below.session_id, entry_id, Place(state, _timestamp(new.event)))
 
 
-async def _plan(store: Store, event: JsonObject, below: Below, beside: JsonObject, entry_id: str) -> _Planned:
+async def _plan(
+    store: Store, event: JsonObject, below: Below, beside: JsonObject, entry_id: str, *, is_same_call: bool
+) -> _Planned:
     actions = event.get("actions")
     actions = actions if isinstance(actions, dict) else {}
     back = actions.get("rewindBeforeInvocationId")
@@ -135,9 +127,8 @@ async def _plan(store: Store, event: JsonObject, below: Below, beside: JsonObjec
         compaction = await compaction_of(session, below.leaf, event, path)
         if compaction is not None:
             beside = {**beside, "timestamp": event["timestamp"]}
-            held, entry = compaction_entries(event, beside, entry_id, compaction, uuid4().hex)
-            return _Planned([entry], before=held)
-    return _Planned(entries_of(event, beside, entry_id))
+            return _Planned(compaction_entries(event, beside, entry_id, compaction, is_same_call=is_same_call))
+    return _Planned(entries_of(event, beside, entry_id, is_same_call=is_same_call))
 
 
 async def _beginning(session: Session, first: str) -> str | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+from uuid import uuid4
 
 from flue_py.adapters.adk.parts import part_of_gemini, part_of_ours, result_of_gemini, result_of_ours, text_of
 from flue_py.core.entries import Entry, NewEntry
@@ -78,11 +79,13 @@ def entries_of(event: JsonObject, beside: JsonObject, entry_id: str, *, is_same_
     if is_whole:
         beside = {**_difference(messages, event, entry_id), **beside}
     first = [NewEntry.message(message, extra={BESIDE: {_PART: True}}) for message in messages[:-1]]
-    usage = messages[-1].get("usage")
-    calls: list[JsonObject] = []
-    if isinstance(usage, dict) and is_same_call and entry_id != event["id"]:
-        calls = [{**usage, "callId": event["id"]}]
+    calls = _calls(messages[-1].get("usage"), event, entry_id) if is_same_call else []
     return [*first, NewEntry.message(messages[-1], id=entry_id, extra=_extra(beside), calls=calls)]
+
+
+def _calls(usage: JsonValue, event: JsonObject, entry_id: str) -> list[JsonObject]:
+    """Return what an event paid for under its own id, where its entry has another one."""
+    return [{**usage, "callId": event["id"]}] if isinstance(usage, dict) and entry_id != event["id"] else []
 
 
 class Compaction(NamedTuple):
@@ -94,22 +97,27 @@ class Compaction(NamedTuple):
 
 
 def compaction_entries(
-    event: JsonObject, beside: JsonObject, entry_id: str, compaction: Compaction, held: str
-) -> tuple[NewEntry, NewEntry]:
-    """Return an event that compacts as a compaction of ours, behind the entry ``held`` with the event. O(size)."""
+    event: JsonObject, beside: JsonObject, entry_id: str, compaction: Compaction, *, is_same_call: bool
+) -> list[NewEntry]:
+    """Return an event that compacts as a compaction of ours, behind an entry with the event. O(size).
+
+    Where nothing is kept, the compaction names that entry, which no model sees, as the first one kept.
+    """
     kept, is_whole = _storable(event)
     usage = kept.get("usageMetadata")
-    return (
+    held = uuid4().hex
+    return [
         NewEntry.custom(EVENT, kept, id=held, extra={BESIDE: {_PART: True}}),
         NewEntry.compaction(
             compaction.summary,
             first_kept_entry_id=compaction.first_kept or held,
             tokens_before=compaction.tokens,
             usage=usage if isinstance(usage, dict) else None,
+            calls=_calls(usage, event, entry_id) if is_same_call else [],
             id=entry_id,
             extra=_extra(beside if is_whole else {**beside, _TEXT: json.dumps(event)}),
         ),
-    )
+    ]
 
 
 def events_of(entries: Iterable[Entry]) -> Iterator[Found]:

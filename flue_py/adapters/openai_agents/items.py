@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from flue_py import wire
-from flue_py.core.entries import NewEntry
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.adapters.openai_agents import shortcuts
+from flue_py.core.entries import NewEntry, entry_of_message
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.projection import ContextEntry
 from flue_py.errors import InvalidEntry, shown
@@ -51,40 +53,55 @@ def entries_of(
     Where there is no answer, an entry of its own has the calls. ``names`` are the names of the tool calls so far, by
     id; those of the items are added. Raises `InvalidEntry` for what JSON cannot hold. O(size).
     """
-    said = [_message_of(item, names, f"items[{number}]") for number, item in enumerate(items)]
-    answers = [number for number, (message, _) in enumerate(said) if message["role"] == "assistant"]
-    paid = answers[-1] if answers and calls else None
-    entries = []
-    for number, (message, plain) in enumerate(said):
-        if model is not None and message["role"] == "assistant":
-            message["model"] = model
-        entries.append(_entry(message, plain, calls if number == paid else (), f"items[{number}]"))
-    if calls and paid is None:
-        entries.append(NewEntry.custom(USAGE, {}, calls=calls))
+    entries: list[NewEntry] = []
+    to_pay: Sequence[Call] = calls
+    # From the end, since the last answer pays; the names of calls are known before, since they come first.
+    said = [_said(item, names, f"items[{number}]") for number, item in enumerate(items)]
+    for number in range(len(said) - 1, -1, -1):
+        entry = _entry(said[number], to_pay, model, f"items[{number}]")
+        entries.append(entry)
+        to_pay = () if entry.role == "assistant" else to_pay
+    entries.reverse()
+    if to_pay:
+        entries.append(NewEntry.custom(USAGE, {}, calls=to_pay))
     return entries
 
 
-def _message_of(item: object, names: MutableMapping[str, str], where: str) -> tuple[JsonObject, JsonObject]:
+class _Said(NamedTuple):
+    """An item, as a message if it is in a form of the API, and what stands beside that."""
+
+    item: JsonObject
+    message: JsonObject | None
+    beside: JsonObject
+
+
+def _said(item: object, names: MutableMapping[str, str], where: str) -> _Said:
     plain = _plain(item, where)
+    short = shortcuts.read(plain, names)
+    if short is not None:
+        return _Said(plain, *short)
     try:
         [(message, _)] = wire.convert(plain, SHAPE, names, where)
     except InvalidEntry:
-        message = {"role": OTHER}
-    return message, plain
+        return _Said(plain, None, {})
+    printed = wire.to_provider(message, SHAPE).messages
+    return _Said(plain, message, close_difference(printed[0] if len(printed) == 1 else {}, plain))
 
 
-def _entry(message: JsonObject, plain: JsonObject, calls: Sequence[Call], where: str) -> NewEntry:
-    if message["role"] != OTHER:
+def _entry(said: _Said, calls: Sequence[Call], model: str | None, where: str) -> NewEntry:
+    if said.message is not None:
+        is_answer = said.message["role"] == "assistant"
+        message = {**said.message, "model": model} if is_answer and model is not None else said.message
         try:
-            entry = NewEntry.message(message, extra=_beside(message, plain), calls=calls)
+            entry = entry_of_message(message, calls=calls if is_answer else ())
+            beside, replaced = encode_json({EXTRA: said.beside}, "extra") if said.beside else (None, 0)
         except InvalidEntry:
-            if calls:
-                raise
+            pass
         else:
-            if not entry.surrogates_replaced:
-                return entry
-            return NewEntry.message(message, extra={WHOLE: _whole(plain, where)}, calls=calls)
-    return NewEntry.message({"role": OTHER, "content": _whole(plain, where)})
+            if entry.surrogates_replaced or replaced:
+                beside = encode_json({WHOLE: _whole(said.item, where)}, "extra")[0]
+            return entry if beside is None else replace(entry, extra=beside, surrogates_replaced=0)
+    return entry_of_message({"role": OTHER, "content": _whole(said.item, where)})
 
 
 def items_of(shown_item: ContextEntry) -> list[TResponseInputItem]:
@@ -101,17 +118,15 @@ def items_of(shown_item: ContextEntry) -> list[TResponseInputItem]:
         return [cast("TResponseInputItem", {"role": message["role"], "content": message["content"]})]
     if message.get("role") == OTHER and isinstance(message.get("content"), str):
         return [json.loads(cast("str", message["content"]))]
-    beside = entry.extra_fields if entry.extra is not None and not shown_item.excluded_parts else None
-    if beside is not None and isinstance(whole := beside.get(WHOLE), str):
-        return [json.loads(whole)]
+    beside = entry.extra_fields if not shown_item.excluded_parts else None
+    if beside is not None:
+        if isinstance(whole := beside.get(WHOLE), str):
+            return [json.loads(whole)]
+        item = shortcuts.printed(message, beside.get(EXTRA, {}))
+        if item is not None:
+            return [cast("TResponseInputItem", item)]
     printed: list[Any] = list(wire.to_provider(message, SHAPE, beside).messages)
     return printed
-
-
-def _beside(message: JsonObject, original: JsonObject) -> JsonObject | None:
-    printed = wire.to_provider(message, SHAPE).messages
-    found = close_difference(printed[0] if len(printed) == 1 else {}, original)
-    return {EXTRA: found} if found else None
 
 
 def _plain(item: object, where: str) -> JsonObject:

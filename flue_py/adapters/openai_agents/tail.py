@@ -33,10 +33,15 @@ async def ending(session: Session, wanted: int | None) -> list[Shown]:
     size = wanted + _MORE
     while True:
         entries = await session.build_context_entries(limit=size)
-        found = [(each, items_of(each)) for each in entries]
-        if not entries or entries[0].kind == COMPACTION or entries[0].entry.depth + len(entries) <= size:
-            return found
-        if sum(len(items) for _, items in found) >= wanted:
+        found: list[Shown] = []
+        missing = wanted
+        while missing > 0 and len(found) < len(entries):
+            last = entries[-1 - len(found)]
+            found.append((last, items_of(last)))
+            missing -= len(found[-1][1])
+        is_all = not entries or entries[0].kind == COMPACTION or entries[0].entry.depth + len(entries) <= size
+        if missing <= 0 or is_all:
+            found.reverse()
             return found
         size *= 2
 

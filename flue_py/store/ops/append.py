@@ -227,9 +227,11 @@ def import_session(
 
 
 def _require_references(tx: Transaction, state: SessionState, entries: Sequence[NewEntry]) -> None:
+    added = {new.id for new in entries}
     for new in entries:
         for reference in new.references:
-            see_entry(tx, state, reference)
+            if reference not in added:
+                see_entry(tx, state, reference)
 
 
 # Where in a row of INSERT_ENTRY the sums of calls begin.

@@ -219,6 +219,14 @@ class AppendContract:
             await add(backend, session.id, compaction(kept))
         assert (await session_info(backend, session.id)).entry_count == 6
 
+    async def test_a_compaction_may_keep_from_an_entry_of_the_same_append(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(2))
+        await add(backend, session.id, placed(user("held"), "held"), compaction("held"), user("next"))
+        context = await backend.read_context_end(session.id, 3)
+        assert [item.entry.fields.get("content") for item in context.items[1:]] == ["held", "next"]
+        await backend.undo(session.id)
+        assert (await session_info(backend, session.id)).leaf_id == session.leaf_id
+
     @pytest.mark.parametrize("where", ["nowhere", "another tree", "the fork of it", "a retracted entry"])
     async def test_a_reference_to_what_the_session_does_not_see_is_refused(self, backend: Backend, where: str) -> None:
         session = await new_session(backend, *talk(3))

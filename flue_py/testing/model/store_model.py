@@ -612,7 +612,7 @@ class ModelStore(ModelMarks, ModelBudgets):
             made[entry_id] = Row(entry, added, before.plus(added), new.counted, session.number)
             parent_id = entry_id
         for reference in (reference for new in entries for reference in new.references):
-            if not (isinstance(below, Stored) and reference in made):
+            if reference not in made:
                 session.check_sees(reference)
         return list(made.values())
 

@@ -30,6 +30,10 @@ async def ours(service: FlueSessionService, id: str = "s") -> flue_py.Session:
     return session
 
 
+async def contents(handle: flue_py.Session) -> list[object]:
+    return [message["content"] for message in await handle.build_context()]
+
+
 async def got(service: FlueSessionService, **config: Any) -> Session:
     session = await service.get_session(**NAMES, config=GetSessionConfig(**config))
     assert session is not None
@@ -338,6 +342,31 @@ def test_an_event_that_was_undone_can_be_appended_again(target: str) -> None:
         assert len(again.events) == 1
         await service.append_event(again, event.model_copy(deep=True))
         assert [each.id for each in (await got(service)).events] == [again.events[0].id, event.id]
+        report = await service._access.run(lambda store: store.usage())
+        assert (report.total.calls, report.total.input) == (1, 10)
+
+    with_service(target, scenario)
+
+
+@pytest.mark.parametrize("end", [100.0, 101.0])
+def test_a_compaction_is_one_step_of_undo_and_is_paid_for_once(target: str, end: float) -> None:
+    async def scenario(service: FlueSessionService) -> None:
+        session = await service.create_session(**NAMES)
+        for number in range(2):
+            await service.append_event(session, said(f"q{number}", timestamp=100.0 + number))
+        event = compacted(100, end, "summary", usage_metadata=used(10, 1), timestamp=102)
+        handle = await ours(service)
+        before = await contents(handle)
+        await service.append_event(session, event.model_copy(deep=True))
+        shorter = await contents(handle)
+        assert len(shorter) == (2 if end == 100.0 else 1)
+        await handle.undo()
+        assert await contents(handle) == before
+        again = await got(service)
+        assert len(again.events) == 2
+        await service.append_event(again, event.model_copy(deep=True))
+        assert await contents(handle) == shorter
+        assert (await got(service)).events == session.events
         report = await service._access.run(lambda store: store.usage())
         assert (report.total.calls, report.total.input) == (1, 10)
 

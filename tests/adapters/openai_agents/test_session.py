@@ -212,6 +212,29 @@ async def test_a_deleted_session_begins_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
+async def test_a_refusal_and_a_picture_are_messages_of_the_tree() -> None:
+    refusal: Any = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
+    picture: Any = {"role": "user", "content": [{"type": "input_image", "file_id": "file-1", "detail": "low"}]}
+    async with flue_py.open(":memory:") as store:
+        session = FlueSession.from_store("one", store)
+        await session.add_items([picture, refusal], wrapper=RunContextWrapper(None, usage=used(10, 2)))
+        assert await session.get_items() == [picture, refusal]
+        below = await store.open_session("one")
+        assert [item.role for item in await below.build_context_entries()] == ["user", "assistant"]
+        assert ((await store.usage(below)).total.calls, len(await below.turns())) == (1, 1)
+
+
+@pytest.mark.anyio
+async def test_what_no_message_can_be_is_paid_beside_it() -> None:
+    refused: Any = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": ["?"]}]}
+    async with flue_py.open(":memory:") as store:
+        session = FlueSession.from_store("one", store)
+        await session.add_items([refused], wrapper=RunContextWrapper(None, usage=used(10, 2)))
+        assert await session.get_items() == [refused]
+        assert (await store.usage()).total.total_tokens == 12
+
+
+@pytest.mark.anyio
 async def test_a_closed_session_says_so() -> None:
     session = FlueSession("one")
     session.close()

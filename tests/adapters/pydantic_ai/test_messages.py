@@ -27,7 +27,6 @@ from pydantic_ai.usage import RequestUsage
 
 import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
-from flue_py.adapters.pydantic_ai.differences import applied, differences
 from flue_py.adapters.pydantic_ai.exactness import repaired, repairs
 from flue_py.errors import InvalidArgument, InvalidEntry
 from tests.adapters.pydantic_ai.stores import PLACES, opened, turns
@@ -313,14 +312,6 @@ VALUES = st.recursive(
     ),
     max_leaves=10,
 )
-
-
-@settings(max_examples=300, derandomize=True, deadline=None)
-@given(JSON, JSON)
-def test_differences_make_one_json_value_of_another(base: object, wanted: object) -> None:
-    one, other = {"parts": [{"content": base}]}, {"parts": [{"content": wanted}]}
-    found = differences(one, other)  # type: ignore[arg-type]
-    assert repr(applied(one, found)) == repr(other)  # type: ignore[arg-type]
 
 
 @settings(max_examples=300, derandomize=True, deadline=None)
