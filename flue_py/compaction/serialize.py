@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flue_py.compaction.content import ASSISTANT, TOOL_RESULT, USER, Message, content_parts, string_field
-from flue_py.compaction.javascript import js_entries, js_json, utf16_prefix, utf16_sort_key
 from flue_py.compaction.policy import DEFAULT_POLICY, CompactionPolicy
+from flue_py.core.javascript import js_entries, js_json, utf16_prefix, utf16_sort_key
 from flue_py.core.jsontext import JsonObject, JsonValue, utf16_length
 
 TOOL_RESULT_UNITS = 2_000

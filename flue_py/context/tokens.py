@@ -124,6 +124,22 @@ def estimate_message_tokens(message: Mapping[str, JsonValue]) -> TokenCount:
     return meter.reading()
 
 
+def is_text_only(message: Mapping[str, JsonValue]) -> bool:
+    """Return whether a message holds nothing but text, thinking and tool calls, which a vocabulary can count."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return True
+    return isinstance(content, (list, tuple)) and all(_is_text(part) for part in content)
+
+
+def _is_text(part: JsonValue) -> bool:
+    if not isinstance(part, Mapping):
+        return isinstance(part, str)
+    kind = part.get("type")
+    value = part.get("name") if kind == "toolCall" else part.get(kind) if kind in ("text", "thinking") else None
+    return isinstance(value, str)
+
+
 def encoding_name_for(model: str | None) -> str | None:
     """Return the name of the shipped vocabulary that ``model`` uses, or None where none is known.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from flue_py.sessions.appending import Appending
 from flue_py.sessions.budgeting import Budgeting
+from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.editing import Editing
 from flue_py.sessions.excluding import Excluding
 from flue_py.sessions.forking import Forking
+from flue_py.sessions.measuring import Measuring
 from flue_py.sessions.merging import Merging
 from flue_py.sessions.moving import Moving
 from flue_py.sessions.navigating import Navigating
@@ -16,7 +18,19 @@ from flue_py.sessions.watching import Watching
 
 
 class Session(
-    Appending, Moving, Navigating, Forking, Editing, Excluding, Merging, Usage, Budgeting, Reporting, Watching
+    Compacting,
+    Appending,
+    Moving,
+    Navigating,
+    Forking,
+    Editing,
+    Excluding,
+    Merging,
+    Measuring,
+    Usage,
+    Budgeting,
+    Reporting,
+    Watching,
 ):
     """A handle on one session. Handles are made by a `Store`, by `fork` and by `create_task`.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flue_py.adapters.langgraph.checkpoints import Checkpoints, Put
 from flue_py.adapters.langgraph.history import ancestors
+from flue_py.adapters.langgraph.places import Live
 from flue_py.adapters.langgraph.records import CHECKPOINT, WRITES, Record
 from flue_py.adapters.langgraph.threads import (
     CALLS,
@@ -149,6 +150,7 @@ async def _add(
 ) -> None:
     """Put checkpoints of one session into another, with the writes at them."""
     before: Record | None = None
+    place = Live(store, target)
     for record in records:
         (found,) = await checkpoints.tuples(source, address, [record], values)
         versions = found.checkpoint["channel_versions"]
@@ -159,11 +161,9 @@ async def _add(
             if before is None or before.values.get(channel) != record.values.get(channel)
         }
         put = Put(found.checkpoint, found.metadata, record.parent, new, is_copy=True)
-        await checkpoints.put_into(store, target, put, values)
-        await target.refresh()
+        await checkpoints.put_into(store, place, put, values)
         for data in await checkpoints.writes_at(source, record):
-            await checkpoints.put_writes_into(store, target, record.id, data)
-            await target.refresh()
+            await checkpoints.put_writes_into(place, record.id, data)
         before = record
 
 

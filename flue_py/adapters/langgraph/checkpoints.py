@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
     ChannelVersions,
@@ -19,7 +18,8 @@ from langgraph.checkpoint.base import (
 from flue_py.adapters.langgraph.by_hand import begun_by_hand
 from flue_py.adapters.langgraph.known import Known
 from flue_py.adapters.langgraph.lines import Lines, NewLine, new_line
-from flue_py.adapters.langgraph.messages import fresh
+from flue_py.adapters.langgraph.messages import are_messages, fresh
+from flue_py.adapters.langgraph.places import Desks, Place
 from flue_py.adapters.langgraph.records import (
     CHECKPOINT,
     PUTS,
@@ -31,16 +31,16 @@ from flue_py.adapters.langgraph.records import (
     entry_ids,
     writes_id,
 )
-from flue_py.adapters.langgraph.threads import UNORDERED, Address, call_scope, session_to_write
+from flue_py.adapters.langgraph.threads import UNORDERED, Address, call_scope
 from flue_py.adapters.langgraph.values import Values
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.errors import InvalidEntry, LeafConflict
+from flue_py.errors import InvalidEntry
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Writes: TypeAlias = "list[tuple[str, str, int, str, JsonValue]]"
 """Path of the task, its id, number, channel and the stored value, in the order in which a graph applies them."""
@@ -50,8 +50,6 @@ _LINE: JsonObject = {"line": True}
 _SMALL = 120
 """A value of so many characters is written again where it is the same: naming where it is would take as much."""
 _RECORDS = 512
-_RETRIES = 2000
-"""Whoever has to try again was overtaken by one who is done, so of many at once each has its turn."""
 _PAGE = 1000
 
 
@@ -71,6 +69,7 @@ class Checkpoints:
     """The checkpoints of all threads of a store, as one saver and its clones see them."""
 
     def __init__(self) -> None:
+        self._desks = Desks()
         self._lines = Lines()
         self._records: Known[Record] = Known(_RECORDS)
         self._above: Known[str] = Known(_RECORDS)
@@ -80,7 +79,7 @@ class Checkpoints:
 
     # -- finding --------------------------------------------------------------------------------------------
 
-    async def find(self, session: Session, checkpoint_id: str) -> Record | None:
+    async def find(self, session: Session | Place, checkpoint_id: str) -> Record | None:
         """Return a checkpoint by its id, as it was put last; None if there is none. One read."""
         ids = list(islice(entry_ids(checkpoint_id), PUTS))
         found = [entry for entry in await session.get_entries(ids) if entry is not None and entry.kind == CHECKPOINT]
@@ -102,7 +101,7 @@ class Checkpoints:
             return record
         return None if record.parent is None else await self.find(session, record.parent)
 
-    async def _at_leaf(self, session: Session) -> Record | None:
+    async def _at_leaf(self, session: Session | Place) -> Record | None:
         return None if session.leaf_id is None else await self._above_or_at(session, session.leaf_id)
 
     async def page(self, session: Session, *, after: str | None, limit: int) -> list[Record]:
@@ -121,14 +120,14 @@ class Checkpoints:
                 return [found[id] for id in sorted(found)]
             after = page[-1].id
 
-    def _record(self, session: Session, entry: Entry) -> Record:
+    def _record(self, session: Session | Place, entry: Entry) -> Record:
         found = self._records.get((session.id, entry.id))
         if found is None:
             found = Record.of(entry)
             self._records.put((session.id, entry.id), found)
         return found
 
-    async def _above_or_at(self, session: Session, entry_id: str) -> Record | None:
+    async def _above_or_at(self, session: Session | Place, entry_id: str) -> Record | None:
         at = self._above.get((session.id, entry_id)) or entry_id
         known = self._records.get((session.id, at))
         if known is not None:
@@ -147,79 +146,66 @@ class Checkpoints:
 
     async def put(self, store: Store, address: Address, put: Put, values: Values, owner: str | None) -> None:
         """Store a checkpoint. One transaction. Raises `ThreadOwned`, and what the serializer raises. O(what is new)."""
-        await _at_its_leaf(store, address, owner, lambda session: self.put_into(store, session, put, values))
+        await self._desks.write(store, address, owner, lambda place: self.put_into(store, place, put, values))
 
-    async def put_into(self, store: Store, session: Session, put: Put, values: Values) -> None:
-        """Store a checkpoint at the leaf that the session is known to have. Raises `LeafConflict`, too."""
-        at_leaf = await self._at_leaf(session)
+    async def put_into(self, store: Store, place: Place, put: Put, values: Values) -> None:
+        """Store a checkpoint at the leaf that the place is known to have. Raises `LeafConflict`, too."""
+        at_leaf = await self._at_leaf(place)
         if at_leaf is None and put.parent is not None:
-            at_leaf = await self._begun(session, put.parent)
-        leaf = session.leaf_id
-        under, below = await self._place(session, at_leaf, put.parent)
+            at_leaf = await _begun(place, put.parent)
+        leaf = place.leaf_id
+        under, below = await self._below(place, at_leaf, put.parent)
         id = put.checkpoint["id"]
         record = Record("", id, put.parent, None, None, {}, {}, high=max(id, "" if at_leaf is None else at_leaf.high))
         is_newest = at_leaf is None or id >= at_leaf.high
         is_in_order = at_leaf is None or id > at_leaf.high
-        if not is_in_order and not session.metadata.get(UNORDERED):
-            await session.set_metadata({UNORDERED: True}, merge=True)
+        if not is_in_order and not place.metadata.get(UNORDERED):
+            await place.note({UNORDERED: True})
         new_id = store.backend.new_entry_id
-        entries, record, line = await self._filled(session, put, record, under, below, values, new_id)
-        for entry_id in await self._free_ids(store, session, id, sure=is_in_order):
+        entries, record, line = await self._filled(place, put, record, under, below, values, new_id)
+        for entry_id in await _free_ids(place, id, sure=is_in_order):
             parent_id = entries[-1].id if entries else below
             made = NewEntry.custom(CHECKPOINT, record.to_json(), id=entry_id, parent_id=parent_id)
             try:
-                await session.import_entries([*entries, made], leaf=entry_id if is_newest else leaf, expected_leaf=leaf)
+                await place.add([*entries, made], entry_id if is_newest else leaf)
             except InvalidEntry:
-                if not await store.backend.taken_entry_ids(session.id, [entry_id]):
+                if not await place.taken([entry_id]):
                     raise
                 continue
             record = replace(record, entry_id=entry_id)
-            self._records.put((session.id, entry_id), record)
-            kept = line.kept if line is not None else None if under is None else self._lines.known(session, under)
+            self._records.put((place.id, entry_id), record)
+            place.recent[id] = record
+            kept = line.kept if line is not None else None if under is None else self._lines.known(place, under)
             if kept is not None:
-                self._lines.note(session, entry_id, kept)
+                self._lines.note(place, entry_id, kept)
             return
 
-    async def _begun(self, session: Session, checkpoint_id: str) -> Record | None:
-        """Store the checkpoint that stands for messages of before, if it is the one that is meant."""
-        record = await begun_by_hand(session)
-        if record is None or record.id != checkpoint_id:
-            return None
-        made = NewEntry.custom(CHECKPOINT, record.to_json(), id=record.entry_id, parent_id=session.leaf_id)
-        await session.import_entries([made], leaf=record.entry_id, expected_leaf=session.leaf_id)
-        return record
-
-    async def _free_ids(self, store: Store, session: Session, id: str, *, sure: bool) -> Iterable[str]:
-        """Return ids for the entry of a checkpoint, the first of which that is free is to be taken."""
-        if sure:
-            return entry_ids(id)
-        ids = list(islice(entry_ids(id), 10 * PUTS))
-        taken = await store.backend.taken_entry_ids(session.id, ids)
-        return [each for each in ids if each not in taken]
-
-    async def _place(
-        self, session: Session, at_leaf: Record | None, parent: str | None
+    async def _below(
+        self, place: Place, at_leaf: Record | None, parent: str | None
     ) -> tuple[Record | None, str | None]:
         """Return the checkpoint that a new one stands below, and the entry that its own come below."""
         under = at_leaf
         if parent is not None and (at_leaf is None or at_leaf.id != parent):
-            under = await self.find(session, parent) or at_leaf
+            under = await self._found(place, parent) or at_leaf
         if under is None:
             return None, None
-        leaf = session.leaf_id
+        leaf = place.leaf_id
         if under is at_leaf and leaf is not None:
-            above = self._above.get((session.id, leaf))
+            above = self._above.get((place.id, leaf))
             if above is None and leaf != under.entry_id:
-                entry = await session.get_entry(leaf)
+                entry = await place.get_entry(leaf)
                 named = entry.fields.get("after") if entry is not None and entry.kind == WRITES else None
                 above = named if isinstance(named, str) else None
             if under.entry_id in (leaf, above):
                 return under, leaf
         return under, under.entry_id
 
+    async def _found(self, place: Place, checkpoint_id: str) -> Record | None:
+        return place.recent.get(checkpoint_id) or await self.find(place, checkpoint_id)
+
     async def _filled(
         self,
-        session: Session,
+        place: Place,
         put: Put,
         record: Record,
         under: Record | None,
@@ -243,8 +229,8 @@ class Checkpoints:
             if is_old and old_versions.get(channel) == version:
                 stored[channel], kept_versions[channel] = old_values[channel], version
                 continue
-            if channel == _MESSAGES and values.may_show and _are_messages(value):
-                old = () if under is None else await self._lines.of(session, under, values)
+            if channel == _MESSAGES and values.may_show and are_messages(value):
+                old = () if under is None else await self._lines.of(place, under, values)
                 made = new_line(
                     old,
                     line,
@@ -252,7 +238,7 @@ class Checkpoints:
                     below=entries[-1].id if entries else below,
                     new_id=new_id,
                     values=values,
-                    call_scope=call_scope(session),
+                    call_scope=call_scope(place),
                     is_paid=put.is_copy,
                 )
                 entries += made.entries
@@ -293,43 +279,41 @@ class Checkpoints:
             for number, (channel, value) in enumerate(writes)
         ]
         data: JsonObject = {"checkpoint": checkpoint, "task": task[0], "path": task[1], "writes": stored}
-        await _at_its_leaf(
-            store, address, owner, lambda session: self.put_writes_into(store, session, checkpoint, data)
-        )
+        await self._desks.write(store, address, owner, lambda place: self.put_writes_into(place, checkpoint, data))
 
-    async def put_writes_into(self, store: Store, session: Session, checkpoint_id: str, data: JsonObject) -> None:
+    async def put_writes_into(self, place: Place, checkpoint_id: str, data: JsonObject) -> None:
         """Store the writes of a task, as their entry has them. Raises `LeafConflict`, too."""
-        at_leaf = await self._at_leaf(session)
+        at_leaf = await self._at_leaf(place)
         under = at_leaf
         if at_leaf is None or at_leaf.id != checkpoint_id:
-            under = await self.find(session, checkpoint_id)
+            under = await self._found(place, checkpoint_id)
         # The writes of a task may come before the checkpoint that they belong to.
         entry_id = under.entry_id if under is not None else next(entry_ids(checkpoint_id))
-        leaf = session.leaf_id
+        leaf = place.leaf_id
         is_at_leaf = under is None or under is at_leaf
         below = leaf
         if under is not None:
-            below = (await self._place(session, at_leaf, under.id))[1]
+            below = (await self._below(place, at_leaf, under.id))[1]
         above = at_leaf if is_at_leaf else under
         after = None if above is None else above.entry_id
         moves = is_at_leaf and below == leaf
         data = data | {"after": after}
-        number = self._free.get((session.id, entry_id)) or 0
+        number = self._free.get((place.id, entry_id)) or 0
         while True:
             id = writes_id(entry_id, number)
             made = NewEntry.custom(WRITES, data, id=id, parent_id=below)
             try:
-                await session.import_entries([made], leaf=id if moves else leaf, expected_leaf=leaf)
+                await place.add([made], id if moves else leaf)
             except InvalidEntry:
                 ids = [writes_id(entry_id, each) for each in range(number, number + 4 * WINDOW)]
-                taken = await store.backend.taken_entry_ids(session.id, ids)
+                taken = await place.taken(ids)
                 if id not in taken:
                     raise
-                number += next((place for place, each in enumerate(ids) if each not in taken), len(ids))
+                number += next((at for at, each in enumerate(ids) if each not in taken), len(ids))
                 continue
-            self._free.put((session.id, entry_id), number + 1)
+            self._free.put((place.id, entry_id), number + 1)
             if after is not None:
-                self._above.put((session.id, id), after)
+                self._above.put((place.id, id), after)
             return
 
     # -- tuples ---------------------------------------------------------------------------------------------
@@ -424,18 +408,23 @@ class Checkpoints:
         return found
 
 
-async def _at_its_leaf(
-    store: Store, address: Address, owner: str | None, write: Callable[[Session], Awaitable[None]]
-) -> None:
-    """Call ``write`` with the session of an address, read anew and once more where others write at the same time."""
-    for attempt in range(_RETRIES):
-        session = await session_to_write(store, address, owner)
-        try:
-            return await write(session)
-        except LeafConflict:
-            if attempt + 1 == _RETRIES:
-                raise
-    raise AssertionError("unreachable")
+async def _begun(place: Place, checkpoint_id: str) -> Record | None:
+    """Store the checkpoint that stands for messages of before, if it is the one that is meant."""
+    record = await place.begun()
+    if record is None or record.id != checkpoint_id:
+        return None
+    made = NewEntry.custom(CHECKPOINT, record.to_json(), id=record.entry_id, parent_id=place.leaf_id)
+    await place.add([made], record.entry_id)
+    return record
+
+
+async def _free_ids(place: Place, id: str, *, sure: bool) -> Iterable[str]:
+    """Return ids for the entry of a checkpoint, the first of which that is free is to be taken."""
+    if sure:
+        return entry_ids(id)
+    ids = list(islice(entry_ids(id), 10 * PUTS))
+    taken = await place.taken(ids)
+    return [each for each in ids if each not in taken]
 
 
 def _applied(entries: Sequence[Entry]) -> Writes:
@@ -451,7 +440,3 @@ def _applied(entries: Sequence[Entry]) -> Writes:
                     if number < 0 or (task, number) not in applied:
                         applied[task, number] = (path, task, number, channel, stored)
     return sorted(applied.values(), key=lambda write: write[:3])
-
-
-def _are_messages(value: object) -> bool:
-    return type(value) is list and bool(value) and all(isinstance(each, BaseMessage) for each in value)

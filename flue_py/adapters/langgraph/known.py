@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
 Value = TypeVar("Value")
 
@@ -28,14 +28,22 @@ class Known(Generic[Value]):
                 self._values.move_to_end(key)
             return found
 
-    def __contains__(self, key: Hashable) -> bool:
+    def get_or_put(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return a value, made if it is not there. O(1)."""
         with self._lock:
-            return key in self._values
+            found = self._values.get(key)
+            if found is None:
+                found = make()
+            self._put(key, found)
+            return found
 
     def put(self, key: Hashable, value: Value) -> None:
         """Remember a value, and forget the one that was not used for the longest time. O(1)."""
         with self._lock:
-            self._values[key] = value
-            self._values.move_to_end(key)
-            if len(self._values) > self._most:
-                self._values.popitem(last=False)
+            self._put(key, value)
+
+    def _put(self, key: Hashable, value: Value) -> None:
+        self._values[key] = value
+        self._values.move_to_end(key)
+        if len(self._values) > self._most:
+            self._values.popitem(last=False)

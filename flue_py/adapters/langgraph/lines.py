@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from langchain_core.messages import BaseMessage
 
+    from flue_py.adapters.langgraph.places import Place
+
 Kept: TypeAlias = "tuple[BaseMessage, str]"
 """A message that is stored, which nobody else has, and the id of its entry."""
 
@@ -47,15 +49,15 @@ class Lines:
     def __init__(self) -> None:
         self._known: Known[tuple[Kept, ...]] = Known(_LINES)
 
-    def note(self, session: Session, entry_id: str, kept: tuple[Kept, ...]) -> None:
+    def note(self, session: Session | Place, entry_id: str, kept: tuple[Kept, ...]) -> None:
         """Remember the line of a checkpoint."""
         self._known.put((session.id, entry_id), kept)
 
-    def known(self, session: Session, record: Record) -> tuple[Kept, ...] | None:
+    def known(self, session: Session | Place, record: Record) -> tuple[Kept, ...] | None:
         """Return the line of a checkpoint if it is remembered."""
         return self._known.get((session.id, record.entry_id))
 
-    async def of(self, session: Session, record: Record, values: Values) -> tuple[Kept, ...]:
+    async def of(self, session: Session | Place, record: Record, values: Values) -> tuple[Kept, ...]:
         """Return the line of a checkpoint. O(messages), and O(1) where it is known. Raises `CorruptStore`."""
         if not record.line.count:
             return ()
@@ -67,7 +69,7 @@ class Lines:
         return found
 
 
-async def _entries(session: Session, record: Record) -> list[Entry]:
+async def _entries(session: Session | Place, record: Record) -> list[Entry]:
     line = record.line
     ids = [*([] if line.listing is None else await _listed(session, line.listing)), *line.tail]
     entries = [entry for entry in await session.get_entries(ids) if entry is not None]
@@ -78,7 +80,7 @@ async def _entries(session: Session, record: Record) -> list[Entry]:
     return entries
 
 
-async def _listed(session: Session, listing: str) -> list[str]:
+async def _listed(session: Session | Place, listing: str) -> list[str]:
     (entry,) = await session.get_entries([listing])
     ids = None if entry is None else entry.fields.get("ids")
     if not isinstance(ids, list):
@@ -101,9 +103,10 @@ def new_line(
 
     ``is_paid`` says that the ledger has what the messages cost, as it has that of messages which only change place.
     """
-    kept: list[Kept] = []
+    stays = _first_other(old, messages)
+    kept: list[Kept] = list(old[:stays])
     gone: list[Kept] = []
-    for each in old:
+    for each in old[stays:]:
         if len(kept) < len(messages) and same(each[0], messages[len(kept)]):
             kept.append(each)
         else:
@@ -135,3 +138,13 @@ def new_line(
         listing = add(lambda id, parent: NewEntry.custom(LISTING, {"ids": ids}, id=id, parent_id=parent))
         line = Line(len(kept), listing, (), listing if gone else line.epoch)
     return NewLine(entries, line, tuple(kept))
+
+
+def _first_other(old: Sequence[Kept], messages: Sequence[BaseMessage]) -> int:
+    """Return how many messages are the same from the first one on: as a rule all old ones, which takes most time."""
+    number = 0
+    for (one, _), other in zip(old, messages, strict=False):
+        if not same(one, other):
+            break
+        number += 1
+    return number

@@ -50,6 +50,7 @@ _CLASSES: Mapping[str, type[BaseMessage]] = {
         ToolMessageChunk,
     )
 }
+_KNOWN = frozenset(_CLASSES.values())
 _USUAL = {"user": "HumanMessage", "assistant": "AIMessage", "system": "SystemMessage", "toolResult": "ToolMessage"}
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "toolResult"}
 _STOPS = {
@@ -111,11 +112,18 @@ def message_of(entry: Entry, values: Values) -> BaseMessage:
 
 def same(one: BaseMessage, other: BaseMessage) -> bool:
     """Return whether two messages are of one class and say the same. O(size)."""
-    return (
-        type(one) is type(other)
-        and one.__dict__ == other.__dict__
-        and (one.__pydantic_extra__ or {}) == (other.__pydantic_extra__ or {})
-    )
+    if type(one) is not type(other) or one.__dict__ != other.__dict__:
+        return False
+    beside, others = one.__pydantic_extra__, other.__pydantic_extra__
+    return beside == others or (not beside and not others)
+
+
+def are_messages(value: object) -> bool:
+    """Return whether a value is a list of messages, and not an empty one. O(length)."""
+    if type(value) is not list or not value:
+        return False
+    # As a rule all are of a few known classes, and asking each for its base takes longer.
+    return _KNOWN.issuperset(map(type, value)) or all(isinstance(each, BaseMessage) for each in value)
 
 
 def fresh(message: BaseMessage) -> BaseMessage:

@@ -16,6 +16,8 @@ from flue_py.sessions.store import Store
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
+    from flue_py.adapters.langgraph.places import Place
+
 FRAMEWORK = "framework"
 """The field of a session's metadata that says it is a thread."""
 NAMESPACE = "checkpointNamespace"
@@ -182,7 +184,7 @@ async def release(store: Store, *, thread: str) -> None:
             await session.set_metadata({OWNER: None}, merge=True)
 
 
-def call_scope(session: Session) -> str:
+def call_scope(session: Session | Place) -> str:
     """Return what the calls of a thread are told by, in whichever of its namespaces they were made."""
     scope = session.metadata.get(CALLS)
     return scope if isinstance(scope, str) else session.id

@@ -29,6 +29,16 @@ class Below:
         """Look the session up again the next time, on its main branch: it has been deleted."""
         self._handle, self.branch = None, MAIN
 
+    async def lost(self, store: Store) -> None:
+        """Look the session up again, as it has been deleted. Raises `InvalidArgument` if that was a branch of it alone.
+
+        Who writes to a branch that is gone must not write to the main one instead.
+        """
+        main, branch = await self._main(store), self.branch
+        if main is not None and branch != MAIN:
+            raise InvalidArgument(f"branch: {shown(branch)} has been deleted; switch_to_branch({MAIN!r}) leaves it")
+        self.forget()
+
     async def found(self, store: Store) -> Session | None:
         """Return the session of the branch in use, or None if nothing was ever written, or it was deleted."""
         if self._handle is None:

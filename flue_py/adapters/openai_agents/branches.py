@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
+from flue_py.adapters.openai_agents.below import MAIN
 from flue_py.adapters.openai_agents.items import items_of
 from flue_py.adapters.openai_agents.spending import tokens_of
+from flue_py.adapters.openai_agents.turns import turns_of, turns_with
 from flue_py.core.ledger import UsageRow
-from flue_py.errors import InvalidArgument, shown
+from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound, shown
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class Branch(TypedDict):
-    """A branch: how many items it has, how many turns, whether it is in use, and when it was made (ISO 8601, UTC)."""
+    """A branch: how many items `get_items` gives, turns to branch from, whether it is in use, when it was made.
+
+    The time is in ISO 8601, in UTC.
+    """
 
     branch_id: str
     message_count: int
@@ -50,12 +55,48 @@ class SessionUsage(TypedDict):
 async def branched(store: Store, below: Below, turn: int, name: str | None) -> str:
     """Begin a branch before a turn, counted from 1, and return its name. Raises `InvalidArgument`."""
     session = await below.found(store)
-    turns = [] if session is None else await session.turns()
+    turns = [] if session is None else await turns_of(session)
     if isinstance(turn, bool) or not isinstance(turn, int) or not 1 <= turn <= len(turns):
         raise InvalidArgument(f"turn_number: {shown(turn)} is not one of the {len(turns)} turns of this branch")
     if name is not None and not name.strip():
         raise InvalidArgument("branch_name: is empty; leave it out, or give a name")
-    return await below.branched(store, turns[turn - 1].parent_id, name, f"branch_from_turn_{turn}")
+    return await below.branched(store, turns[turn - 1].entry.parent_id, name, f"branch_from_turn_{turn}")
+
+
+async def branched_at_content(store: Store, below: Below, term: str, name: str | None) -> str:
+    """Begin a branch before the first turn in which the user said a text. Raises `InvalidArgument`."""
+    session = await below.found(store)
+    found = [] if session is None else await turns_with(session, term)
+    if not found:
+        raise InvalidArgument(f"search_term: nobody said {shown(term)} on this branch")
+    return await branched(store, below, found[0]["turn"], name)
+
+
+async def deleted(store: Store, below: Below, branch: str, *, force: bool) -> None:
+    """Delete a branch other than the main one; what its own branches see stays. Raises `InvalidArgument`."""
+    if branch == MAIN:
+        raise InvalidArgument("branch_id: the main branch cannot be deleted; clear_session() empties the session")
+    session = _named(await below.branches(store), branch)
+    if branch == below.branch:
+        if not force:
+            raise InvalidArgument(f"branch_id: {shown(branch)} is in use; switch to another one, or say force=True")
+        await below.switched(store, MAIN)
+    await store.delete_session_tree(session)
+
+
+async def cleared(store: Store, below: Below) -> None:
+    """Move the leaves of all branches to before their first items, in one transaction, and use the main one."""
+    while True:
+        branches = await below.branches(store)
+        try:
+            async with store.atomic() as batch:
+                for session in branches.values():
+                    if session.leaf_id is not None:
+                        batch.move_leaf(session, None, why="clear_session")
+        except (LeafConflict, SessionNotFound):
+            continue
+        below.forget()
+        return
 
 
 async def listed(store: Store, below: Below) -> list[Branch]:
@@ -67,7 +108,7 @@ async def listed(store: Store, below: Below) -> list[Branch]:
             Branch(
                 branch_id=name,
                 message_count=sum(len(items_of(each)) for each in shown_items),
-                user_turns=len(await session.turns()),
+                user_turns=len(await turns_of(session)),
                 is_current=name == below.branch,
                 created_at=session.info.created_at.isoformat(),
             )
@@ -106,6 +147,11 @@ async def turn_usage(store: Store, below: Below, turn: int | None, branch: str |
     return TurnUsage()
 
 
+async def chosen(store: Store, below: Below, branch: str | None) -> Session | None:
+    """Return the session of a branch, or of the one in use; None if nothing was ever written to that."""
+    return await below.found(store) if branch is None else _named(await below.branches(store), branch)
+
+
 def _named(branches: dict[str, Session], branch: str) -> Session:
     if branch not in branches:
         raise InvalidArgument(f"branch_id: {shown(branch)} does not exist; list_branches() names those that do")
@@ -113,7 +159,7 @@ def _named(branches: dict[str, Session], branch: str) -> Session:
 
 
 async def _turns(store: Store, session: Session) -> list[TurnUsage]:
-    turns = await session.turns()
+    turns = [turn.entry for turn in await turns_of(session)]
     ends = [*(turn.parent_id for turn in turns[1:]), session.leaf_id]
     found = []
     for number, (turn, end) in enumerate(zip(turns, ends, strict=True), 1):

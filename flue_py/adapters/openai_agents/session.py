@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from agents.memory import SessionSettings
 from agents.memory.session import _CompactionSnapshot
@@ -11,7 +11,7 @@ from agents.memory.session_settings import coerce_session_settings, resolve_sess
 
 import flue_py.sync
 from flue_py.adapters.access import Access, Target
-from flue_py.adapters.openai_agents import branches
+from flue_py.adapters.openai_agents import branches, turns
 from flue_py.adapters.openai_agents.below import Below
 from flue_py.adapters.openai_agents.compacting import Compaction, append_compaction, planned, record_discarded
 from flue_py.adapters.openai_agents.items import entries_of
@@ -24,7 +24,7 @@ from flue_py.sessions.store import Store
 from flue_py.store.seam import committed_before
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from typing import Self, Unpack
 
     from agents import RunContextWrapper, TResponseInputItem, Usage
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from agents.result import RunResultBase
 
     from flue_py.adapters.openai_agents.branches import Branch, SessionUsage, TurnUsage
+    from flue_py.adapters.openai_agents.turns import ConversationTurn, TurnItem
     from flue_py.core.entries import NewEntry
     from flue_py.core.jsontext import JsonObject
+
+_Told = TypeVar("_Told")
 
 _NAMES = 10_000
 """How many names of tool calls are kept for their results."""
@@ -102,15 +105,17 @@ class FlueSession:
         return cls(session_id, store, **options)
 
     async def get_items(
-        self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
+        self, limit: int | None = None, branch_id: str | None = None, *, wrapper: RunContextWrapper[Any] | None = None
     ) -> list[TResponseInputItem]:
         """Return the items of the conversation, oldest first: all, or the last ``limit`` of them.
 
-        Without ``limit``, that of ``session_settings`` counts. Below 0 it means all. O(items returned).
+        Without ``limit``, that of ``session_settings`` counts. Below 0 it means all. ``branch_id`` names a branch other
+        than the one in use. Raises `InvalidArgument` (a ValueError) if there is none. O(items returned).
         """
         wanted = resolve_session_limit(limit, self.session_settings)
         self._spending.begins(wrapper)
-        return await self._access.run(partial(self._read, None if wanted is None or wanted < 0 else wanted))
+        wanted = None if wanted is None or wanted < 0 else wanted
+        return await self._access.run(partial(self._read, wanted, branch_id))
 
     async def add_items(
         self, items: list[TResponseInputItem], *, wrapper: RunContextWrapper[Any] | None = None
@@ -146,8 +151,11 @@ class FlueSession:
         return await self._access.run(self._pop)
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
-        """Move the leaf to before the first item. Nothing is deleted: undo brings it all back. O(1)."""
-        await self._access.run(self._clear)
+        """Empty the session, with all of its branches, and use the main one. Nothing is deleted: undo brings it back.
+
+        The leaf of each branch moves to before its first item, in one transaction. O(branches).
+        """
+        await self._access.run(lambda store: branches.cleared(store, self._below))
 
     async def run_compaction(
         self,
@@ -191,13 +199,58 @@ class FlueSession:
         """
         return await self._access.run(lambda store: branches.branched(store, self._below, turn_number, branch_name))
 
+    async def create_branch_from_content(self, search_term: str, branch_name: str | None = None) -> str:
+        """Begin a branch before the first turn in which the user said ``search_term``; use it, and return its name.
+
+        Raises `InvalidArgument` (a ValueError) if nobody said it, and as `create_branch_from_turn` does. O(path).
+        """
+        return await self._access.run(
+            lambda store: branches.branched_at_content(store, self._below, search_term, branch_name)
+        )
+
     async def switch_to_branch(self, branch_id: str) -> None:
         """Use another branch, in this object. Raises `InvalidArgument` (a ValueError) if there is none. O(branches)."""
         await self._access.run(lambda store: self._below.switched(store, branch_id))
 
+    async def delete_branch(self, branch_id: str, force: bool = False) -> None:
+        """Delete a branch, with the items that no other branch has. This is the one call that deletes something.
+
+        Its name stays taken, and what it cost stays in the ledger. Raises `InvalidArgument` (a ValueError) if there is
+        no such branch, for the main one, and, without ``force``, for the one in use. O(items deleted).
+        """
+        await self._access.run(lambda store: branches.deleted(store, self._below, branch_id, force=force))
+
     async def list_branches(self) -> list[Branch]:
-        """Return the branches in the order they were made; "main" is the first. O(contexts)."""
+        """Return the branches in the order they were made; "main" is the first. O(their paths)."""
         return await self._access.run(lambda store: branches.listed(store, self._below))
+
+    async def get_conversation_turns(self, branch_id: str | None = None) -> list[ConversationTurn]:
+        """Return the turns of a branch, or of the one in use: what the user said in each, and when.
+
+        Raises `InvalidArgument` (a ValueError) if there is no such branch. O(path).
+        """
+        return await self._of_branch(branch_id, turns.conversation_turns, [])
+
+    async def find_turns_by_content(self, search_term: str, branch_id: str | None = None) -> list[ConversationTurn]:
+        """Return the turns in which the user said ``search_term``; ASCII letters match in either case.
+
+        ``content`` is all that was said, as text. Raises as `get_conversation_turns`. O(path).
+        """
+        return await self._of_branch(branch_id, lambda session: turns.turns_with(session, search_term), [])
+
+    async def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[TurnItem]]:
+        """Return the types and tools of the items of a branch, by turn; what comes before the first is turn 0.
+
+        Raises as `get_conversation_turns`. O(path).
+        """
+        return await self._of_branch(branch_id, turns.by_turns, {})
+
+    async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
+        """Return how often each tool was called in each turn of a branch: its name, the calls, the turn.
+
+        Raises as `get_conversation_turns`. O(path).
+        """
+        return await self._of_branch(branch_id, turns.tools_used, [])
 
     async def get_session_usage(self, branch_id: str | None = None) -> SessionUsage | None:
         """Return what all branches paid for, from the ledger, or what one did itself; None if that is nothing.
@@ -234,18 +287,31 @@ class FlueSession:
 
     # -- the session below ----------------------------------------------------------------------------------------
 
-    async def _read(self, wanted: int | None, store: Store) -> list[TResponseInputItem]:
-        if wanted == 0:
-            return []
-        session = await self._below.found(store)
-        if session is None:
+    async def _read(self, wanted: int | None, branch: str | None, store: Store) -> list[TResponseInputItem]:
+        session = await branches.chosen(store, self._below, branch)
+        if session is None or wanted == 0:
             return []
         try:
             items = [item for _, of_entry in await ending(session, wanted) for item in of_entry]
         except SessionNotFound:
-            self._below.forget()
-            return await self._read(wanted, store)
+            await self._below.lost(store)
+            return await self._read(wanted, branch, store)
         return items if wanted is None else items[-wanted:]
+
+    async def _of_branch(
+        self, branch: str | None, told: Callable[[Session], Awaitable[_Told]], nothing: _Told
+    ) -> _Told:
+        """Return what is told of a branch, or of the one in use; ``nothing`` if nothing was ever written to that."""
+
+        async def work(store: Store) -> _Told:
+            session = await branches.chosen(store, self._below, branch)
+            try:
+                return nothing if session is None else await told(session)
+            except SessionNotFound:
+                await self._below.lost(store)
+                return await work(store)
+
+        return await self._access.run(work)
 
     async def _append(self, entries: list[NewEntry], store: Store) -> None:
         session = await self._below.made(store)
@@ -253,7 +319,7 @@ class FlueSession:
             async with store.atomic() as batch:
                 batch.append_entries(session, entries, on_conflict="rebase")
         except SessionNotFound:
-            self._below.forget()
+            await self._below.lost(store)
             await self._append(entries, store)
 
     async def _pop(self, store: Store) -> TResponseInputItem | None:
@@ -263,19 +329,8 @@ class FlueSession:
             except LeafConflict:
                 continue
             except SessionNotFound:
-                self._below.forget()
+                await self._below.lost(store)
         return None
-
-    async def _clear(self, store: Store) -> None:
-        while (session := await self._below.found(store)) is not None:
-            try:
-                await session.refresh()
-                await session.move_leaf(None, why="clear_session")
-            except LeafConflict:
-                continue
-            except SessionNotFound:
-                self._below.forget()
-            return
 
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[TResponseInputItem], bool] | None = None

@@ -80,6 +80,132 @@ async def test_they_tell_what_advanced_sessions_tell(tmp_path: Path) -> None:
         assert store.verify().problems == []
 
 
+ASKED: list[Any] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Look at 100% of C:\\x, caf\u00e9."},
+    {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c1", "output": "x"},
+    {"type": "function_call", "call_id": "c2", "name": "look", "namespace": "eyes", "arguments": "{}"},
+    {"type": "function_call", "call_id": "c3", "name": "look", "namespace": "look", "arguments": "{}"},
+    {"type": "function_call", "call_id": "c4", "name": "look", "arguments": "{}"},
+    {"type": "custom_tool_call", "call_id": "c5", "name": "sql", "input": "SELECT 1"},
+    {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"type": "search", "query": "x"}},
+    {"type": "tool_search_call", "call_id": "c6", "arguments": {"query": "x"}},
+    {"type": "tool_search_output", "call_id": "c6", "tools": []},
+    {"type": "mcp_call", "id": "m1", "name": "n", "server_label": "s", "arguments": "{}"},
+    {"type": "mcp_approval_request", "id": "m2", "name": "n", "arguments": "{}"},
+    {"type": "mcp_approval_request", "id": "m3", "server_label": "s", "arguments": "{}"},
+    {"type": "shell_call", "call_id": "c7", "action": {"commands": ["ls"]}},
+    {"type": "reasoning", "id": "rs", "summary": []},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done: look."}]},
+    {"role": "user", "content": [{"type": "input_text", "text": "LOOK_at " + "x" * 120}]},
+    {"type": "tool_search_output", "call_id": None, "tools": []},
+    {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]},
+    {"role": "assistant", "content": "look"},
+]
+
+
+async def told_of_turns(session: Any, branch: str | None) -> list[Any]:
+    """Return what a session tells of the turns of a branch, without times."""
+    terms = ("look", "LOOK_", "100%", "_", "C:\\x", "CAF\u00e9", "CAF\u00c9", "", "\\u00e9", "Done")
+    found = [await session.find_turns_by_content(term, branch) for term in terms]
+    turns = [await session.get_conversation_turns(branch), *found]
+    return [
+        [{name: value for name, value in each.items() if name != "timestamp"} for several in turns for each in several],
+        await session.get_conversation_by_turns(branch),
+        await session.get_tool_usage(branch),
+        [each.get("content") for each in await session.get_items(None, branch)],
+    ]
+
+
+async def explored(session: Any) -> list[Any]:
+    """Explore the turns of a session, branch from what was said, delete branches; return all that it tells."""
+    told: list[Any] = []
+
+    async def refused(call: Any) -> None:
+        with pytest.raises(ValueError, match=r"[Bb]ranch|user turns|search_term"):
+            await call
+
+    for items in (ASKED[:3], ASKED[3:9], ASKED[9:]):
+        await session.add_items(items)
+    told.append(await told_of_turns(session, None))
+    told.append(await session.create_branch_from_content("look_AT", "other"))
+    await session.add_items(ASKED[-4:])
+    told += [await told_of_turns(session, branch) for branch in (None, "main", "other")]
+    told.append(await session.create_branch_from_content("x", "below"))
+    await session.add_items(ASKED[1:3])
+    told.append(await session.get_items(2, "other"))
+    await refused(session.create_branch_from_content("nobody said it"))
+    for bad in ("main", "below", "nowhere", " "):
+        await refused(session.delete_branch(bad))
+    await session.delete_branch("other")
+    await refused(session.switch_to_branch("other"))
+    await refused(session.create_branch_from_turn(1, "other"))
+    told.append(await told_of_turns(session, None))
+    await session.delete_branch("below", force=True)
+    told.append(await told_of_turns(session, None))
+    told.append([each["branch_id"] for each in await session.list_branches()])
+    assert await session.create_branch_from_turn(3, "last") == "last"
+    await session.clear_session()
+    await session.add_items(ASKED[:2])
+    told.append(await told_of_turns(session, "main"))
+    return told
+
+
+@pytest.mark.anyio
+async def test_turns_are_told_and_branches_deleted_as_there(tmp_path: Path) -> None:
+    theirs = AdvancedSQLiteSession(session_id="one", db_path=tmp_path / "theirs.db", create_tables=True)
+    ours = FlueSession("one", tmp_path / "ours.db")
+    assert await explored(ours) == await explored(theirs)
+    theirs.close()
+    ours.close()
+    with flue_py.sync.open(tmp_path / "ours.db") as store:
+        assert store.verify().problems == []
+
+
+@pytest.mark.anyio
+async def test_all_public_methods_are_there() -> None:
+    session = FlueSession("one")
+    assert {name for name in dir(AdvancedSQLiteSession) if not name.startswith("_")} <= set(dir(session))
+    session.close()
+
+
+@pytest.mark.anyio
+async def test_who_uses_a_deleted_branch_is_told_and_writes_nowhere_else(tmp_path: Path) -> None:
+    one, other = (FlueSession("one", tmp_path / "a.db") for _ in range(2))
+    await one.add_items(ASKED)
+    await one.create_branch_from_turn(2, "b")
+    await one.add_items(ASKED[:1])
+    await other.delete_branch("b")
+    for call in (one.add_items(ASKED), one.get_items(), one.pop_item(), one.get_tool_usage()):
+        with pytest.raises(ValueError, match="'b' has been deleted"):
+            await call
+    await one.switch_to_branch("main")
+    assert await one.get_items() == ASKED
+    one.close()
+    other.close()
+
+
+@pytest.mark.anyio
+async def test_clearing_empties_all_branches_and_undo_brings_each_back() -> None:
+    async with flue_py.open(":memory:") as store:
+        session = FlueSession.from_store("one", store)
+        await session.add_items(ASKED)
+        await session.create_branch_from_turn(3, "b")
+        await session.clear_session()
+        listed = [
+            (each["branch_id"], each["message_count"], each["is_current"]) for each in await session.list_branches()
+        ]
+        assert listed == [("main", 0, True), ("b", 0, False)]
+        for info in (await store.list_sessions()).sessions:
+            below = await store.get_session(info.id)
+            assert below is not None
+            await below.undo()
+        assert len(await session.get_items()) == len(ASKED)
+        assert len(await session.get_items(None, "b")) == len(ASKED) - 2
+        assert (await store.verify()).problems == []
+
+
 @pytest.mark.anyio
 async def test_branches_are_found_again_and_their_names_are_taken(tmp_path: Path) -> None:
     session = FlueSession("one", tmp_path / "a.db")

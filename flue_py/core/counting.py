@@ -1,0 +1,200 @@
+"""How large a context is: what counts its tokens, what a provider said of it, and which of the two to believe."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+from flue_py.core.faithful import ASSISTANT, USER, Message
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonValue
+from flue_py.core.kinds import COMPACTION
+from flue_py.core.projection import CONTEXT_PREFIX, ContextEntry
+from flue_py.core.usage_shapes import read_reported
+
+MOST_ABOVE_ESTIMATE = 1.5
+"""A report of more than so many times our own estimate is not believed: some gateways report sums of several calls."""
+
+_FAILED = ("aborted", "error")
+_RELEASE = re.compile(r"[-@](?:20\d\d-?[01]\d-?[0-3]\d|latest)\Z")
+
+
+class Counter(Protocol):
+    """Counts the tokens of a message."""
+
+    @property
+    def name(self) -> str:
+        """Which counter it is, for events and reports: ``tiktoken:o200k_base``, ``bytes/3``, ``faithful``."""
+
+    @property
+    def is_estimate(self) -> bool:
+        """False if text is counted with the model's own vocabulary."""
+
+    def count(self, message: Mapping[str, JsonValue], /) -> int:
+        """Return how many tokens one message takes. Cost: O(size)."""
+
+
+class EntryCounter(Counter, Protocol):
+    """A counter that remembers what the items of contexts take."""
+
+    def count_entry(self, item: ContextEntry, /) -> int:
+        """Return what `count` says of the item's message. O(1) if it was counted before, else O(size)."""
+
+
+@frozen
+class ReportedSize:
+    """What a provider counted: the context up to and including the answer ``entry_id``, the answer included.
+
+    ``place`` is the index of the answer among the items that were measured. The system prompt and the tools of that
+    call are in ``tokens``. ``provider`` and ``model`` are those that the answer names, None where it names none.
+    """
+
+    tokens: int
+    entry_id: str
+    place: int
+    provider: str | None = None
+    model: str | None = None
+
+
+@frozen
+class ContextSize:
+    """The size of a context in tokens: our own count, and what the provider reported, where that is fresh.
+
+    ``counter`` names what counted. It counted ``messages`` for all messages, ``trailing`` for those of them that come
+    after the report (all, where there is none), ``system`` for the system prompt and ``tools`` for the tools: 0 if none
+    was given. ``is_counted_estimate`` says that any of these is an estimate, ``is_trailing_estimate`` that what follows
+    the report is one. ``window`` is the model's, None if it is unknown.
+    """
+
+    counter: str
+    messages: int
+    trailing: int
+    system: int = 0
+    tools: int = 0
+    reported: ReportedSize | None = None
+    window: int | None = None
+    is_counted_estimate: bool = True
+    is_trailing_estimate: bool = True
+
+    @property
+    def tokens(self) -> int:
+        """The size: what was reported and our count of what follows it, if that is trusted, else `counted`."""
+        if self.reported is None or self.distrust is not None:
+            return self.counted
+        return self.reported.tokens + self.trailing
+
+    @property
+    def counted(self) -> int:
+        """Our own count: messages, system prompt and tools."""
+        return self.messages + self.system + self.tools
+
+    @property
+    def trusts_reported(self) -> bool:
+        """Whether `tokens` builds on what the provider reported."""
+        return self.reported is not None and self.distrust is None
+
+    @property
+    def distrust(self) -> Literal["above_window", "above_estimate"] | None:
+        """Why the report is not believed; None if it is, or if there is none.
+
+        It is larger than the model's window, or more than `MOST_ABOVE_ESTIMATE` times our count of the same.
+        """
+        if self.reported is None:
+            return None
+        if self.window is not None and self.reported.tokens > self.window:
+            return "above_window"
+        same = self.counted - self.trailing
+        return "above_estimate" if self.reported.tokens > MOST_ABOVE_ESTIMATE * same else None
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether any part of `tokens` is an estimate of ours."""
+        return self.is_trailing_estimate if self.trusts_reported else self.is_counted_estimate
+
+
+def calculate_context_tokens(usage: Mapping[str, JsonValue]) -> int:
+    """Return how large the context was in the call that reported ``usage``.
+
+    That is ``totalTokens``, or, if it is zero or missing, the sum of ``input``, ``output``, ``cacheRead`` and
+    ``cacheWrite``; usage in a provider's own shape is read as the ledger reads it. Anything but a finite number counts
+    as zero.
+    """
+    total = _count(usage.get("totalTokens"))
+    return (
+        total
+        or sum(_count(usage.get(name)) for name in ("input", "output", "cacheRead", "cacheWrite"))
+        or read_reported(usage).totals.tokens
+    )
+
+
+def _count(value: JsonValue) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return 0
+    # An integer is finite however large; asking would make a float of it.
+    return int(value) if isinstance(value, int) or math.isfinite(value) else 0
+
+
+def reported_tokens(message: Message) -> int | None:
+    """Return the size of the context that an answer reports; None if it reports none, was aborted or failed."""
+    if message.get("role") != ASSISTANT or message.get("stopReason") in _FAILED:
+        return None
+    usage = message.get("usage")
+    return calculate_context_tokens(usage) if isinstance(usage, Mapping) else None
+
+
+def usage_start(context: Sequence[Message] | Sequence[ContextEntry]) -> int:
+    """Return the index of the first message that is newer than the latest compaction; 0 if there is none."""
+    if not context:
+        return 0
+    first = context[0]
+    if isinstance(first, ContextEntry):
+        if first.kind != COMPACTION:
+            return 0
+        newer = (isinstance(item, ContextEntry) and item.entry.depth > first.entry.depth for item in context)
+    elif _is_summary(first):
+        made = first.get("timestamp")
+        newer = (not isinstance(item, ContextEntry) and _is_after(item.get("timestamp"), made) for item in context)
+    else:
+        return 0
+    return next((index for index, is_newer in enumerate(newer) if is_newer), len(context))
+
+
+def _is_summary(message: Message) -> bool:
+    content = message.get("content")
+    if isinstance(content, (list, tuple)) and content and isinstance(content[0], Mapping):
+        content = content[0].get("text")
+    return message.get("role") == USER and isinstance(content, str) and content.startswith(f"{CONTEXT_PREFIX}\n")
+
+
+def _is_after(moment: JsonValue, other: JsonValue) -> bool:
+    if not isinstance(moment, (int, float)) or not isinstance(other, (int, float)):
+        return False
+    return moment > other
+
+
+def is_same_model(one: str, other: str) -> bool:
+    """Return whether two names are of one model, as far as names tell.
+
+    The provider before the name does not matter (``openai:gpt-5``, ``openai/gpt-5``), nor does the date of a release
+    behind it, if only one of the two has it.
+    """
+    if one == other:
+        return True
+    bare, other_bare = _without_provider(one), _without_provider(other)
+    return bare == other_bare or _RELEASE.sub("", bare) == other_bare or bare == _RELEASE.sub("", other_bare)
+
+
+def model_names(model: str) -> tuple[str, ...]:
+    """Return the names that a model may be known by: as given, and without the provider before it."""
+    bare = _without_provider(model)
+    return (model,) if bare == model else (model, bare)
+
+
+def _without_provider(model: str) -> str:
+    bare = model.rpartition("/")[2]
+    before, colon, after = bare.partition(":")
+    # `llama3:8b` is a model and its size, `gpt-4o:free` a model and how it is paid.
+    is_provider = before.replace("-", "").isalpha() and after[:1].isalpha() and any(map(str.isdigit, after))
+    return after if colon and is_provider else bare
