@@ -174,10 +174,9 @@ class FlueSessionService(BaseSessionService):
     async def session_for(self, *, app_name: str, user_id: str, session_id: str) -> FlueSession | None:
         """Return the session of ours: for undo, forks, usage and reports. None if it is missing. O(1).
 
-        Where the service was given the URL of a PostgreSQL database, that is opened in an event loop of its own, and
-        calls on the session raise `WrongEventLoop`: give the service a store that `flue_py.open` opened.
+        It is to be used in the event loop that asks for it, whatever the store was opened by.
         """
-        return await self._run(lambda store: _find(store, Whose(app_name, user_id), session_id))
+        return await self._access.session(lambda store: _find(store, Whose(app_name, user_id), session_id))
 
     async def set_shared_state(self, *, app_name: str, user_id: str, state: Mapping[str, object]) -> None:
         """Set state that sessions share, by names that begin with ``app:`` or ``user:``, without an event.

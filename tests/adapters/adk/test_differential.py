@@ -162,7 +162,7 @@ def test_numbers_that_no_json_holds_come_back(kind: str, target: str) -> None:
             # Who reads it without ADK has what was said, and what it used.
             handle = await service.session_for(app_name=APP, user_id=USER, session_id="s")
             assert handle is not None
-            [message] = await service._access.run(lambda _: handle.build_context())
+            [message] = await handle.build_context()
             assert message["role"] == ("assistant" if kind == "an answer" else "toolResult")
             report = await service._access.run(lambda store: store.usage())
             assert report.total.calls == (1 if kind == "an answer" else 0)
