@@ -19,8 +19,10 @@ from os import PathLike, fspath
 from typing import TypeAlias, TypeVar
 
 import flue_py.sync
+from flue_py.adapters.elsewhere import use_from_here
 from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
 from flue_py.homes import in_full
+from flue_py.sessions.handle import Handle
 from flue_py.sessions.store import Store
 from flue_py.store.loops import is_trio
 from flue_py.store.seam import CommittedBeforeCancellation
@@ -32,6 +34,7 @@ Target: TypeAlias = "str | PathLike[str] | Store | flue_py.sync.Store"
 """The path of an SQLite file, ``":memory:"``, a URL as `flue_py.open` takes it, or a store that is open."""
 
 Result = TypeVar("Result")
+Handled = TypeVar("Handled", bound=Handle)
 Work: TypeAlias = Callable[[Store], Coroutine[object, object, Result]]
 
 _MEMORY = (":memory:", "memory://")
@@ -73,6 +76,17 @@ class Access:
         if self._is_here:
             return self.run_blocking(work)
         return await _on_worker(partial(self.run_blocking, work))
+
+    async def session(self, work: Work[Handled | None]) -> Handled | None:
+        """Return the handle on a session that ``work`` returns, to be used where this is called.
+
+        Unless the caller has opened the store for this event loop, what the handle asks for runs where `run` runs it.
+        Raises as `run`.
+        """
+        found = await self.run(work)
+        if found is not None and self._given is None and self._store is not None:
+            use_from_here(found, self._store.backend, lambda function: self.run(lambda _: function()))
+        return found
 
     def run_blocking(self, work: Work[Result]) -> Result:
         """Return what ``work`` returns, called with the store, and block this thread meanwhile.

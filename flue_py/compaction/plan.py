@@ -10,8 +10,9 @@ of that turn is summarized on its own.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from flue_py.compaction.content import ASSISTANT, USER, Message
@@ -41,6 +42,9 @@ __all__ = [
 ]
 
 NO_PRIOR_HISTORY = "No prior history."
+
+CountTokens: TypeAlias = Callable[[Message], int]
+"""Says how many tokens a message takes."""
 
 NoCompactionReason: TypeAlias = Literal["no_cut_point", "first_kept_not_message"]
 
@@ -76,8 +80,8 @@ class CompactionPlan:
 
     first_kept_index: int
     is_split_turn: bool
-    messages_to_summarize: tuple[Message, ...]
-    turn_prefix: tuple[Message, ...]
+    messages_to_summarize: tuple[Message, ...] = field(repr=False)
+    turn_prefix: tuple[Message, ...] = field(repr=False)
     tokens_before: int
     previous_summary: str | None
     files: FileLists
@@ -128,11 +132,13 @@ def _plan(
     pinned: frozenset[int] = frozenset(),
     released: Sequence[int] = (),
     usage_from: int | None = None,
+    count: CountTokens | None = None,
 ) -> CompactionPlan | None:
     """Return the plan; ``pinned`` and ``released`` are indices: always kept, no longer kept."""
     start = previous.first_kept_index if previous else 0
-    budget = settings.keep_recent_tokens - sum(estimate_tokens(messages[index], policy) for index in pinned)
-    cut = _find_cut(messages, start, cut_points, budget, policy, pinned)
+    counted = count or partial(estimate_tokens, policy=policy)
+    budget = settings.keep_recent_tokens - sum(counted(messages[index]) for index in pinned)
+    cut = _find_cut(messages, start, cut_points, budget, policy, pinned, counted)
     if cut is None or cut <= start:
         return None
     turn_start = _turn_start(messages, start, cut)
@@ -163,13 +169,14 @@ def _find_cut(
     budget: int,
     policy: CompactionPolicy,
     pinned: frozenset[int],
+    count: CountTokens,
 ) -> int | None:
     """Return the index of the first message to keep; None without a cut point. ``budget`` is without the pinned."""
     if not cut_points:
         return None
     kept = 0
     for index in range(len(messages) - 1, start - 1, -1):
-        kept += 0 if index in pinned else estimate_tokens(messages[index], policy)
+        kept += 0 if index in pinned else count(messages[index])
         if kept >= budget:
             following = bisect_left(cut_points, index)
             if following < len(cut_points):
@@ -230,10 +237,17 @@ class _CompactionEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionCompactionPlan:
-    """A plan for a session, and the id of the entry behind the first kept message."""
+    """A plan for a session, and the id of the entry behind the first kept message.
+
+    ``leaving`` are the items of the context that the summary will stand for, in order, ``staying`` those that stay
+    after it: what is pinned, then everything from the first kept entry on. The summary of an earlier compaction is
+    neither: it is ``plan.previous_summary``.
+    """
 
     plan: CompactionPlan
     first_kept_entry_id: str
+    leaving: tuple[ContextItem, ...] = field(default=(), repr=False)
+    staying: tuple[ContextItem, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +269,7 @@ def plan_session_compaction(
     *,
     pinned: Collection[str] = (),
     carried: Collection[str] | None = None,
+    count: CountTokens | None = None,
 ) -> SessionCompactionPlan | NoCompaction:
     """Return the plan for a session's context, or why there is none.
 
@@ -262,7 +277,8 @@ def plan_session_compaction(
     is one, its item comes first, and each item after it is pinned by it (``carried``, which is read from its entry),
     kept by it, or newer. The entry of the first kept item is always a message. ``pinned`` are the entries that are kept
     wherever they are (`Session.pins`): they are not summarized, and count as kept. Entries that ``latest`` had pinned
-    and that are no longer pinned are summarized now. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
+    and that are no longer pinned are summarized now. ``count`` says how many tokens a message takes, by default
+    `estimate_tokens`. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
     """
     messages = [item.data for item in items]
     if isinstance(latest, Entry):
@@ -286,13 +302,16 @@ def plan_session_compaction(
     usage_from = None
     if policy.ignore_older_usage and items and isinstance(items[0], ContextEntry):
         usage_from = usage_start(cast("Sequence[ContextEntry]", items))
-    plan = _plan(messages, cut_points, settings, previous, policy, staying, released, usage_from)
+    plan = _plan(messages, cut_points, settings, previous, policy, staying, released, usage_from, count)
     if plan is None:
         return NoCompaction("no_cut_point")
     first_kept = items[plan.first_kept_index]
     if first_kept.kind != "message":
         return NoCompaction("first_kept_not_message")
-    return SessionCompactionPlan(plan, first_kept.entry_id)
+    cut = plan.first_kept_index
+    leaving = tuple(items[n] for n in (*released, *range(start, cut)) if n not in staying)
+    pinned_before = tuple(items[n] for n in range(cut) if n in staying)
+    return SessionCompactionPlan(plan, first_kept.entry_id, leaving, (*pinned_before, *items[cut:]))
 
 
 def _pinned_indices(items: Sequence[ContextItem], pairing: Pairing, pinned: Collection[str]) -> frozenset[int]:

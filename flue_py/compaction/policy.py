@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flue_py.errors import InvalidArgument, shown
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionSettings:
-    """When to compact and how much to keep, in tokens.
+    """When to compact, how much to keep, in tokens, and how the summary is made.
 
     ``reserve_tokens`` is the room left for the next answer: compaction is due above the context window minus
     this, and it bounds the length of a summary. ``keep_recent_tokens`` is how much of the end of the context
-    stays word for word. Raises `InvalidArgument` for a negative number.
+    stays word for word. ``mode`` is the name of the mode that makes the text. Raises `InvalidArgument` naming the
+    field.
     """
 
     reserve_tokens: int = 16_384
     keep_recent_tokens: int = 20_000
     enabled: bool = True
+    mode: str = "llm"
 
     def __post_init__(self) -> None:
         for name in ("reserve_tokens", "keep_recent_tokens"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise InvalidArgument(f"{name}: {shown(value)} is negative or no number of tokens; give one >= 0")
+        if not isinstance(self.mode, str) or not self.mode:
+            raise InvalidArgument(f"mode: {shown(self.mode)} is not the name of a mode")
+
+
+DEFAULT_SETTINGS = CompactionSettings()
+
+
+def checked_settings(settings: CompactionSettings | None) -> CompactionSettings:
+    """Return settings as they are, or the default ones for None. Raises `InvalidArgument` for anything else."""
+    if settings is None:
+        return DEFAULT_SETTINGS
+    if not isinstance(settings, CompactionSettings):
+        raise InvalidArgument(f"settings: should be CompactionSettings, not {shown(settings)}")
+    return settings
+
+
+def sized_for(settings: CompactionSettings, window: int | None) -> CompactionSettings:
+    """Return settings whose sizes fit into a context window: reserve at most a quarter, keep half of what is left.
+
+    A window of None, or not above 0, is unknown, and changes nothing.
+    """
+    if window is None or window <= 0:
+        return settings
+    reserve = min(settings.reserve_tokens, window // 4)
+    keep = min(settings.keep_recent_tokens, (window - reserve) // 2)
+    if (reserve, keep) == (settings.reserve_tokens, settings.keep_recent_tokens):
+        return settings
+    return replace(settings, reserve_tokens=reserve, keep_recent_tokens=keep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar, cast
 
 from flue_py.core.entries import Entry
-from flue_py.core.frozen import frozen
+from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.operations import Left, Outcome
@@ -159,7 +159,7 @@ class Handle:
     @property
     def info(self) -> SessionInfo:
         """The session's row: ``leaf_id`` and ``revision`` as above, the rest as of the last `refresh`."""
-        return replace(self._info, leaf_id=self._leaf_id, revision=self._revision)
+        return changed(self._info, leaf_id=self._leaf_id, revision=self._revision)
 
     async def refresh(self) -> SessionInfo:
         """Read the session's row again, take over its leaf, and return it. One point read."""
@@ -241,6 +241,12 @@ class Handle:
 def is_of(handle: Handle, backend: Backend) -> bool:
     """Return whether a handle is on a session of this store."""
     return handle._backend is backend  # noqa: SLF001 - public, it would be a method of every session
+
+
+def reach_by(handle: Handle, backend: Backend) -> None:
+    """Let a handle reach its session by another backend of the same store."""
+    handle._backend = backend  # noqa: SLF001 - as above
+    handle._turn = backend.waiting.turn()  # noqa: SLF001 - as above
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flue_py.sessions.appending import Appending
 from flue_py.sessions.budgeting import Budgeting
+from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.editing import Editing
 from flue_py.sessions.excluding import Excluding
 from flue_py.sessions.forking import Forking
@@ -17,6 +18,7 @@ from flue_py.sessions.watching import Watching
 
 
 class Session(
+    Compacting,
     Appending,
     Moving,
     Navigating,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import trio
 from trio import lowlevel
 
-from flue_py.store.waiting import Loop, Waiting
+from flue_py.store.waiting import Loop, Waiting, within
 
 if TYPE_CHECKING:
     from outcome import Outcome
@@ -60,6 +60,9 @@ class _OnTrio(Waiting):
             for number, each in enumerate(work):
                 nursery.start_soon(note, number, each)
         return [found[number] for number in range(len(found))]
+
+    async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
+        return await within(function, seconds)
 
 
 class _OnThread(Generic[Result]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from threading import RLock, get_ident
 from time import sleep
@@ -47,6 +48,12 @@ class Waiting(Protocol):
 
     async def outcomes(self, work: Sequence[Coroutine[object, object, Result]]) -> list[Result | Exception]:
         """Return what each of these returns or raises, in their order; they may run at the same time."""
+
+    async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
+        """Return what a coroutine function of the caller returns, such as a model. No turn may be held meanwhile.
+
+        Raises `TimeoutError` after so many seconds; None waits for ever.
+        """
 
 
 class Promise(Protocol[Result]):
@@ -112,6 +119,16 @@ async def ended(task: asyncio.Future[Any]) -> None:
                 await asyncio.wait((task,))
 
 
+async def within(function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
+    """Return what a coroutine function returns, on the loop that runs. `TimeoutError` after so many seconds."""
+    if seconds is None:
+        return await function()
+    from anyio import fail_after  # noqa: PLC0415 - as above
+
+    with fail_after(seconds):
+        return await function()
+
+
 class OnLoop(Waiting):
     """On the event loop of asyncio: other tasks go on meanwhile, and what blocks runs on another thread."""
 
@@ -151,6 +168,9 @@ class OnLoop(Waiting):
             outcome for outcome in found if not isinstance(outcome, BaseException) or isinstance(outcome, Exception)
         ]
 
+    async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
+        return await within(function, seconds)
+
 
 class OnCaller(Waiting):
     """On the thread that asks, of one store: but for `pause`, nothing is ever suspended."""
@@ -184,6 +204,12 @@ class OnCaller(Waiting):
             except Exception as error:  # noqa: BLE001 - handed to the caller
                 found.append(error)
         return found
+
+    async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
+        if self._has_loop:
+            return await within(function, seconds)
+        # What the caller gives may be async all the same: it gets a loop of its own for the time it takes.
+        return _on_own_loop(lambda: within(function, seconds))
 
     async def pause(self, seconds: float) -> None:
         """Wait: other tasks go on meanwhile, unless `without_loop` was called."""
@@ -222,6 +248,14 @@ class _Turn:
 
     async def __aexit__(self, *_: object) -> None:
         self._lock.release()
+
+
+def _on_own_loop(function: Callable[[], Coroutine[object, object, Result]]) -> Result:
+    """Return what a coroutine function returns, on a new event loop: on this thread, unless a loop runs here."""
+    if asyncio._get_running_loop() is None:  # noqa: SLF001 - documented, and the only way to ask without an error
+        return asyncio.run(function())
+    with ThreadPoolExecutor(1, thread_name_prefix="flue-ask") as thread:
+        return thread.submit(lambda: asyncio.run(function())).result()
 
 
 def run_here(work: Coroutine[object, object, Result]) -> Result:

@@ -67,6 +67,8 @@ class Session(Twin[AsyncSession]):
     append_messages = blocking(AsyncSession.append_messages)
     append_shell = blocking(AsyncSession.append_shell)
     append_compaction = blocking(AsyncSession.append_compaction)
+    compact = blocking(AsyncSession.compact)
+    plan_compaction = blocking(AsyncSession.plan_compaction)
     append_branch_summary = blocking(AsyncSession.append_branch_summary)
     append_custom = blocking(AsyncSession.append_custom)
     import_entries = blocking(AsyncSession.import_entries)

@@ -280,3 +280,69 @@ def test_a_forked_child_is_told_so_and_the_parent_goes_on(tmp_path: Path) -> Non
     assert access.run_blocking(said) == 2
     access.close()
     check(path, 2)
+
+
+@pytest.mark.parametrize("how", ["postgres", "url", "path"])
+def test_a_session_is_used_in_the_loop_that_asks_for_it(how: str, tmp_path: Path, new_database: NewDatabase) -> None:
+    targets = {"url": f"sqlite+aiosqlite:///{tmp_path / 'a.db'}", "path": str(tmp_path / "a.db")}
+    target = new_database() if how == "postgres" else targets[how]
+
+    async def go() -> None:
+        access = Access(target)
+        await access.run(said)
+        assert await access.session(lambda store: store.get_session("nobody")) is None
+        session = await access.session(lambda store: store.open_session("one"))
+        assert session is not None
+        with pytest.raises(InvalidArgument, match="expected_revision"):
+            await session.append_message({"role": "user", "content": "x"}, expected_revision="x")  # type: ignore[arg-type]
+        await session.append_message({"role": "user", "content": "again"})
+        fork = await session.fork()
+        await fork.append_messages([{"role": "user", "content": text} for text in "abc"])
+        assert (len(await fork.build_context()), len(await session.turns())) == (5, 2)
+        await asyncio.gather(*(session.append_message({"role": "user", "content": str(n)}) for n in range(5)))
+        assert len(await session.get_active_path()) == 7
+        await session.undo()
+        assert len(await session.entries(kind="message", limit=50)) == 7
+        watched = session.watch()
+        changes = asyncio.create_task(anext(watched))
+        await access.run(said)
+        assert (await changes).revision > session.revision
+        later = asyncio.ensure_future(anext(watched))
+        await asyncio.sleep(0)
+        later.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await later
+        await watched.aclose()
+        await access.aclose()
+        with pytest.raises(StoreClosed):
+            await session.turns()
+
+    asyncio.run(go())
+    with flue_py.sync.open(target) as store:
+        assert store.verify().problems == []
+
+
+@pytest.mark.parametrize("place", ["postgres", "path"])
+def test_a_write_of_such_a_session_is_whole_when_it_is_cancelled(
+    place: str, tmp_path: Path, new_database: NewDatabase
+) -> None:
+    target = new_database() if place == "postgres" else str(tmp_path / "a.db")
+
+    async def go() -> None:
+        access = Access(target)
+        await access.run(said)
+        session = await access.session(lambda store: store.open_session("one"))
+        assert session is not None
+        for number in range(10):
+            writing = asyncio.ensure_future(session.append_message({"role": "user", "content": str(number)}))
+            for _ in range(number):
+                await asyncio.sleep(0)
+            writing.cancel()
+            await asyncio.wait([writing])
+            # Whatever was cancelled, the handle knows the leaf that is stored: else this would be a conflict.
+            await session.append_message({"role": "user", "content": "next"})
+        await access.aclose()
+
+    asyncio.run(go())
+    with flue_py.sync.open(target) as store:
+        assert store.verify().problems == []

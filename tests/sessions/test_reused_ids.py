@@ -68,6 +68,8 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "task_parents": lambda session, entry: session.task_parents(),
     "html_report": lambda session, entry: session.html_report(),
     "context_snapshots": lambda session, entry: session.context_snapshots(),
+    "compact": lambda session, entry: session.compact(mode="window"),
+    "plan_compaction": lambda session, entry: session.plan_compaction(),
     "changes": lambda session, entry: session.changes(),
     "watch": lambda session, entry: anext(session.watch(after=0)),
     "pin": lambda session, entry: session.pin(entry),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.conversation_store import (
@@ -24,7 +26,15 @@ from flue_py.sessions.store import Store
 if TYPE_CHECKING:
     from pydantic_ai.conversation import Conversation
 
-_HEADS = 1_000
+_KNOWN = 1_000
+
+Noted = TypeVar("Noted")
+
+_saving: ContextVar[list[str]] = ContextVar("_saving")
+"""The revision that the save under way expects, until it asks for the record."""
+
+_keeping: ContextVar[list[reading.Kept]] = ContextVar("_keeping")
+"""What the branch or fork under way keeps of the history, until it asks for that."""
 
 
 class FlueConversationStore(ConversationStore):
@@ -37,9 +47,9 @@ class FlueConversationStore(ConversationStore):
     def __init__(self, store: Target) -> None:
         """Use a store that is open, or the one at a path or URL. Nothing is opened yet. Raises `InvalidArgument`."""
         self._access = Access(store)
-        # In which session a head was last seen: what is asked for next is the history of a record that was just read.
-        self._heads: dict[str, str] = {}
-        # Conversations as they were last read: a save that expects them so does not read them again.
+        # By their heads, too: what is asked for next is the history of a record that was just read.
+        self._heads: dict[str, Current] = {}
+        # Conversations as they were last read or written: a save that expects them so does not read them again.
         self._seen: dict[str, Current] = {}
 
     @classmethod
@@ -60,21 +70,21 @@ class FlueConversationStore(ConversationStore):
     async def session_for(self, conversation_id: str, *, scope: str | None = None) -> Session:
         """Return a handle on the session of a conversation: for undo, usage, forks, labels, exports and the report.
 
-        What it changes is what the conversation is from then on. Where a URL was given, the handle belongs to an event
-        loop elsewhere: give a store that is open instead. Raises `SessionNotFound`, also for one in another scope.
+        What it changes is what the conversation is from then on. It is to be used in the event loop that asks for it,
+        whatever the store was opened by. Raises `SessionNotFound`, also for one in another scope.
         """
 
-        async def find(store: Store) -> Session:
+        async def find(store: Store) -> Session | None:
             current = await reading.current_of(store, conversation_id)
-            session = None
-            if current is not None and (scope is None or current.record.scope == scope):
-                session = await store.get_session(current.info.id)
-            if session is None:
-                detail = f"no conversation {shown(conversation_id)} is stored"
-                raise SessionNotFound(conversation_id, detail=detail if scope is None else f"{detail} in that scope")
-            return session
+            if current is None or scope not in (None, current.record.scope):
+                return None
+            return await store.get_session(current.info.ref)
 
-        return await self._access.run(find)
+        session = await self._access.session(find)
+        if session is None:
+            detail = f"no conversation {shown(conversation_id)} is stored"
+            raise SessionNotFound(conversation_id, detail=detail if scope is None else f"{detail} in that scope")
+        return session
 
     # -- what the framework calls ---------------------------------------------------------------------------------
 
@@ -86,27 +96,67 @@ class FlueConversationStore(ConversationStore):
         Raises `ConversationConflict`, and `InvalidEntry` for a message with a value that JSON has no form for.
         O(new messages).
         """
+        saved = conversation.conversation if isinstance(conversation, AgentRunResult) else conversation
+        start, unsaved = saved.new_message_index, list(saved.messages)
         try:
-            stored: list[ConversationEntry] = await super().save(conversation, scope=scope)
+            with _noted(_saving, saved.revision):
+                stored: list[ConversationEntry] = await super().save(conversation, scope=scope)
         except ConversationConflict:
-            lost = conversation.conversation if isinstance(conversation, AgentRunResult) else conversation
-            start = lost.new_message_index
-            unsaved = list(lost.messages if start is None else lost.messages[start:])
-            wanted, name = scope, lost.conversation_id
-            await self._access.run(lambda store: writing.record_lost(store, name, wanted, unsaved))
+            wanted, name = scope, saved.conversation_id
+            await self._access.run(lambda store: writing.record_lost(store, name, wanted, unsaved[start or 0 :]))
             raise
         return stored
 
+    async def branch(
+        self,
+        conversation_id: str,
+        *,
+        at: int | None = None,
+        from_entry: str | None = None,
+        expected_revision: str | None,
+        scope: str | None = None,
+    ) -> Conversation:
+        """Continue a conversation from an earlier entry, as `ConversationStore.branch` says.
+
+        O(messages kept); with ``at``, also the rows of the others.
+        """
+        with _noted(_keeping, reading.kept(at, from_entry)):
+            return await super().branch(
+                conversation_id, at=at, from_entry=from_entry, expected_revision=expected_revision, scope=scope
+            )
+
+    async def fork(
+        self,
+        conversation_id: str,
+        *,
+        at: int | None = None,
+        from_entry: str | None = None,
+        new_conversation_id: str | None = None,
+        scope: str | None = None,
+        source_scope: str | None = None,
+    ) -> Conversation:
+        """Begin a conversation with the history of another, as `ConversationStore.fork` says. Costs as `branch`."""
+        with _noted(_keeping, reading.kept(at, from_entry)):
+            return await super().fork(
+                conversation_id,
+                at=at,
+                from_entry=from_entry,
+                new_conversation_id=new_conversation_id,
+                scope=scope,
+                source_scope=source_scope,
+            )
+
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Return a conversation's record, or None. Two point reads."""
+        seen = self._seen.get(conversation_id)
+        expected = _taken(_saving)
+        if seen is not None and expected == seen.record.revision:
+            # The write compares the revision of the session, so what is known need not be read again.
+            return _copied(seen.record)
         current = await self._access.run(lambda store: reading.current_of(store, conversation_id))
         if current is None:
             return None
-        self._note_head(current.record, current.info.id)
-        if len(self._seen) >= _HEADS:
-            self._seen.clear()
-        # Whoever asked may change the record, so what is kept has one of its own.
-        self._seen[conversation_id] = current._replace(record=replace(current.record))
+        self._note(current)
         return current.record
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
@@ -119,10 +169,11 @@ class FlueConversationStore(ConversationStore):
 
         Raises `LookupError` for an entry that is not stored.
         """
+        kept = _taken(_keeping)
         if head_id is None or limit == 0:
             return []
-        session_id = self._heads.get(head_id)
-        return await self._access.run(lambda store: reading.history(store, head_id, limit, session_id))
+        known = self._heads.get(head_id)
+        return await self._access.run(lambda store: reading.history(store, head_id, limit, known, kept))
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         """Return one entry. Raises `LookupError` if it is not stored. A point read for each entry of ours it is."""
@@ -138,19 +189,44 @@ class FlueConversationStore(ConversationStore):
         """Store a record and new entries in one transaction. Raises `ConversationConflict`. O(new entries)."""
         new = list(new_entries)
         seen = self._seen.pop(record.conversation_id, None)
-        session_id = await self._access.run(lambda store: writing.write(store, record, new, expected_revision, seen))
-        self._note_head(record, session_id)
+        written = await self._access.run(lambda store: writing.write(store, record, new, expected_revision, seen))
+        self._note(written)
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a conversation and the entries that no other one's history reaches. Raises `ConversationConflict`.
 
         What it cost stays in the ledger. O(entries deleted).
         """
+        self._seen.pop(conversation_id, None)
         await self._access.run(lambda store: writing.delete(store, conversation_id, expected_revision))
 
-    def _note_head(self, record: ConversationRecord, session_id: str) -> None:
-        if len(self._heads) >= _HEADS:
-            self._heads.clear()
-        for entry_id in (record.head_id, *record.branches):
+    def _note(self, current: Current) -> None:
+        """Note a conversation as it was read or written, and in which session its heads are."""
+        for known in (self._heads, self._seen):
+            if len(known) >= _KNOWN:
+                known.clear()
+        # Whoever asked may change the record, so what is kept has one of its own.
+        kept = current._replace(record=_copied(current.record))
+        self._seen[kept.record.conversation_id] = kept
+        for entry_id in (kept.record.head_id, *kept.record.branches):
             if entry_id is not None:
-                self._heads[entry_id] = session_id
+                self._heads[entry_id] = kept
+
+
+def _copied(record: ConversationRecord) -> ConversationRecord:
+    return replace(record, branches=[*record.branches])
+
+
+@contextmanager
+def _noted(place: ContextVar[list[Noted]], what: Noted | None) -> Iterator[None]:
+    """Note what a method of the framework is for, until the first of ours that it calls has taken it."""
+    token = place.set([] if what is None else [what])
+    try:
+        yield
+    finally:
+        place.reset(token)
+
+
+def _taken(place: ContextVar[list[Noted]]) -> Noted | None:
+    noted = place.get(None)
+    return noted.pop() if noted else None

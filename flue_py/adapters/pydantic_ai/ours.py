@@ -182,20 +182,47 @@ def _spaced_text(value: JsonValue) -> str:
 # --- To theirs ----------------------------------------------------------------------------------------------------
 
 
-def request_of(said: Sequence[Mapping[str, JsonValue]], silent: Mapping[str, JsonValue]) -> JsonObject:
-    """Return our messages, none of them an answer, as a request, with the parts that none of ours stands for."""
-    spoken = iter(said)
-    places = map(str, range(len(said) + len(silent)))
-    return {
-        "parts": [silent[place] if place in silent else _part(next(spoken)) for place in places],
-        "timestamp": None,
-        "instructions": None,
-        "kind": "request",
-        "run_id": None,
-        "conversation_id": None,
-        "metadata": None,
-        "state": "complete",
-    }
+_NAMED: JsonObject = {"id": None, "provider_name": None, "provider_details": None}
+_OF_REQUEST: JsonObject = {
+    "timestamp": None,
+    "instructions": None,
+    "run_id": None,
+    "conversation_id": None,
+    "metadata": None,
+    "state": "complete",
+}
+_OF_RESPONSE: JsonObject = {
+    "model_id": None,
+    "provider_url": None,
+    "canonical_system": None,
+    "provider_details": None,
+    "provider_response_id": None,
+    "run_id": None,
+    "conversation_id": None,
+    "metadata": None,
+    "workspace_ref": None,
+    "history_digest": None,
+    "failed_attempts": None,
+}
+"""Fields of which our messages say nothing. They are None for whoever reads a message that does not have them."""
+
+
+def request_of(
+    said: Sequence[Mapping[str, JsonValue]], silent: Mapping[str, JsonValue], is_whole: bool = False
+) -> JsonObject:
+    """Return our messages, none of them an answer, as a request, with the parts that none of ours stands for.
+
+    With the fields of which ours say nothing, where it is to be ``is_whole``.
+    """
+    parts: list[JsonValue]
+    if silent:
+        spoken = iter(said)
+        places = map(str, range(len(said) + len(silent)))
+        parts = [silent[place] if place in silent else _part(next(spoken)) for place in places]
+    else:
+        parts = [_part(each) for each in said]
+    made: JsonObject = {"parts": parts, "kind": "request"}
+    return {**made, **_OF_REQUEST} if is_whole else made
 
 
 def _part(message: Mapping[str, JsonValue]) -> JsonValue:
@@ -267,56 +294,47 @@ def _binary(item: Mapping[str, JsonValue]) -> JsonObject:
     }
 
 
-def response_of(message: Mapping[str, JsonValue]) -> JsonObject:
-    """Return one of our answers as a response."""
+def response_of(message: Mapping[str, JsonValue], is_whole: bool = False) -> JsonObject:
+    """Return one of our answers as a response, with the fields of which it says nothing if it is to be ``is_whole``."""
     content = message.get("content")
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     stop = message.get("stopReason")
     made: JsonObject = {
-        "parts": [_their_part(cast("JsonObject", part)) for part in cast("list[JsonValue]", content or [])],
-        "usage": their_usage(message.get("usage")),
+        "parts": [_their_part(cast("JsonObject", part), is_whole) for part in cast("list[JsonValue]", content or [])],
+        "usage": their_usage(message.get("usage"), is_whole),
         "model_name": message.get("model"),
-        "model_id": None,
         "timestamp": message.get("timestamp"),
         "kind": "response",
         "provider_name": message.get("provider"),
-        "provider_url": None,
-        "canonical_system": None,
-        "provider_details": None,
-        "provider_response_id": None,
         "finish_reason": None if stop == "aborted" else _FINISHES.get(str(stop), stop),
-        "run_id": None,
-        "conversation_id": None,
-        "metadata": None,
-        "workspace_ref": None,
-        "history_digest": None,
-        "failed_attempts": None,
         "state": "interrupted" if stop == "aborted" else "complete",
     }
-    return made
+    return {**made, **_OF_RESPONSE} if is_whole else made
 
 
-def _their_part(part: JsonObject) -> JsonValue:
+def _their_part(part: JsonObject, is_whole: bool) -> JsonValue:
     kind = part.get("type")
-    named: JsonObject = {"id": None, "provider_name": None, "provider_details": None}
     if kind == "text":
-        return {"content": part.get("text"), **named, "citations": None, "part_kind": "text"}
+        made: JsonObject = {"content": part.get("text"), "part_kind": "text"}
+        return {**made, **_NAMED, "citations": None} if is_whole else made
     if kind == "thinking":
         signature = part.get("thinkingSignature")
-        return {"content": part.get("thinking"), "signature": signature, **named, "part_kind": "thinking"}
-    if kind == "toolCall":
-        return {
+        made = {"content": part.get("thinking"), "signature": signature, "part_kind": "thinking"}
+    elif kind == "toolCall":
+        made = {
             "tool_name": part.get("name"),
             "args": part.get("arguments"),
             "tool_call_id": part.get("id"),
-            "tool_kind": None,
-            **named,
             "part_kind": "tool-call",
         }
-    if kind in _URL_OF and "data" in part:
-        return {"content": _binary(part), **named, "part_kind": "file"}
-    return {name: value for name, value in part.items() if name != "type"}
+        if is_whole:
+            made["tool_kind"] = None
+    elif kind in _URL_OF and "data" in part:
+        made = {"content": _binary(part), "part_kind": "file"}
+    else:
+        return {name: value for name, value in part.items() if name != "type"}
+    return {**made, **_NAMED} if is_whole else made
 
 
 def arguments_as_text(part: JsonValue, spaced: bool) -> str:

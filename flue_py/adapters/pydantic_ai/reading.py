@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
-from pydantic_ai.conversation_store import ConversationEntry
+from pydantic_ai.conversation_store import ConversationEntry, ConversationRecord
+from pydantic_ai.messages import ModelRequest
 
 from flue_py.adapters.keys import key_of
 from flue_py.adapters.pydantic_ai.records import Current, kept_in, record_of, scope_of
@@ -18,7 +20,8 @@ from flue_py.sessions.store import Store
 from flue_py.store.collector import WORTH_HOLDING, collector_held
 
 _PAGE = 200
-_SPARE = 8
+_SPARE = 4
+_NOTHING = ModelRequest(parts=[])
 
 
 async def session_of(store: Store, conversation_id: str) -> Session | None:
@@ -34,18 +37,18 @@ async def session_of(store: Store, conversation_id: str) -> Session | None:
 async def current_of(store: Store, conversation_id: str) -> Current | None:
     """Return a conversation as it is stored, or None. Two point reads."""
     session = await session_of(store, conversation_id)
-    return None if session is None else await _with_record(store, session.info)
+    return None if session is None else await _with_record(store, session.info, session)
 
 
-async def _with_record(store: Store, info: SessionInfo) -> Current | None:
+async def _with_record(store: Store, info: SessionInfo, session: Session | None = None) -> Current | None:
     if info.leaf_id is None or _says_all(info):
-        return Current(record_of(info, None), info)
+        return Current(record_of(info, None), info, session)
     try:
         leaf = await store.backend.get_entry(info.ref, info.leaf_id)
     except SessionNotFound:
         return None
     # It is gone, or no longer its leaf, where somebody has deleted it and made another in the meantime.
-    return None if leaf is None else Current(record_of(info, leaf), info)
+    return None if leaf is None else Current(record_of(info, leaf), info, session)
 
 
 def _says_all(info: SessionInfo) -> bool:
@@ -80,27 +83,45 @@ async def records(store: Store, scope: str | None, limit: int | None) -> list[Cu
     return sorted(found, key=lambda each: each.record.updated_at, reverse=True)
 
 
-async def history(store: Store, head_id: str, limit: int | None, hint: str | None) -> list[ConversationEntry]:
-    """Return the entries up to one, or the last ``limit``. ``hint`` is a session that may see it.
+class Kept(NamedTuple):
+    """What a branch or a fork keeps: so many messages, or those up to an entry."""
 
-    Raises `EntryNotFound`.
+    first: int | None
+    last: str | None
+
+
+def kept(at: int | None, from_entry: str | None) -> Kept | None:
+    """Return what is kept of a history; None where that is all of it, or cannot be said."""
+    return None if (at is None) == (from_entry is None) else Kept(at, from_entry)
+
+
+async def history(
+    store: Store, head_id: str, limit: int | None, known: Current | None, kept: Kept | None = None
+) -> list[ConversationEntry]:
+    """Return the entries up to one, or the last ``limit``. ``known`` is a conversation that may have it.
+
+    With ``kept``, what a branch or a fork needs of them: messages that it does not keep are empty, and where it names
+    an entry, those between that and the last may be left out. Raises `EntryNotFound`.
     """
     key = key_of(head_id)
-    if hint is not None:
-        session = await store.get_session(hint)
-        if session is not None:
-            with suppress(EntryNotFound, SessionNotFound):
-                return await _path_to(session, key, limit)
+    session = None if known is None else known.session
+    if known is not None and session is not None:
+        with suppress(EntryNotFound, SessionNotFound):
+            shorter = await _path_by(session, known.record, key, kept)
+            return await _path_to(session, key, limit, kept) if shorter is None else shorter
     session = await session_that_sees(store, key, None)
     if session is None:
         raise EntryNotFound("", head_id, detail=f"no entry {head_id!r} is stored; its conversation may be deleted")
-    return await _path_to(session, key, limit)
+    return await _path_to(session, key, limit, kept)
 
 
-async def _path_to(session: Session, key: str, limit: int | None) -> list[ConversationEntry]:
+async def _path_to(session: Session, key: str, limit: int | None, kept: Kept | None) -> list[ConversationEntry]:
     if limit is None:
         with collector_held(WORTH_HOLDING):
-            return conversation_entries(groups_of(await session.get_active_path(leaf=key)))
+            groups = groups_of(await session.get_active_path(leaf=key))
+            count = None if kept is None else kept.first
+            whole = groups if count is None or count < 0 else groups[:count]
+            return [*conversation_entries(whole), *_empty_entries(groups[len(whole) :], whole)]
     asked = limit + _SPARE
     while True:
         path = await session.get_active_path(leaf=key, limit=asked)
@@ -108,6 +129,33 @@ async def _path_to(session: Session, key: str, limit: int | None) -> list[Conver
         if len(groups) > limit or not path or path[0].parent_id is None:
             return conversation_entries(groups, limit)
         asked *= 2
+
+
+async def _path_by(
+    session: Session, record: ConversationRecord, head: str, kept: Kept | None
+) -> list[ConversationEntry] | None:
+    """Return the entries up to the one that is kept, then the head; None where it takes the whole history to tell."""
+    if kept is None or kept.last is None:
+        return None
+    key = key_of(kept.last)
+    last, tip = await session.get_entries([key, head])
+    if last is None or tip is None or beside(last) is None:
+        return None
+    for each in (head, *map(key_of, record.branches)):
+        if await session.is_ancestor(key, of=each):
+            found = groups_of(await session.get_active_path(leaf=key))
+            end = [] if key == head else _empty_entries([Group([tip], beside(tip))], found)
+            return [*conversation_entries(found), *end]
+    return None
+
+
+def _empty_entries(groups: Sequence[Group], before: Sequence[Group]) -> list[ConversationEntry]:
+    """Return entries of which only the ids count, for what is asked for and not kept."""
+    ids = [before[-1].id if before else None, *(group.id for group in groups)]
+    return [
+        ConversationEntry(id=group.id, parent_id=parent, message=_NOTHING)
+        for group, parent in zip(groups, ids, strict=False)
+    ]
 
 
 async def session_that_sees(store: Store, key: str, hint: str | None) -> Session | None:

@@ -25,6 +25,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import InvalidEntry
+from flue_py.sessions.session import Session
 
 Value = TypeVar("Value")
 
@@ -58,10 +59,11 @@ _NO_USAGE = _USAGE.dumped(RunUsage())[0]
 
 
 class Current(NamedTuple):
-    """A conversation as it is stored: its record, and the session with it."""
+    """A conversation as it is stored: its record, and the session with it; a handle on that, where there is one."""
 
     record: ConversationRecord
     info: SessionInfo
+    session: Session | None = None
 
 
 # --- Writing ------------------------------------------------------------------------------------------------------

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import cast
 
+from flue_py.core.calls import ledger_name
+from flue_py.core.entries import NewEntry
 from flue_py.core.ids import call_id
 from flue_py.core.jsontext import JsonObject, JsonValue, to_json
 
@@ -32,26 +35,37 @@ def our_usage(usage: Mapping[str, JsonValue]) -> JsonObject:
     return told if cost is None else {**told, "cost": {"total": float(Decimal(str(cost)))}}
 
 
-def their_usage(usage: JsonValue) -> JsonObject:
-    """Return a usage of ours as a request's, as far as ours says it."""
+def their_usage(usage: JsonValue, is_whole: bool = False) -> JsonObject:
+    """Return a usage of ours as a request's, as far as ours says it; with the rest too, if it is to be ``is_whole``."""
     told = usage if isinstance(usage, dict) else {}
     read, written = _count(told, "cacheRead"), _count(told, "cacheWrite")
+    made: JsonObject = {
+        "input_tokens": _count(told, "input") + read + written,
+        "output_tokens": _count(told, "output"),
+        "details": {},
+    }
     cost = told.get("cost")
     total = cost.get("total") if isinstance(cost, dict) else cost
-    return {
-        "input_tokens": _count(told, "input") + read + written,
-        "cache_write_tokens": written,
-        "cache_write_1h_tokens": _count(told, "cacheWrite1h"),
-        "cache_read_tokens": read,
-        "output_tokens": _count(told, "output"),
-        "output_reasoning_tokens": _count(told, "reasoning"),
-        "input_audio_tokens": 0,
-        "cache_audio_read_tokens": 0,
-        "output_audio_tokens": 0,
-        "audio_seconds": 0.0,
-        "details": {},
-        "cost": None if total is None else format(Decimal(str(total)), "f"),
-    }
+    if is_whole or total is not None:
+        made["cost"] = None if total is None else format(Decimal(str(total)), "f")
+    others = (
+        ("cache_read_tokens", read),
+        ("cache_write_tokens", written),
+        ("cache_write_1h_tokens", _count(told, "cacheWrite1h")),
+        ("output_reasoning_tokens", _count(told, "reasoning")),
+    )
+    for name, tokens in others:
+        if tokens or is_whole:
+            made[name] = tokens
+    return {**made, **_OF_USAGE} if is_whole else made
+
+
+_OF_USAGE: JsonObject = {
+    "input_audio_tokens": 0,
+    "cache_audio_read_tokens": 0,
+    "output_audio_tokens": 0,
+    "audio_seconds": 0.0,
+}
 
 
 def _count(told: JsonObject, name: str) -> int:
@@ -61,7 +75,7 @@ def _count(told: JsonObject, name: str) -> int:
 
 def calls_of(response: JsonObject) -> list[JsonObject]:
     """Return the calls that were paid for a response, each with its id: the failed attempts before it, then its own."""
-    identity = _identity(response)
+    identity = identity_of(response)
     return [*_attempts(response, identity), {**_call(response), "callId": identity}]
 
 
@@ -81,7 +95,13 @@ def _call(told: Mapping[str, JsonValue]) -> JsonObject:
     return call
 
 
-def _identity(response: JsonObject) -> str:
+def named_call(answer: NewEntry, identity: str) -> NewEntry:
+    """Return an answer whose one call has this id: as with the only one of `calls_of`, in less time."""
+    (call,) = answer.calls
+    return replace(answer, calls=(replace(call, call_id=ledger_name(identity)),))
+
+
+def identity_of(response: JsonObject) -> str:
     """Return the id of the call behind a response: its provider's, or one that saving it again finds again.
 
     A response of a run is told by the run and its time, so that editing what it says makes no second call of it. One

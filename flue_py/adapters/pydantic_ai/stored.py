@@ -26,7 +26,7 @@ from flue_py.adapters.pydantic_ai.ours import (
     response_of,
     said_in,
 )
-from flue_py.adapters.pydantic_ai.spending import calls_of
+from flue_py.adapters.pydantic_ai.spending import calls_of, identity_of, named_call
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
 from flue_py.errors import CorruptStore, InvalidEntry
@@ -94,7 +94,8 @@ def _entries(
     entry: ConversationEntry, dumped: JsonObject, read: ModelMessage, state: JsonObject | None
 ) -> list[NewEntry]:
     said, silent = said_in(dumped)
-    calls = calls_of(dumped) if isinstance(entry.message, ModelResponse) else []
+    is_response = isinstance(entry.message, ModelResponse)
+    calls = calls_of(dumped) if is_response and dumped.get("failed_attempts") else []
     if len(calls) > 1:
         said = [_paid_by(said[0], calls)]
     beside: JsonObject = {}
@@ -103,10 +104,9 @@ def _entries(
     if len(said) != 1:
         beside["count"] = len(said)
     made = _predicted([each.message for each in said], beside)
-    texts = _texts(made, dumped)
+    texts = _texts(made, dumped) if is_response else None
     if texts:
         beside["texts"] = texts
-        made = _predicted([each.message for each in said], beside)
     changes = close_difference(made, dumped)
     if changes:
         beside["changes"] = changes
@@ -123,6 +123,8 @@ def _entries(
         return [NewEntry.custom(SILENT, None, id=key, extra=extra)]
     *before, last = said
     ends = NewEntry.message(last.message, last.source, id=key, calls=calls, extra=extra)
+    if is_response and not calls:
+        ends = named_call(ends, identity_of(dumped))
     return [*(NewEntry.message(*each) for each in before), ends]
 
 
@@ -133,14 +135,16 @@ def _paid_by(said: Said, calls: Sequence[JsonObject]) -> Said:
 
 
 def _texts(made: JsonObject, dumped: JsonObject) -> JsonObject:
-    """Return of which calls the arguments came as text, and whether it was spaced."""
+    """Return of which calls the arguments came as text, and whether it was spaced; ``made`` gets these texts."""
+    found: JsonObject = {}
     pairs = zip(cast("list[JsonObject]", made["parts"]), cast("list[JsonObject]", dumped["parts"]), strict=True)
-    found = {
-        str(index): form_of_arguments(theirs.get("args"), ours.get("args"))
-        for index, (ours, theirs) in enumerate(pairs)
-        if theirs.get("part_kind") == "tool-call"
-    }
-    return {index: spaced for index, spaced in found.items() if spaced is not None}
+    for index, (ours, theirs) in enumerate(pairs):
+        if theirs.get("part_kind") == "tool-call":
+            spaced = form_of_arguments(theirs.get("args"), ours.get("args"))
+            if spaced is not None:
+                found[str(index)] = spaced
+                ours["args"] = theirs["args"]
+    return found
 
 
 def held(value: JsonObject) -> JsonValue:
@@ -207,18 +211,19 @@ def messages_of(groups: Sequence[Group]) -> list[ModelMessage]:
 def _dumped(group: Group, names: dict[str, str]) -> JsonObject:
     if group.beside is None:
         return message_by_hand(group.entries[-1], names)
-    made = _predicted([entry.fields for entry in group.entries if entry.kind == "message"], group.beside)
+    said = [entry.fields for entry in group.entries if entry.kind == "message"]
+    made = _predicted(said, group.beside, is_whole=False)
     return restored(made, group.beside.get("changes"))
 
 
-def _predicted(said: Sequence[JsonObject], beside: JsonObject) -> JsonObject:
+def _predicted(said: Sequence[JsonObject], beside: JsonObject, is_whole: bool = True) -> JsonObject:
     if len(said) == 1 and said[0].get("role") == "assistant":
-        made = response_of(said[0])
+        made = response_of(said[0], is_whole)
         parts = cast("list[JsonObject]", made["parts"])
         for index, spaced in cast("JsonObject", beside.get("texts", {})).items():
             parts[int(index)]["args"] = arguments_as_text(parts[int(index)], spaced=bool(spaced))
         return made
-    return request_of(said, cast("JsonObject", beside.get("silent", {})))
+    return request_of(said, cast("JsonObject", beside.get("silent", {})), is_whole)
 
 
 def _validated(dumped: Sequence[JsonObject]) -> list[ModelMessage]:

@@ -49,15 +49,22 @@ async def write(
     new: Sequence[ConversationEntry],
     expected: str | None,
     seen: Current | None = None,
-) -> str:
-    """Store a record and its new entries; return the id of the session. Raises `ConversationConflict`.
+) -> Current:
+    """Store a record and its new entries; return the conversation as it is then. Raises `ConversationConflict`.
 
     ``seen`` is the conversation as it was read last. Where that is what is expected, it is not read again: the write
     compares the session's revision.
     """
-    state = state_of(record)
     on_entry = bool(new) and new[-1].id == record.head_id
-    chains = list(_chains(new, state if on_entry else None))
+    try:
+        state = state_of(record)
+        chains = list(_chains(new, state if on_entry else None))
+    except InvalidEntry:
+        # Who is too late is told so, whatever else is wrong.
+        current = await current_of(store, record.conversation_id)
+        if (None if current is None else current.record.revision) != expected:
+            raise ConversationConflict(record.conversation_id) from None
+        raise
     beside = None if on_entry else state
     while True:
         is_fresh = seen is None or seen.record.revision != expected
@@ -92,7 +99,9 @@ def _chains(new: Sequence[ConversationEntry], state: JsonObject | None) -> Itera
         yield chain
 
 
-async def _create(store: Store, record: ConversationRecord, chains: Sequence[_Chain], beside: JsonObject | None) -> str:
+async def _create(
+    store: Store, record: ConversationRecord, chains: Sequence[_Chain], beside: JsonObject | None
+) -> Current:
     key = key_of(record.conversation_id)
     head = None if record.head_id is None else key_of(record.head_id)
     metadata = {**metadata_of(record.conversation_id), **metadata_with(record, beside)}
@@ -107,7 +116,7 @@ async def _create(store: Store, record: ConversationRecord, chains: Sequence[_Ch
         else:
             made = batch.fork(source, at=begins, id=name, key=key, scope=scope, metadata=metadata)
         _add(batch, made, begins, chains, head)
-    return made.id
+    return Current(record, made.info, made)
 
 
 async def _source(store: Store, record: ConversationRecord, begins: str) -> Session:
@@ -121,13 +130,14 @@ async def _source(store: Store, record: ConversationRecord, begins: str) -> Sess
 
 async def _extend(
     store: Store, current: Current, record: ConversationRecord, chains: Sequence[_Chain], beside: JsonObject | None
-) -> str:
+) -> Current:
     if record.scope != current.record.scope:
         raise InvalidArgument(
             f"scope: conversation {shown(record.conversation_id)} is in {shown(current.record.scope)} and stays there; "
             f"fork it into {shown(record.scope)}"
         )
-    session = current.info.ref
+    session = current.session
+    assert session is not None
     head = None if record.head_id is None else key_of(record.head_id)
     seen = current.info.revision
     async with store.atomic() as batch:
@@ -137,7 +147,7 @@ async def _extend(
                 session, metadata, merge=True, expected_leaf=current.info.leaf_id, expected_revision=seen
             )
         _add(batch, session, current.info.leaf_id, chains, head, seen)
-    return current.info.id
+    return Current(record, session.info, session)
 
 
 def _differs(current: Current, record: ConversationRecord) -> bool:

@@ -10,8 +10,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.sessions import is_storable
 from flue_py.errors import AmbiguousId, shown
 from flue_py.store.collector import collector_held
-from flue_py.store.ops.attachments import Payloads
-from flue_py.store.ops.paths import creators_of, entry_of
+from flue_py.store.ops.paths import made_entries
 from flue_py.store.ops.state import held_by, read_state, see_entry
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Transaction
@@ -28,7 +27,7 @@ def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
     if not is_storable(entry_id):
         return None
     rows = tx.rows(read_sql.ENTRY_BY_ID, tree_id=state.tree_id, session_key=state.key, entry_id=entry_id)
-    return next(iter(_entries(tx, state, _seen(tx, state, rows))), None)
+    return next(iter(made_entries(tx, state, _seen(tx, state, rows))), None)
 
 
 def find_entry(tx: Transaction, entry_id: str) -> Entry | None:
@@ -44,7 +43,7 @@ def find_entry(tx: Transaction, entry_id: str) -> Entry | None:
         return None
     state = read_state(tx, found[0])
     row = tx.first(read_sql.FOUND_ENTRY, tree_id=state.tree_id, entry_id=entry_id)
-    return None if row is None else _entries(tx, state, [row])[0]
+    return None if row is None else made_entries(tx, state, [row])[0]
 
 
 def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
@@ -56,7 +55,7 @@ def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[En
         some = json.dumps(asked[start : start + _IDS_AT_ONCE])
         rows = tx.rows(read_sql.ENTRIES_OF_IDS, tree_id=state.tree_id, session_key=state.key, ids=some)
         with collector_held(len(rows)):
-            found.update((entry.id, entry) for entry in _entries(tx, state, _seen(tx, state, rows)))
+            found.update((entry.id, entry) for entry in made_entries(tx, state, _seen(tx, state, rows)))
     return [found.get(entry_id) for entry_id in ids]
 
 
@@ -71,8 +70,9 @@ def children(tx: Transaction, session_id: str, entry_id: str | None) -> list[Ent
             tree_id=state.tree_id, session_key=state.key, lane_id=at.lane_id, depth=at.depth
         )
         rows = tx.rows(read_sql.CHILD_ENTRIES, **where)
-    own = sorted(_seen(tx, state, rows), key=attrgetter("revision", "ordinal"))
-    return _entries(tx, state, sorted(own, key=lambda row: row.session_key == state.key))
+    seen = sorted(_seen(tx, state, rows), key=attrgetter("revision", "ordinal"))
+    seen.sort(key=lambda row: row.session_key == state.key)
+    return made_entries(tx, state, seen)
 
 
 def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
@@ -81,8 +81,3 @@ def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> 
         return rows
     held = dict(tx.rows(read_sql.HELD_SPANS, **held_by(state)))
     return [row for row in rows if row.session_key == state.key or row.depth <= held.get(row.lane_id, -1)]
-
-
-def _entries(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> list[Entry]:
-    creators, payloads = creators_of(tx, state, rows), Payloads(tx, state)
-    return [entry_of(payloads, row, creators) for row in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, cast
 
 from flue_py.core.sessions import MoveReason
 from flue_py.store.schema.session_state import SessionState
@@ -23,7 +23,7 @@ from flue_py.store.sql.parts import (
     WITH_SPANS,
     columns,
 )
-from flue_py.store.sql.rows import Compaction, StoredBody, StoredEntry, Sums, state_of, sums_of
+from flue_py.store.sql.rows import Compaction, EntryColumns, StoredBody, StoredEntry, Sums, state_of, sums_of
 from flue_py.store.sql.takes import Held, Id, SessionRevisionLast, TreeEntry, TreeLaneDepth
 
 TreeSession = TypedDict("TreeSession", {"tree_id": int, "session_key": int})
@@ -98,12 +98,18 @@ ROOT_ENTRIES = statement(TreeSession, StoredEntry)(
 )
 # A path as its stretches, leaf side first.
 SPANS = statement(TreeLaneDepth, tuple[int, int])(WITH_SPANS + "SELECT s.lane_id, s.high FROM spans s")
+
+
+def _entries(takes: Callable[P, object]) -> Callable[[str], Statement[P, EntryColumns]]:
+    return statement(takes, cast("type[EntryColumns]", EntryColumns))
+
+
 # A path in one lane is one range; one over several lanes is the union of their ranges, in no order.
-LANE_RANGE = statement(LaneRange, StoredEntry)(
+LANE_RANGE = _entries(LaneRange)(
     f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
     " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
 )
-SPANS_RANGE = statement(Stretch, StoredEntry)(
+SPANS_RANGE = _entries(Stretch)(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN} AND e.depth > :low_depth"
     " WHERE s.high > :low_depth"
 )
@@ -170,7 +176,7 @@ EXCLUSIONS_ON_PATH = statement(ExclusionsOnPath, StoredEntry)(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN} AND e.kind = 'exclusion'"
     " WHERE e.depth <= :last_depth"
 )
-PATH_STRETCH = statement(PathStretch, StoredEntry)(
+PATH_STRETCH = _entries(PathStretch)(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN}"
     " AND e.depth > :low_depth AND e.depth <= :last_depth WHERE s.high > :low_depth AND s.low < :last_depth"
 )

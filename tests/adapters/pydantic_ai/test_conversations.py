@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,16 @@ needs("pydantic-ai", "pydantic_ai.conversation_store")
 
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationEntry, ConversationRecord
-from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import RunUsage
 
+from flue_py.adapters.pydantic_ai import FlueConversationStore
 from tests.adapters.pydantic_ai.stores import PLACES, Scenario, Seen, answered, asked, opened, the_same, turns
 from tests.postgres import NewDatabase
 
+STAMP = datetime(2026, 1, 2, tzinfo=UTC)
 ODD = ("x" * 3_000, "a\0b", "lone \ud800", "", "sha256:" + "0" * 64, "tab\tand\nline", "bell\x07", "é" * 600)
 
 
@@ -110,6 +114,35 @@ async def back_and_forth(seen: Seen) -> None:
     record = await seen.do(seen.store.read_record("a"))
     await seen.do(seen.store.branch("a", from_entry="nowhere", expected_revision=record.revision))
     await seen.do(seen.store.branch("a", at=1, from_entry=tips[0], expected_revision=record.revision))
+
+
+async def kept_entries(seen: Seen) -> None:
+    """Branch and fork at each entry of a history and of a branch that it left, at others' entries, and at none."""
+    answers = ModelRequest(parts=[ToolReturnPart("tool", "x", f"call-{n}", timestamp=STAMP) for n in range(3)])
+    for name in ("a", "b"):
+        conversation = Conversation(messages=[*turns(2), answers, *turns(2)], conversation_id=name)
+        await seen.do(seen.store.save(conversation))
+    entries = await seen.do(seen.store.load_entries("a"))
+    others = await seen.do(seen.store.load_entries("b"))
+    record = await seen.do(seen.store.read_record("a"))
+    branch = await seen.do(seen.store.branch("a", at=3, expected_revision=record.revision))
+    branch.messages += turns(1, first=10)
+    await seen.do(seen.store.save(branch))
+    for number, entry in enumerate((*entries, *others, *reversed(entries))):
+        record = await seen.do(seen.store.read_record("a"))
+        await seen.do(seen.store.branch("a", from_entry=entry.id, expected_revision=record.revision))
+        await seen.do(seen.store.fork("a", from_entry=entry.id, new_conversation_id=f"fork {number}"))
+        await seen.do(seen.store.fork("a", at=number, new_conversation_id=f"at {number}"))
+        await seen.look("a", f"fork {number}", f"at {number}")
+    if isinstance(seen.store, FlueConversationStore):
+        # The results of several tools are several entries; only the last of them is one of the conversation.
+        session = await seen.store.session_for("b")
+        inner = [entry.id for entry in await session.get_active_path() if entry.role == "toolResult"]
+    else:
+        inner = ["nowhere", "nowhere"]
+    for each in inner[:2]:
+        with pytest.raises(UserError, match="is not in the history"):
+            await seen.store.fork("b", from_entry=each)
 
 
 async def forking(seen: Seen) -> None:
@@ -280,6 +313,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     limits,
     branching,
     back_and_forth,
+    kept_entries,
     forking,
     conflicts,
     scopes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from tests.adapters.needed import needs
 needs("pydantic-ai", "pydantic_ai.conversation_store")
 
 from pydantic_ai.conversation import Conversation
+from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry, ConversationRecord
+from pydantic_ai.messages import ModelRequest
 
 import flue_py
-from flue_py.adapters.pydantic_ai import FlueConversationStore
+from flue_py.adapters.pydantic_ai import FlueConversationStore, reading
 from flue_py.store.sqlite.transaction import SqliteTransaction
 from tests.adapters.pydantic_ai.stores import turns
 
@@ -37,6 +40,18 @@ def rows_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     with monkeypatch.context() as patch:
         patch.setattr(SqliteTransaction, "rows", counting)
         yield found
+
+
+async def begin(store: FlueConversationStore, count: int) -> None:
+    """Save a conversation whose first message is the entry ``early``."""
+    first, *others = turns(count)
+    record = ConversationRecord(conversation_id="a", head_id="early")
+    entry = ConversationEntry(id="early", parent_id=None, message=first)
+    await store.write_record(record, new_entries=[entry], expected_revision=None)
+    loaded = await store.load("a")
+    assert loaded is not None
+    loaded.messages += others
+    await store.save(loaded)
 
 
 async def load_the_last(store: FlueConversationStore) -> None:
@@ -60,15 +75,60 @@ async def lose_and_list(store: FlueConversationStore) -> None:
     assert len(await store.list_conversations(limit=1)) == 1
 
 
-@pytest.mark.parametrize("work", [load_the_last, go_on, read_a_record, lose_and_list], ids=lambda work: work.__name__)
+async def branch_and_fork_at_an_entry(store: FlueConversationStore) -> None:
+    early = await store.load("a", limit=1)
+    assert early is not None
+    for _ in range(2):
+        early = await store.branch("a", from_entry="early", expected_revision=early.revision)
+        assert len(early.messages) == 1
+    fork = await store.fork("a", from_entry="early", new_conversation_id="b")
+    assert fork.messages == early.messages
+
+
+WORKS = (load_the_last, go_on, read_a_record, lose_and_list, branch_and_fork_at_an_entry)
+
+
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.__name__)
 def test_it_reads_as_much_of_a_long_conversation_as_of_a_short_one(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
     for count in (20, 400):
         with flue_py.sync.open(":memory:") as flue:
             store = FlueConversationStore(flue)
-            asyncio.run(store.save(Conversation(messages=turns(count), conversation_id="a")))
+            asyncio.run(begin(store, count))
             with rows_read(monkeypatch) as found:
                 asyncio.run(work(store))
             read.append(sum(found))
     assert read[0] > 0
     assert read[1] == read[0]
+
+
+def test_a_save_after_a_save_reads_no_record_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        async with flue_py.open(tmp_path / "a.db") as flue:
+            store = FlueConversationStore(flue)
+            conversation = Conversation(messages=turns(1), conversation_id="a")
+            await store.save(conversation)
+            with monkeypatch.context() as patch:
+                patch.setattr(reading, "current_of", None)
+                conversation.messages += turns(1, first=1)
+                await store.save(conversation)
+            # What somebody else does meanwhile is found out by the write.
+            other = FlueConversationStore(flue)
+            await (await other.session_for("a")).set_title("A talk")
+            conversation.messages += turns(1, first=2)
+            await store.save(conversation)
+            assert await other.load("a") == await store.load("a")
+            loaded = await other.load("a")
+            assert loaded is not None
+            loaded.messages += turns(1, first=3)
+            await other.save(loaded)
+            conversation.messages += [ModelRequest(parts=[], metadata={"an object": object()})]
+            for _ in range(2):
+                with pytest.raises(ConversationConflict):
+                    await store.save(conversation)
+            await other.delete("a")
+            with pytest.raises(ConversationConflict):
+                await other.save(loaded)
+            assert (await flue.verify()).problems == []
+
+    asyncio.run(go())

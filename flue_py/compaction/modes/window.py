@@ -1,0 +1,49 @@
+"""Mode ``window``: the oldest messages leave the context, and one line says so. Nothing is summarized."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flue_py.compaction.modes.protocol import Asker, Made, Material
+from flue_py.compaction.serialize import appended_file_lists, listed_files
+from flue_py.core.jsontext import JsonObject, JsonValue
+
+
+class Window:
+    """Drops the beginning of the context. What an earlier compaction has summarized stays as it is."""
+
+    name = "window"
+    needs_model = False
+
+    async def make(self, material: Material, asker: Asker | None) -> Made:
+        """Return a line that says what left, behind an earlier summary. Asks nothing. O(items that leave)."""
+        files = material.planned.plan.files
+        dropped = _dropped(material.earlier)
+        count = len(material.leaving) + (dropped[0] if dropped else 0)
+        first = dropped[1] if dropped else material.leaving[0].entry_id
+        said: JsonObject = {"messages": count, "firstEntryId": first, "lastEntryId": material.leaving[-1].entry_id}
+        parts = [_summary_before(material), _line(said)]
+        details: JsonObject = {**files.details, "mode": self.name, "dropped": said}
+        return Made("\n\n".join(filter(None, parts)) + appended_file_lists(files), self.name, details)
+
+
+def _summary_before(material: Material) -> str:
+    """Return the earlier summary without what is written anew: the lists of files, and the line of this mode."""
+    text = (material.previous_summary or "").removesuffix(appended_file_lists(listed_files(material.earlier)))
+    said = (material.earlier or {}).get("dropped")
+    return text.removesuffix(_line(said)).rstrip("\n") if isinstance(said, Mapping) else text
+
+
+def _dropped(details: Mapping[str, JsonValue] | None) -> tuple[int, str] | None:
+    """Return how many messages an earlier compaction of this mode dropped, and the id of the first."""
+    said = (details or {}).get("dropped")
+    if not isinstance(said, Mapping):
+        return None
+    count, first = said.get("messages"), said.get("firstEntryId")
+    return (count, first) if isinstance(count, int) and isinstance(first, str) else None
+
+
+def _line(said: Mapping[str, JsonValue]) -> str:
+    count = said.get("messages")
+    what = "1 earlier message is" if count == 1 else f"{count} earlier messages are"
+    return f"[{what} not shown here: entries {said.get('firstEntryId')} to {said.get('lastEntryId')}]"

@@ -1,0 +1,55 @@
+"""What a compaction did, or why it did nothing."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from flue_py.compaction.plan import SessionCompactionPlan
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import Appended
+
+NotCompacted: TypeAlias = Literal[
+    "no_cut_point", "first_kept_not_message", "not_smaller", "dry_run", "leaf_moved", "compacted_meanwhile"
+]
+"""Why nothing was appended:
+
+- ``no_cut_point``: nothing can be cut off, or nothing new; ``first_kept_not_message``: see `NoCompaction`
+- ``not_smaller``: what was made is not smaller than what it would stand for
+- ``dry_run``: the caller asked what it would do
+- ``leaf_moved``: meanwhile the leaf was moved to where what was planned is not on the path
+- ``compacted_meanwhile``: another compaction was appended meanwhile
+"""
+
+
+@frozen
+class CompactionResult:
+    """What a compaction did: ``appended`` says where it landed, and is None where it did nothing.
+
+    ``reason`` then says why. ``mode`` is the mode that made the text, or was to make it. ``tokens_before`` and
+    ``tokens_after`` are the sizes of the context in tokens, by the same counter; ``tokens_after`` is None where nothing
+    was made: for a plan, ``tokens_staying`` is what would stay beside the summary. ``summary`` is the text.
+    ``calls`` are the paid calls that it took, as the ledger has them, also where nothing was appended; ``notes``
+    say in whole sentences what went otherwise than asked.
+    """
+
+    reason: NotCompacted | None
+    mode: str
+    tokens_before: int
+    tokens_staying: int
+    tokens_after: int | None = None
+    planned: SessionCompactionPlan | None = None
+    summary: str | None = None
+    calls: tuple[JsonObject, ...] = ()
+    notes: tuple[str, ...] = ()
+    appended: Appended | None = None
+
+    @property
+    def entry_id(self) -> str | None:
+        """The id of the compaction's entry; None where nothing was appended."""
+        return self.appended.entry_ids[0] if self.appended is not None and self.appended.entry_ids else None
+
+    @property
+    def tokens_freed(self) -> int:
+        """How many tokens smaller the context has become; 0 where nothing was appended."""
+        return self.tokens_before - self.tokens_after if self.appended and self.tokens_after is not None else 0

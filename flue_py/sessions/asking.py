@@ -1,0 +1,99 @@
+"""Asking a model for a session: what a call cost is in the ledger before anybody sees its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, cast
+
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.ledger import Recorded
+from flue_py.errors import CallConflict, InvalidArgument, ModelError, ModelUnavailable, shown
+from flue_py.lazy import lazy_module
+from flue_py.store.waiting import Waiting
+
+if TYPE_CHECKING:
+    from flue_py.core import model_seam
+    from flue_py.core.model_seam import Model, ModelReply, ModelRequest
+else:
+    # It brings the models of messages, which opening a session does not need.
+    model_seam = lazy_module("flue_py.core.model_seam")
+
+_NAMES = ("provider", "model", "callId")
+
+
+class Books(Protocol):
+    """What writes a paid call into the ledger: a session."""
+
+    async def record_call(
+        self, usage: JsonObject, *, provider: str, model: str, call_id: str, purpose: str, outcome: str | None
+    ) -> Recorded: ...
+
+
+def model_of(model: object) -> Model:
+    """Return a model as it is. Raises `InvalidArgument` for anything else."""
+    if not isinstance(model, model_seam.Model):
+        raise InvalidArgument(
+            f"model: {shown(model)} is not a model; use flue_py.models.open_model, or FunctionModel for a function"
+        )
+    return model
+
+
+class BookingAsker:
+    """Asks a model, and writes each call that was paid for into the ledger as soon as it is answered.
+
+    ``calls`` are these calls, each with the id by which the ledger knows it: an entry that names them is not counted
+    again. Calls that failed are booked, and are not among them: no entry is made of them.
+    """
+
+    def __init__(self, model: Model, books: Books, waiting: Waiting, new_id: Callable[[], str]) -> None:
+        self.calls: list[JsonObject] = []
+        self._model = model
+        self._books = books
+        self._waiting = waiting
+        self._new_id = new_id
+
+    async def ask(self, request: ModelRequest) -> ModelReply:
+        """Return the answer to a request. Raises what the model raises, `ModelError` among it."""
+        try:
+            reply = await self._waiting.ask(lambda: self._model.complete(request), request.timeout)
+        except TimeoutError as error:
+            raise ModelUnavailable(
+                f"no answer within {request.timeout} seconds; ask again, or allow it more time",
+                provider=self._model.provider,
+                model=self._model.name,
+            ) from error
+        except ModelError as error:
+            if error.call is not None:
+                await self._book(error.call, request.purpose, "failed")
+            raise
+        if not isinstance(reply, model_seam.ModelReply):
+            raise InvalidArgument(f"model: complete() should return a ModelReply, not {shown(reply)}")
+        for call in reply.paid_calls:
+            self.calls.append(await self._book(call, request.purpose, None))
+        return reply
+
+    async def ask_all(self, requests: Sequence[ModelRequest]) -> list[ModelReply | Exception]:
+        """Return the answers or the errors, in the order of the requests; they are asked at the same time."""
+        return await self._waiting.outcomes([self.ask(request) for request in requests])
+
+    async def _book(self, call: Mapping[str, object], purpose: str, outcome: str | None) -> JsonObject:
+        """Write a call into the ledger, and return it with its id there."""
+        provider = _name(call.get("provider")) or self._model.provider or ""
+        model = _name(call.get("model")) or self._model.name
+        call_id = _name(call.get("callId")) or self._new_id()
+        usage = cast("JsonObject", {name: value for name, value in call.items() if name not in _NAMES})
+        record = partial(
+            self._books.record_call, usage, provider=provider, model=model, purpose=purpose, outcome=outcome
+        )
+        try:
+            await record(call_id=call_id)
+        except CallConflict:
+            # Some providers, and many stand-ins, give every answer the same id: what was paid counts all the same.
+            call_id = self._new_id()
+            await record(call_id=call_id)
+        return {**usage, "provider": provider, "model": model, "callId": call_id}
+
+
+def _name(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,199 @@
+"""Compacting a session: plan, let a mode make the text, append it; in one call."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flue_py.core.entries import Entry
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.projection import summary_text
+from flue_py.core.sessions import STORED, Appended
+from flue_py.errors import InvalidArgument, LeafConflict, SummaryFailed
+from flue_py.lazy import lazy_module
+from flue_py.sessions.appending import Appending
+from flue_py.sessions.arguments import checked_count, checked_flag, checked_text, optional
+from flue_py.sessions.asking import BookingAsker, model_of
+from flue_py.sessions.usage import Usage
+
+if TYPE_CHECKING:
+    from flue_py.compaction import estimate, modes, plan, policy, result
+    from flue_py.compaction.modes import Made, Mode
+    from flue_py.compaction.plan import CountTokens, SessionCompactionPlan
+    from flue_py.compaction.policy import CompactionSettings
+    from flue_py.compaction.result import CompactionResult, NotCompacted
+    from flue_py.core.model_seam import Model
+else:
+    # Most sessions are never compacted, and a command should start without this.
+    estimate = lazy_module("flue_py.compaction.estimate")
+    modes = lazy_module("flue_py.compaction.modes")
+    plan = lazy_module("flue_py.compaction.plan")
+    policy = lazy_module("flue_py.compaction.policy")
+    result = lazy_module("flue_py.compaction.result")
+
+
+@frozen
+class _Draft:
+    """What a compaction is to be made of: the context it was planned on, and the plan or why there is none."""
+
+    leaf: str | None
+    latest: Entry | None
+    mode: Mode
+    settings: CompactionSettings
+    window: int | None
+    count: CountTokens
+    tokens_before: int
+    tokens_staying: int
+    found: SessionCompactionPlan | plan.NoCompaction
+
+    def nothing(self, reason: NotCompacted) -> CompactionResult:
+        """Return the result of having made nothing."""
+        planned = self.found if isinstance(self.found, plan.SessionCompactionPlan) else None
+        return result.CompactionResult(reason, self.mode.name, self.tokens_before, self.tokens_staying, planned=planned)
+
+
+class Compacting(Appending, Usage):
+    """How a `Session` is compacted."""
+
+    __slots__ = ()
+
+    async def compact(
+        self,
+        model: Model | None = None,
+        *,
+        mode: str | Mode | None = None,
+        settings: CompactionSettings | None = None,
+        instructions: str | None = None,
+        window: int | None = None,
+        dry_run: bool = False,
+    ) -> CompactionResult:
+        """Replace the beginning of the context by a text that stands for it, and return what was done, or why not.
+
+        The end of the context stays word for word (``settings.keep_recent_tokens``); the text of what comes before it
+        is made by ``mode``, by default that of the settings (``llm``), which asks ``model``, with ``instructions``
+        about what to attend to. ``window`` is the context window of the session's own model in tokens, by default that
+        of ``model``; what is kept and reserved is made to fit into it. One entry is appended when the text is there,
+        and nothing before: a failure changes nothing but the ledger, which has what each call cost as soon as
+        it is answered. Messages that were appended meanwhile stay in the context. If the leaf was moved elsewhere, or
+        somebody else compacted, nothing is appended. With ``dry_run``, no model is asked. `undo` takes it back.
+
+        Raises `SummaryFailed`, whose cause is the model's error, and `InvalidArgument` for a mode that needs a model
+        where there is none. The cost of the context, and of the model.
+        """
+        checked_flag(dry_run, "dry_run")
+        checked_text(instructions, "instructions")
+        asked = None if model is None else model_of(model)
+        if window is None and asked is not None:
+            window = asked.context_window
+        draft = await self._sketched(mode, settings, window)
+        if isinstance(draft.found, plan.NoCompaction):
+            return draft.nothing(draft.found.reason)
+        if dry_run:
+            return draft.nothing("dry_run")
+        if draft.mode.needs_model and asked is None:
+            raise InvalidArgument(
+                f"model: mode {draft.mode.name!r} asks a model; give one, or choose a mode that needs none"
+            )
+        asker = None if asked is None else BookingAsker(asked, self, self._backend.waiting, self._backend.new_entry_id)
+        material = modes.Material(
+            draft.found,
+            draft.count,
+            _details(draft.latest),
+            instructions,
+            window,
+            None if asked is None else asked.context_window,
+        )
+        made = await draft.mode.make(material, asker)
+        if not made.text.strip():
+            raise SummaryFailed(draft.mode.name, "it made no text")
+        return await self._append_made(draft, draft.found, made, () if asker is None else tuple(asker.calls))
+
+    async def plan_compaction(
+        self,
+        *,
+        mode: str | Mode | None = None,
+        settings: CompactionSettings | None = None,
+        window: int | None = None,
+    ) -> CompactionResult:
+        """Return what `compact` would do, without doing it: ``planned`` is None where there is nothing to do.
+
+        Raises `InvalidArgument`. The cost of the context.
+        """
+        draft = await self._sketched(mode, settings, window)
+        return draft.nothing(draft.found.reason if isinstance(draft.found, plan.NoCompaction) else "dry_run")
+
+    async def _sketched(
+        self, mode: str | Mode | None, settings: CompactionSettings | None, window: int | None
+    ) -> _Draft:
+        settings = policy.checked_settings(settings)
+        optional(checked_count, window, "window")
+        chosen = modes.find_mode(settings.mode if mode is None else mode)
+        sized = policy.sized_for(settings, window)
+        read = await self._read_context(STORED)
+        pins = await self.pins()
+        count = estimate.estimate_tokens
+
+        def drafted() -> _Draft:
+            found = plan.plan_session_compaction(read.items, read.compaction, sized, pinned=pins, count=count)
+            before = sum(count(item.data) for item in read.items)
+            staying = before
+            if isinstance(found, plan.SessionCompactionPlan):
+                staying = sum(count(item.data) for item in found.staying)
+            return _Draft(read.stamp.leaf_id, read.compaction, chosen, sized, window, count, before, staying, found)
+
+        # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
+        return await self._backend.waiting.call(drafted)
+
+    async def _append_made(
+        self, draft: _Draft, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...]
+    ) -> CompactionResult:
+        """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
+        summary = draft.count(_shown_summary(made.text))
+        after = draft.tokens_staying + summary
+        outcome = replace(
+            draft.nothing("not_smaller"),
+            mode=made.mode,
+            tokens_after=after,
+            summary=made.text,
+            calls=calls,
+            notes=made.notes,
+        )
+        if after >= draft.tokens_before:
+            return outcome
+        while True:
+            leaf = (await self.refresh()).leaf_id
+            if leaf != draft.leaf and (reason := await self._overtaken(draft, leaf)) is not None:
+                return replace(outcome, reason=reason)
+            with suppress(LeafConflict):
+                return replace(outcome, reason=None, appended=await self._append_summary(planned, made, calls, leaf))
+
+    async def _overtaken(self, draft: _Draft, leaf: str | None) -> NotCompacted | None:
+        """Return why a leaf that is not the one planned on cannot be built on; None where only turns were added."""
+        if leaf is None or draft.leaf is None or not await self.is_ancestor(draft.leaf, of=leaf):
+            return "leaf_moved"
+        latest = await self.latest_compaction(leaf=leaf)
+        known = None if draft.latest is None else draft.latest.id
+        return None if (None if latest is None else latest.id) == known else "compacted_meanwhile"
+
+    async def _append_summary(
+        self, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...], leaf: str | None
+    ) -> Appended:
+        return await self.append_compaction(
+            made.text,
+            first_kept_entry_id=planned.first_kept_entry_id,
+            tokens_before=planned.plan.tokens_before,
+            details=made.details,
+            calls=calls,
+            expected_leaf=leaf,
+        )
+
+
+def _details(latest: Entry | None) -> JsonObject | None:
+    details = None if latest is None else latest.fields.get("details")
+    return details if isinstance(details, dict) else None
+
+
+def _shown_summary(text: str) -> JsonObject:
+    return {"role": "user", "content": [{"type": "text", "text": summary_text("compaction", text)}]}

@@ -1,0 +1,352 @@
+"""Compacting in one call: what it plans, asks, books and appends, and what it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+import flue_py
+import flue_py.sync
+from flue_py import InvalidArgument, ModelUnavailable, Session, Store, SummaryFailed
+from flue_py.compaction import CompactionSettings
+from flue_py.compaction.modes import Asker, Made, Material
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from tests.sessions.talk import user
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = CompactionSettings(keep_recent_tokens=200)
+"""Two turns of `talk`."""
+
+Answer: TypeAlias = Callable[[ModelRequest], ModelReply | str | Awaitable[ModelReply | str]]
+
+
+def model(answer: Answer) -> FunctionModel:
+    return FunctionModel(answer, "small", provider="house", context_window=200_000)
+
+
+def reply(text: str = "what was said", call_id: str = "call-1", **usage: int) -> ModelReply:
+    said: JsonObject = {
+        "role": "assistant",
+        "content": text,
+        "usage": {"input": 900, "output": 40, **usage},
+        "provider": "house",
+        "model": "small",
+        "responseId": call_id,
+        "stopReason": "stop",
+    }
+    return ModelReply((said,))
+
+
+def assistant(text: str) -> JsonObject:
+    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
+
+
+async def talk(session: Session, turns: int = 10, start: int = 0) -> list[str]:
+    ids = []
+    for number in range(start, start + turns):
+        ids.append((await session.append_message(user(f"question {number} " + "q" * 200))).entry_id)
+        ids.append((await session.append_message(assistant(f"answer {number} " + "a" * 200))).entry_id)
+    return ids
+
+
+async def text_of(session: Session) -> str:
+    return str(await session.build_context())
+
+
+async def test_a_session_is_compacted_in_one_call(session: Session) -> None:
+    ids = await talk(session)
+    asked: list[ModelRequest] = []
+
+    def answer(request: ModelRequest) -> ModelReply:
+        asked.append(request)
+        return reply()
+
+    done = await session.compact(model(answer), settings=SETTINGS, instructions="mind the questions")
+
+    assert done.reason is None
+    assert done.entry_id == session.leaf_id
+    assert (done.mode, done.summary) == ("llm", "what was said")
+    context = await session.build_context_entries()
+    assert context[0].entry_id == done.entry_id
+    assert [item.entry_id for item in context[1:]] == ids[-4:]
+    assert done.tokens_before > 4 * (done.tokens_after or 0) > 0
+    assert done.tokens_freed == done.tokens_before - (done.tokens_after or 0)
+    assert len(asked) == 1
+    assert asked[0].purpose == "compaction"
+    assert "question 0" in str(asked[0].messages)
+    assert "mind the questions" in str(asked[0].messages)
+    assert "question 9" not in str(asked[0].messages)
+
+
+async def test_what_the_summary_cost_is_counted_once(session: Session, store: Store) -> None:
+    await talk(session)
+    before = session.leaf_id
+    done = await session.compact(model(lambda _: reply()), settings=SETTINGS)
+
+    assert [call["callId"] for call in done.calls] == ["call-1"]
+    window = await session.aggregate_usage_since(before)
+    assert (window.usage.input, window.usage.output) == (900, 40)
+    (row,) = (await store.usage(session, group_by=("purpose", "model"))).rows
+    assert (row.group, row.input, row.calls) == ({"purpose": "compaction", "model": "small"}, 900, 1)
+
+
+async def test_an_answer_of_unknown_usage_is_unknown_and_not_0(session: Session, store: Store) -> None:
+    await talk(session)
+    done = await session.compact(model(lambda _: "short"), settings=SETTINGS)
+    assert done.appended is not None
+    (row,) = (await store.usage(session, group_by=("purpose",))).rows
+    assert (row.calls, row.unknown_calls) == (1, 1)
+
+
+async def test_the_second_third_and_hundredth_work_alike(session: Session, target: str) -> None:
+    pinned = (await talk(session, 2))[0]
+    await session.pin(pinned)
+    rounds = 100 if target == ":memory:" else 3
+    for number in range(rounds):
+        await talk(session, 2, start=2 + 2 * number)
+        done = await session.compact(model(lambda _, number=number: f"summary {number}"), settings=SETTINGS)
+        assert done.reason is None
+        again = await session.compact(model(lambda _: "never asked"), settings=SETTINGS)
+        assert again.reason == "no_cut_point"
+    context = await session.build_context()
+    assert f"[Context Summary]\\n\\nsummary {rounds - 1}" in str(context[0]["content"])
+    assert "question 0 " in str(context[1])
+    assert len(context) == 1 + 1 + 3
+
+
+async def test_undo_restores_the_earlier_bytes(session: Session) -> None:
+    await talk(session)
+    before = await session.build_context()
+    await session.compact(model(lambda _: "short"), settings=SETTINGS)
+    await session.undo()
+    assert await session.build_context() == before
+
+
+async def test_a_dry_run_and_a_plan_change_nothing_and_ask_nobody(session: Session) -> None:
+    await talk(session)
+    revision = session.revision
+
+    def never(_: ModelRequest) -> str:
+        raise AssertionError
+
+    dry = await session.compact(model(never), settings=SETTINGS, dry_run=True)
+    planned = await session.plan_compaction(settings=SETTINGS)
+    assert (dry.reason, dry.appended, dry.calls) == ("dry_run", None, ())
+    assert planned == dry
+    assert dry.planned is not None
+    assert len(dry.planned.leaving) == 16
+    assert dry.tokens_staying < dry.tokens_before
+    assert session.revision == revision
+
+
+async def test_a_short_session_has_nothing_to_compact(session: Session) -> None:
+    for reason in ("no_cut_point", "no_cut_point"):
+        assert (await session.compact(mode="window")).reason == reason
+        await session.append_message(user("hello"))
+
+
+async def test_turns_written_meanwhile_stay(session: Session, store: Store) -> None:
+    await talk(session)
+    other = await store.get_session(session.id)
+    assert other is not None
+
+    async def answer(_: ModelRequest) -> ModelReply:
+        await talk(other, 1, start=77)
+        return reply()
+
+    done = await session.compact(model(answer), settings=SETTINGS)
+    assert done.appended is not None
+    assert not done.appended.on_branch
+    context = await session.build_context()
+    assert "what was said" in str(context[0])
+    assert "question 77" in str(context[-2])
+    assert len(context) == 1 + 4 + 2
+
+
+async def test_a_leaf_that_was_moved_elsewhere_keeps_its_path_and_the_call_its_cost(
+    session: Session, store: Store
+) -> None:
+    ids = await talk(session)
+    other = await store.get_session(session.id)
+    assert other is not None
+
+    async def answer(_: ModelRequest) -> ModelReply:
+        await other.rewind(to=ids[3])
+        return reply()
+
+    done = await session.compact(model(answer), settings=SETTINGS)
+    assert (done.reason, done.appended, done.summary) == ("leaf_moved", None, "what was said")
+    assert (await session.get_active_path())[-1].id == ids[3]
+    (row,) = (await store.usage(session, group_by=("purpose",))).rows
+    assert (row.input, row.calls) == (900, 1)
+
+
+async def test_of_two_compactions_at_once_one_is_appended(session: Session, store: Store) -> None:
+    await talk(session)
+    other = await store.get_session(session.id)
+    assert other is not None
+
+    async def answer(_: ModelRequest) -> ModelReply:
+        await other.compact(model(lambda _: "the other one"), settings=SETTINGS)
+        return reply()
+
+    done = await session.compact(model(answer), settings=SETTINGS)
+    assert done.reason == "compacted_meanwhile"
+    assert "the other one" in await text_of(session)
+    kinds = [entry.kind for entry in await session.get_tree()]
+    assert kinds.count("compaction") == 1
+
+
+async def test_an_answer_longer_than_what_it_replaces_is_not_appended(session: Session, store: Store) -> None:
+    await talk(session)
+    before = await session.build_context()
+    done = await session.compact(model(lambda _: reply("long " * 5_000)), settings=SETTINGS)
+    assert (done.reason, done.appended) == ("not_smaller", None)
+    assert await session.build_context() == before
+    assert (await store.usage(session)).total.input == 900
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+async def test_an_empty_answer_fails_and_is_paid_for(session: Session, store: Store, text: str) -> None:
+    leaf = (await talk(session))[-1]
+    with pytest.raises(SummaryFailed, match="has no text"):
+        await session.compact(model(lambda _: reply(text)), settings=SETTINGS)
+    assert (await session.refresh()).leaf_id == leaf
+    assert (await store.usage(session)).total.input == 900
+
+
+async def test_an_answer_that_was_cut_off_fails(session: Session) -> None:
+    await talk(session)
+    cut = ModelReply(({**reply().messages[0], "stopReason": "length"},))
+    with pytest.raises(SummaryFailed, match="cut off"):
+        await session.compact(model(lambda _: cut), settings=SETTINGS)
+
+
+async def test_a_failed_call_that_was_paid_for_is_booked(session: Session, store: Store) -> None:
+    await talk(session)
+
+    def fail(_: ModelRequest) -> str:
+        raise ModelUnavailable("overloaded", call={"input": 70, "callId": "lost"})
+
+    with pytest.raises(SummaryFailed, match="overloaded") as failed:
+        await session.compact(model(fail), settings=SETTINGS)
+    assert isinstance(failed.value.__cause__, ModelUnavailable)
+    (row,) = (await store.usage(session, group_by=("purpose", "outcome"))).rows
+    assert (row.group, row.input) == ({"purpose": "compaction", "outcome": "failed"}, 70)
+
+
+async def test_answers_that_all_have_the_same_id_are_all_paid_for(session: Session, store: Store) -> None:
+    for number in range(3):
+        await talk(session, 5, start=5 * number)
+        answer = reply(input=100 + number)
+        assert (await session.compact(model(lambda _, answer=answer: answer), settings=SETTINGS)).appended
+    total = (await store.usage(session)).total
+    assert (total.calls, total.input) == (3, 303)
+
+
+async def test_cancelling_leaves_everything_as_it_was(session: Session) -> None:
+    await talk(session)
+    revision = session.revision
+    asked = anyio.Event()
+
+    async def hang(_: ModelRequest) -> str:
+        asked.set()
+        await anyio.sleep_forever()
+        return ""
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: session.compact(model(hang), settings=SETTINGS))
+        await asked.wait()
+        tasks.cancel_scope.cancel()
+    assert (await session.refresh()).revision == revision
+    assert (await session.compact(mode="window", settings=SETTINGS)).appended
+
+
+async def test_a_mode_of_ones_own_is_given_what_leaves_and_what_stays(session: Session) -> None:
+    ids = await talk(session)
+    given: list[Material] = []
+
+    class First:
+        name = "first"
+        needs_model = False
+
+        async def make(self, material: Material, asker: Asker | None) -> Made:
+            assert asker is None
+            given.append(material)
+            return Made("the first thing", self.name, {"kept": 1}, ("something was odd",))
+
+    done = await session.compact(mode=First(), settings=SETTINGS)
+    assert (done.mode, done.notes, done.reason) == ("first", ("something was odd",), None)
+    assert [item.entry_id for item in given[0].leaving] == ids[:16]
+    assert [item.entry_id for item in given[0].staying] == ids[16:]
+    latest = await session.latest_compaction()
+    assert latest is not None
+    assert latest.fields["details"] == {"kept": 1}
+
+
+async def test_window_says_in_one_line_what_is_not_shown(session: Session) -> None:
+    ids = await talk(session)
+    done = await session.compact(mode="window", settings=SETTINGS)
+    assert done.summary == f"[16 earlier messages are not shown here: entries {ids[0]} to {ids[15]}]"
+    more = await talk(session, 2, start=10)
+    done = await session.compact(mode="window", settings=SETTINGS)
+    assert done.summary == f"[20 earlier messages are not shown here: entries {ids[0]} to {ids[19]}]"
+    await talk(session, 2, start=12)
+    assert (await session.compact(model(lambda _: "told"), settings=SETTINGS)).summary == "told"
+    await talk(session, 2, start=14)
+    done = await session.compact(mode="window", settings=SETTINGS)
+    assert done.summary is not None
+    assert done.summary.startswith("told\n\n[4 earlier messages are not shown here: ")
+    assert more[0] not in done.summary
+
+
+async def test_what_is_kept_fits_into_the_window(session: Session) -> None:
+    await talk(session, 40)
+    assert (await session.plan_compaction()).reason == "no_cut_point"
+    planned = await session.plan_compaction(window=2_000)
+    assert planned.planned is not None
+    assert planned.tokens_staying <= 800
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "lmm"}, "mode: there is no 'lmm'; choose one of llm, "),
+        ({"mode": 7}, "mode: 7 is neither the name of a mode nor a mode"),
+        ({"mode": "llm"}, "model: mode 'llm' asks a model; give one, or choose a mode that needs none"),
+        ({"model": print}, "is not a model; use flue_py.models.open_model, or FunctionModel for a function"),
+        ({"settings": {}}, "settings: should be CompactionSettings, not {}"),
+    ],
+)
+async def test_wrong_arguments_say_what_to_do(session: Session, arguments: dict[str, object], message: str) -> None:
+    await talk(session)
+    with pytest.raises(InvalidArgument) as refused:
+        await session.compact(**{"settings": SETTINGS, **arguments})  # type: ignore[arg-type]
+    assert message in str(refused.value)
+
+
+async def asked_later(_: ModelRequest) -> str:
+    await anyio.lowlevel.checkpoint()
+    return "from a loop"
+
+
+@pytest.mark.parametrize(("answer", "text"), [(lambda _: "plain", "plain"), (asked_later, "from a loop")])
+@pytest.mark.parametrize("threads", [False, True])
+def test_the_blocking_twin_takes_plain_and_async_models(answer: Answer, text: str, threads: bool) -> None:
+    with flue_py.sync.open(":memory:", threads=threads) as store:
+        session = store.create_session()
+        for number in range(20):
+            session.append_message(user(f"question {number} " + "q" * 200))
+        done = session.compact(model(answer), settings=SETTINGS)
+        assert (done.summary, done.entry_id) == (text, session.leaf_id)
+        assert store.verify().problems == []
+
+
+async def test_the_blocking_twin_asks_where_an_event_loop_runs() -> None:
+    test_the_blocking_twin_takes_plain_and_async_models(asked_later, "from a loop", threads=False)
