@@ -457,9 +457,9 @@ class CorruptStore(FixTheStore):
 class MissingExtra(FixTheSetup, ImportError):
     """An optional dependency is not installed."""
 
-    def __init__(self, extra: str, needed_for: str) -> None:
+    def __init__(self, extra: str, needed_for: str, *, detail: str | None = None) -> None:
         self.extra = extra
-        super().__init__(f"{needed_for} needs an optional dependency: pip install 'flue-py[{extra}]'")
+        super().__init__(detail or f"{needed_for} needs an optional dependency: pip install 'flue-py[{extra}]'")
 
 
 class ModelDenied(FixTheSetup, ModelError):

@@ -187,6 +187,21 @@ def tail_start(messages: Sequence[Mapping[str, JsonValue] | None], limit: int, *
     return next((cut for cut in whole if cut >= lowest), whole[-1])
 
 
+def is_whole_end(entries: Iterable[Entry]) -> bool:
+    """Return whether no result among the last entries of a path can belong to a call before them.
+
+    Only messages that call or answer are decoded. O(messages and their parts).
+    """
+    called: set[str | None] = set()
+    for entry in entries:
+        if entry.role == "assistant":
+            if '"toolCall"' in entry.payload:
+                called.update(called_ids(entry.fields))
+        elif entry.role == "toolResult" and answered_id(entry.fields) not in called:
+            return False
+    return True
+
+
 def messages_of(entries: Iterable[Entry]) -> list[JsonObject | None]:
     """Return the messages of entries, None for an entry that is not a message."""
     return [entry.fields if entry.kind == MESSAGE else None for entry in entries]

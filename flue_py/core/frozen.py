@@ -8,7 +8,7 @@ shared. The standard library still collects the fields: ``fields``, ``replace``,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, replace
 from operator import attrgetter
 from types import FunctionType
 from typing import Any, NoReturn, TypeVar, dataclass_transform
@@ -19,6 +19,9 @@ _Fields = Sequence[Field[Any]]
 _set = object.__setattr__
 _become = object.__dict__["__class__"].__set__
 
+_drafts: dict[type, type] = {}
+_Copier = Callable[[Any, Mapping[str, object]], Any]
+_copiers: dict[type, _Copier | None] = {}
 _PAYS_FOR_CHANGING_CLASS = 8
 """From so many fields on, an object is filled sooner as one of a class that lets itself be assigned to."""
 
@@ -46,6 +49,44 @@ def frozen(cls: type[Made]) -> type[Made]:
     for name, method in methods.items():
         setattr(made, name, method)
     return made
+
+
+def changed(value: Made, **fields: object) -> Made:
+    """Return a frozen value with other fields, as `dataclasses.replace` does, in a third of the time where it has many.
+
+    Raises `TypeError` for a field that it has not.
+    """
+    cls: type = type(value)
+    if cls not in _copiers:
+        _copiers[cls] = _copier(cls)
+    copied = _copiers[cls]
+    if copied is None:
+        return replace(value, **fields)  # type: ignore[type-var] # only frozen values have this
+    made: Made = copied(value, fields)
+    return made
+
+
+def _copier(cls: type) -> _Copier | None:
+    """Return what copies the values of a class with other fields; None where that is nothing quicker."""
+    draft = _drafts.get(cls)
+    if draft is None or hasattr(cls, "__post_init__"):
+        return None
+    names = frozenset(each.name for each in fields(cls))
+    known: dict[str, Any] = {"_new": object.__new__, "_draft": draft}
+    copies = "\n".join(f" made.{name} = value.{name}" for name in names)
+    exec(f"def copied(value):\n made = _new(_draft)\n{copies}\n return made", known)  # noqa: S102 - own fields
+    copied = known["copied"]
+
+    def changing(value: object, others: Mapping[str, object]) -> object:
+        made = copied(value)
+        for name, item in others.items():
+            if name not in names:
+                raise TypeError(f"{cls.__qualname__} has no field {name!r}")
+            setattr(made, name, item)
+        made.__class__ = cls
+        return made
+
+    return changing
 
 
 def _init(cls: type, found: _Fields) -> FunctionType:
@@ -115,6 +156,7 @@ def _draft_of(cls: type) -> type | None:
         _become(object.__new__(cls), draft)
     except TypeError:
         return None
+    _drafts[cls] = draft
     return draft
 
 

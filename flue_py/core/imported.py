@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry, checked_kind, checked_source, derived_from_payload, is_moment
+from flue_py.core.frozen import changed
 from flue_py.core.jsontext import JsonValue, decode_json
 from flue_py.core.kinds import BUILT_KINDS, MESSAGE
 from flue_py.core.sessions import NewSession, check_label, is_storable
@@ -55,7 +55,7 @@ def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = 
 def _of_program(entry: NewEntry, program: str | None) -> NewEntry:
     if program is None or all(call.agent is not None for call in entry.calls):
         return entry
-    return replace(entry, calls=tuple(replace(call, agent=call.agent or program) for call in entry.calls))
+    return changed(entry, calls=tuple(changed(call, agent=call.agent or program) for call in entry.calls))
 
 
 def _checked(entry: NewEntry) -> NewEntry:

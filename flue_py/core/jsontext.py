@@ -223,6 +223,16 @@ def decode_intact(data: bytes, digest: bytes) -> JsonObject | None:
     return decode_object(data)
 
 
+def intact_text(data: bytes | None, digest: bytes) -> str | None:
+    """Return the text of a payload's UTF-8; None if it does not have this digest, so is damaged or not all there."""
+    if data is None or blake2b(data, digest_size=16).digest() != digest:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
 def payload_digest(text: str | bytes) -> bytes:
     """Return the 16-byte BLAKE2b digest of a payload's text in UTF-8, by which a damaged one is recognised."""
     return blake2b(text.encode() if isinstance(text, str) else text, digest_size=16).digest()

@@ -7,7 +7,6 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from decimal import Decimal
 from os import PathLike, fspath
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Literal, NoReturn, TypeAlias
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
-from flue_py.core.frozen import frozen
+from flue_py.core.frozen import changed, frozen
 from flue_py.errors import InvalidArgument, InvalidPrices, StoreWarning, shown
 from flue_py.homes import in_full
 from flue_py.prices.published import published_prices
@@ -59,7 +58,7 @@ class PriceBook:
         rates = self._rates_for(call, now_us)
         if rates is None:
             return call
-        return replace(call, cost=rates.cost_of(call), price_source=rates.source)
+        return changed(call, cost=rates.cost_of(call), price_source=rates.source)
 
     def price_entries(self, entries: Sequence[NewEntry], now_us: Callable[[], int]) -> Sequence[NewEntry]:
         """Return the entries, their calls priced at the time of the entry where a price is known."""
@@ -72,7 +71,7 @@ class PriceBook:
             return entry
         at_us = entry.created_us
         time_of = now_us if at_us is None else lambda: at_us
-        return replace(entry, calls=tuple(self.priced(call, time_of) for call in entry.calls))
+        return changed(entry, calls=tuple(self.priced(call, time_of) for call in entry.calls))
 
     def _rates_for(self, call: PaidCall, now_us: Callable[[], int]) -> ModelRates | None:
         names = (f"{call.provider}/{call.model}", call.model) if call.provider else (call.model,)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from flue_py.core.entries import NewEntry, checked_source
+from flue_py.core.frozen import changed
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.log import Note
 from flue_py.core.operations import (
@@ -157,7 +157,7 @@ class Atomic:
         seen = checked_seen(expected_leaf, expected_revision)
         if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
             raise InvalidArgument("entries: should be a sequence of what NewEntry.message, .custom and the others made")
-        chain = [replace(entry, parent_id=None, created_us=None) for entry in entries]
+        chain = [changed(each, parent_id=None, created_us=None) if _is_placed(each) else each for each in entries]
         return self._append(session, as_incoming(chain), on_conflict, idempotency_key, seen)
 
     def _append(
@@ -173,7 +173,7 @@ class Atomic:
         session_id, handle = self._batch.named(session)
         self._batch.limits.check_entries(incoming.entries)
         entries = [
-            replace(entry, id=self._batch.backend.new_entry_id()) if entry.id is None else entry
+            changed(entry, id=self._batch.backend.new_entry_id()) if entry.id is None else entry
             for entry in incoming.entries
         ]
         pending = Pending[Appended]([entry.id for entry in entries if entry.id is not None])
@@ -355,7 +355,7 @@ class Atomic:
         session_id, handle = self._batch.named(session)
         made = None
         if summary is not None:
-            entry = replace(summary_entry(summary), id=self._batch.backend.new_entry_id())
+            entry = changed(summary_entry(summary), id=self._batch.backend.new_entry_id())
             self._batch.limits.check_entries([entry])
             (made,) = self._batch.pricer.price_entries([entry])
         pending = Pending[Navigated]([] if made is None or made.id is None else [made.id])
@@ -507,3 +507,8 @@ class Atomic:
         pending = Pending[tuple[str, ...]]()
         self._batch.collect(SetPin(session_id, entry_id, pinned, seen, note), handle, pending)
         return pending
+
+
+def _is_placed(entry: NewEntry) -> bool:
+    """Return whether an entry brings a place of its own along."""
+    return entry.parent_id is not None or entry.created_us is not None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar, cast
 
 from flue_py.core.entries import Entry
-from flue_py.core.frozen import frozen
+from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.operations import Left, Outcome
@@ -159,7 +159,7 @@ class Handle:
     @property
     def info(self) -> SessionInfo:
         """The session's row: ``leaf_id`` and ``revision`` as above, the rest as of the last `refresh`."""
-        return replace(self._info, leaf_id=self._leaf_id, revision=self._revision)
+        return changed(self._info, leaf_id=self._leaf_id, revision=self._revision)
 
     async def refresh(self) -> SessionInfo:
         """Read the session's row again, take over its leaf, and return it. One point read."""

@@ -10,7 +10,7 @@ from dataclasses import FrozenInstanceError, dataclass, field
 
 import pytest
 
-from flue_py.core.frozen import frozen
+from flue_py.core.frozen import changed, frozen
 
 
 class Plain:
@@ -85,9 +85,13 @@ def test_it_is_the_same_with_many_fields_and_as_a_base_class() -> None:
         assert dataclasses.asdict(made) == dataclasses.asdict(expected)
         assert made.labels is not of_ours(1, 2, 3, 4, 5).labels
         assert dataclasses.replace(made, row=7) == made == copy.copy(made) != dataclasses.replace(made, f=0)
+        assert changed(made, row=7) == made != changed(made, f=0) == dataclasses.replace(made, f=0)
+        assert type(changed(made, f=0)) is of_ours
         assert hasattr(made, "__dict__") == hasattr(expected, "__dict__")
         with pytest.raises(FrozenInstanceError, match="cannot assign to field 'a'"):
             made.a = 2
+    with pytest.raises(TypeError, match="h"):
+        changed(ours(1, 2, 3, 4, 5), h=1)
     assert str(inspect.signature(ours)) == str(inspect.signature(theirs))
     with pytest.raises(TypeError, match=r"Long\.__init__\(\) missing 1 required positional argument: 'e'"):
         ours(1, 2, 3, 4)

@@ -54,6 +54,7 @@ RUNS_WITH = {
     "docs/adapters/langgraph.md": "langgraph.graph",
     "docs/adapters/openai-agents.md": "agents",
     "docs/adapters/pydantic-ai.md": "pydantic_ai",
+    "docs/how-to/give-it-a-model.md": "anthropic",
 }
 """Pages whose programs need a module of an extra; they run where it is installed."""
 

@@ -24,7 +24,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 GROUPS = {
     "Opening": ("open", "Limits", "Store", "Session", "sync"),
-    "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source", "PathSettings"),
+    "Entries and context": (
+        "Entry",
+        "ContextEntry",
+        "ContextSize",
+        "ReportedSize",
+        "Message",
+        "NewEntry",
+        "Source",
+        "PathSettings",
+    ),
     "Several operations as one": ("Atomic", "Pending"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Going elsewhere": ("Navigated", "Leaving", "BranchSummary"),
@@ -87,6 +96,7 @@ ROOMS = {
         "ReportedUsage",
         "usage_json",
     ),
+    "flue_py.models": ("open_model", "Model", "ModelRequest", "ModelReply", "FunctionModel"),
     "flue_py.adapters.messages": (
         "to_openai",
         "to_responses",
@@ -244,7 +254,7 @@ def api_page() -> str:
         "",
         "What most programs use is a name of `flue_py`; the rest has a module of its own, which `flue_py` offers, too:",
         "`flue_py.transfer`, `flue_py.prices`, `flue_py.wire`, `flue_py.errors`, `flue_py.core.merging`; and",
-        "`flue_py.adapters.messages`, which is imported under its own name.",
+        "`flue_py.models` and `flue_py.adapters.messages`, which are imported under their own names.",
         "`flue_py.sync` has blocking twins of all that waits.",
         "What begins with an underscore, and modules that no page names, may change at any time.",
         "",

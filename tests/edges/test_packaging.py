@@ -35,7 +35,7 @@ def script(name: str) -> ModuleType:
     return module
 
 
-FRAMEWORKS = {"adk", "langgraph", "openai-agents", "pydantic-ai"}
+FRAMEWORKS = {"adk", "langgraph", "models", "openai-agents", "pydantic-ai"}
 """Extras that are an environment of their own in CI: what they install does not agree on versions."""
 
 

@@ -290,11 +290,17 @@ def _from_answer(message: theirs.ModelResponse, left: Leftovers) -> JsonObject:
     made.update((name, text) for name, text in told.items() if text)
     usage = message.usage
     if usage.has_values():
-        kept = {"cache_read_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
+        kept = {
+            "cache_read_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+            "cache_write_1h": usage.cache_write_1h_tokens,
+            "reasoning_tokens": usage.output_reasoning_tokens,
+        }
         counts: JsonObject = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-        # A cache that was not reported is 0 there.
+        # What was not reported of these is 0 there.
         counts.update((name, tokens) for name, tokens in kept.items() if tokens)
-        made["usage"] = usage_json(read_reported({**counts, "details": {**usage.details}}))
+        cost: JsonObject = {} if usage.cost is None else {"cost": {"total": float(usage.cost)}}
+        made["usage"] = {**usage_json(read_reported({**counts, "details": {**usage.details}})), **cost}
     if message.finish_reason in _OUR_ENDS:
         made["stopReason"] = _OUR_ENDS[message.finish_reason]
     return {**made, **milliseconds(message.timestamp)}

@@ -44,7 +44,6 @@ from flue_py.store.ops.sessions import (
     create_session,
     create_task,
     fork,
-    get_session,
     link_task,
     replayed_session,
     require_session,
@@ -118,9 +117,8 @@ class _Batch:
         self._began: dict[str, int] = {}
         for operation in operations:
             if not isinstance(operation, CreateSession) and _expects_revision(operation):
-                info = get_session(tx, operation.session_id, None)
-                if info is not None:
-                    self._began[info.id] = info.revision
+                with suppress(SessionNotFound):
+                    self._began[operation.session_id] = _state(tx, operation.session_id).revision
         # Of ids that were brought along, those that a retry has in their place.
         self._names: dict[str, str] = {}
 
@@ -170,15 +168,16 @@ class _Batch:
     def _compared(self, operation: OnSession) -> Outcome:
         """Do an operation that expects a revision: the one before the batch, whose own changes are no conflict."""
         began = self._began.get(operation.session_id)
-        now = get_session(self._tx, operation.session_id, None)
         seen = operation.expected
-        if began is None or now is None or not isinstance(seen, Seen) or seen.revision is None:
+        if began is None or not isinstance(seen, Seen) or seen.revision is None:
             return self._do(operation)
-        meant = replace(seen, revision=seen.revision + now.revision - began)
+        done = _state(self._tx, operation.session_id).revision - began
+        if not done:
+            return self._do(operation)
         try:
-            return self._do(replace(operation, expected=meant))
+            return self._do(replace(operation, expected=replace(seen, revision=seen.revision + done)))
         except RevisionConflict:
-            raise RevisionConflict(now.id, seen.revision, began) from None
+            raise RevisionConflict(str(operation.session_id), seen.revision, began) from None
 
     def _note_names(self, operation: Operation, outcome: Outcome) -> None:
         """Note what a retry has in place of the ids that an operation brought along."""

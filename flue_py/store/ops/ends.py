@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from flue_py.core.entries import Entry
-from flue_py.core.exchange import messages_of, tail_start
+from flue_py.core.exchange import is_whole_end, messages_of, tail_start
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.projection import ContextEntry, ContextRead, context_of, project_kept
@@ -16,7 +16,7 @@ from flue_py.store.ops.paths import path_stretch, place_to_read, read_state_and_
 from flue_py.store.schema.session_state import Position, SessionState
 from flue_py.store.seam import Transaction
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", Entry, ContextEntry)
 Messages = Sequence[Mapping[str, JsonValue] | None]
 
 
@@ -64,11 +64,31 @@ def _end(
         last, above = above, max(above - more, first - 1)
         entries = path_stretch(tx, state, position, above, last) + entries
         items = items_of(entries)
-        start = tail_start(messages_in(items), limit, is_all=is_everything and above < first)
+        is_all = is_everything and above < first
+        start = _whole_start(items, limit) if is_all or len(items) >= limit else None
+        if start is None:
+            start = tail_start(messages_in(items), limit, is_all=is_all)
         if start is not None:
             return items[start:]
         more = 2 * len(entries)
     return None
+
+
+def _whole_start(items: Sequence[Entry] | Sequence[ContextEntry], limit: int) -> int | None:
+    """Return where the last ``limit`` items begin, if that divides no call and result: as it mostly is, and soon seen.
+
+    None where `tail_start` has to look.
+    """
+    start = max(len(items) - limit, 0)
+    end: list[Entry] = []
+    for item in items[start:]:
+        if isinstance(item, Entry):
+            end.append(item)
+        elif item.excluded_parts:
+            return None
+        else:
+            end.append(item.entry)
+    return start if is_whole_end(end) else None
 
 
 def _as_they_are(entries: Sequence[Entry]) -> Sequence[Entry]:

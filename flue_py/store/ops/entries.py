@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from flue_py.core.entries import Entry
-from flue_py.core.sessions import is_storable
+from flue_py.core.jsontext import intact_text
+from flue_py.core.sessions import is_meant, is_storable
 from flue_py.errors import AmbiguousId, shown
 from flue_py.store.collector import collector_held
-from flue_py.store.ops.attachments import Payloads
-from flue_py.store.ops.paths import creators_of, entry_of
+from flue_py.store.ops.paths import made_entries
 from flue_py.store.ops.state import held_by, read_state, see_entry
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Transaction
@@ -28,7 +28,7 @@ def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
     if not is_storable(entry_id):
         return None
     rows = tx.rows(read_sql.ENTRY_BY_ID, tree_id=state.tree_id, session_key=state.key, entry_id=entry_id)
-    return next(iter(_entries(tx, state, _seen(tx, state, rows))), None)
+    return next(iter(made_entries(tx, state, _seen(tx, state, rows))), None)
 
 
 def find_entry(tx: Transaction, entry_id: str) -> Entry | None:
@@ -44,7 +44,7 @@ def find_entry(tx: Transaction, entry_id: str) -> Entry | None:
         return None
     state = read_state(tx, found[0])
     row = tx.first(read_sql.FOUND_ENTRY, tree_id=state.tree_id, entry_id=entry_id)
-    return None if row is None else _entries(tx, state, [row])[0]
+    return None if row is None else made_entries(tx, state, [row])[0]
 
 
 def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
@@ -56,8 +56,34 @@ def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[En
         some = json.dumps(asked[start : start + _IDS_AT_ONCE])
         rows = tx.rows(read_sql.ENTRIES_OF_IDS, tree_id=state.tree_id, session_key=state.key, ids=some)
         with collector_held(len(rows)):
-            found.update((entry.id, entry) for entry in _entries(tx, state, _seen(tx, state, rows)))
+            found.update((entry.id, entry) for entry in made_entries(tx, state, _seen(tx, state, rows)))
     return [found.get(entry_id) for entry_id in ids]
+
+
+def read_leaves(tx: Transaction, session_ids: Sequence[str]) -> list[Entry | None]:
+    """Return the entries at the leaves of sessions, in this order (see `Backend.read_leaves`)."""
+    asked = [session_id for session_id in dict.fromkeys(session_ids) if is_storable(session_id)]
+    found: dict[str, tuple[int, Entry | None]] = {}
+    for start in range(0, len(asked), _IDS_AT_ONCE):
+        some = json.dumps(asked[start : start + _IDS_AT_ONCE])
+        rows = tx.rows(read_sql.LEAVES, ids=some)
+        with collector_held(len(rows)):
+            for session_id, key, creator, row in rows:
+                found[session_id] = key, _leaf_of(tx, session_id, creator, row)
+    return [_meant(session_id, found.get(session_id)) for session_id in session_ids]
+
+
+def _leaf_of(tx: Transaction, session_id: str, creator: str | None, row: StoredEntry) -> Entry | None:
+    depth, id_, _, parent, _, kind, role, source, revision, ordinal, at, extra, digest, payload, _, _ = row
+    text = intact_text(payload, digest)
+    if text is None:
+        # What is packed, or apart from its row, is read as any entry of the session.
+        return get_entry(tx, session_id, id_)
+    return Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra)
+
+
+def _meant(session_id: str, found: tuple[int, Entry | None] | None) -> Entry | None:
+    return found[1] if found is not None and is_meant(session_id, found[0]) else None
 
 
 def children(tx: Transaction, session_id: str, entry_id: str | None) -> list[Entry]:
@@ -71,8 +97,9 @@ def children(tx: Transaction, session_id: str, entry_id: str | None) -> list[Ent
             tree_id=state.tree_id, session_key=state.key, lane_id=at.lane_id, depth=at.depth
         )
         rows = tx.rows(read_sql.CHILD_ENTRIES, **where)
-    own = sorted(_seen(tx, state, rows), key=attrgetter("revision", "ordinal"))
-    return _entries(tx, state, sorted(own, key=lambda row: row.session_key == state.key))
+    seen = sorted(_seen(tx, state, rows), key=attrgetter("revision", "ordinal"))
+    seen.sort(key=lambda row: row.session_key == state.key)
+    return made_entries(tx, state, seen)
 
 
 def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
@@ -81,8 +108,3 @@ def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> 
         return rows
     held = dict(tx.rows(read_sql.HELD_SPANS, **held_by(state)))
     return [row for row in rows if row.session_key == state.key or row.depth <= held.get(row.lane_id, -1)]
-
-
-def _entries(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> list[Entry]:
-    creators, payloads = creators_of(tx, state, rows), Payloads(tx, state)
-    return [entry_of(payloads, row, creators) for row in rows]

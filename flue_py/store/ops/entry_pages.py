@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from flue_py.core.entries import Entry
 from flue_py.errors import EntryNotFound
-from flue_py.store.ops.attachments import Payloads
-from flue_py.store.ops.paths import creators_of, entry_of
+from flue_py.store.ops.paths import made_entries
 from flue_py.store.ops.state import find_held, read_state
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Transaction
@@ -40,8 +39,7 @@ def read_entries(
     for read_page in parts:
         rows += _page(read_page, last or end, limit - len(rows), retracted)
         last = None
-    creators, payloads = creators_of(tx, state, rows), Payloads(tx, state)
-    return [entry_of(payloads, row, creators) for row in rows]
+    return made_entries(tx, state, rows)
 
 
 def _page(read_page: _ReadPage, last: Place, limit: int, without: set[str]) -> list[StoredEntry]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TypeVar
 
 from flue_py.core.entries import Entry
+from flue_py.core.jsontext import intact_text
 from flue_py.core.sessions import (
     LeafChoice,
     Stored,
@@ -27,13 +28,13 @@ from flue_py.store.seam import Statement, Transaction
 from flue_py.store.sql import read as read_sql
 from flue_py.store.sql import sessions as sessions_sql
 from flue_py.store.sql import state as state_sql
-from flue_py.store.sql.rows import StoredBody, StoredEntry
+from flue_py.store.sql.rows import EntryColumns, StoredBody, StoredEntry
 from flue_py.store.sql.takes import TreeLaneDepth
 
-_CREATOR = attrgetter("session_key")
+_CREATOR = itemgetter(4)
 BY_DEPTH = itemgetter(0)  # what is read along a path has the depth first
 
-OfPath = TypeVar("OfPath", StoredEntry, StoredBody)
+OfPath = TypeVar("OfPath", EntryColumns, StoredBody)
 
 
 def read_state_and_epoch(tx: Transaction, session_id: str) -> tuple[SessionState, int]:
@@ -68,7 +69,7 @@ def path_entries(tx: Transaction, state: SessionState, position: Position | None
 
 def path_stretch(tx: Transaction, state: SessionState, position: Position, above: int, last: int) -> list[Entry]:
     """Return the entries on the path to a place that lie deeper than ``above``, and no deeper than ``last``."""
-    rows: Sequence[StoredEntry]
+    rows: Sequence[EntryColumns]
     if _is_in_last_lane(position, above):
         rows = tx.rows(read_sql.LANE_RANGE, tree_id=state.tree_id, lane_id=position.lane_id, low=above, high=last)
     else:
@@ -96,8 +97,7 @@ def entries_of_rows(tx: Transaction, state: SessionState, rows: Sequence[StoredE
     """Return entries of a path that need not follow each other, root first."""
     if rows:
         tx.require_snapshot()
-    creators, payloads = creators_of(tx, state, rows), Payloads(tx, state)
-    return [entry_of(payloads, row, creators) for row in sorted(rows, key=BY_DEPTH)]
+    return made_entries(tx, state, sorted(rows, key=BY_DEPTH))
 
 
 def _entries_of_path(tx: Transaction, state: SessionState, position: Position, above: int) -> list[Entry]:
@@ -106,11 +106,10 @@ def _entries_of_path(tx: Transaction, state: SessionState, position: Position, a
 
 
 def _entries_in_order(
-    tx: Transaction, state: SessionState, rows: Sequence[StoredEntry], expected: int, stretch: read_sql.Stretch
+    tx: Transaction, state: SessionState, rows: Sequence[EntryColumns], expected: int, stretch: read_sql.Stretch
 ) -> list[Entry]:
     _require_all(tx, rows, expected)
-    creators, payloads = creators_of(tx, state, rows), Payloads(tx, state, stretch)
-    return [entry_of(payloads, row, creators) for row in rows]
+    return made_entries(tx, state, rows, stretch)
 
 
 def rows_of_path(
@@ -141,19 +140,32 @@ def _require_all(tx: Transaction, rows: Sequence[OfPath], expected: int) -> None
         tx.require_snapshot()
 
 
-def creators_of(tx: Transaction, state: SessionState, rows: Iterable[StoredEntry]) -> dict[int, str]:
+def made_entries(
+    tx: Transaction, state: SessionState, rows: Sequence[EntryColumns], stretch: read_sql.Stretch | None = None
+) -> list[Entry]:
+    """Return the entries that rows stand for, in their order; ``stretch`` is the part of a path that they are on.
+
+    Raises `CorruptStore`, naming the entry, for a payload that is not what was appended.
+    """
+    creators, payloads = _creators_of(tx, state, rows), Payloads(tx, state, stretch)
+    entries = []
+    for row in rows:
+        depth, id_, _, parent, key, kind, role, source, revision, ordinal, at, extra, digest, data, packed, blob = row
+        # Most payloads are text, and intact: nothing else is called for them.
+        text = intact_text(data, digest)
+        if text is None:
+            text = decode_payload(payloads.text(id_, digest, data, packed, blob, depth))
+        creator = creators.get(key)
+        entries.append(Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra))
+    return entries
+
+
+def _creators_of(tx: Transaction, state: SessionState, rows: Iterable[EntryColumns]) -> dict[int, str]:
     """Return the ids of the sessions that created these rows; a deleted creator is absent."""
     if set(map(_CREATOR, rows)) <= {state.key}:
         return {state.key: state.id}
     tx.require_snapshot()
     return dict(tx.rows(sessions_sql.SESSION_IDS, tree_id=state.tree_id))
-
-
-def entry_of(payloads: Payloads, row: StoredEntry, creators: dict[int, str]) -> Entry:
-    """Return the entry that a row stands for."""
-    depth, id_, _, parent, creator, kind, role, source, revision, ordinal, at, extra, digest, text, packed, blob = row
-    payload = decode_payload(payloads.text(id_, digest, text, packed, blob, depth))
-    return Entry(id_, parent, creators.get(creator), kind, role, source, depth, revision, ordinal, at, payload, extra)
 
 
 def stretch_of(state: SessionState, position: Position, above: int) -> read_sql.Stretch:

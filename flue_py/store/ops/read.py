@@ -20,14 +20,13 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow
-from flue_py.store.ops.attachments import Payloads
+from flue_py.store.collector import collector_held
 from flue_py.store.ops.marks import marks_of
 from flue_py.store.ops.move import id_at
 from flue_py.store.ops.paths import (
     BY_DEPTH,
     ancestor_of,
-    creators_of,
-    entry_of,
+    made_entries,
     path_entries,
     place_to_read,
     read_state_and_epoch,
@@ -49,10 +48,11 @@ from flue_py.store.sql import marks as marks_sql
 from flue_py.store.sql import own as own_sql
 from flue_py.store.sql import read as read_sql
 from flue_py.store.sql import tasks as tasks_sql
-from flue_py.store.sql.rows import StoredEntry, Sums
+from flue_py.store.sql.rows import EntryColumns, Sums
 from flue_py.store.sql.takes import SessionRevisionLast
 
 _LAST_DEPTH = 2**62
+_ID = 1  # among `EntryColumns`
 
 
 def read_path(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
@@ -127,22 +127,20 @@ def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry
     if position is None:
         return []
     rows = sorted(tx.rows(read_sql.TURNS, **spans_of(state, position)), key=BY_DEPTH)
-    creators, payloads = creators_of(tx, state, rows), Payloads(tx, state)
-    said = (entry_of(payloads, row, creators) for row in rows)
-    return [entry for entry in said if begins_turn(entry)]
+    return [entry for entry in made_entries(tx, state, rows) if begins_turn(entry)]
 
 
 def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
     """Return every entry the session sees (see `Backend.read_tree`)."""
     state = read_state(tx, session_id)
-    rows: list[StoredEntry] = []
+    rows: list[EntryColumns] = []
     for lane_id, high in tx.rows(read_sql.HELD_SPANS, **held_by(state)):
         rows.extend(
             tx.rows(read_sql.LANE_RANGE, tree_id=state.tree_id, lane_id=lane_id, low=-1, high=min(high, _LAST_DEPTH))
         )
     retracted = {entry_id for (entry_id,) in tx.rows(marks_sql.RETRACTED_IDS, session_key=state.key)}
-    creators, payloads = creators_of(tx, state, rows), Payloads(tx, state)
-    entries = [entry_of(payloads, row, creators) for row in rows if row.id not in retracted]
+    with collector_held(len(rows)):
+        entries = made_entries(tx, state, [row for row in rows if row[_ID] not in retracted])
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
     return sorted(inherited, key=attrgetter("depth")) + sorted(own, key=attrgetter("revision", "ordinal"))
@@ -212,9 +210,9 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     where = SessionRevisionLast(session_key=state.key, revision=after, last_revision=last)
     moves = {move.revision: move for move in tx.rows(read_sql.MOVES_AFTER, **where)}
     added: dict[int, list[Entry]] = {}
-    own, payloads = {state.key: state.id}, Payloads(tx, state)
-    for row in tx.rows(own_sql.ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf):
-        added.setdefault(row.revision, []).append(entry_of(payloads, row, own))
+    rows = tx.rows(own_sql.ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
+    for entry in made_entries(tx, state, rows):
+        added.setdefault(entry.revision, []).append(entry)
     return [
         _change(state.id, revision, tuple(added.get(revision, ())), moves.get(revision))
         for revision in range(max(after, 0) + 1, last + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, cast
 
 from flue_py.core.sessions import MoveReason
 from flue_py.store.schema.session_state import SessionState
@@ -23,8 +23,8 @@ from flue_py.store.sql.parts import (
     WITH_SPANS,
     columns,
 )
-from flue_py.store.sql.rows import Compaction, StoredBody, StoredEntry, Sums, state_of, sums_of
-from flue_py.store.sql.takes import Held, Id, SessionRevisionLast, TreeEntry, TreeLaneDepth
+from flue_py.store.sql.rows import Compaction, EntryColumns, StoredBody, StoredEntry, Sums, state_of, sums_of
+from flue_py.store.sql.takes import Held, Id, Ids, SessionRevisionLast, TreeEntry, TreeLaneDepth
 
 TreeSession = TypedDict("TreeSession", {"tree_id": int, "session_key": int})
 TreeSessionEntry = TypedDict("TreeSessionEntry", {"tree_id": int, "session_key": int, "entry_id": str})
@@ -67,6 +67,11 @@ def _session_and_compaction(row: Row) -> tuple[SessionState, int, Compaction | N
     return state_of(state), int(epoch or 0), found
 
 
+def _leaf_entry(row: Row) -> tuple[str, int, str | None, StoredEntry]:
+    session_id, session_key, creator, *columns = row
+    return session_id, session_key, creator, StoredEntry._make(columns)
+
+
 # Both ends of a usage window, whose difference it is where they lie in one lane.
 WINDOW = statement(EntryId, _window)(
     f"SELECT s.session_key, s.leaf, {columns('a', POSITION)}, {columns('e', POSITION)} FROM sessions s"
@@ -91,6 +96,12 @@ FOUND_ENTRY = statement(TreeEntry, StoredEntry)(
     f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
 ENTRIES_OF_IDS = statement(TreeSessionIds, StoredEntry)(f"SELECT {ENTRY} FROM {ENTRIES_BY_ID}{_NOT_RETRACTED}")
+# Of sessions the entries at their leaves, behind the session, and who created the entry (NULL where that is deleted).
+LEAVES = statement(Ids, _leaf_entry)(
+    "SELECT s.id, s.session_key, (SELECT c.id FROM sessions c WHERE c.session_key = e.session_key) AS creator,"
+    f" {ENTRY} FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
+    f" WHERE s.id {IN_IDS} AND s.trashed_at IS NULL"
+)
 CHILD_ENTRIES = statement(TreeSessionLaneDepth, StoredEntry)(f"SELECT {ENTRY} FROM {CHILDREN}{_NOT_RETRACTED}")
 ROOT_ENTRIES = statement(TreeSession, StoredEntry)(
     f"SELECT {ENTRY} FROM lanes l JOIN entries e ON e.tree_id = l.tree_id AND e.lane_id = l.lane_id AND e.depth = 0"
@@ -98,12 +109,18 @@ ROOT_ENTRIES = statement(TreeSession, StoredEntry)(
 )
 # A path as its stretches, leaf side first.
 SPANS = statement(TreeLaneDepth, tuple[int, int])(WITH_SPANS + "SELECT s.lane_id, s.high FROM spans s")
+
+
+def _entries(takes: Callable[P, object]) -> Callable[[str], Statement[P, EntryColumns]]:
+    return statement(takes, cast("type[EntryColumns]", EntryColumns))
+
+
 # A path in one lane is one range; one over several lanes is the union of their ranges, in no order.
-LANE_RANGE = statement(LaneRange, StoredEntry)(
+LANE_RANGE = _entries(LaneRange)(
     f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
     " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
 )
-SPANS_RANGE = statement(Stretch, StoredEntry)(
+SPANS_RANGE = _entries(Stretch)(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN} AND e.depth > :low_depth"
     " WHERE s.high > :low_depth"
 )
@@ -174,7 +191,7 @@ EXCLUSIONS_ON_PATH = statement(ExclusionsOnPath, StoredEntry)(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN} AND e.kind = 'exclusion'"
     " WHERE e.depth <= :last_depth"
 )
-PATH_STRETCH = statement(PathStretch, StoredEntry)(
+PATH_STRETCH = _entries(PathStretch)(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN}"
     " AND e.depth > :low_depth AND e.depth <= :last_depth WHERE s.high > :low_depth AND s.low < :last_depth"
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from flue_py.core.usage import TOTAL_COLUMNS, Paid, UsageTotals
 from flue_py.store.schema.session_state import Position, SessionState
@@ -29,6 +29,26 @@ class StoredEntry(NamedTuple):
     packed: bytes | None
     blob: bytes | None
 
+
+EntryColumns: TypeAlias = tuple[
+    int,
+    str,
+    int,
+    str | None,
+    int,
+    str,
+    str | None,
+    str | None,
+    int,
+    int,
+    int,
+    str | None,
+    bytes,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+]
+"""What a `StoredEntry` is, as a plain tuple: nothing is made of the thousand rows of a path before they are entries."""
 
 StoredBody = tuple[int, str | None, int | None, bytes, bytes | None, bytes | None, bytes | None]
 """Of an entry its depth, its kind and its time (both None for a message), its digest and its payload's three columns:
