@@ -45,6 +45,7 @@ ANTHROPIC_USAGE = {
     "cacheWrite1h": 30,
 }
 USAGE: dict[str, Any] = {CHAT: OPENAI_USAGE, RESPONSES: OPENAI_USAGE, ANTHROPIC: ANTHROPIC_USAGE}
+WHOLE_TEXT = "The log says TIMEOUT."
 CALL_ID = {CHAT: "chatcmpl-1", RESPONSES: "resp_1", ANTHROPIC: "msg_1"}
 WHOLE = {CHAT: servers.completion, RESPONSES: servers.response, ANTHROPIC: servers.message}
 STREAM = {CHAT: servers.chunks, RESPONSES: servers.response_events, ANTHROPIC: servers.message_events}
@@ -202,11 +203,22 @@ def test_usage_that_was_not_reported_is_unknown(provider: Provider) -> None:
     assert reply.paid_calls == ({"provider": "openai", "model": "gpt-5-2025-08-07", "callId": "chatcmpl-1"},)
 
 
-def test_a_model_answers_in_one_event_loop_after_the_other(provider: Provider) -> None:
-    provider.answers = [Answer(servers.completion("one")), Answer(servers.completion("two"))]
-    model = opened(CHAT, provider)
+@pytest.mark.parametrize("name", ALL)
+def test_a_model_answers_in_one_event_loop_after_the_other(provider: Provider, name: str) -> None:
+    provider.answers = [Answer(WHOLE[name](text)) for text in ("one", "two")]
+    model = opened(name, provider)
 
     assert [ask(model).text, ask(model).text] == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_model_answers_on_trio(provider: Provider, name: str) -> None:
+    provider.answers = [Answer(WHOLE[name]()), Answer(hangs=True)]
+    model = opened(name, provider)
+
+    assert anyio.run(model.complete, ModelRequest((ASKED,), max_tokens=50), backend="trio").text == WHOLE_TEXT
+    with pytest.raises(ModelUnavailable):
+        anyio.run(model.complete, ModelRequest((ASKED,), max_tokens=50, timeout=0.01), backend="trio")
 
 
 def test_a_model_answers_several_tasks_at_once(provider: Provider) -> None:
