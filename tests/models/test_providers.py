@@ -13,6 +13,10 @@ from tests.adapters.needed import needs
 
 needs("models", "pydantic_ai", "openai", "anthropic")
 
+from pydantic_ai.models import infer_model
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.openai import OpenAIProvider
+
 from flue_py.core.model_seam import Model, ModelReply, ModelRequest
 from flue_py.errors import (
     ContextOverflow,
@@ -45,6 +49,11 @@ ANTHROPIC_USAGE = {
     "cacheWrite1h": 30,
 }
 USAGE: dict[str, Any] = {CHAT: OPENAI_USAGE, RESPONSES: OPENAI_USAGE, ANTHROPIC: ANTHROPIC_USAGE}
+PROVIDERS: dict[str, Any] = {
+    "openai-chat": OpenAIProvider,
+    "openai": OpenAIProvider,
+    "anthropic": AnthropicProvider,
+}
 WHOLE_TEXT = "The log says TIMEOUT."
 CALL_ID = {CHAT: "chatcmpl-1", RESPONSES: "resp_1", ANTHROPIC: "msg_1"}
 WHOLE = {CHAT: servers.completion, RESPONSES: servers.response, ANTHROPIC: servers.message}
@@ -493,7 +502,9 @@ def test_a_provider_that_hangs_is_left_in_time(provider: Provider, name: str, st
 @pytest.mark.parametrize("name", ALL)
 def test_who_is_cancelled_stays_cancelled(provider: Provider, name: str) -> None:
     provider.answers = [Answer(hangs=True), Answer(WHOLE[name]())]
-    model = opened(name, provider)
+    base_url = provider.url if name == ANTHROPIC else f"{provider.url}/v1"
+    theirs: Any = infer_model(name, lambda named: PROVIDERS[named](api_key=KEY, base_url=base_url))
+    model = open_model(theirs, stream=False)
 
     async def leave() -> None:
         with anyio.CancelScope() as scope:
@@ -502,6 +513,7 @@ def test_who_is_cancelled_stays_cancelled(provider: Provider, name: str) -> None
                 await anyio.to_thread.run_sync(provider.reached.wait)
                 scope.cancel()
         assert scope.cancelled_caught
+        assert theirs.client.is_closed()
         assert (await model.complete(ModelRequest((ASKED,), max_tokens=50))).text == "The log says TIMEOUT."
 
     anyio.run(leave)
