@@ -24,6 +24,7 @@ NAMES = (
     "fork",
     "usage",
     "context",
+    "counting",
     "size",
     "open",
     "large",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flue_py.core.budgets import Budget, HeldAmount, Reservation
     from flue_py.core.calls import CallDifference
     from flue_py.core.costs import EntryCost
+    from flue_py.core.counting import ContextSize, ReportedSize
     from flue_py.core.diffing import DiffSide, LeafDiff, ToolUse
     from flue_py.core.entries import Entry, NewEntry, Source
     from flue_py.core.exclusions import Exclusion
@@ -73,6 +74,7 @@ else:
             "flue_py.core.budgets": ("Budget", "HeldAmount", "Reservation"),
             "flue_py.core.calls": ("CallDifference",),
             "flue_py.core.costs": ("EntryCost",),
+            "flue_py.core.counting": ("ContextSize", "ReportedSize"),
             "flue_py.core.diffing": ("DiffSide", "LeafDiff", "ToolUse"),
             "flue_py.core.entries": ("Entry", "NewEntry", "Source"),
             "flue_py.core.exclusions": ("Exclusion",),
@@ -166,6 +168,7 @@ __all__ = [
     "CallDifference",
     "Change",
     "ContextEntry",
+    "ContextSize",
     "ConvertedMessage",
     "CorruptStore",
     "Cost",
@@ -203,6 +206,7 @@ __all__ = [
     "Pending",
     "Problem",
     "Recorded",
+    "ReportedSize",
     "Reservation",
     "RetryOrRebase",
     "RevisionConflict",

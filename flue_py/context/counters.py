@@ -23,7 +23,16 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.projection import ContextEntry
 
-__all__ = ["ENTRY_COUNTS", "Counter", "EntryCounter", "EntryCounts", "ModelCounter", "Tally", "counter_for"]
+__all__ = [
+    "ENTRY_COUNTS",
+    "Counter",
+    "EntryCounter",
+    "EntryCounts",
+    "ModelCounter",
+    "NotCounted",
+    "Tally",
+    "counter_for",
+]
 
 MOST_COUNTS = 100_000
 """How many counts are kept for each counter. All of them take some 30 MB."""
@@ -43,6 +52,10 @@ class Tally:
     is_estimate: bool
 
 
+class NotCounted(LookupError):
+    """Something was not counted before."""
+
+
 class EntryCounts:
     """What entries take, by counter: at most ``most`` for each, the newest. One object may be used by all threads.
 
@@ -59,47 +72,55 @@ class EntryCounts:
         """Return how many tokens an item takes. O(1) if it was counted before, else O(size)."""
         return self.tally((item,), counter).tokens
 
-    def tally(self, items: Iterable[ContextEntry], counter: Counter) -> Tally:
-        """Return how many tokens items take together. O(items), and O(size) of those not counted before."""
-        known = self._known(counter.name)
-        total, mixed = 0, False
-        for item in items:
-            found = _lookup(known, item)
-            tokens = self._counted(known, item, counter) if found is None else found
-            if tokens < 0:
-                mixed = True
-                tokens = ~tokens
-            total += tokens
-        return Tally(total, mixed or (counter.is_estimate and total > 0))
+    def each(self, items: Iterable[ContextEntry], counter: Counter) -> list[int]:
+        """Return how many tokens each of the items takes, in their order. The cost of `tally`."""
+        return [~tokens if tokens < 0 else tokens for tokens in self._each(items, counter, only_known=False)]
 
-    def tally_texts(self, texts: Iterable[str], counter: Counter) -> Tally:
+    def tally(self, items: Iterable[ContextEntry], counter: Counter, *, only_known: bool = False) -> Tally:
+        """Return how many tokens items take together. O(items), and O(size) of those not counted before.
+
+        With ``only_known``, raises `NotCounted` at the first of those.
+        """
+        found = self._each(items, counter, only_known=only_known)
+        if min(found, default=0) >= 0:
+            total = sum(found)
+            return Tally(total, counter.is_estimate and total > 0)
+        return Tally(sum(~tokens if tokens < 0 else tokens for tokens in found), is_estimate=True)
+
+    def tally_texts(self, texts: Iterable[str], counter: Counter, *, only_known: bool = False) -> Tally:
         """Return what texts take together, each as a message of its own. As `tally`, and remembered likewise."""
         known = self._known(counter.name)
         total = 0
         for text in texts:
-            key = _text_key(text)
+            key = (len(text), hash(text))
             found = known.get(key)
             if found is None:
-                tokens = counter.count({"role": "user", "content": [{"type": "text", "text": text}]})
-                found = (0, "", tokens)
+                if only_known:
+                    raise NotCounted
+                found = (0, "", counter.count({"role": "user", "content": [{"type": "text", "text": text}]}))
                 self._keep(known, key, found)
             total += found[2]
         return Tally(total, counter.is_estimate and total > 0)
-
-    def has_all(self, items: Iterable[ContextEntry], counter: Counter) -> bool:
-        """Return whether each of the items was counted before. O(items)."""
-        known = self._known(counter.name)
-        return all(_lookup(known, item) is not None for item in items)
-
-    def has_all_texts(self, texts: Iterable[str], counter: Counter) -> bool:
-        """Return whether each of the texts was counted before. O(texts)."""
-        known = self._known(counter.name)
-        return all(_text_key(text) in known for text in texts)
 
     def clear(self) -> None:
         """Forget all counts."""
         with self._changing:
             self._counts.clear()
+
+    def _each(self, items: Iterable[ContextEntry], counter: Counter, *, only_known: bool) -> list[int]:
+        known = self._known(counter.name)
+        each = []
+        for item in items:
+            # Written out, since this is all that happens for each of ten thousand items that were counted before.
+            entry = item.entry
+            found = known.get((entry.id, item.excluded_parts) if item.excluded_parts else entry.id)
+            # Another store may have the same id for something else. Python keeps the hash of a text beside it.
+            if found is None or found[0] != hash(entry.payload) or found[1] != entry.kind:
+                if only_known:
+                    raise NotCounted
+                found = self._count_entry(known, item, counter)
+            each.append(found[2])
+        return each
 
     def _known(self, name: str) -> dict[Hashable, _Count]:
         known = self._counts.get(name)
@@ -110,12 +131,13 @@ class EntryCounts:
                 del self._counts[next(iter(self._counts))]
             return self._counts.setdefault(name, {})
 
-    def _counted(self, known: dict[Hashable, _Count], item: ContextEntry, counter: Counter) -> int:
+    def _count_entry(self, known: dict[Hashable, _Count], item: ContextEntry, counter: Counter) -> _Count:
         message = item.data
         tokens = counter.count(message)
-        kept = tokens if is_text_only(message) else ~tokens
-        self._keep(known, _key(item), (hash(item.entry.payload), item.entry.kind, kept))
-        return kept
+        entry = item.entry
+        count = (hash(entry.payload), entry.kind, tokens if is_text_only(message) else ~tokens)
+        self._keep(known, (entry.id, item.excluded_parts) if item.excluded_parts else entry.id, count)
+        return count
 
     def _keep(self, known: dict[Hashable, _Count], key: Hashable, count: _Count) -> None:
         with self._changing:
@@ -123,21 +145,6 @@ class EntryCounts:
                 for oldest in list(known)[: len(known) // 2 + 1]:
                     del known[oldest]
             known[key] = count
-
-
-def _text_key(text: str) -> Hashable:
-    return len(text), hash(text)
-
-
-def _key(item: ContextEntry) -> Hashable:
-    return (item.entry.id, item.excluded_parts) if item.excluded_parts else item.entry.id
-
-
-def _lookup(known: Mapping[Hashable, _Count], item: ContextEntry) -> int | None:
-    entry = item.entry
-    found = known.get((entry.id, item.excluded_parts) if item.excluded_parts else entry.id)
-    # Another store may have the same id for something else. Python keeps the hash of a text beside it.
-    return found[2] if found is not None and found[0] == hash(entry.payload) and found[1] == entry.kind else None
 
 
 ENTRY_COUNTS = EntryCounts()
@@ -175,9 +182,9 @@ class ModelCounter:
         """Return how many tokens the message of an item takes. O(1) if it was counted before, else O(size)."""
         return ENTRY_COUNTS.count(item, self)
 
-    def count_entries(self, items: Sequence[ContextEntry], /) -> int:
-        """Return how many tokens items take together. One look-up for each that was counted before."""
-        return ENTRY_COUNTS.tally(items, self).tokens
+    def count_entries(self, items: Sequence[ContextEntry], /) -> list[int]:
+        """Return how many tokens each of the items takes. One look-up for each that was counted before."""
+        return ENTRY_COUNTS.each(items, self)
 
 
 def counter_for(model: str | None, *, faithful: bool = False) -> ModelCounter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 
-from flue_py.context.counters import ENTRY_COUNTS, Tally
+from flue_py.context.counters import ENTRY_COUNTS, NotCounted, Tally
 from flue_py.core.counting import (
     ContextSize,
     Counter,
@@ -17,9 +17,9 @@ from flue_py.core.counting import (
 from flue_py.core.entries import Entry
 from flue_py.core.faithful import ASSISTANT
 from flue_py.core.jsontext import JsonValue, encode_json
-from flue_py.core.kinds import EXCLUSION, MESSAGE
+from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE
 from flue_py.core.merging import provenance_of
-from flue_py.core.projection import ContextEntry
+from flue_py.core.projection import RESTORES, ContextEntry
 
 __all__ = ["ContextSize", "ReportedSize", "changed_depth", "measure_context", "reported_size"]
 
@@ -33,33 +33,35 @@ def measure_context(
     model: str | None = None,
     provider: str | None = None,
     system: str | None = None,
-    tools: Sequence[Mapping[str, JsonValue]] = (),
+    tools: Sequence[Mapping[str, JsonValue]] | None = None,
     window: int | None = None,
     use_reported: bool = True,
     changed_at: int = -1,
+    only_known: bool = False,
 ) -> ContextSize:
     """Return how large a context is: the items of `Session.build_context_entries`, all of them.
 
     The whole is counted, and remembered in `ENTRY_COUNTS`. With ``use_reported``, the size is taken from the newest
     answer that reports one, as `reported_size` finds it, and our count of what follows it; the system prompt and the
-    tools are then in it. ``system`` and ``tools`` (their JSON) are what goes with the call. ``window`` is the model's:
-    a report above it is not believed. Raises `InvalidEntry` for what is not JSON. O(items), and O(size) of what was not
-    counted before.
+    tools are then in it. ``system`` and ``tools`` (their JSON) are what goes with the call, "" and () if nothing does,
+    None if that is unknown. ``window`` is the model's: a report above it is not believed. Raises `InvalidEntry` for
+    what is not JSON, and with ``only_known`` `NotCounted` for what was not counted before.
+    O(items), and O(size) of what was not counted before.
     """
-    reported = reported_size(items, model=model, provider=provider, changed_at=changed_at) if use_reported else None
+    reported = _newest_report(items, model, provider, changed_at, only_known=only_known) if use_reported else None
     after = 0 if reported is None else reported.place + 1
-    before = ENTRY_COUNTS.tally(items[:after], counter) if after else _NO_TALLY
-    trailing = ENTRY_COUNTS.tally(items[after:] if after else items, counter)
-    prompt = ENTRY_COUNTS.tally_texts([system] if system else (), counter)
+    before = ENTRY_COUNTS.tally(items[:after], counter, only_known=only_known) if after else _NO_TALLY
+    trailing = ENTRY_COUNTS.tally(items[after:] if after else items, counter, only_known=only_known)
+    prompt = ENTRY_COUNTS.tally_texts([system] if system else (), counter, only_known=only_known)
     # A provider prints them in a way of its own, which is never quite their JSON.
-    offered = ENTRY_COUNTS.tally_texts(texts_of(tools), counter)
+    offered = ENTRY_COUNTS.tally_texts(texts_of(tools or ()), counter, only_known=only_known)
     is_estimate = before.is_estimate or trailing.is_estimate or prompt.is_estimate or offered.tokens > 0
     return ContextSize(
         counter.name,
         before.tokens + trailing.tokens,
         trailing.tokens,
-        prompt.tokens,
-        offered.tokens,
+        None if system is None else prompt.tokens,
+        None if tools is None else offered.tokens,
         reported,
         window,
         is_estimate,
@@ -77,28 +79,22 @@ def reported_size(
     asked for gave; that was copied from elsewhere, with the numbers of there. An answer that names no model is taken
     for one of the model asked for. O(items after the answer); what an entry reports is remembered.
     """
+    return _newest_report(items, model, provider, changed_at)
+
+
+def _newest_report(
+    items: Sequence[ContextEntry], model: str | None, provider: str | None, changed_at: int, *, only_known: bool = False
+) -> ReportedSize | None:
     for place in range(len(items) - 1, usage_start(items) - 1, -1):
         entry = items[place].entry
         if entry.kind != MESSAGE or entry.role != ASSISTANT:
             continue
         if entry.depth <= changed_at:
             return None
-        found = _reports.of(entry)
+        found = _reports.of(entry, only_known=only_known)
         if found is not None and _is_of(found, model, provider):
             return ReportedSize(found.tokens, entry.id, place, found.provider, found.model)
     return None
-
-
-def is_counted(
-    items: Sequence[ContextEntry],
-    counter: Counter,
-    *,
-    system: str | None = None,
-    tools: Sequence[Mapping[str, JsonValue]] = (),
-) -> bool:
-    """Return whether everything was counted before, so that `measure_context` is done at once. O(items)."""
-    texts = [*([system] if system else ()), *texts_of(tools)]
-    return ENTRY_COUNTS.has_all(items, counter) and ENTRY_COUNTS.has_all_texts(texts, counter)
 
 
 def texts_of(tools: Sequence[Mapping[str, JsonValue]]) -> list[str]:
@@ -107,8 +103,15 @@ def texts_of(tools: Sequence[Mapping[str, JsonValue]]) -> list[str]:
 
 
 def changed_depth(path: Iterable[Entry]) -> int:
-    """Return the depth of the last exclusion on a path, which changed what earlier answers were given; -1 if none."""
-    return max((entry.depth for entry in path if entry.kind == EXCLUSION), default=-1)
+    """Return the depth of the last entry on a path that changed what earlier answers were given; -1 if none.
+
+    That is an exclusion, or a compaction that takes another back.
+    """
+    return max((entry.depth for entry in path if entry.kind == EXCLUSION or _takes_back(entry)), default=-1)
+
+
+def _takes_back(entry: Entry) -> bool:
+    return entry.kind == COMPACTION and RESTORES in entry.fields
 
 
 def _is_of(reported: ReportedSize, model: str | None, provider: str | None) -> bool:
@@ -125,11 +128,13 @@ class _Reports:
         self._found: dict[str, tuple[tuple[int, int], ReportedSize | None]] = {}
         self._changing = Lock()
 
-    def of(self, entry: Entry) -> ReportedSize | None:
+    def of(self, entry: Entry, *, only_known: bool = False) -> ReportedSize | None:
         known = self._found.get(entry.id)
         same = hash(entry.payload), hash(entry.extra)
         if known is not None and known[0] == same:
             return known[1]
+        if only_known:
+            raise NotCounted
         found = _read_report(entry)
         with self._changing:
             if len(self._found) >= self._most:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Literal, Protocol
 
 from flue_py.core.faithful import ASSISTANT, USER, Message
@@ -16,6 +17,12 @@ from flue_py.core.usage_shapes import read_reported
 
 MOST_ABOVE_ESTIMATE = 1.5
 """A report of more than so many times our own estimate is not believed: some gateways report sums of several calls."""
+
+UNSEEN_SHARE = 5
+"""Where the system prompt or the tools were not given, a report may also be larger by one in so many of the window."""
+
+USUAL_WINDOW = 200_000
+"""The window that such a share is taken of where the model's is unknown."""
 
 _FAILED = ("aborted", "error")
 _RELEASE = re.compile(r"[-@](?:20\d\d-?[01]\d-?[0-3]\d|latest)\Z")
@@ -63,16 +70,16 @@ class ContextSize:
     """The size of a context in tokens: our own count, and what the provider reported, where that is fresh.
 
     ``counter`` names what counted. It counted ``messages`` for all messages, ``trailing`` for those of them that come
-    after the report (all, where there is none), ``system`` for the system prompt and ``tools`` for the tools: 0 if none
-    was given. ``is_counted_estimate`` says that any of these is an estimate, ``is_trailing_estimate`` that what follows
-    the report is one. ``window`` is the model's, None if it is unknown.
+    after the report (all, where there is none), ``system`` for the system prompt and ``tools`` for the tools: None
+    where these were not given. ``is_counted_estimate`` says that any of this is an estimate, ``is_trailing_estimate``
+    that what follows the report is one. ``window`` is the model's, None if it is unknown.
     """
 
     counter: str
     messages: int
     trailing: int
-    system: int = 0
-    tools: int = 0
+    system: int | None = None
+    tools: int | None = None
     reported: ReportedSize | None = None
     window: int | None = None
     is_counted_estimate: bool = True
@@ -87,8 +94,8 @@ class ContextSize:
 
     @property
     def counted(self) -> int:
-        """Our own count: messages, system prompt and tools."""
-        return self.messages + self.system + self.tools
+        """Our own count: messages, and system prompt and tools where these were given."""
+        return self.messages + (self.system or 0) + (self.tools or 0)
 
     @property
     def trusts_reported(self) -> bool:
@@ -99,14 +106,17 @@ class ContextSize:
     def distrust(self) -> Literal["above_window", "above_estimate"] | None:
         """Why the report is not believed; None if it is, or if there is none.
 
-        It is larger than the model's window, or more than `MOST_ABOVE_ESTIMATE` times our count of the same.
+        It is larger than the model's window, or more than `MOST_ABOVE_ESTIMATE` times our count of the same. Where the
+        system prompt or the tools were not given, they are allowed a fifth of the window on top of that.
         """
         if self.reported is None:
             return None
         if self.window is not None and self.reported.tokens > self.window:
             return "above_window"
-        same = self.counted - self.trailing
-        return "above_estimate" if self.reported.tokens > MOST_ABOVE_ESTIMATE * same else None
+        is_whole = self.system is not None and self.tools is not None
+        unseen = 0 if is_whole else (self.window or USUAL_WINDOW) // UNSEEN_SHARE
+        most = MOST_ABOVE_ESTIMATE * (self.counted - self.trailing) + unseen
+        return "above_estimate" if self.reported.tokens > most else None
 
     @property
     def is_estimate(self) -> bool:
@@ -174,6 +184,7 @@ def _is_after(moment: JsonValue, other: JsonValue) -> bool:
     return moment > other
 
 
+@lru_cache(maxsize=1024)
 def is_same_model(one: str, other: str) -> bool:
     """Return whether two names are of one model, as far as names tell.
 

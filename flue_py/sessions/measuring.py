@@ -27,7 +27,7 @@ class Measuring(Contexts):
         provider: str | None = None,
         leaf: LeafChoice = STORED,
         system: str | None = None,
-        tools: Sequence[Mapping[str, JsonValue]] = (),
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
         window: int | None = None,
         faithful: bool = False,
         use_reported: bool = True,
@@ -36,8 +36,8 @@ class Measuring(Contexts):
 
         What the provider reported counts where it is fresh, and our own count for what follows; `ContextSize` has both.
         ``provider`` leaves out what other providers reported. ``system`` is the system prompt, ``tools`` are the tools'
-        definitions, as JSON. A report above ``window``, the model's, is not believed. ``faithful`` counts as the
-        reference does, ``use_reported=False`` counts everything.
+        definitions, as JSON: "" and () if there are none, None if they are unknown. A report above ``window``, the
+        model's, is not believed. ``faithful`` counts as the reference does, ``use_reported=False`` counts everything.
 
         The cost of the context, and O(size) of what this process has not counted before, which other tasks do not wait
         for. Raises `EntryNotFound`, `InvalidArgument`.
@@ -46,7 +46,7 @@ class Measuring(Contexts):
         _check_name(provider, "provider")
         if system is not None and not isinstance(system, str):
             raise InvalidArgument(f"system: {shown(system)} is not the text of a system prompt")
-        offered = _checked_tools(tools)
+        offered = None if tools is None else _checked_tools(tools)
         if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
             raise InvalidArgument(f"window: {shown(window)} is not a number of tokens >= 1; leave it out if unknown")
         checked_flag(faithful, "faithful")
@@ -67,9 +67,10 @@ class Measuring(Contexts):
             use_reported=use_reported,
             changed_at=context.measuring.changed_depth(found.tail),
         )
-        if context.measuring.is_counted(found.items, counter, system=system, tools=offered):
-            return measure()
-        return await waiting_of(self).call(measure)
+        try:
+            return measure(only_known=True)
+        except context.counters.NotCounted:
+            return await waiting_of(self).call(measure)
 
 
 def _check_name(name: str | None, what: str) -> None:

@@ -37,6 +37,7 @@ _TOOLS = {
 }
 """Calls of tools that the API defines and the program runs, each with the field that has its arguments."""
 _TOOL_OUTPUTS = frozenset({*(f"{kind}_output" for kind in _TOOLS), TOOL_SEARCH_OUTPUT} - {f"{TOOL_SEARCH_CALL}_output"})
+_FILLED_IN: Mapping[str, JsonObject] = {"output_text": {"annotations": []}, "input_image": {"detail": "auto"}}
 _TEXTS = ("input_text", "output_text", "text")
 
 
@@ -304,4 +305,21 @@ def responses_difference(message: JsonObject, original: JsonObject) -> JsonObjec
     """Return what stands beside a message, so that an export gives back the item that it was made from."""
     printed = printed_items(message, Leftovers())
     found = difference(printed[0] if len(printed) == 1 else {}, original)
-    return {EXTRA: found} if found else {}
+    # Without a mark it would go out with what is filled in below, and not as it came.
+    return {EXTRA: found} if found or (len(printed) == 1 and completed(printed[0], "") is not printed[0]) else {}
+
+
+def completed(item: JsonObject, item_id: str) -> JsonObject:
+    """Return an item with what OpenAI's types ask for and our messages do not say; the same one if nothing is missing.
+
+    An answer has an id, a status and annotations; a picture has its detail.
+    """
+    field = "output" if "output" in item else "content"
+    content = item.get(field)
+    if not isinstance(content, list):
+        return item
+    whole = [{**_FILLED_IN.get(str(part.get("type")), {}), **part} for part in content if isinstance(part, dict)]
+    is_answer = item.get("role") == "assistant" and not ("id" in item and "status" in item)
+    if not is_answer and whole == content:
+        return item
+    return {**({"id": item_id, "status": "completed"} if is_answer else {}), **item, field: [*whole]}

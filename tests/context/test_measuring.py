@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.compaction import FAITHFUL_POLICY, estimate_tokens
-from flue_py.context.counters import ENTRY_COUNTS, MOST_COUNTERS, EntryCounts, counter_for
+from flue_py.context.counters import ENTRY_COUNTS, MOST_COUNTERS, EntryCounts, NotCounted, counter_for
 from flue_py.context.measuring import changed_depth, measure_context, reported_size
 from flue_py.context.tokens import MESSAGE_OVERHEAD_TOKENS, count_message_tokens, count_tokens, estimate_message_tokens
 from flue_py.core.counting import Counter, EntryCounter, is_same_model
@@ -133,20 +135,26 @@ def test_a_context_takes_what_its_messages_take_and_a_second_count_says_the_same
     expected = count_tokens(said, model)
     assert (size.tokens, size.is_estimate) == (expected.tokens, expected.is_estimate and bool(said))
     assert measure_context(items, counter, use_reported=False) == size
-    assert sum(counter.count_entry(item) for item in items) == counter.count_entries(items) == size.tokens
+    assert [counter.count_entry(item) for item in items] == counter.count_entries(items)
+    assert sum(counter.count_entries(items)) == size.tokens
 
 
 def test_an_entry_is_counted_once_for_each_counter() -> None:
     items, counts, letters = context(user("a"), user("b")), EntryCounts(), Letters()
-    assert not counts.has_all(items, letters)
+    with pytest.raises(NotCounted):
+        counts.tally(items, letters, only_known=True)
+    with pytest.raises(NotCounted):
+        counts.tally_texts(["c"], letters, only_known=True)
+    assert letters.asked == 0
     first = counts.tally(items, letters)
     assert letters.asked == 2
-    assert counts.has_all(items, letters)
+    assert counts.tally(items, letters, only_known=True) == first
     assert counts.tally([ContextEntry(item.entry) for item in items], letters) == first
     assert letters.asked == 2
     assert counts.tally(items, Letters("others", is_estimate=True)).is_estimate
     counts.clear()
-    assert not counts.has_all(items, letters)
+    with pytest.raises(NotCounted):
+        counts.tally(items, letters, only_known=True)
 
 
 def test_the_same_id_with_another_payload_kind_or_exclusion_is_counted_anew() -> None:
@@ -168,11 +176,29 @@ def test_the_oldest_counts_are_dropped_and_counted_again() -> None:
     items = context(*(user(str(number)) for number in range(10)))
     expected = sum(Letters().count(item.data) for item in items)
     assert [counts.tally(items, letters).tokens for _ in range(3)] == [expected] * 3
-    assert letters.asked > 10
-    assert counts.has_all(items[-1:], letters)
+    asked = letters.asked
+    assert asked > 10
+    counts.tally(items[-1:], letters)
+    assert letters.asked == asked
     for number in range(MOST_COUNTERS):
         counts.tally(items[-1:], Letters(f"letters {number}"))
-    assert not counts.has_all(items[-1:], letters)
+    counts.tally(items[-1:], letters)
+    assert letters.asked == asked + 1
+
+
+def test_threads_that_count_at_once_count_alike() -> None:
+    counts = EntryCounts(most=8)
+    items = context(*(user("x" * number) for number in range(12)))
+    expected = sum(Letters().count(item.data) for item in items)
+    start = Barrier(4)
+
+    def tallied() -> list[int]:
+        start.wait()
+        return [counts.tally(items, Letters(f"letters {number % 10}")).tokens for number in range(30)]
+
+    with ThreadPoolExecutor(4) as threads:
+        found = [each.result() for each in [threads.submit(tallied) for _ in range(4)]]
+    assert found == [[expected] * 30] * 4
 
 
 def test_images_make_the_size_an_estimate() -> None:
@@ -189,7 +215,7 @@ def test_the_system_prompt_and_the_tools_are_counted_in() -> None:
     counter, letters = counter_for("gpt-5"), Letters()
     tool: JsonObject = {"name": "read", "parameters": {"type": "object"}}
     size = measure_context(context(user("x")), counter, system="Be brief.", tools=[tool, tool])
-    assert size.tokens == size.counted == size.messages + size.system + size.tools
+    assert size.tokens == size.counted == size.messages + (size.system or 0) + (size.tools or 0)
     assert size.system == count_message_tokens(user("Be brief."), "gpt-5").tokens
     text = encode_json(tool, "tool")[0]
     assert size.tools == 2 * (count_message_tokens(user(text), "gpt-5").tokens) > 2 * MESSAGE_OVERHEAD_TOKENS
@@ -219,6 +245,7 @@ def test_the_newest_report_counts_and_what_follows_it_is_counted() -> None:
     items = context(*said)
     size = measure_context(items, counter_for(None), system=LONG)
     assert size.reported is not None
+    assert size.system is not None
     assert (size.reported.tokens, size.reported.entry_id, size.reported.place) == (320, "e3", 3)
     assert size.trailing == counted(*said[4:])
     assert size.tokens == 320 + size.trailing
@@ -282,12 +309,27 @@ def test_a_report_above_the_window_or_far_above_our_estimate_is_not_believed() -
         (most, most, None),
         (most, most - 1, "above_window"),
     ]:
-        size = measure_context(context(said[0], answer("a", tokens), said[2]), counter_for(None), window=window)
+        items = context(said[0], answer("a", tokens), said[2])
+        size = measure_context(items, counter_for(None), system="", tools=(), window=window)
         assert size.reported is not None
         assert (size.reported.tokens, size.distrust, size.trusts_reported) == (tokens, why, why is None)
         assert size.tokens == (tokens + size.trailing if why is None else size.counted)
-    with_system = measure_context(context(said[0], answer("a", most + 1)), counter_for(None), system=LONG)
-    assert with_system.trusts_reported
+    larger = context(said[0], answer("a", most + 1))
+    assert measure_context(larger, counter_for(None), system=LONG, tools=()).trusts_reported
+
+
+@pytest.mark.parametrize(("window", "unseen"), [(None, 40_000), (200_000, 40_000), (32_000, 6_400)])
+def test_a_system_prompt_and_tools_that_were_not_given_are_allowed_for(window: int | None, unseen: int) -> None:
+    own = counted(user(LONG), answer("a", 500))
+    most = own + own // 2 + unseen
+    for tokens, trusted in ((most, True), (most + 1, False)):
+        for unknown in ({}, {"system": ""}, {"tools": ()}):
+            size = measure_context(
+                context(user(LONG), answer("a", tokens)), counter_for(None), window=window, **unknown
+            )  # type: ignore[arg-type]
+            assert size.trusts_reported is trusted
+        size = measure_context(context(user(LONG), answer("a", tokens)), counter_for(None), system="", tools=())
+        assert size.distrust == "above_estimate"
 
 
 def test_what_was_reported_before_the_latest_compaction_is_not_believed() -> None:

@@ -24,7 +24,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 GROUPS = {
     "Opening": ("open", "Limits", "Store", "Session", "sync"),
-    "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source", "PathSettings"),
+    "Entries and context": (
+        "Entry",
+        "ContextEntry",
+        "ContextSize",
+        "ReportedSize",
+        "Message",
+        "NewEntry",
+        "Source",
+        "PathSettings",
+    ),
     "Several operations as one": ("Atomic", "Pending"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Going elsewhere": ("Navigated", "Leaving", "BranchSummary"),

@@ -54,6 +54,12 @@ PRINTED = {
         "path: the last 20 of 100 (raw: 20 without a limit)",
         "context: the last 20 of 100 (raw: of 20)",
     ),
+    "counting": (
+        "count 100 messages, tiktoken:o200k_base: first",
+        "count 100 messages, tiktoken:o200k_base: again",
+        "count 100 messages, bytes/3: first",
+        "count 100 messages, bytes/3: again",
+    ),
     "size": (
         "size of 100 messages of 600 bytes",
         "size of 100 messages of 600 bytes: an entry in entries",
@@ -112,7 +118,19 @@ def test_the_runner_started_by_its_path_prints_machine_versions_and_one_table(tm
 
 
 def test_every_benchmark_file_is_run_and_described() -> None:
-    shared = {"__init__", "measuring", "raw", "pages", "run", "tokens", "digests", "shape", "compare", "parts"}
+    shared = {
+        "__init__",
+        "measuring",
+        "raw",
+        "pages",
+        "run",
+        "tokens",
+        "token_counts",
+        "digests",
+        "shape",
+        "compare",
+        "parts",
+    }
     files = {file.stem for file in (ROOT / "benchmarks").glob("*.py")} - shared
 
     assert files == set(NAMES) == set(PRINTED)

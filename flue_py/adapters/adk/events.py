@@ -11,6 +11,7 @@ Events are JSON here, as ADK prints them: camel case, without what is as its def
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import uuid4
@@ -72,7 +73,7 @@ def entries_of(event: JsonObject, beside: JsonObject, entry_id: str, *, is_same_
     kept, is_whole = _storable(event)
     messages = _messages_of(kept)
     if not is_whole:
-        beside = {**beside, _TEXT: json.dumps(event)}
+        beside = {**beside, _TEXT: as_text(event, "event")}
     if not messages:
         data = {name: value for name, value in kept.items() if name != "id" or value != entry_id}
         return [NewEntry.custom(EVENT, data if is_whole else None, id=entry_id, extra=_extra(beside))]
@@ -115,7 +116,7 @@ def compaction_entries(
             usage=usage if isinstance(usage, dict) else None,
             calls=_calls(usage, event, entry_id) if is_same_call else [],
             id=entry_id,
-            extra=_extra(beside if is_whole else {**beside, _TEXT: json.dumps(event)}),
+            extra=_extra(beside if is_whole else {**beside, _TEXT: as_text(event, "event")}),
         ),
     ]
 
@@ -379,13 +380,34 @@ def _storable(event: JsonObject) -> tuple[JsonObject, bool]:
         return event, not replaced
     except InvalidEntry:
         pass
-    # NaN and infinities, or nesting that is too deep: only what was said is readable then.
-    content = event.get("content")
+    # NaN and infinities are null to who reads it without ADK; what is nested too deep is only in the text.
+    kept: JsonObject = {"author": event.get("author")}
+    for name, value in event.items():
+        try:
+            finite = _finite(value)
+            encode_json(finite, name)
+        except InvalidEntry:
+            continue
+        kept[name] = finite
+    return kept, False
+
+
+def _finite(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {name: _finite(inside) for name, inside in value.items()}
+    if isinstance(value, list):
+        return [_finite(inside) for inside in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_text(value: JsonObject, what: str) -> str:
+    """Return JSON as text: what no JSON in UTF-8 can hold. Raises `InvalidArgument` if it could not be read again."""
     try:
-        encode_json(content, "event")
-    except InvalidEntry:
-        content = None
-    return {"author": event.get("author"), **({"content": content} if content is not None else {})}, False
+        return json.dumps(value)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(
+            f"{what}: it could not be read again ({error}); make text of large integers, and flatten what is nested"
+        ) from None
 
 
 def _extra(beside: JsonObject) -> JsonObject:

@@ -11,6 +11,7 @@ from flue_py.adapters.adk.events import STATE
 from flue_py.adapters.adk.reading import NOWHERE, Place, place_of, told_by
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import SessionInfo
 from flue_py.errors import AmbiguousId, SessionNotFound
 from flue_py.sessions.store import Store
 
@@ -33,6 +34,23 @@ class Places:
             if len(self._known) > _MOST:
                 self._known.popitem(last=False)
 
+    async def meet(self, sessions: Sequence[SessionInfo], store: Store) -> None:
+        """Read what is known at the leaves of many sessions, those that were not met lately, in one read of all.
+
+        What an entry does not tell by itself is left to `at`. O(sessions).
+        """
+        new = [info for info in sessions if info.leaf_id is not None and (info.id, info.leaf_id) not in self._known]
+        if not new:
+            return
+        del new[_MOST:]  # more are not kept
+        leaves = await store.backend.read_leaves([info.ref for info in new])
+        for info, leaf in zip(new, leaves, strict=True):
+            if leaf is None or leaf.id != info.leaf_id or leaf.kind == STATE:
+                continue
+            place = await _told(leaf, store)
+            if place is not None:
+                self.note(info.id, leaf.id, place)
+
     async def at(self, session_id: str, leaf: str | None, store: Store) -> Place:
         """Return what is known at a leaf of a session; read it if it was not met lately. O(1).
 
@@ -49,15 +67,23 @@ class Places:
 
 async def _told_by(leaf: str, store: Store) -> Place | None:
     """Return what the entry at a leaf tells by itself, or None: one read, where most states are small."""
+    try:
+        entry = await store.get_entry(leaf)
+    except AmbiguousId:
+        return None  # several sessions brought this id; the session's own tells
+    return None if entry is None or entry.kind == STATE else await _told(entry, store)
+
+
+async def _told(entry: Entry, store: Store) -> Place | None:
+    """Return what an entry tells with those it names; None if it tells nothing, or names an id that is ambiguous."""
 
     async def read(ids: Sequence[str]) -> list[Entry | None]:
         return [await store.get_entry(id) for id in ids]
 
     try:
-        entry = await store.get_entry(leaf)
-        return None if entry is None or entry.kind == STATE else await told_by(entry, read)
+        return await told_by(entry, read)
     except AmbiguousId:
-        return None  # several sessions brought this id; the session's own tells
+        return None
 
 
 async def _read(session_id: str, leaf: str, store: Store) -> Place:

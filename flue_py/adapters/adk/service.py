@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from types import TracebackType
@@ -14,15 +13,13 @@ from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events.event import Event
 from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
 from google.adk.sessions.session import Session
-from google.adk.sessions.state import State as StateNames
-from pydantic_core import to_jsonable_python
 
 from flue_py.adapters.access import Access, Target
 from flue_py.adapters.adk import shared
 from flue_py.adapters.adk.appending import Below, NewEvent, append, mark
 from flue_py.adapters.adk.names import app_prefix, names_of, scope_of, session_metadata
-from flue_py.adapters.adk.parts import with_usual_base64
 from flue_py.adapters.adk.places import Places, fresh
+from flue_py.adapters.adk.printing import printed_event, printed_state
 from flue_py.adapters.adk.reading import last_events, split_state
 from flue_py.adapters.adk.shared import Deltas, Whose
 from flue_py.adapters.adk.states import first_state
@@ -36,8 +33,6 @@ from flue_py.sessions.session import Session as FlueSession
 from flue_py.sessions.store import Store
 
 _Result = TypeVar("_Result")
-
-_log = logging.getLogger("flue_py.adapters.adk")
 
 
 class FlueSessionService(BaseSessionService):
@@ -69,7 +64,7 @@ class FlueSessionService(BaseSessionService):
         Raises `AlreadyExistsError` for an id that is taken. O(state).
         """
         id = (session_id or "").strip() or str(uuid4())
-        whose, deltas = Whose(app_name, user_id), Deltas(*split_state(_jsonable(state or {})))
+        whose, deltas = Whose(app_name, user_id), Deltas(*split_state(printed_state(state or {})))
 
         async def create(store: Store) -> Session:
             scope, metadata = scope_of(*whose), session_metadata(app_name, user_id, id)
@@ -123,7 +118,9 @@ class FlueSessionService(BaseSessionService):
         async def read(store: Store) -> list[Session]:
             others: dict[Whose, JsonObject] = {}
             listed: list[Session] = []
-            for info in await _listed(store, app_name, user_id):
+            found = await _listed(store, app_name, user_id)
+            await self._places.meet(found, store)
+            for info in found:
                 whose = Whose(*names_of(info.scope, info.metadata))
                 if whose not in others:
                     others[whose] = await shared.state_of(store, self._places, whose)
@@ -164,7 +161,7 @@ class FlueSessionService(BaseSessionService):
         if event.partial:
             return event
         async with self._turns.of((session.app_name, session.user_id, session.id)):
-            new = NewEvent(session, _event_json(event))
+            new = NewEvent(session, printed_event(event))
             try:
                 is_new = await self._run(partial(append, places=self._places, new=new))
             except SessionNotFound:
@@ -179,17 +176,16 @@ class FlueSessionService(BaseSessionService):
     async def session_for(self, *, app_name: str, user_id: str, session_id: str) -> FlueSession | None:
         """Return the session of ours: for undo, forks, usage and reports. None if it is missing. O(1).
 
-        Where the service was given the URL of a PostgreSQL database, that is opened in an event loop of its own, and
-        calls on the session raise `WrongEventLoop`: give the service a store that `flue_py.open` opened.
+        It is to be used in the event loop that asks for it, whatever the store was opened by.
         """
-        return await self._run(lambda store: _find(store, Whose(app_name, user_id), session_id))
+        return await self._access.session(lambda store: _find(store, Whose(app_name, user_id), session_id))
 
     async def set_shared_state(self, *, app_name: str, user_id: str, state: Mapping[str, object]) -> None:
         """Set state that sessions share, by names that begin with ``app:`` or ``user:``, without an event.
 
         What is set already is not written again. Raises `InvalidArgument` for another name. O(state).
         """
-        values = _jsonable(state)
+        values = printed_state(state)
         app, user, own = split_state(values)
         if len(app) + len(user) != len(values):
             odd = next((name for name in values if name in own), "temp:")
@@ -255,36 +251,3 @@ def _session(whose: Whose, info: SessionInfo, state: JsonObject, timestamp: floa
     )
     mark(session, Below(info.id, info.leaf_id))
     return session
-
-
-def _event_json(event: Event) -> JsonObject:
-    """Return an event as JSON, without state that is not to be kept."""
-    made: JsonObject = event.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
-    # What a model has by default is left out, and these two are never the default.
-    made["id"], made["timestamp"] = event.id, event.timestamp
-    with_usual_base64(made.get("content"))
-    # Fields with a serializer of their own are printed whatever they hold.
-    made = {name: value for name, value in made.items() if value is not None}
-    actions = made.pop("actions", None)
-    done: JsonObject = {}
-    if isinstance(actions, dict):
-        done = {name: value for name, value in actions.items() if value is not None}
-    delta = {
-        name: value for name, value in event.actions.state_delta.items() if not name.startswith(StateNames.TEMP_PREFIX)
-    }
-    done.pop("stateDelta", None)
-    if delta:
-        done["stateDelta"] = _jsonable(delta)
-    if done:
-        made["actions"] = done
-    return made
-
-
-def _jsonable(state: Mapping[str, object]) -> JsonObject:
-    """Return state as JSON. What JSON has no form for is kept as text, with a warning, as ADK's own services do."""
-    try:
-        made: JsonObject = to_jsonable_python(dict(state))
-    except ValueError:
-        _log.warning("Some values of the state are not JSON, and are kept as their text.", exc_info=True)
-        made = to_jsonable_python(dict(state), serialize_unknown=True)
-    return made

@@ -12,7 +12,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from flue_py.adapters.adk.events import BESIDE, STATE, beside_of, is_part
+from flue_py.adapters.adk.events import BESIDE, STATE, as_text, beside_of, is_part
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import CorruptStore, InvalidEntry
@@ -38,7 +38,7 @@ class State(NamedTuple):
     def changed(self, delta: Mapping[str, JsonValue], entry_id: str) -> tuple[State, JsonObject]:
         """Return the state after a change by an entry, and what that entry has beside it. O(state)."""
         values = {**self.values, **delta}
-        text = json.dumps(values)
+        text = as_text(values, "state")
         count = len(self.made_by) + 1
         if not self.made_by or count > _MOST or _NAMED * count * count / 2 + count * len(json.dumps(delta)) > len(text):
             return State(values, (entry_id,)), {FIELD: {"is": held(values)}}
@@ -90,7 +90,7 @@ def held(values: JsonObject) -> JsonValue:
             return values
     except InvalidEntry:
         pass
-    return json.dumps(values)
+    return as_text(values, "state")
 
 
 def _told(entry: Entry) -> JsonObject | None:

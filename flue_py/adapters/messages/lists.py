@@ -33,11 +33,13 @@ def to_openai(context: Context) -> ProviderList:
 def to_responses(context: Context) -> ProviderList:
     """Return a context as items of OpenAI's Responses, every call with an output.
 
-    What the system said is in the list. Reasoning goes out where OpenAI gave it. Raises `InvalidEntry` with the path of
+    What the system said is in the list. Reasoning goes out where OpenAI gave it. What OpenAI's types ask for and our
+    messages do not say is filled in: an answer's ``id`` (``msg_3``, by its place), ``status`` and ``annotations``, a
+    picture's ``detail``; items that came from such a list stay as they came. Raises `InvalidEntry` with the path of
     what is not a message of ours. O(size).
     """
     left = Leftovers()
-    return ProviderList(responses_list(said_of(context), left), None, left.notes())
+    return ProviderList(responses_list(said_of(context), left, is_complete=True), None, left.notes())
 
 
 def to_anthropic(context: Context) -> ProviderList:

@@ -10,14 +10,16 @@ from flue_py.wire.codex_items import TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
 from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.said import Said, answered, speakers_only
-from flue_py.wire.openai_responses import EXTRA, printed_items
+from flue_py.wire.openai_responses import EXTRA, completed, printed_items
 
 _ALSO = frozenset({"developer"})
 _PI_ID = re.compile(r"[^|]+\|(fc|ctc)_[^|]*")
 
 
-def responses_list(messages: Iterable[Said], left: Leftovers) -> list[JsonObject]:
+def responses_list(messages: Iterable[Said], left: Leftovers, *, is_complete: bool = False) -> list[JsonObject]:
     """Return messages of ours as Responses items, every call with an output.
+
+    Where it is to be ``is_complete``, with what OpenAI's types ask for and our messages do not say.
 
     Reasoning goes out where OpenAI gave it, as the item that came. Outputs stay where they are: the format does not
     ask for them right behind the calls. Cost: O(messages).
@@ -25,7 +27,9 @@ def responses_list(messages: Iterable[Said], left: Leftovers) -> list[JsonObject
     items: list[JsonObject] = []
     called: dict[str, str] = {}
     for said in answered(speakers_only(messages, left, also=_ALSO), left, in_place=True):
-        printed = map(_without_pi_id, _printed(said, left))
+        printed = [_without_pi_id(item) for item in _printed(said, left)]
+        if is_complete and EXTRA not in said.extra:
+            printed = [completed(item, f"msg_{number}") for number, item in enumerate(printed, len(items))]
         items += [_paired(item, called, is_made_up=said.is_made_up) for item in printed]
     return items
 

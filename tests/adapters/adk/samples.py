@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes, HttpAuth, HttpCredentials
@@ -15,6 +16,8 @@ APP = "my_app"
 USER = "alice"
 
 Make = Callable[[], Event]
+
+_HALF = chr(0xD800)
 
 
 def said(text: str, **fields: object) -> Event:
@@ -192,8 +195,30 @@ KINDS: dict[str, Make] = {
     "credentials": _asked_for_credentials,
     "output": lambda: _event(author="root", output={"answer": [1, 2.5, "x"]}),
     "what no JSON holds": lambda: answered("half \ud800 of a pair, NUL \0", custom_metadata={"x": "\udc00"}),
+    "names that no JSON holds": lambda: answered(
+        call("f", "c-1", **{_HALF: 1, chr(0xFFFD): 2}),
+        custom_metadata={"\ud800": 1},
+        usage_metadata=used(4, 1),
+    ),
     "control characters": lambda: said("\x1b[2J\u2028\ufeff"),
     "an odd id": lambda: said("x", id="n\0ul \ud800"),
     "a long id": lambda: said("x", id="i" * 3_000),
     "no id of an invocation": lambda: said("x", invocation_id=""),
 }
+
+ODD_NUMBERS: dict[str, Make] = {
+    "an answer": lambda: answered(
+        call("f", "c-1", a=math.nan, b=[math.inf, None, -math.inf], c=None),
+        usage_metadata=used(4, 1),
+        model_version="gemini-2.5-flash",
+        custom_metadata={"n": math.nan},
+        output=[math.inf],
+        actions={
+            "state_delta": {"n": math.nan, "\ud800": {"\ud800": math.inf}, "app:\ud800": "\ud800"},
+            "agent_state": {"x": math.inf},
+            "requested_tool_confirmations": {"c-1": ToolConfirmation(payload={"n": math.nan})},
+        },
+    ),
+    "a result": lambda: returned(result("f", "c-1", **{"\ud800": [math.nan]})),
+}
+"""Events with numbers that no JSON holds, and that Python does not find equal to themselves."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,20 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 
 import flue_py
 from flue_py.adapters.adk import FlueSessionService
-from tests.adapters.adk.samples import APP, KINDS, USER, acted, answered, compacted, result, returned, said, used
+from flue_py.errors import InvalidArgument
+from tests.adapters.adk.samples import (
+    APP,
+    KINDS,
+    ODD_NUMBERS,
+    USER,
+    acted,
+    answered,
+    compacted,
+    result,
+    returned,
+    said,
+    used,
+)
 
 if TYPE_CHECKING:
     from google.adk.events.event import Event
@@ -131,6 +146,57 @@ def test_events_of_every_kind_come_back_value_for_value(kind: str, target: str) 
         assert got.events[0] == event
 
     run(scenario, target)
+
+
+@pytest.mark.parametrize("kind", ODD_NUMBERS)
+def test_numbers_that_no_json_holds_come_back(kind: str, target: str) -> None:
+    async def main() -> None:
+        async with FlueSessionService(target) as service:
+            session = await service.create_session(app_name=APP, user_id=USER, session_id="s", state={"f": math.inf})
+            event = ODD_NUMBERS[kind]()
+            await service.append_event(session, event)
+            got = await service.get_session(app_name=APP, user_id=USER, session_id="s")
+            assert got is not None
+            assert repr(got.events) == repr([event])
+            assert repr(got.state) == repr({"f": math.inf, **event.actions.state_delta})
+            # Who reads it without ADK has what was said, and what it used.
+            handle = await service.session_for(app_name=APP, user_id=USER, session_id="s")
+            assert handle is not None
+            [message] = await handle.build_context()
+            assert message["role"] == ("assistant" if kind == "an answer" else "toolResult")
+            report = await service._access.run(lambda store: store.usage())
+            assert report.total.calls == (1 if kind == "an answer" else 0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [
+        ({"k": {"b": b"\xff"}}, "state['k']['b']: bytes that are no text have no form in JSON"),
+        ({"k": [1, 10**5_000]}, "it could not be read again"),
+    ],
+)
+def test_state_that_cannot_be_kept_is_refused_and_changes_nothing(
+    state: dict[str, object], error: str, target: str
+) -> None:
+    async def main() -> None:
+        async with FlueSessionService(target) as service:
+            names = {"app_name": APP, "user_id": USER, "session_id": "s"}
+            with pytest.raises(InvalidArgument, match=re.escape(error)):
+                await service.create_session(**names, state={"app:a": 1, **state})  # type: ignore[arg-type]
+            assert await service.get_session(**names) is None
+            session = await service.create_session(**names)
+            with pytest.raises(InvalidArgument, match=re.escape(error)):
+                await service.append_event(session, acted(state_delta={"app:a": 1, **state}))
+            with pytest.raises(InvalidArgument, match=r"event '.*': .*unknown type"):
+                await service.append_event(session, returned(result("f", "c", x=object())))
+            with pytest.raises(InvalidArgument, match=r"event '.*': .*surrogates not allowed"):
+                await service.append_event(session, returned(result("f", "c", x={chr(0xD800): 1})))
+            assert (session.events, session.state) == ([], {})
+            assert await service.get_session(**names) == session
+
+    asyncio.run(main())
 
 
 def test_all_kinds_of_events_in_one_session(target: str) -> None:
@@ -301,8 +367,8 @@ def test_as_the_sqlite_service_has_it(target: str, tmp_path: object) -> None:
         both.theirs = SqliteSessionService(f"{tmp_path}/theirs.db")
         await both.create("s", {"k": 1, "app:a": 0.1 + 0.2})
         for number, (kind, make) in enumerate(KINDS.items()):
-            # It cannot store the first two, and credentials come back from it with a field more.
-            if kind not in ("what no JSON holds", "an odd id", "credentials"):
+            # It cannot store the first three, and credentials come back from it with a field more.
+            if kind not in ("what no JSON holds", "names that no JSON holds", "an odd id", "credentials"):
                 event = make()
                 event.timestamp = 5_000_000_000.0 + number
                 await both.append("s", event)

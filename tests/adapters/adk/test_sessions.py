@@ -371,3 +371,39 @@ def test_a_compaction_is_one_step_of_undo_and_is_paid_for_once(target: str, end:
         assert (report.total.calls, report.total.input) == (1, 10)
 
     with_service(target, scenario)
+
+
+def test_a_session_of_ours_is_used_in_the_loop_that_asks_for_it(shared: str) -> None:
+    service = FlueSessionService(shared)
+
+    async def turn(number: int) -> None:
+        session = await service.get_session(**NAMES) or await service.create_session(**NAMES)
+        await service.append_event(session, said(f"q{number}"))
+        handle = await ours(service)
+        fork = await handle.fork(key=f"fork {number}")
+        await handle.undo()
+        await handle.redo()
+        assert len(await contents(fork)) == number + 1
+        await service.append_event(session, answered("a", actions={"state_delta": {"n": number}}))
+        await handle.refresh()
+        await handle.undo()
+
+    for number in range(3):
+        asyncio.run(turn(number))
+    threads = [threading.Thread(target=lambda: asyncio.run(contents_of_all(service))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    async def end() -> None:
+        assert [event.author for event in (await got(service)).events] == ["user"] * 3
+        await check(service)
+        await service.close()
+
+    asyncio.run(end())
+
+
+async def contents_of_all(service: FlueSessionService) -> None:
+    for number in range(3):
+        assert len(await contents(await ours(service, f"fork {number}"))) == number + 1

@@ -47,16 +47,7 @@ def test_messages_of_chat_are_what_openai_declares(name: str) -> None:
 
 @contexts
 def test_items_of_responses_are_what_openai_declares(name: str) -> None:
-    assert_declared(TypeAdapter(ResponseInputItemParam), list(map(completed, to_responses(context(name)).messages)))
-
-
-def completed(item: Any) -> Any:
-    """Return an item with what the API fills in, and the types ask for."""
-    if item.get("type") != "message" or not isinstance(item["content"], list):
-        return item
-    filled_in = {"output_text": {"annotations": []}, "input_image": {"detail": "auto"}}
-    whole = {**item, "content": [{**filled_in.get(part["type"], {}), **part} for part in item["content"]]}
-    return {"id": "msg_1", "status": "completed", **whole} if item["role"] == "assistant" else whole
+    assert_declared(TypeAdapter(ResponseInputItemParam), to_responses(context(name)).messages)
 
 
 @contexts

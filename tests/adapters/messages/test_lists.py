@@ -217,3 +217,23 @@ def test_a_framework_that_is_not_installed_is_named(
 @pytest.mark.parametrize("name", adapter.__all__)
 def test_each_public_name_is_there(name: str) -> None:
     assert getattr(adapter, name) is not None
+
+
+def test_items_of_responses_stay_as_they_came_and_others_are_completed() -> None:
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,AA=="}
+    bare: list[dict[str, Any]] = [
+        {"type": "message", "role": "user", "content": [picture]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Red."}]},
+    ]
+    ours = adapter.from_responses(bare)
+    assert adapter.to_responses(ours).messages == bare
+    assert adapter.to_responses(ours.messages).messages == [
+        {"type": "message", "role": "user", "content": [{**picture, "detail": "auto"}]},
+        {
+            "type": "message",
+            "id": "msg_1",
+            "status": "completed",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Red.", "annotations": []}],
+        },
+    ]
