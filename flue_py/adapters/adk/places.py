@@ -11,7 +11,7 @@ from flue_py.adapters.adk.events import STATE
 from flue_py.adapters.adk.reading import NOWHERE, Place, place_of, told_by
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
-from flue_py.errors import AmbiguousId, SessionNotFound
+from flue_py.errors import SessionNotFound
 from flue_py.sessions.store import Store
 
 _MOST = 2_000
@@ -42,22 +42,20 @@ class Places:
             return NOWHERE
         found = self._known.get((str(session_id), leaf))
         if found is None:
-            found = await _told_by(leaf, store) or await _read(session_id, leaf, store)
+            found = await _told_by(session_id, leaf, store) or await _read(session_id, leaf, store)
             self.note(session_id, leaf, found)
         return found
 
 
-async def _told_by(leaf: str, store: Store) -> Place | None:
+async def _told_by(session_id: str, leaf: str, store: Store) -> Place | None:
     """Return what the entry at a leaf tells by itself, or None: one read, where most states are small."""
 
     async def read(ids: Sequence[str]) -> list[Entry | None]:
-        return [await store.get_entry(id) for id in ids]
+        return await store.backend.get_entries(session_id, ids)
 
-    try:
-        entry = await store.get_entry(leaf)
-        return None if entry is None or entry.kind == STATE else await told_by(entry, read)
-    except AmbiguousId:
-        return None  # several sessions brought this id; the session's own tells
+    # By the store's backend: a list of sessions has no use for a handle on each.
+    entry = await store.backend.get_entry(session_id, leaf)
+    return None if entry is None or entry.kind == STATE else await told_by(entry, read)
 
 
 async def _read(session_id: str, leaf: str, store: Store) -> Place:
