@@ -72,28 +72,20 @@ class EntryCounts:
         """Return how many tokens an item takes. O(1) if it was counted before, else O(size)."""
         return self.tally((item,), counter).tokens
 
+    def each(self, items: Iterable[ContextEntry], counter: Counter) -> list[int]:
+        """Return how many tokens each of the items takes, in their order. The cost of `tally`."""
+        return [~tokens if tokens < 0 else tokens for tokens in self._each(items, counter, only_known=False)]
+
     def tally(self, items: Iterable[ContextEntry], counter: Counter, *, only_known: bool = False) -> Tally:
         """Return how many tokens items take together. O(items), and O(size) of those not counted before.
 
         With ``only_known``, raises `NotCounted` at the first of those.
         """
-        known = self._known(counter.name)
-        total, mixed = 0, False
-        for item in items:
-            # Written out, since this is all that happens for each of ten thousand items that were counted before.
-            entry = item.entry
-            found = known.get((entry.id, item.excluded_parts) if item.excluded_parts else entry.id)
-            # Another store may have the same id for something else. Python keeps the hash of a text beside it.
-            if found is None or found[0] != hash(entry.payload) or found[1] != entry.kind:
-                if only_known:
-                    raise NotCounted
-                found = self._count_entry(known, item, counter)
-            tokens = found[2]
-            if tokens < 0:
-                mixed = True
-                tokens = ~tokens
-            total += tokens
-        return Tally(total, mixed or (counter.is_estimate and total > 0))
+        found = self._each(items, counter, only_known=only_known)
+        if min(found, default=0) >= 0:
+            total = sum(found)
+            return Tally(total, counter.is_estimate and total > 0)
+        return Tally(sum(~tokens if tokens < 0 else tokens for tokens in found), is_estimate=True)
 
     def tally_texts(self, texts: Iterable[str], counter: Counter, *, only_known: bool = False) -> Tally:
         """Return what texts take together, each as a message of its own. As `tally`, and remembered likewise."""
@@ -114,6 +106,21 @@ class EntryCounts:
         """Forget all counts."""
         with self._changing:
             self._counts.clear()
+
+    def _each(self, items: Iterable[ContextEntry], counter: Counter, *, only_known: bool) -> list[int]:
+        known = self._known(counter.name)
+        each = []
+        for item in items:
+            # Written out, since this is all that happens for each of ten thousand items that were counted before.
+            entry = item.entry
+            found = known.get((entry.id, item.excluded_parts) if item.excluded_parts else entry.id)
+            # Another store may have the same id for something else. Python keeps the hash of a text beside it.
+            if found is None or found[0] != hash(entry.payload) or found[1] != entry.kind:
+                if only_known:
+                    raise NotCounted
+                found = self._count_entry(known, item, counter)
+            each.append(found[2])
+        return each
 
     def _known(self, name: str) -> dict[Hashable, _Count]:
         known = self._counts.get(name)
@@ -175,9 +182,9 @@ class ModelCounter:
         """Return how many tokens the message of an item takes. O(1) if it was counted before, else O(size)."""
         return ENTRY_COUNTS.count(item, self)
 
-    def count_entries(self, items: Sequence[ContextEntry], /) -> int:
-        """Return how many tokens items take together. One look-up for each that was counted before."""
-        return ENTRY_COUNTS.tally(items, self).tokens
+    def count_entries(self, items: Sequence[ContextEntry], /) -> list[int]:
+        """Return how many tokens each of the items takes. One look-up for each that was counted before."""
+        return ENTRY_COUNTS.each(items, self)
 
 
 def counter_for(model: str | None, *, faithful: bool = False) -> ModelCounter:

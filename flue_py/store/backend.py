@@ -594,6 +594,14 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.entries.get_entries(tx, session_id, ids))
 
+    async def read_leaves(self, session_ids: Sequence[str]) -> list[Entry | None]:
+        """Return the entry at the stored leaf of each session, in the order given.
+
+        None for a session that is missing, and for one that has no leaf. Raises nothing of its own. O(ids), a statement
+        for every 5,000 ids, and two more for each large entry.
+        """
+        return await self._runner.read(lambda tx: ops.entries.read_leaves(tx, session_ids))
+
     async def read_entries(
         self,
         session_id: str,

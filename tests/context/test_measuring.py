@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from hypothesis import given
@@ -133,7 +135,8 @@ def test_a_context_takes_what_its_messages_take_and_a_second_count_says_the_same
     expected = count_tokens(said, model)
     assert (size.tokens, size.is_estimate) == (expected.tokens, expected.is_estimate and bool(said))
     assert measure_context(items, counter, use_reported=False) == size
-    assert sum(counter.count_entry(item) for item in items) == counter.count_entries(items) == size.tokens
+    assert [counter.count_entry(item) for item in items] == counter.count_entries(items)
+    assert sum(counter.count_entries(items)) == size.tokens
 
 
 def test_an_entry_is_counted_once_for_each_counter() -> None:
@@ -181,6 +184,21 @@ def test_the_oldest_counts_are_dropped_and_counted_again() -> None:
         counts.tally(items[-1:], Letters(f"letters {number}"))
     counts.tally(items[-1:], letters)
     assert letters.asked == asked + 1
+
+
+def test_threads_that_count_at_once_count_alike() -> None:
+    counts = EntryCounts(most=8)
+    items = context(*(user("x" * number) for number in range(12)))
+    expected = sum(Letters().count(item.data) for item in items)
+    start = Barrier(4)
+
+    def tallied() -> list[int]:
+        start.wait()
+        return [counts.tally(items, Letters(f"letters {number % 10}")).tokens for number in range(30)]
+
+    with ThreadPoolExecutor(4) as threads:
+        found = [each.result() for each in [threads.submit(tallied) for _ in range(4)]]
+    assert found == [[expected] * 30] * 4
 
 
 def test_images_make_the_size_an_estimate() -> None:

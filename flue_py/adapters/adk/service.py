@@ -124,7 +124,9 @@ class FlueSessionService(BaseSessionService):
         async def read(store: Store) -> list[Session]:
             others: dict[Whose, JsonObject] = {}
             listed: list[Session] = []
-            for info in await _listed(store, app_name, user_id):
+            found = await _listed(store, app_name, user_id)
+            await self._places.meet(found, store)
+            for info in found:
                 whose = Whose(*names_of(info.scope, info.metadata))
                 if whose not in others:
                     others[whose] = await shared.state_of(store, self._places, whose)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flue_py.adapters.langgraph.checkpoints import Checkpoints, Put
+from flue_py.adapters.langgraph.checkpoints import Checkpoints
+from flue_py.adapters.langgraph.copying import Draft, add_copies
 from flue_py.adapters.langgraph.history import ancestors
-from flue_py.adapters.langgraph.places import Live
-from flue_py.adapters.langgraph.records import CHECKPOINT, WRITES, Record
+from flue_py.adapters.langgraph.numbers import counted, numbers_in
+from flue_py.adapters.langgraph.records import Record
 from flue_py.adapters.langgraph.threads import (
     CALLS,
+    FRAMEWORK,
+    UNORDERED,
     Address,
     all_sessions,
     call_scope,
@@ -19,12 +22,23 @@ from flue_py.adapters.langgraph.threads import (
 )
 from flue_py.adapters.langgraph.values import Values
 from flue_py.core.jsontext import decode_object
-from flue_py.errors import InvalidArgument, SessionNotFound
+from flue_py.errors import (
+    InvalidArgument,
+    InvalidEntry,
+    LeafConflict,
+    RevisionConflict,
+    SessionExists,
+    SessionNotFound,
+)
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
+
+_RETRIES = 2000
+_OVERTAKEN = (LeafConflict, RevisionConflict, SessionExists, SessionNotFound)
+"""What is raised where somebody else has changed a thread since it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +47,18 @@ class _Part:
 
     address: Address
     session: Session
+    revision: int
     records: list[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fork:
+    """A session that is copied, as it was at a revision, and the copy that is to be made."""
+
+    place: Address
+    session: Session
+    revision: int
+    draft: Draft
 
 
 async def delete_thread(store: Store, *, thread: str) -> None:
@@ -52,17 +77,12 @@ async def delete_runs(store: Store, *, runs: frozenset[str], checkpoints: Checkp
         metadata = values.loaded(record.metadata)
         return not isinstance(metadata, dict) or metadata.get("run_id") not in runs
 
+    async def left(session: Session) -> list[Record]:
+        return [record for record in await checkpoints.all(session) if stays(record)]
+
     threads = {address.thread: None async for address, _ in all_sessions(store)}
     for thread in threads:
-        parts = []
-        is_changed = False
-        for address, session in await sessions_of_thread(store, thread):
-            records = await checkpoints.all(session)
-            left = [record for record in records if stays(record)]
-            is_changed = is_changed or len(left) < len(records)
-            parts.append(_Part(address, session, left))
-        if is_changed:
-            await _write_anew(store, thread, parts, checkpoints, values)
+        await _keep(store, thread, left, checkpoints)
 
 
 async def prune(
@@ -74,18 +94,37 @@ async def prune(
     values: Values,
 ) -> None:
     """Keep the newest checkpoint of each namespace of the threads, or nothing."""
+
+    async def left(session: Session) -> list[Record]:
+        return await _newest_and_needed(checkpoints, session, values)
+
     for thread in threads:
-        if not keep_latest:
+        if keep_latest:
+            await _keep(store, thread, left, checkpoints)
+        else:
             await delete_thread(store, thread=thread)
-            continue
+
+
+async def _keep(
+    store: Store, thread: str, chosen: Callable[[Session], Awaitable[list[Record]]], checkpoints: Checkpoints
+) -> None:
+    """Write a thread anew with the chosen checkpoints of each of its sessions, unless these are all."""
+    for attempt in range(_RETRIES):
         parts = []
         is_changed = False
         for address, session in await sessions_of_thread(store, thread):
-            left = await _newest_and_needed(checkpoints, session, values)
-            is_changed = is_changed or len(await checkpoints.all(session)) > len(left)
-            parts.append(_Part(address, session, left))
-        if is_changed:
-            await _write_anew(store, thread, parts, checkpoints, values)
+            revision = session.revision
+            left = await chosen(session)
+            is_changed = is_changed or len(left) < len(await checkpoints.all(session))
+            parts.append(_Part(address, session, revision, left))
+        try:
+            if is_changed:
+                await _write_anew(store, parts, checkpoints)
+        except _OVERTAKEN:
+            if attempt + 1 == _RETRIES:
+                raise
+        else:
+            return
 
 
 async def _newest_and_needed(checkpoints: Checkpoints, session: Session, values: Values) -> list[Record]:
@@ -99,118 +138,89 @@ async def _newest_and_needed(checkpoints: Checkpoints, session: Session, values:
     return [*reversed(await ancestors(checkpoints, session, newest, delta)), newest]
 
 
-async def _write_anew(
-    store: Store, thread: str, parts: Sequence[_Part], checkpoints: Checkpoints, values: Values
-) -> None:
-    """Put other sessions in the place of those of a thread, with the checkpoints that stay: all or nothing."""
-    made: list[tuple[_Part, Session]] = []
-    try:
-        for part in parts:
-            if part.records or part.address.namespace == "":
-                # As stored: what links say of the old sessions is not so of the new ones.
-                metadata = decode_object(part.session.info.metadata_text) | {CALLS: call_scope(part.session)}
-                new = await store.create_session(title=part.session.title, metadata=metadata)
-                made.append((part, new))
-                await _add(store, part.session, new, part.address, part.records, checkpoints, values)
-        if any(part.records for part in parts):
-            await _take_places(store, thread, made)
-        else:
-            await delete_thread(store, thread=thread)
-    finally:
-        for _, new in made:
-            await store.delete_session_tree(new.ref)
-
-
-async def _take_places(store: Store, thread: str, made: Sequence[tuple[_Part, Session]]) -> None:
-    main = None
-    for _, new in made:
-        await new.refresh()
+async def _write_anew(store: Store, parts: Sequence[_Part], checkpoints: Checkpoints) -> None:
+    """Put other sessions in the place of those of a thread, with the checkpoints that stay, in one transaction."""
+    drafts: list[tuple[_Part, Draft]] = []
+    is_left = any(part.records for part in parts)
+    for part in parts:
+        if is_left and (part.records or part.address.namespace == ""):
+            # As stored: what links say of the old sessions is not so of the new ones.
+            metadata = decode_object(part.session.info.metadata_text) | {CALLS: call_scope(part.session)}
+            draft = Draft(store, None, metadata)
+            await add_copies(checkpoints, part.session, draft, part.records)
+            drafts.append((part, draft))
     async with store.atomic() as batch:
-        for part, _ in made:
-            if part.address.namespace == "":
-                batch.delete_session_tree(part.session, expected_revision=part.session.revision)
-        for part, new in made:
-            fork = batch.fork(
-                new, key=part.address.key, title=part.session.title, metadata=decode_object(new.info.metadata_text)
-            )
+        # The thread's own session is the first of them; its deletion takes along what is linked to it.
+        for part in reversed(parts):
+            batch.delete_session_tree(part.session, expected_revision=part.revision)
+        main = None
+        for part, draft in drafts:
+            info = part.session.info
+            made = batch.create_session(key=part.address.key, title=info.title, metadata=draft.metadata, cwd=info.cwd)
+            draft.write(batch, made)
             if main is None:
-                main = fork
+                main = made
             else:
-                batch.link_task(main, fork, task_id=part.address.namespace)
+                batch.link_task(main, made, task_id=part.address.namespace)
 
 
-async def _add(
-    store: Store,
-    source: Session,
-    target: Session,
-    address: Address,
-    records: Sequence[Record],
-    checkpoints: Checkpoints,
-    values: Values,
-) -> None:
-    """Put checkpoints of one session into another, with the writes at them."""
-    before: Record | None = None
-    place = Live(store, target)
-    for record in records:
-        (found,) = await checkpoints.tuples(source, address, [record], values)
-        versions = found.checkpoint["channel_versions"]
-        # What was stored once for two checkpoints in a row is so again.
-        new = {
-            channel: version
-            for channel, version in versions.items()
-            if before is None or before.values.get(channel) != record.values.get(channel)
-        }
-        put = Put(found.checkpoint, found.metadata, record.parent, new, is_copy=True)
-        await checkpoints.put_into(store, place, put, values)
-        for data in await checkpoints.writes_at(source, record):
-            await checkpoints.put_writes_into(place, record.id, data)
-        before = record
-
-
-async def copy_thread(store: Store, *, source: str, target: str, checkpoints: Checkpoints, values: Values) -> None:
-    """Fork the sessions of a thread, and copy into the forks what is on other branches of it."""
-    parts = await sessions_of_thread(store, source)
-    if not parts:
-        raise SessionNotFound(source)
-    if await session_to_read(store, Address(target)) is not None:
-        raise InvalidArgument(f"thread {target!r} is there already; delete it first, or copy to another")
-    forks: list[tuple[Address, Session, Session]] = []
-    async with store.atomic() as batch:
+async def copy_thread(store: Store, *, source: str, target: str, checkpoints: Checkpoints) -> None:
+    """Fork the sessions of a thread, and copy into the forks what is on other branches of it. One transaction."""
+    for attempt in range(_RETRIES):
+        parts = await sessions_of_thread(store, source)
+        if not parts:
+            raise SessionNotFound(source)
+        if await session_to_read(store, Address(target)) is not None:
+            raise InvalidArgument(f"thread {target!r} is there already; delete it first, or copy to another")
+        forks = []
         for address, session in parts:
-            place = Address(target, address.namespace)
-            metadata = place.metadata()
-            fork = batch.fork(session, key=place.key, title=session.title, metadata=metadata)
-            if forks:
-                batch.link_task(forks[0][2], fork, task_id=address.namespace)
-            forks.append((address, session, fork))
-    for address, session, fork in forks:
-        await fork.refresh()
-        await _add_branches(store, session, fork, address, checkpoints, values)
+            place, revision = Address(target, address.namespace), session.revision
+            draft = await _forked(store, place, session)
+            await add_copies(checkpoints, session, draft, await _on_branches(session, draft, checkpoints))
+            forks.append(_Fork(place, session, revision, draft))
+        try:
+            await _write_forks(store, forks)
+        except _OVERTAKEN:
+            if attempt + 1 == _RETRIES:
+                raise
+        except InvalidEntry:
+            # Another copy of the same thread may have taken an id that was free.
+            if not any([await fork.draft.overtaken() for fork in forks]):
+                raise
+        else:
+            return
 
 
-async def _add_branches(
-    store: Store,
-    source: Session,
-    fork: Session,
-    address: Address,
-    checkpoints: Checkpoints,
-    values: Values,
-) -> None:
-    seen = await _ids(fork, CHECKPOINT) | await _ids(fork, WRITES)
-    records = await checkpoints.all(source)
-    writes = await checkpoints.write_ids(source, [record.entry_id for record in records])
-    missing = [
-        record for record in records if record.entry_id not in seen or not seen.issuperset(writes[record.entry_id])
-    ]
-    await _add(store, source, fork, address, missing, checkpoints, values)
+async def _write_forks(store: Store, forks: Sequence[_Fork]) -> None:
+    async with store.atomic() as batch:
+        main = None
+        for fork in forks:
+            made = batch.fork(
+                fork.session,
+                key=fork.place.key,
+                title=fork.session.title,
+                metadata=fork.draft.metadata,
+                expected_revision=fork.revision,
+            )
+            fork.draft.write(batch, made)
+            if main is None:
+                main = made
+            else:
+                batch.link_task(main, made, task_id=fork.place.namespace)
 
 
-async def _ids(session: Session, kind: str) -> set[str]:
-    found: set[str] = set()
-    after = None
-    while True:
-        page = await session.entries(kind=kind, after=after, limit=1000)
-        found.update(entry.id for entry in page)
-        if len(page) < 1000:
-            return found
-        after = page[-1].id
+async def _forked(store: Store, place: Address, session: Session) -> Draft:
+    numbers = numbers_in(session.metadata) if FRAMEWORK in session.metadata else await counted(session)
+    metadata = place.metadata() | numbers.to_metadata()
+    if session.metadata.get(UNORDERED):
+        metadata[UNORDERED] = True
+    return Draft(store, session, metadata)
+
+
+async def _on_branches(session: Session, draft: Draft, checkpoints: Checkpoints) -> list[Record]:
+    """Return the checkpoints of a session that its fork does not see, or of which it does not see all writes."""
+    records = await checkpoints.all(session)
+    writes = await checkpoints.write_ids(session, [record.entry_id for record in records])
+    asked = [id for record in records for id in (record.entry_id, *writes[record.entry_id])]
+    seen = {entry.id for entry in await draft.get_entries(asked) if entry is not None}
+    return [record for record in records if not seen.issuperset((record.entry_id, *writes[record.entry_id]))]

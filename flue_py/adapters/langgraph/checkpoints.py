@@ -17,8 +17,9 @@ from langgraph.checkpoint.base import (
 
 from flue_py.adapters.langgraph.by_hand import begun_by_hand
 from flue_py.adapters.langgraph.known import Known
-from flue_py.adapters.langgraph.lines import Lines, NewLine, new_line
+from flue_py.adapters.langgraph.lines import Kept, Lines, NewLine, new_line
 from flue_py.adapters.langgraph.messages import are_messages, fresh
+from flue_py.adapters.langgraph.numbers import Numbers, counted, numbers_in
 from flue_py.adapters.langgraph.places import Desks, Place
 from flue_py.adapters.langgraph.records import (
     CHECKPOINT,
@@ -28,10 +29,11 @@ from flue_py.adapters.langgraph.records import (
     WRITES,
     Line,
     Record,
-    entry_ids,
+    entry_id,
+    number_of_put,
     writes_id,
 )
-from flue_py.adapters.langgraph.threads import UNORDERED, Address, call_scope
+from flue_py.adapters.langgraph.threads import FRAMEWORK, UNORDERED, Address, call_scope
 from flue_py.adapters.langgraph.values import Values
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
@@ -40,13 +42,16 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from langchain_core.messages import BaseMessage
 
 Writes: TypeAlias = "list[tuple[str, str, int, str, JsonValue]]"
 """Path of the task, its id, number, channel and the stored value, in the order in which a graph applies them."""
 
 _MESSAGES = "messages"
-_LINE: JsonObject = {"line": True}
+LINE: JsonObject = {"line": True}
+"""What a checkpoint says of the channel whose value is its line of messages."""
 _SMALL = 120
 """A value of so many characters is written again where it is the same: naming where it is would take as much."""
 _RECORDS = 512
@@ -61,8 +66,15 @@ class Put:
     metadata: CheckpointMetadata
     parent: str | None
     new_versions: ChannelVersions
-    is_copy: bool = False
-    """Whether it was stored before: what is not new is as in the last one, and what it cost is in the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The entries that come before a checkpoint's own, the checkpoint with all that it says, and its messages."""
+
+    entries: list[NewEntry]
+    record: Record
+    line: tuple[Kept, ...] | None = None
 
 
 class Checkpoints:
@@ -81,7 +93,8 @@ class Checkpoints:
 
     async def find(self, session: Session | Place, checkpoint_id: str) -> Record | None:
         """Return a checkpoint by its id, as it was put last; None if there is none. One read."""
-        ids = list(islice(entry_ids(checkpoint_id), PUTS))
+        most = (await _numbers(session)).puts
+        ids = [entry_id(checkpoint_id, number) for number in range(1, most + 1)]
         found = [entry for entry in await session.get_entries(ids) if entry is not None and entry.kind == CHECKPOINT]
         return self._record(session, found[-1]) if found else None
 
@@ -146,39 +159,92 @@ class Checkpoints:
 
     async def put(self, store: Store, address: Address, put: Put, values: Values, owner: str | None) -> None:
         """Store a checkpoint. One transaction. Raises `ThreadOwned`, and what the serializer raises. O(what is new)."""
-        await self._desks.write(store, address, owner, lambda place: self.put_into(store, place, put, values))
+        await self._desks.write(store, address, owner, lambda place: self._put_into(place, put, values))
 
-    async def put_into(self, store: Store, place: Place, put: Put, values: Values) -> None:
-        """Store a checkpoint at the leaf that the place is known to have. Raises `LeafConflict`, too."""
+    async def _put_into(self, place: Place, put: Put, values: Values) -> None:
+        async def filled(record: Record, under: Record | None, below: str | None) -> Filled:
+            return await self._filled(place, put, record, under, below, values)
+
+        record, line = await self.put_at(place, put.checkpoint["id"], put.parent, filled)
+        if line is not None:
+            self._lines.note(place, record.entry_id, line)
+
+    async def put_at(
+        self,
+        place: Place,
+        id: str,
+        parent: str | None,
+        fill: Callable[[Record, Record | None, str | None], Awaitable[Filled]],
+    ) -> tuple[Record, tuple[Kept, ...] | None]:
+        """Store a checkpoint below its parent, and return it with its messages, if these are known.
+
+        ``fill`` is given the checkpoint as far as it is known, the one above it and the entry that its own come below,
+        and returns the entries that come before its own. Raises `LeafConflict`, and `RevisionConflict`.
+        """
         at_leaf = await self._at_leaf(place)
-        if at_leaf is None and put.parent is not None:
-            at_leaf = await _begun(place, put.parent)
-        leaf = place.leaf_id
-        under, below = await self._below(place, at_leaf, put.parent)
-        id = put.checkpoint["id"]
-        record = Record("", id, put.parent, None, None, {}, {}, high=max(id, "" if at_leaf is None else at_leaf.high))
-        is_newest = at_leaf is None or id >= at_leaf.high
-        is_in_order = at_leaf is None or id > at_leaf.high
-        if not is_in_order and not place.metadata.get(UNORDERED):
+        if at_leaf is None and parent is not None:
+            at_leaf = await self._begun(place, parent)
+        under, below = await self._below(place, at_leaf, parent)
+        high = "" if at_leaf is None else at_leaf.high
+        if at_leaf is not None and id <= high and not place.metadata.get(UNORDERED):
             await place.note({UNORDERED: True})
-        new_id = store.backend.new_entry_id
-        entries, record, line = await self._filled(place, put, record, under, below, values, new_id)
-        for entry_id in await _free_ids(place, id, sure=is_in_order):
-            parent_id = entries[-1].id if entries else below
-            made = NewEntry.custom(CHECKPOINT, record.to_json(), id=entry_id, parent_id=parent_id)
+        filled = await fill(Record("", id, parent, None, None, {}, {}, high=max(id, high)), under, below)
+        is_newest = at_leaf is None or id >= high
+        sure = at_leaf is None or id > high
+        below = filled.entries[-1].id if filled.entries else below
+        return await self._add(place, filled.entries, filled.record, below, newest=is_newest, sure=sure), filled.line
+
+    async def _add(
+        self,
+        place: Place,
+        entries: Sequence[NewEntry],
+        record: Record,
+        below: str | None,
+        *,
+        newest: bool = True,
+        sure: bool = True,
+    ) -> Record:
+        """Store a checkpoint's entry behind those that come before it, under the first id that is free.
+
+        ``sure`` says that no checkpoint of its id was put here before.
+        """
+        number = 1
+        while True:
+            if not sure:
+                number = await self._free_put(place, record.id)
+            noted = await _numbers(place)
+            if number > noted.puts:
+                await place.note(noted.with_put(number).to_metadata())
+            record = replace(record, entry_id=entry_id(record.id, number))
+            made = NewEntry.custom(CHECKPOINT, record.to_json(), id=record.entry_id, parent_id=below)
             try:
-                await place.add([*entries, made], entry_id if is_newest else leaf)
+                await place.add([*entries, made], record.entry_id if newest else place.leaf_id)
             except InvalidEntry:
-                if not await place.taken([entry_id]):
+                if not await place.taken([record.entry_id]):
                     raise
+                sure = False
                 continue
-            record = replace(record, entry_id=entry_id)
-            self._records.put((place.id, entry_id), record)
-            place.recent[id] = record
-            kept = line.kept if line is not None else None if under is None else self._lines.known(place, under)
-            if kept is not None:
-                self._lines.note(place, entry_id, kept)
-            return
+            self._records.put((place.id, record.entry_id), record)
+            place.recent[record.id] = record
+            return record
+
+    async def _free_put(self, place: Place, id: str) -> int:
+        """Return the first number that is free for a checkpoint, behind those of its that are seen here."""
+        last = await self.find(place, id)
+        number, size = 1 if last is None else number_of_put(last.entry_id) + 1, PUTS
+        while True:
+            ids = [entry_id(id, each) for each in range(number, number + size)]
+            taken = await place.taken(ids)
+            if len(taken) < size:
+                return number + next(at for at, each in enumerate(ids) if each not in taken)
+            number, size = number + size, 4 * size
+
+    async def _begun(self, place: Place, checkpoint_id: str) -> Record | None:
+        """Store the checkpoint that stands for messages of before, if it is the one that is meant."""
+        record = await place.begun()
+        if record is None or record.id != checkpoint_id:
+            return None
+        return await self._add(place, (), record, place.leaf_id)
 
     async def _below(
         self, place: Place, at_leaf: Record | None, parent: str | None
@@ -211,20 +277,19 @@ class Checkpoints:
         under: Record | None,
         below: str | None,
         values: Values,
-        new_id: Callable[[], str],
-    ) -> tuple[list[NewEntry], Record, NewLine | None]:
+    ) -> Filled:
         """Return the entries that come before the checkpoint's own, and the checkpoint with all that it says."""
         versions = put.checkpoint["channel_versions"]
         old_versions = {} if under is None else under.versions
         old_values = {} if under is None else under.values
         line = Line() if under is None else under.line
-        made: NewLine | None = None
+        made: NewLine[BaseMessage] | None = None
         entries: list[NewEntry] = []
         stored: dict[str, JsonValue] = {}
         kept_versions: dict[str, JsonValue] = {}
         for channel, value in put.checkpoint["channel_values"].items():
             version = cast("JsonValue", versions.get(channel))
-            is_below = put.is_copy or (under is not None and under.id == put.parent)
+            is_below = under is not None and under.id == put.parent
             is_old = is_below and channel not in put.new_versions and channel in old_values and version is not None
             if is_old and old_versions.get(channel) == version:
                 stored[channel], kept_versions[channel] = old_values[channel], version
@@ -236,17 +301,16 @@ class Checkpoints:
                     line,
                     value,
                     below=entries[-1].id if entries else below,
-                    new_id=new_id,
+                    new_id=place.new_id,
                     values=values,
                     call_scope=call_scope(place),
-                    is_paid=put.is_copy,
                 )
                 entries += made.entries
-                stored[channel], kept_versions[channel] = _LINE, version
+                stored[channel], kept_versions[channel] = LINE, version
                 continue
             text = values.stored(value)
             if len(encode_json(text, channel)[0]) > _SMALL:
-                id = new_id()
+                id = place.new_id()
                 parent_id = entries[-1].id if entries else below
                 entries.append(NewEntry.custom(VALUE, text, id=id, parent_id=parent_id))
                 text = {"at": id}
@@ -260,7 +324,9 @@ class Checkpoints:
             values=stored,
             line=line if made is None else made.line,
         )
-        return entries, record, made
+        if made is not None:
+            return Filled(entries, record, made.kept)
+        return Filled(entries, record, None if under is None else self._lines.known(place, under))
 
     async def put_writes(
         self,
@@ -288,7 +354,7 @@ class Checkpoints:
         if at_leaf is None or at_leaf.id != checkpoint_id:
             under = await self._found(place, checkpoint_id)
         # The writes of a task may come before the checkpoint that they belong to.
-        entry_id = under.entry_id if under is not None else next(entry_ids(checkpoint_id))
+        at = under.entry_id if under is not None else entry_id(checkpoint_id, 1)
         leaf = place.leaf_id
         is_at_leaf = under is None or under is at_leaf
         below = leaf
@@ -298,20 +364,21 @@ class Checkpoints:
         after = None if above is None else above.entry_id
         moves = is_at_leaf and below == leaf
         data = data | {"after": after}
-        number = self._free.get((place.id, entry_id)) or 0
+        number = self._free.get((place.id, at)) or 0
         while True:
-            id = writes_id(entry_id, number)
+            noted = await _numbers(place)
+            if at in noted.writes and number > noted.writes[at]:
+                await place.note(noted.with_writes(at, number).to_metadata())
+            id = writes_id(at, number)
             made = NewEntry.custom(WRITES, data, id=id, parent_id=below)
             try:
                 await place.add([made], id if moves else leaf)
             except InvalidEntry:
-                ids = [writes_id(entry_id, each) for each in range(number, number + 4 * WINDOW)]
-                taken = await place.taken(ids)
-                if id not in taken:
+                if not await place.taken([id]):
                     raise
-                number += next((at for at, each in enumerate(ids) if each not in taken), len(ids))
+                number = await _free_writes(place, at, number)
                 continue
-            self._free.put((place.id, entry_id), number + 1)
+            self._free.put((place.id, at), number + 1)
             if after is not None:
                 self._above.put((place.id, id), after)
             return
@@ -330,7 +397,7 @@ class Checkpoints:
             kept = await self._line(session, record, lines, values)
             channel_values = {
                 channel: [fresh(message) for message, _ in kept]
-                if stored == _LINE
+                if stored == LINE
                 else values.loaded(loaded[stored["at"]] if isinstance(stored, dict) and "at" in stored else stored)
                 for channel, stored in record.values.items()
             }
@@ -357,7 +424,7 @@ class Checkpoints:
         lines: dict[str, tuple[Line, tuple[Any, ...]]],
         values: Values,
     ) -> tuple[Any, ...]:
-        if _LINE not in record.values.values():
+        if LINE not in record.values.values():
             return ()
         child = lines.get(record.id)
         if child is not None and child[0].epoch == record.line.epoch:
@@ -393,38 +460,46 @@ class Checkpoints:
         return [entry.fields for entry in (await self._write_entries(session, [record.entry_id]))[record.entry_id]]
 
     async def _write_entries(self, session: Session, entry_ids: Sequence[str]) -> dict[str, list[Entry]]:
-        found: dict[str, list[Entry]] = {entry_id: [] for entry_id in entry_ids}
-        begin, size, left = 0, WINDOW, list(entry_ids)
-        while left:
-            ids = [writes_id(entry_id, number) for entry_id in left for number in range(begin, begin + size)]
-            entries = await session.get_entries(ids)
-            full = []
-            for place, entry_id in enumerate(left):
-                there = [entry for entry in entries[place * size : (place + 1) * size] if entry is not None]
-                found[entry_id] += there
-                if len(there) == size:
-                    full.append(entry_id)
-            begin, size, left = begin + size, 4 * size, full
+        found: dict[str, list[Entry]] = {each: [] for each in entry_ids}
+        noted = await _numbers(session)
+        windows = {each: range(noted.window(each)) for each in entry_ids}
+        while windows:
+            ids = [writes_id(each, number) for each, window in windows.items() for number in window]
+            entries = iter(await session.get_entries(ids))
+            further = {}
+            for each, window in windows.items():
+                there = [entry for entry in islice(entries, len(window)) if entry is not None]
+                found[each] += there
+                if len(there) == len(window):
+                    further[each] = range(window.stop, window.stop + 4 * len(window))
+            windows = further
         return found
 
 
-async def _begun(place: Place, checkpoint_id: str) -> Record | None:
-    """Store the checkpoint that stands for messages of before, if it is the one that is meant."""
-    record = await place.begun()
-    if record is None or record.id != checkpoint_id:
-        return None
-    made = NewEntry.custom(CHECKPOINT, record.to_json(), id=record.entry_id, parent_id=place.leaf_id)
-    await place.add([made], record.entry_id)
-    return record
+async def _free_writes(place: Place, at: str, number: int) -> int:
+    """Return the first number that is free for writes at an entry, and note it where it is not looked for."""
+    size = 4 * WINDOW
+    sees_all = True
+    while True:
+        ids = [writes_id(at, each) for each in range(number, number + size)]
+        taken = await place.taken(ids)
+        free = next((place for place, each in enumerate(ids) if each not in taken), size)
+        sees_all = sees_all and None not in await place.get_entries(ids[:free])
+        number += free
+        if free < size:
+            break
+    noted = await _numbers(place)
+    if not sees_all and number >= noted.window(at):
+        await place.note(noted.with_writes(at, number).to_metadata())
+    return number
 
 
-async def _free_ids(place: Place, id: str, *, sure: bool) -> Iterable[str]:
-    """Return ids for the entry of a checkpoint, the first of which that is free is to be taken."""
-    if sure:
-        return entry_ids(id)
-    ids = list(islice(entry_ids(id), 10 * PUTS))
-    taken = await place.taken(ids)
-    return [each for each in ids if each not in taken]
+async def _numbers(session: Session | Place) -> Numbers:
+    metadata = session.metadata
+    # Nobody has noted anything of a session that was forked by hand, until a checkpoint is put into it.
+    if FRAMEWORK not in metadata and isinstance(session, Session):
+        return await counted(session)
+    return numbers_in(metadata)
 
 
 def _applied(entries: Sequence[Entry]) -> Writes:

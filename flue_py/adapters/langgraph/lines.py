@@ -8,7 +8,7 @@ context, and a listing names those that are left.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from flue_py.adapters.langgraph.known import Known
 from flue_py.adapters.langgraph.messages import entry_of, fresh, message_of, same
@@ -29,18 +29,20 @@ if TYPE_CHECKING:
 Kept: TypeAlias = "tuple[BaseMessage, str]"
 """A message that is stored, which nobody else has, and the id of its entry."""
 
+Message = TypeVar("Message")
+
 _LINES = 64
 _TAIL = 16
 """So many messages a checkpoint names by itself, and one more for each so many that there are."""
 
 
 @dataclass(frozen=True, slots=True)
-class NewLine:
+class NewLine(Generic[Message]):
     """The entries to write for a new value of the channel, one below the other, and where it then is."""
 
     entries: list[NewEntry]
     line: Line
-    kept: tuple[Kept, ...]
+    kept: tuple[tuple[Message, str], ...]
 
 
 class Lines:
@@ -63,13 +65,14 @@ class Lines:
             return ()
         found = self.known(session, record)
         if found is None:
-            entries = await _entries(session, record)
+            entries = await entries_of(session, record)
             found = tuple((message_of(entry, values), entry.id) for entry in entries)
             self.note(session, record.entry_id, found)
         return found
 
 
-async def _entries(session: Session | Place, record: Record) -> list[Entry]:
+async def entries_of(session: Session | Place, record: Record) -> list[Entry]:
+    """Return the entries of a checkpoint's messages. Raises `CorruptStore`. O(messages)."""
     line = record.line
     ids = [*([] if line.listing is None else await _listed(session, line.listing)), *line.tail]
     entries = [entry for entry in await session.get_entries(ids) if entry is not None]
@@ -97,54 +100,72 @@ def new_line(
     new_id: Callable[[], str],
     values: Values,
     call_scope: str,
-    is_paid: bool = False,
-) -> NewLine:
-    """Return what to write below an entry whose line is ``old``, so that it becomes ``messages``. O(messages).
+) -> NewLine[BaseMessage]:
+    """Return what to write below an entry whose line is ``old``, so that it becomes ``messages``. O(messages)."""
 
-    ``is_paid`` says that the ledger has what the messages cost, as it has that of messages which only change place.
-    """
-    stays = _first_other(old, messages)
-    kept: list[Kept] = list(old[:stays])
-    gone: list[Kept] = []
-    for each in old[stays:]:
-        if len(kept) < len(messages) and same(each[0], messages[len(kept)]):
-            kept.append(each)
-        else:
-            gone.append(each)
-    entries: list[NewEntry] = []
-
-    def add(build: Callable[[str, str | None], NewEntry]) -> str:
-        id = new_id()
-        entries.append(build(id, entries[-1].id if entries else below))
-        return id
-
-    for _, each_id in gone:
-        add(lambda id, parent: NewEntry.exclusion(each_id, by="langgraph", id=id, parent_id=parent))  # noqa: B023
-    known_ids = {message.id for message, _ in gone}
-    for message in messages[len(kept) :]:
+    def build(
+        message: BaseMessage, gone: Sequence[BaseMessage], id: str, parent: str | None
+    ) -> tuple[BaseMessage, NewEntry]:
         # A copy, since the graph may change the message that it holds.
         held = fresh(message)
-        built = add(
-            lambda id, parent: entry_of(held, values, id=id, parent_id=parent, call_scope=call_scope)  # noqa: B023
-        )
-        if is_paid or (message.id is not None and message.id in known_ids):
-            entries[-1] = replace(entries[-1], calls=(), unpaid=True)
-        kept.append((held, built))
-    stayed = len(kept) - (len(entries) - len(gone))
+        entry = entry_of(held, values, id=id, parent_id=parent, call_scope=call_scope)
+        if message.id is not None and any(message.id == each.id for each in gone):
+            # It only changes its place, or was paid for as it was before.
+            entry = replace(entry, calls=(), unpaid=True)
+        return held, entry
+
+    return changed_line(old, line, messages, below=below, new_id=new_id, is_same=same, build=build)
+
+
+def changed_line(
+    old: Sequence[tuple[Message, str]],
+    line: Line,
+    wanted: Sequence[Message],
+    *,
+    below: str | None,
+    new_id: Callable[[], str],
+    is_same: Callable[[Message, Message], bool],
+    build: Callable[[Message, Sequence[Message], str, str | None], tuple[Message, NewEntry]],
+) -> NewLine[Message]:
+    """Return what makes one line of another. ``build`` is given a message, and those that go. O(messages)."""
+    kept, gone = _kept_and_gone(old, wanted, is_same)
+    entries: list[NewEntry] = []
+
+    def place() -> tuple[str, str | None]:
+        return new_id(), entries[-1].id if entries else below
+
+    for _, gone_id in gone:
+        id, parent = place()
+        entries.append(NewEntry.exclusion(gone_id, by="langgraph", id=id, parent_id=parent))
+    stayed = len(kept)
+    for message in wanted[stayed:]:
+        id, parent = place()
+        held, entry = build(message, [each for each, _ in gone], id, parent)
+        entries.append(entry)
+        kept.append((held, id))
     tail = (*line.tail, *(id for _, id in kept[stayed:]))
     line = replace(line, count=len(kept), tail=tail)
     if gone or len(tail) > _TAIL + len(kept) // _TAIL:
-        ids: list[JsonValue] = [id for _, id in kept]
-        listing = add(lambda id, parent: NewEntry.custom(LISTING, {"ids": ids}, id=id, parent_id=parent))
-        line = Line(len(kept), listing, (), listing if gone else line.epoch)
+        id, parent = place()
+        ids: list[JsonValue] = [each for _, each in kept]
+        entries.append(NewEntry.custom(LISTING, {"ids": ids}, id=id, parent_id=parent))
+        line = Line(len(kept), id, (), id if gone else line.epoch)
     return NewLine(entries, line, tuple(kept))
 
 
-def _first_other(old: Sequence[Kept], messages: Sequence[BaseMessage]) -> int:
-    """Return how many messages are the same from the first one on: as a rule all old ones, which takes most time."""
-    number = 0
-    for (one, _), other in zip(old, messages, strict=False):
-        if not same(one, other):
+def _kept_and_gone(
+    old: Sequence[tuple[Message, str]], wanted: Sequence[Message], is_same: Callable[[Message, Message], bool]
+) -> tuple[list[tuple[Message, str]], list[tuple[Message, str]]]:
+    stays = 0
+    # As a rule all old ones stay, and looking at each of them takes most of the time.
+    for (one, _), other in zip(old, wanted, strict=False):
+        if not is_same(one, other):
             break
-        number += 1
-    return number
+        stays += 1
+    kept, gone = list(old[:stays]), []
+    for each in old[stays:]:
+        if len(kept) < len(wanted) and is_same(each[0], wanted[len(kept)]):
+            kept.append(each)
+        else:
+            gone.append(each)
+    return kept, gone

@@ -38,6 +38,8 @@ class Place(Protocol):
     @property
     def metadata(self) -> Mapping[str, JsonValue]: ...
 
+    def new_id(self) -> str: ...
+
     async def get_entry(self, entry_id: str) -> Entry | None: ...
 
     async def get_entries(self, ids: Sequence[str]) -> list[Entry | None]: ...
@@ -76,6 +78,9 @@ class Live(Place):
     @property
     def metadata(self) -> Mapping[str, JsonValue]:
         return self._session.metadata
+
+    def new_id(self) -> str:
+        return self._store.backend.new_entry_id()
 
     async def get_entry(self, entry_id: str) -> Entry | None:
         return await self._session.get_entry(entry_id)

@@ -15,7 +15,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import CorruptStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 CHECKPOINT = "langgraph.checkpoint"
 WRITES = "langgraph.writes"
@@ -24,9 +24,9 @@ LISTING = "langgraph.messages"
 KINDS = frozenset({CHECKPOINT, WRITES, VALUE, LISTING})
 
 PUTS = 4
-"""In how many ids a checkpoint is looked for: the first, and those of its being put again."""
+"""In how many ids a checkpoint is looked for, unless its session notes more: it may have been put again."""
 WINDOW = 6
-"""How many writes of a checkpoint are asked for at once; more only where all of these are there."""
+"""How many writes of a checkpoint are asked for at once; more where all of these are there, or where it is noted."""
 
 _LONGEST_ID = 900
 
@@ -116,17 +116,19 @@ def _line(stored: JsonValue) -> Line:
     )
 
 
-def entry_ids(checkpoint_id: str) -> Iterator[str]:
-    """Yield the ids that the entries of a checkpoint may have, the usual one first."""
+def entry_id(checkpoint_id: str, number: int) -> str:
+    """Return the id that the entry of a checkpoint has: the usual one for 1, another for each larger number."""
     base = checkpoint_id
     is_usable = 0 < len(base) <= _LONGEST_ID and base.isprintable() and "~" not in base and base.isascii()
     if not is_usable or ":w" in base:
         base = f"sha256:{sha256(checkpoint_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
-    yield base
-    number = 2
-    while True:
-        yield f"{base}~{number}"
-        number += 1
+    return base if number == 1 else f"{base}~{number}"
+
+
+def number_of_put(entry_id: str) -> int:
+    """Return the number that the id of a checkpoint's entry was made with."""
+    number = entry_id.rpartition("~")[2] if "~" in entry_id else "1"
+    return int(number) if number.isdecimal() else 1
 
 
 def writes_id(entry_id: str, number: int) -> str:
@@ -134,7 +136,7 @@ def writes_id(entry_id: str, number: int) -> str:
     return f"{entry_id}:w{number}"
 
 
-def checkpoint_of_writes(entry_id: str) -> str | None:
-    """Return the id of the checkpoint's entry that an entry with writes belongs to, by its id."""
-    base, colon, number = entry_id.rpartition(":w")
-    return base if colon and number.isdecimal() else None
+def number_of_writes(writes_id: str) -> tuple[str, int] | None:
+    """Return what an id of an entry with writes was made of; None if it is none."""
+    base, colon, number = writes_id.rpartition(":w")
+    return (base, int(number)) if colon and number.isdecimal() else None

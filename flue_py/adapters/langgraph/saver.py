@@ -373,7 +373,6 @@ class FlueSaver(BaseCheckpointSaver[str]):
             source=str(source),
             target=str(target),
             checkpoints=self._checkpoints,
-            values=self._values,
         )
 
     def _pruned(self, thread_ids: Sequence[str], strategy: str) -> Callable[[Store], Coroutine[object, object, None]]:

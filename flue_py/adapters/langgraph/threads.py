@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from flue_py.adapters.keys import FRAMEWORK_ID, id_of, key_of, metadata_of
+from flue_py.adapters.langgraph.numbers import counted
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument, RevisionConflict, SessionExists, SessionNotFound, shown
 from flue_py.sessions.session import Session
@@ -118,6 +119,8 @@ async def session_to_write(store: Store, address: Address, owner: str | None) ->
             return session
         # A session that was begun by hand, or forked, becomes a thread with the first checkpoint put into it.
         claim = address.metadata() | ({} if owner is None else {OWNER: owner})
+        if metadata.get(FRAMEWORK) is None and session.leaf_id is not None:
+            claim |= (await counted(session)).to_metadata()
         try:
             await session.set_metadata(claim, merge=True, expected_revision=session.revision)
         except RevisionConflict:

@@ -62,7 +62,7 @@ class Below:
 
     async def switched(self, store: Store, branch: str) -> Session:
         """Use another branch from now on, and return its session. Raises `InvalidArgument` if there is none."""
-        session = (await self.branches(store)).get(branch)
+        session = (await self.branches(store)).get(branch) if isinstance(branch, str) else None
         if session is None:
             raise InvalidArgument(f"branch: {shown(branch)} does not exist; list_branches() names those that do")
         self._handle, self.branch = session, branch

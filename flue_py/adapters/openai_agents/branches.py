@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, TypedDict
 
 from flue_py.adapters.openai_agents.below import MAIN
@@ -15,6 +16,9 @@ from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
     from flue_py.adapters.openai_agents.below import Below
+
+
+_NAME = re.compile(r"[^\0\ud800-\udfff]+")
 
 
 class Branch(TypedDict):
@@ -58,8 +62,8 @@ async def branched(store: Store, below: Below, turn: int, name: str | None) -> s
     turns = [] if session is None else await turns_of(session)
     if isinstance(turn, bool) or not isinstance(turn, int) or not 1 <= turn <= len(turns):
         raise InvalidArgument(f"turn_number: {shown(turn)} is not one of the {len(turns)} turns of this branch")
-    if name is not None and not name.strip():
-        raise InvalidArgument("branch_name: is empty; leave it out, or give a name")
+    if name is not None and not (isinstance(name, str) and name.strip() and _NAME.fullmatch(name)):
+        raise InvalidArgument(f"branch_name: {shown(name)} is not a name; leave it out, or give one")
     return await below.branched(store, turns[turn - 1].entry.parent_id, name, f"branch_from_turn_{turn}")
 
 
@@ -153,7 +157,7 @@ async def chosen(store: Store, below: Below, branch: str | None) -> Session | No
 
 
 def _named(branches: dict[str, Session], branch: str) -> Session:
-    if branch not in branches:
+    if not isinstance(branch, str) or branch not in branches:
         raise InvalidArgument(f"branch_id: {shown(branch)} does not exist; list_branches() names those that do")
     return branches[branch]
 

@@ -10,7 +10,7 @@ from agents.memory.session import _CompactionSnapshot
 from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 import flue_py.sync
-from flue_py.adapters.access import Access, Target
+from flue_py.adapters.access import Access, Target, Work
 from flue_py.adapters.openai_agents import branches, turns
 from flue_py.adapters.openai_agents.below import Below
 from flue_py.adapters.openai_agents.compacting import Compaction, append_compaction, planned, record_discarded
@@ -18,7 +18,7 @@ from flue_py.adapters.openai_agents.items import entries_of
 from flue_py.adapters.openai_agents.spending import Spending, counted
 from flue_py.adapters.openai_agents.tail import ending, popped, replaced
 from flue_py.compaction import SessionCompactionPlan, summarize
-from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound, StoreClosed, SummaryFailed
+from flue_py.errors import InvalidArgument, LeafConflict, NotAStore, SessionNotFound, StoreClosed, SummaryFailed, shown
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.store.seam import committed_before
@@ -113,9 +113,11 @@ class FlueSession:
         than the one in use. Raises `InvalidArgument` (a ValueError) if there is none. O(items returned).
         """
         wanted = resolve_session_limit(limit, self.session_settings)
+        if wanted is not None and not isinstance(wanted, int):
+            raise InvalidArgument(f"limit: should be a number of items or None, not {shown(wanted)}")
         self._spending.begins(wrapper)
         wanted = None if wanted is None or wanted < 0 else wanted
-        return await self._access.run(partial(self._read, wanted, branch_id))
+        return await self._run(partial(self._read, wanted, branch_id))
 
     async def add_items(
         self, items: list[TResponseInputItem], *, wrapper: RunContextWrapper[Any] | None = None
@@ -136,7 +138,7 @@ class FlueSession:
         is_written = not entries
         try:
             if entries:
-                await self._access.run(partial(self._append, entries))
+                await self._run(partial(self._append, entries))
                 is_written = True
         except BaseException as error:
             # Who is cancelled while the commit is under way must not pay for it again.
@@ -148,14 +150,14 @@ class FlueSession:
 
     async def pop_item(self, *, wrapper: RunContextWrapper[Any] | None = None) -> TResponseInputItem | None:
         """Retract the last item, and return it; None if there is none. Undo brings it back. O(1)."""
-        return await self._access.run(self._pop)
+        return await self._run(self._pop)
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
         """Empty the session, with all of its branches, and use the main one. Nothing is deleted: undo brings it back.
 
         The leaf of each branch moves to before its first item, in one transaction. O(branches).
         """
-        await self._access.run(lambda store: branches.cleared(store, self._below))
+        await self._run(lambda store: branches.cleared(store, self._below))
 
     async def run_compaction(
         self,
@@ -177,7 +179,7 @@ class FlueSession:
             if force:
                 raise InvalidArgument("compaction: nobody to write the summary; give compaction=Compaction(model=...)")
             return
-        found = await self._access.run(partial(self._planned, how, force))
+        found = await self._run(partial(self._planned, how, force))
         if found is None:
             return
         session, leaf, plan = found
@@ -185,9 +187,9 @@ class FlueSession:
             summary = await summarize(plan.plan, how.completing(partial(self._add_to_run, wrapper)))
         except SummaryFailed as failed:
             answered = failed.answered
-            await self._access.run(lambda _: record_discarded(session, answered))
+            await self._run(lambda _: record_discarded(session, answered))
             raise
-        await self._access.run(lambda _: append_compaction(session, leaf, plan, summary))
+        await self._run(lambda _: append_compaction(session, leaf, plan, summary))
 
     # -- the names of AdvancedSQLiteSession -----------------------------------------------------------------------
 
@@ -197,20 +199,18 @@ class FlueSession:
         A branch is a fork: it copies nothing. Raises `InvalidArgument` (a ValueError) for a turn that there is not, and
         for a name that is empty or was used before. O(turns).
         """
-        return await self._access.run(lambda store: branches.branched(store, self._below, turn_number, branch_name))
+        return await self._run(lambda store: branches.branched(store, self._below, turn_number, branch_name))
 
     async def create_branch_from_content(self, search_term: str, branch_name: str | None = None) -> str:
         """Begin a branch before the first turn in which the user said ``search_term``; use it, and return its name.
 
         Raises `InvalidArgument` (a ValueError) if nobody said it, and as `create_branch_from_turn` does. O(path).
         """
-        return await self._access.run(
-            lambda store: branches.branched_at_content(store, self._below, search_term, branch_name)
-        )
+        return await self._run(lambda store: branches.branched_at_content(store, self._below, search_term, branch_name))
 
     async def switch_to_branch(self, branch_id: str) -> None:
         """Use another branch, in this object. Raises `InvalidArgument` (a ValueError) if there is none. O(branches)."""
-        await self._access.run(lambda store: self._below.switched(store, branch_id))
+        await self._run(lambda store: self._below.switched(store, branch_id))
 
     async def delete_branch(self, branch_id: str, force: bool = False) -> None:
         """Delete a branch, with the items that no other branch has. This is the one call that deletes something.
@@ -218,11 +218,11 @@ class FlueSession:
         Its name stays taken, and what it cost stays in the ledger. Raises `InvalidArgument` (a ValueError) if there is
         no such branch, for the main one, and, without ``force``, for the one in use. O(items deleted).
         """
-        await self._access.run(lambda store: branches.deleted(store, self._below, branch_id, force=force))
+        await self._run(lambda store: branches.deleted(store, self._below, branch_id, force=force))
 
     async def list_branches(self) -> list[Branch]:
         """Return the branches in the order they were made; "main" is the first. O(their paths)."""
-        return await self._access.run(lambda store: branches.listed(store, self._below))
+        return await self._run(lambda store: branches.listed(store, self._below))
 
     async def get_conversation_turns(self, branch_id: str | None = None) -> list[ConversationTurn]:
         """Return the turns of a branch, or of the one in use: what the user said in each, and when.
@@ -257,7 +257,7 @@ class FlueSession:
 
         Raises `InvalidArgument` (a ValueError) if there is no such branch. O(calls).
         """
-        return await self._access.run(lambda store: branches.session_usage(store, self._below, branch_id))
+        return await self._run(lambda store: branches.session_usage(store, self._below, branch_id))
 
     async def get_turn_usage(
         self, user_turn_number: int | None = None, branch_id: str | None = None
@@ -267,9 +267,7 @@ class FlueSession:
         The turns that a branch shares with the one that it was made from belong to that. Raises `InvalidArgument` (a
         ValueError) if there is no such branch. O(turns).
         """
-        return await self._access.run(
-            lambda store: branches.turn_usage(store, self._below, user_turn_number, branch_id)
-        )
+        return await self._run(lambda store: branches.turn_usage(store, self._below, user_turn_number, branch_id))
 
     async def store_run_usage(self, result: RunResultBase) -> None:
         """Write into the ledger what a run paid for, as far as it is not there yet.
@@ -286,6 +284,13 @@ class FlueSession:
         self._access.close()
 
     # -- the session below ----------------------------------------------------------------------------------------
+
+    async def _run(self, work: Work[_Told]) -> _Told:
+        """Return what is done with the store. Who named a file of the SDK is told how its sessions come over."""
+        try:
+            return await self._access.run(work)
+        except NotAStore as error:
+            raise NotAStore(f"{error}. import_sqlite_sessions() brings sessions of the SDK's own file over") from error
 
     async def _read(self, wanted: int | None, branch: str | None, store: Store) -> list[TResponseInputItem]:
         session = await branches.chosen(store, self._below, branch)
@@ -311,7 +316,7 @@ class FlueSession:
                 await self._below.lost(store)
                 return await work(store)
 
-        return await self._access.run(work)
+        return await self._run(work)
 
     async def _append(self, entries: list[NewEntry], store: Store) -> None:
         session = await self._below.made(store)
@@ -339,7 +344,7 @@ class FlueSession:
 
         What they are replaced by begins a branch, without what `EncryptedSession` says is expired; all of it stays.
         """
-        return await self._access.run(partial(self._snapshot, limit, prune_prefix))
+        return await self._run(partial(self._snapshot, limit, prune_prefix))
 
     async def _snapshot(
         self, limit: int, is_expired: Callable[[TResponseInputItem], bool] | None, store: Store
@@ -355,7 +360,7 @@ class FlueSession:
             if wanted <= 0:
                 return False
             try:
-                await self._access.run(lambda store: replaced(store, session, wanted, leaf, output, is_expired))
+                await self._run(lambda store: replaced(store, session, wanted, leaf, output, is_expired))
             except LeafConflict:
                 return False
             return True

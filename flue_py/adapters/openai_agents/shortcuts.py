@@ -80,19 +80,23 @@ def _read_answer(item: JsonObject) -> tuple[JsonObject, JsonObject] | None:
     if item.get("role") != "assistant" or not item.keys() <= _ANSWER or not isinstance(content, list) or not content:
         return None
     parts: list[JsonValue] = []
-    beside: list[JsonValue] = []
-    for part in content:
+    beside: JsonObject = {}
+    for number, part in enumerate(content):
         if type(part) is not dict or part.get("type") != "output_text" or not part.keys() <= _TEXT:
             return None
         text = part.get("text")
-        if type(text) is not str or len(part) == 2:
+        if type(text) is not str:
             return None
         more = {field: value for field, value in part.items() if field not in ("type", "text")}
         parts.append({"type": "text", "text": text, **more})
-        beside.append({"set": more})
+        if more:
+            beside[str(number)] = {"set": more}
     changed = {field: value for field, value in item.items() if field in ("id", "status", "phase")}
     message: JsonObject = {"role": "assistant", "content": parts, "api": API, "provider": PROVIDER}
-    return message, {**({"set": changed} if changed else {}), "inside": {"content": beside}}
+    found: JsonObject = {"set": changed} if changed else {}
+    if beside:
+        found["inside"] = {"content": {"inside": beside}}
+    return message, found
 
 
 def printed(message: JsonObject, found: JsonValue) -> JsonObject | None:
@@ -105,7 +109,9 @@ def printed(message: JsonObject, found: JsonValue) -> JsonObject | None:
         return _printed_output(message, changed) if inside is None else None
     if message.get("role") != "assistant" or type(content) is not list or not message.keys() <= _ANSWERED:
         return None
-    return _printed_call(content, changed) if inside is None else _printed_answer(content, changed, inside)
+    if inside is None and (call := _printed_call(content, changed)) is not None:
+        return call
+    return _printed_answer(content, changed, inside)
 
 
 def _printed_output(message: JsonObject, changed: JsonObject) -> JsonObject | None:
@@ -126,15 +132,32 @@ def _printed_call(content: list[JsonValue], changed: JsonObject) -> JsonObject |
 
 
 def _printed_answer(content: list[JsonValue], changed: JsonObject, inside: JsonValue) -> JsonObject | None:
-    beside = inside.get("content") if type(inside) is dict and len(inside) == 1 else None
-    if type(beside) is not list or not content or len(beside) != len(content):
+    beside = {} if inside is None else _beside_parts(inside)
+    if beside is None or not content:
         return None
     said: list[JsonValue] = []
-    for part, more in zip(content, beside, strict=True):
-        if type(part) is not dict or part.get("type") != "text" or type(more) is not dict or more.keys() - {"set"}:
+    for number, part in enumerate(content):
+        if type(part) is not dict or part.get("type") != "text":
             return None
-        told = more.get("set", {})
-        if type(told) is not dict:
-            return None
-        said.append({"type": "output_text", "text": part.get("text"), **told})
-    return {"type": "message", "role": "assistant", "content": said, **changed}
+        item: JsonObject = {"type": "output_text", "text": part.get("text")}
+        if beside:
+            more = beside.pop(str(number), _NOTHING)
+            told = more.get("set") if type(more) is dict and len(more) == 1 else None
+            if type(told) is not dict:
+                return None
+            item.update(told)
+        said.append(item)
+    # What is left stands beside a part that there is not.
+    return None if beside else {"type": "message", "role": "assistant", "content": said, **changed}
+
+
+_NOTHING: JsonObject = {"set": {}}
+
+
+def _beside_parts(inside: JsonValue) -> JsonObject | None:
+    """Return what stands beside parts by their places, if nothing else is said of the content."""
+    if type(inside) is not dict or inside.keys() != {"content"}:
+        return None
+    found = inside["content"]
+    parts = found.get("inside") if type(found) is dict and len(found) == 1 else None
+    return {**parts} if type(parts) is dict else None

@@ -51,6 +51,21 @@ async def _with_record(store: Store, info: SessionInfo, session: Session | None 
     return None if leaf is None else Current(record_of(info, leaf), info, session)
 
 
+async def _with_records(store: Store, infos: Sequence[SessionInfo]) -> list[Current]:
+    """Return those of some conversations that are still there. One read for the leaves of all."""
+    asked = [info for info in infos if info.leaf_id is not None and not _says_all(info)]
+    leaves = await store.backend.read_leaves([info.ref for info in asked]) if asked else []
+    leaf_of = {info.id: leaf for info, leaf in zip(asked, leaves, strict=True)}
+    found: list[Current] = []
+    for info in infos:
+        leaf = leaf_of.get(info.id)
+        if leaf is not None and leaf.id == info.leaf_id:
+            found.append(Current(record_of(info, leaf), info))
+        elif (current := await _with_record(store, info)) is not None:
+            found.append(current)
+    return found
+
+
 def _says_all(info: SessionInfo) -> bool:
     """Return whether the metadata have the state at the leaf, whose id is that of its message's entry."""
     kept = kept_in(info)
@@ -69,14 +84,12 @@ async def records(store: Store, scope: str | None, limit: int | None) -> list[Cu
     size = _PAGE if limit is None else min(_PAGE, limit + _SPARE)
     while limit is None or len(found) < limit:
         page = await store.list_sessions(scope=where, order_by="updated", limit=size, cursor=cursor)
-        for info in page.sessions:
-            if FIELD not in info.metadata_text or kept_in(info) is None:
-                continue
-            current = await _with_record(store, info)
-            if current is not None and (scope is None or current.record.scope == scope):
-                found.append(current)
-            if limit is not None and len(found) == limit:
-                break
+        ours = [info for info in page.sessions if FIELD in info.metadata_text and kept_in(info) is not None]
+        while ours and (limit is None or len(found) < limit):
+            count = len(ours) if limit is None else limit - len(found)
+            some, ours = ours[:count], ours[count:]
+            read = await _with_records(store, some)
+            found += [each for each in read if scope is None or each.record.scope == scope]
         cursor = page.next_cursor
         if cursor is None:
             break

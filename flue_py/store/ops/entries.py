@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from flue_py.core.entries import Entry
-from flue_py.core.sessions import is_storable
+from flue_py.core.jsontext import intact_text
+from flue_py.core.sessions import is_meant, is_storable
 from flue_py.errors import AmbiguousId, shown
 from flue_py.store.collector import collector_held
 from flue_py.store.ops.paths import made_entries
@@ -57,6 +58,32 @@ def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[En
         with collector_held(len(rows)):
             found.update((entry.id, entry) for entry in made_entries(tx, state, _seen(tx, state, rows)))
     return [found.get(entry_id) for entry_id in ids]
+
+
+def read_leaves(tx: Transaction, session_ids: Sequence[str]) -> list[Entry | None]:
+    """Return the entries at the leaves of sessions, in this order (see `Backend.read_leaves`)."""
+    asked = [session_id for session_id in dict.fromkeys(session_ids) if is_storable(session_id)]
+    found: dict[str, tuple[int, Entry | None]] = {}
+    for start in range(0, len(asked), _IDS_AT_ONCE):
+        some = json.dumps(asked[start : start + _IDS_AT_ONCE])
+        rows = tx.rows(read_sql.LEAVES, ids=some)
+        with collector_held(len(rows)):
+            for session_id, key, creator, row in rows:
+                found[session_id] = key, _leaf_of(tx, session_id, creator, row)
+    return [_meant(session_id, found.get(session_id)) for session_id in session_ids]
+
+
+def _leaf_of(tx: Transaction, session_id: str, creator: str | None, row: StoredEntry) -> Entry | None:
+    depth, id_, _, parent, _, kind, role, source, revision, ordinal, at, extra, digest, payload, _, _ = row
+    text = intact_text(payload, digest)
+    if text is None:
+        # What is packed, or apart from its row, is read as any entry of the session.
+        return get_entry(tx, session_id, id_)
+    return Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra)
+
+
+def _meant(session_id: str, found: tuple[int, Entry | None] | None) -> Entry | None:
+    return found[1] if found is not None and is_meant(session_id, found[0]) else None
 
 
 def children(tx: Transaction, session_id: str, entry_id: str | None) -> list[Entry]:

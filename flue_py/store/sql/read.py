@@ -24,7 +24,7 @@ from flue_py.store.sql.parts import (
     columns,
 )
 from flue_py.store.sql.rows import Compaction, EntryColumns, StoredBody, StoredEntry, Sums, state_of, sums_of
-from flue_py.store.sql.takes import Held, Id, SessionRevisionLast, TreeEntry, TreeLaneDepth
+from flue_py.store.sql.takes import Held, Id, Ids, SessionRevisionLast, TreeEntry, TreeLaneDepth
 
 TreeSession = TypedDict("TreeSession", {"tree_id": int, "session_key": int})
 TreeSessionEntry = TypedDict("TreeSessionEntry", {"tree_id": int, "session_key": int, "entry_id": str})
@@ -67,6 +67,11 @@ def _session_and_compaction(row: Row) -> tuple[SessionState, int, Compaction | N
     return state_of(state), int(epoch or 0), found
 
 
+def _leaf_entry(row: Row) -> tuple[str, int, str | None, StoredEntry]:
+    session_id, session_key, creator, *columns = row
+    return session_id, session_key, creator, StoredEntry._make(columns)
+
+
 # Both ends of a usage window, whose difference it is where they lie in one lane.
 WINDOW = statement(EntryId, _window)(
     f"SELECT s.session_key, s.leaf, {columns('a', POSITION)}, {columns('e', POSITION)} FROM sessions s"
@@ -91,6 +96,12 @@ FOUND_ENTRY = statement(TreeEntry, StoredEntry)(
     f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
 ENTRIES_OF_IDS = statement(TreeSessionIds, StoredEntry)(f"SELECT {ENTRY} FROM {ENTRIES_BY_ID}{_NOT_RETRACTED}")
+# Of sessions the entries at their leaves, behind the session, and who created the entry (NULL where that is deleted).
+LEAVES = statement(Ids, _leaf_entry)(
+    "SELECT s.id, s.session_key, (SELECT c.id FROM sessions c WHERE c.session_key = e.session_key) AS creator,"
+    f" {ENTRY} FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
+    f" WHERE s.id {IN_IDS} AND s.trashed_at IS NULL"
+)
 CHILD_ENTRIES = statement(TreeSessionLaneDepth, StoredEntry)(f"SELECT {ENTRY} FROM {CHILDREN}{_NOT_RETRACTED}")
 ROOT_ENTRIES = statement(TreeSession, StoredEntry)(
     f"SELECT {ENTRY} FROM lanes l JOIN entries e ON e.tree_id = l.tree_id AND e.lane_id = l.lane_id AND e.depth = 0"
@@ -140,6 +151,10 @@ _LATEST_COMPACTION = (
     " ORDER BY e.depth DESC LIMIT 1"
 )
 LATEST_COMPACTION = statement(TreeLaneDepth, Compaction)(WITH_SPANS + _LATEST_COMPACTION)
+COMPACTION_ON_PATH = statement(TreeLaneDepthEntry, Compaction)(
+    WITH_SPANS + f"SELECT {_COMPACTION} FROM entries e JOIN spans s ON {IN_SPAN}"
+    " WHERE e.tree_id = :tree_id AND e.id = :entry_id AND e.depth < :depth"
+)
 SESSION_AND_COMPACTION = statement(Id, _session_and_compaction)(
     "WITH RECURSIVE spans(tree_id, lane_id, low, high, parent_lane) AS ("
     "  SELECT l.tree_id, l.lane_id, l.fork_depth, e.depth, l.parent_lane FROM sessions s"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 from flue_py.core.entries import NewEntry
@@ -96,6 +98,36 @@ class EntryContract:
         found = await backend.get_entries(session.id, asked)
         assert [entry.id for entry in found if entry is not None] == asked[:150]
         assert len(found) == len(asked)
+
+    # -- at the leaves of sessions ------------------------------------------------------------------------------------
+
+    async def test_the_leaves_of_many_sessions_are_read_at_once(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(2))
+        empty = await backend.create_session(NewSession())
+        large = await new_session(backend, user("large " * 4_000))
+        picture = await new_session(backend, user(base64.b64encode(bytes(range(256)) * 40).decode()))
+        fork = await backend.fork(session.id, STORED, NewSession())
+        leaves = [(await path_of(backend, each.id))[-1] for each in (session, large, picture)]
+        asked = [large.id, fork.id, UNKNOWN, session.id, empty.id, "\ud800", "", picture.id, large.id]
+        found = [leaves[1], leaves[0], None, leaves[0], None, None, None, leaves[2], leaves[1]]
+        assert await backend.read_leaves(asked) == found
+        assert await backend.read_leaves([]) == []
+        await backend.delete_tree(session.id)
+        assert await backend.read_leaves([session.id, session.ref, fork.id]) == [
+            None, None, await backend.get_entry(fork.id, leaves[0].id),
+        ]  # fmt: skip
+        again = await backend.create_session(NewSession(id=session.id))
+        added = await add(backend, again.id, user("again"))
+        now = await backend.get_entry(again.id, added[0])
+        assert await backend.read_leaves([session.ref, again.ref, session.id]) == [None, now, now]
+
+    async def test_a_leaf_is_the_one_that_was_moved_to(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(3))
+        path = await path_of(backend, session.id)
+        await backend.move(session.id, path[0].id, reason="move")
+        assert await backend.read_leaves([session.id]) == [path[0]]
+        await backend.move(session.id, None, reason="move")
+        assert await backend.read_leaves([session.id]) == [None]
 
     # -- in any session -------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ async def check_reads(backend: Backend, session_id: str) -> None:
     assert [item.data for item in context] == [item.data for item in project(path)]
     assert (await backend.read_messages(session_id)).messages == [item.data for item in context]
     assert await backend.get_entries(session_id, list(by_id)) == tree
+    assert await backend.read_leaves([session_id]) == [path[-1] if path else None]
     assert await backend.children(session_id, None) == [entry for entry in tree if entry.parent_id is None]
     half = len(tree) // 2 + 1
     first = await backend.read_entries(session_id, limit=half)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -248,6 +249,15 @@ class ModelReads:
 
     async def get_entries(self, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
         return [await self.get_entry(session_id, entry_id) for entry_id in ids]
+
+    async def read_leaves(self, session_ids: Sequence[str]) -> list[Entry | None]:
+        return [await self._leaf_entry(session_id) for session_id in session_ids]
+
+    async def _leaf_entry(self, session_id: str) -> Entry | None:
+        with suppress(SessionNotFound):
+            leaf = self._session(session_id).info.leaf_id
+            return None if leaf is None else await self.get_entry(session_id, leaf)
+        return None
 
     async def read_entries(
         self,

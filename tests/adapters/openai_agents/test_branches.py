@@ -228,7 +228,8 @@ async def test_branches_are_found_again_and_their_names_are_taken(tmp_path: Path
     ]
     await again.switch_to_branch("branch_from_turn_2")
     assert len(await again.get_items()) == 2
-    for bad in ("first", "main", " "):
+    odd: list[Any] = ["first", "main", " ", "NUL \0", "half \ud83d", 5]
+    for bad in odd:
         with pytest.raises(ValueError, match="branch_name"):
             await again.create_branch_from_turn(1, bad)
     for turn in (0, 2, -1):
@@ -236,6 +237,10 @@ async def test_branches_are_found_again_and_their_names_are_taken(tmp_path: Path
             await again.create_branch_from_turn(turn)
     with pytest.raises(ValueError, match="nowhere"):
         await again.switch_to_branch("nowhere")
+    unhashable: Any = ["first"]
+    for call in (again.switch_to_branch, again.delete_branch, again.get_tool_usage):
+        with pytest.raises(ValueError, match="branch"):
+            await call(unhashable)
     again.close()
 
 

@@ -30,7 +30,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 
 import flue_py
 from flue_py.adapters.openai_agents import FlueSession
-from flue_py.errors import InvalidEntry, StoreClosed
+from flue_py.errors import InvalidEntry, NotAStore, StoreClosed
 from tests.postgres import NewDatabase
 
 # Traces would be sent to OpenAI.
@@ -232,6 +232,29 @@ async def test_what_no_message_can_be_is_paid_beside_it() -> None:
         await session.add_items([refused], wrapper=RunContextWrapper(None, usage=used(10, 2)))
         assert await session.get_items() == [refused]
         assert (await store.usage()).total.total_tokens == 12
+
+
+@pytest.mark.anyio
+async def test_a_file_of_the_sdk_is_left_alone_and_the_way_over_is_named(tmp_path: Path) -> None:
+    theirs = SQLiteSession("one", tmp_path / "a.db")
+    await theirs.add_items(ITEMS[:2])
+    ours = FlueSession("one", tmp_path / "a.db")
+    for call in (ours.get_items, lambda: ours.add_items(ITEMS[:1]), ours.list_branches):
+        with pytest.raises(NotAStore, match=r"import_sqlite_sessions\(\)"):
+            await call()
+    assert await theirs.get_items() == ITEMS[:2]
+    theirs.close()
+    ours.close()
+
+
+@pytest.mark.anyio
+async def test_a_limit_that_is_no_number_of_items_is_named() -> None:
+    session = FlueSession("one")
+    for bad in ("3", 1.5):
+        limit: Any = bad
+        with pytest.raises(ValueError, match="limit: should be"):
+            await session.get_items(limit)
+    session.close()
 
 
 @pytest.mark.anyio

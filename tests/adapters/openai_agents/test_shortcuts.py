@@ -52,12 +52,17 @@ CALLS = st.fixed_dictionaries(
     {"type": st.just("function_call"), "call_id": TEXT, "name": TEXT, "arguments": TEXT},
     optional={"id": ODD, "status": ODD},
 )
+PLACES = st.dictionaries(st.sampled_from(["0", "1", "2"]), ODD | st.just({"set": {"a": 1}}), max_size=2)
 BESIDE = st.fixed_dictionaries(
     {},
     optional={
         "set": ODD | st.fixed_dictionaries({}, optional=FIELDS),
         "unset": ODD | st.just(["type"]),
-        "inside": ODD | st.fixed_dictionaries({"content": ODD | st.lists(st.just({"set": {"a": 1}}), max_size=2)}),
+        "inside": ODD
+        | st.fixed_dictionaries(
+            {"content": ODD | st.fixed_dictionaries({"inside": ODD | PLACES}, optional={"set": ODD})},
+            optional={"id": ODD},
+        ),
     },
 )
 
