@@ -53,3 +53,18 @@ class CompactionResult:
     def tokens_freed(self) -> int:
         """How many tokens smaller the context has become; 0 where nothing was appended."""
         return self.tokens_before - self.tokens_after if self.appended and self.tokens_after is not None else 0
+
+
+@frozen
+class Uncompacted:
+    """A compaction that was taken back: its id, and that of the one that is in effect again, None for no other.
+
+    ``appended`` says where the entry landed that takes it back. ``tokens_before`` and ``tokens_after`` are the sizes of
+    the context.
+    """
+
+    compaction_id: str
+    restored_id: str | None
+    tokens_before: int
+    tokens_after: int
+    appended: Appended

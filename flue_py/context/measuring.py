@@ -17,9 +17,9 @@ from flue_py.core.counting import (
 from flue_py.core.entries import Entry
 from flue_py.core.faithful import ASSISTANT
 from flue_py.core.jsontext import JsonValue, encode_json
-from flue_py.core.kinds import EXCLUSION, MESSAGE
+from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE
 from flue_py.core.merging import provenance_of
-from flue_py.core.projection import ContextEntry
+from flue_py.core.projection import RESTORES, ContextEntry
 
 __all__ = ["ContextSize", "ReportedSize", "changed_depth", "measure_context", "reported_size"]
 
@@ -103,8 +103,15 @@ def texts_of(tools: Sequence[Mapping[str, JsonValue]]) -> list[str]:
 
 
 def changed_depth(path: Iterable[Entry]) -> int:
-    """Return the depth of the last exclusion on a path, which changed what earlier answers were given; -1 if none."""
-    return max((entry.depth for entry in path if entry.kind == EXCLUSION), default=-1)
+    """Return the depth of the last entry on a path that changed what earlier answers were given; -1 if none.
+
+    That is an exclusion, or a compaction that takes another back.
+    """
+    return max((entry.depth for entry in path if entry.kind == EXCLUSION or _takes_back(entry)), default=-1)
+
+
+def _takes_back(entry: Entry) -> bool:
+    return entry.kind == COMPACTION and RESTORES in entry.fields
 
 
 def _is_of(reported: ReportedSize, model: str | None, provider: str | None) -> bool:

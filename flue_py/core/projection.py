@@ -2,8 +2,9 @@
 
 Without a compaction on the path, the context is every message and branch summary. With one, it is the latest
 compaction's summary, then the entries that it has pinned, then what lies between its first kept entry and itself,
-then what follows it. Earlier compactions emit nothing. What exclusions on the path leave out is left out. The same
-path gives the same items, in every process.
+then what follows it. Earlier compactions emit nothing, and neither does one that takes another back: the context is
+that of the one it restores. What exclusions on the path leave out is left out. The same path gives the same items, in
+every process.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ else:
     models = lazy_module("flue_py.core.messages")
 
 CONTEXT_PREFIX = kind_of(COMPACTION).prefix
+RESTORES = "restoresCompactionId"
+"""The field of an entry of this kind that takes a compaction back: the id of the one in effect before, or null."""
 
 
 @frozen
@@ -114,11 +117,14 @@ def summary_text(kind: str, summary: str) -> str:
 
 
 def latest_compaction(path: Sequence[Entry]) -> Entry | None:
-    """Return the last compaction of a path (root to leaf), or None."""
-    for entry in reversed(path):
-        if entry.kind == COMPACTION:
-            return entry
-    return None
+    """Return the compaction in effect at the end of a path (root to leaf), or None.
+
+    That is the last one, or the one that the last one restores.
+    """
+    last = next((entry for entry in reversed(path) if entry.kind == COMPACTION), None)
+    if last is None or RESTORES not in (fields := last.fields):
+        return last
+    return next((entry for entry in path if entry.id == fields[RESTORES]), None)
 
 
 def project(path: Sequence[Entry]) -> list[ContextEntry]:

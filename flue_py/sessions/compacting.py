@@ -10,11 +10,12 @@ from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.projection import summary_text
-from flue_py.core.sessions import STORED, Appended
+from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
+from flue_py.core.uncompacting import uncompaction
 from flue_py.errors import InvalidArgument, LeafConflict, SummaryFailed
 from flue_py.lazy import lazy_module
 from flue_py.sessions.appending import Appending
-from flue_py.sessions.arguments import checked_count, checked_flag, checked_text, optional
+from flue_py.sessions.arguments import checked_count, checked_flag, checked_seen, checked_text, optional
 from flue_py.sessions.asking import BookingAsker, model_of
 from flue_py.sessions.usage import Usage
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from flue_py.compaction.modes import Made, Mode
     from flue_py.compaction.plan import CountTokens, SessionCompactionPlan
     from flue_py.compaction.policy import CompactionSettings
-    from flue_py.compaction.result import CompactionResult, NotCompacted
+    from flue_py.compaction.result import CompactionResult, NotCompacted, Uncompacted
     from flue_py.core.model_seam import Model
 else:
     # Most sessions are never compacted, and a command should start without this.
@@ -123,6 +124,30 @@ class Compacting(Appending, Usage):
         """
         draft = await self._sketched(mode, settings, window)
         return draft.nothing(draft.found.reason if isinstance(draft.found, plan.NoCompaction) else "dry_run")
+
+    async def uncompact(
+        self, *, expected_leaf: LeafChoice = STORED, expected_revision: int | None = None
+    ) -> Uncompacted | None:
+        """Take the compaction in effect back, so that the model sees again what it stood for; None where there is none.
+
+        One layer is peeled off: an earlier compaction is in effect again, or else none. What was appended after the
+        compaction stays, after what comes back. One entry is appended; nothing is removed, and `undo` takes it back.
+        Raises `LeafConflict`, `RevisionConflict`. The cost of the context that comes back.
+        """
+        seen = checked_seen(expected_leaf, expected_revision)
+        await self._compare(seen)
+        read = await self._read_context(STORED)
+        peeled = read.compaction
+        if peeled is None:
+            return None
+        earlier = await self.latest_compaction(leaf=peeled.parent_id)
+        first = (await self.get_active_path(leaf=peeled.parent_id))[0].id if earlier is None else ""
+        count = estimate.estimate_tokens
+        before = sum(count(item.data) for item in read.items)
+        entry = uncompaction(peeled, earlier, first, before)
+        appended = await self._append([entry], "raise", None, Seen(read.stamp.leaf_id, seen.revision))
+        after = sum(count(item.data) for item in (await self._read_context(appended.entry_ids[-1])).items)
+        return result.Uncompacted(peeled.id, None if earlier is None else earlier.id, before, after, appended)
 
     async def _sketched(
         self, mode: str | Mode | None, settings: CompactionSettings | None, window: int | None

@@ -70,6 +70,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "context_snapshots": {},
         "compact": {"mode": "window"},
         "plan_compaction": {},
+        "uncompact": {},
         "common_ancestor": {},
         "diff": {},
         "cherry_pick": {"entry_ids": [first], "source": "s"},

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from flue_py.core.jsontext import JsonObject, decode_intact, decode_json, decode_object, payload_digest
 from flue_py.core.kinds import CONTEXT_KINDS, EXCLUSION
-from flue_py.core.projection import context_of, pinned_ids, synthetic_message
+from flue_py.core.projection import RESTORES, context_of, pinned_ids, synthetic_message
 from flue_py.core.sessions import (
     LeafChoice,
     MessagesRead,
@@ -40,6 +40,8 @@ from flue_py.store.seam import Transaction
 from flue_py.store.sql import read as read_sql
 from flue_py.store.sql.rows import Compaction, StoredBody
 
+_RESTORES = RESTORES.encode()
+
 
 def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
     """Return the kept part of a path and its latest compaction (see `Backend.read_context`)."""
@@ -53,6 +55,7 @@ def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: Rea
             return PathRead(at, state.leaf, state.revision, unless, None)
         compaction = _latest_compaction(tx, state, position)
     stamp = ReadStamp(at, epoch)
+    compaction = _in_effect(tx, state, compaction)
     if compaction is None:
         return PathRead(at, state.leaf, state.revision, stamp, path_entries(tx, state, position, -1))
     first, pinned = kept_by(tx, state, compaction)
@@ -89,14 +92,14 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
 def place_and_compaction(
     tx: Transaction, session_id: str, leaf: LeafChoice
 ) -> tuple[SessionState, str | None, Position | None, Compaction | None]:
-    """Return a session, a leaf to read at, its place, and the latest compaction on the path to it."""
+    """Return a session, a leaf to read at, its place, and the compaction in effect there."""
     if isinstance(leaf, Stored):
         state, _, compaction = _read_state_and_compaction(tx, session_id)
-        return state, state.leaf, state.position, compaction
+        return state, state.leaf, state.position, _in_effect(tx, state, compaction)
     tx.require_snapshot()
     state = read_state(tx, session_id)
     at, position = place(tx, state, leaf)
-    return state, at, position, _latest_compaction(tx, state, position)
+    return state, at, position, _in_effect(tx, state, _latest_compaction(tx, state, position))
 
 
 def _read_state_and_compaction(tx: Transaction, session_id: str) -> tuple[SessionState, int, Compaction | None]:
@@ -112,9 +115,22 @@ def _latest_compaction(tx: Transaction, state: SessionState, position: Position 
 
 
 def latest_compaction_fields(tx: Transaction, state: SessionState, position: Position | None) -> JsonObject | None:
-    """Return the fields of the latest compaction on the path to a place; None where there is none."""
-    compaction = _latest_compaction(tx, state, position)
+    """Return the fields of the compaction in effect at a place; None where there is none."""
+    compaction = _in_effect(tx, state, _latest_compaction(tx, state, position))
     return None if compaction is None else _fields_of(tx, state, compaction)
+
+
+def _in_effect(tx: Transaction, state: SessionState, latest: Compaction | None) -> Compaction | None:
+    """Return the compaction whose summary counts: the latest on a path, or the one that this restores, if any."""
+    if latest is None or (latest.payload is not None and _RESTORES not in latest.payload):
+        return latest
+    fields = _fields_of(tx, state, latest)
+    if RESTORES not in fields:
+        return latest
+    restored = fields[RESTORES]
+    if not isinstance(restored, str) or not is_storable(restored):
+        return None
+    return tx.first(read_sql.COMPACTION_ON_PATH, **place_at(state, latest.lane_id, latest.depth), entry_id=restored)
 
 
 def _fields_of(tx: Transaction, state: SessionState, compaction: Compaction) -> JsonObject:

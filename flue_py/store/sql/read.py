@@ -151,6 +151,10 @@ _LATEST_COMPACTION = (
     " ORDER BY e.depth DESC LIMIT 1"
 )
 LATEST_COMPACTION = statement(TreeLaneDepth, Compaction)(WITH_SPANS + _LATEST_COMPACTION)
+COMPACTION_ON_PATH = statement(TreeLaneDepthEntry, Compaction)(
+    WITH_SPANS + f"SELECT {_COMPACTION} FROM entries e JOIN spans s ON {IN_SPAN}"
+    " WHERE e.tree_id = :tree_id AND e.id = :entry_id AND e.depth < :depth"
+)
 SESSION_AND_COMPACTION = statement(Id, _session_and_compaction)(
     "WITH RECURSIVE spans(tree_id, lane_id, low, high, parent_lane) AS ("
     "  SELECT l.tree_id, l.lane_id, l.fork_depth, e.depth, l.parent_lane FROM sessions s"

@@ -9,7 +9,9 @@ from hypothesis.stateful import rule
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.projection import latest_compaction
 from flue_py.core.sessions import NewSession, OnConflict
+from flue_py.core.uncompacting import uncompaction
 from flue_py.testing import strategies
 from flue_py.testing.machine.answers import GHOSTS
 from flue_py.testing.machine.comparing import ComparingMachine, picks
@@ -58,6 +60,16 @@ class Growing(ComparingMachine):
         session_id = self._session(pick)
         new = data.draw(strategies.compactions(self._entry(session_id, kept)))
         self._change(session_id, lambda backend: backend.append(session_id, [new]))
+
+    @rule(pick=picks)
+    def uncompact(self, pick: int) -> None:
+        """Take the compaction in effect back."""
+        session_id = self._session(pick)
+        path = self._run(self._model.read_path(session_id)).entries or () if self._is_there(session_id) else ()
+        peeled = latest_compaction(path)
+        if peeled is not None:
+            new = uncompaction(peeled, latest_compaction(path[: peeled.depth]), path[0].id, 5)
+            self._change(session_id, lambda backend: backend.append(session_id, [new]))
 
     @rule(pick=picks, call=strategies.calls)
     def record_call(self, pick: int, call: PaidCall) -> None:
