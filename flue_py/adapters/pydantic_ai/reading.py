@@ -10,7 +10,7 @@ from pydantic_ai.conversation_store import ConversationEntry, ConversationRecord
 from pydantic_ai.messages import ModelRequest
 
 from flue_py.adapters.keys import key_of
-from flue_py.adapters.pydantic_ai.records import Current, copied, kept_in, record_of, scope_of
+from flue_py.adapters.pydantic_ai.records import Current, kept_in, record_of, scope_of
 from flue_py.adapters.pydantic_ai.stored import FIELD, Group, beside, groups_of, messages_of
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
@@ -48,7 +48,8 @@ async def _with_record(
     store: Store, info: SessionInfo, session: Session | None = None, known: Current | None = None
 ) -> Current | None:
     if known is not None and _is_known(known, info):
-        return Current(copied(known.record), info, session or known.session)
+        # Whoever keeps it copies it before it is handed out.
+        return Current(known.record, info, session or known.session)
     kept = kept_in(info)
     if info.leaf_id is None or _says_all(info, kept):
         return Current(record_of(info, None, kept), info, session)
