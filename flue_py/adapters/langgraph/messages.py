@@ -278,7 +278,7 @@ def _rebuilt(ours: JsonObject, extra: JsonObject) -> BaseMessage:
     others = extra.get("fields")
     if isinstance(others, dict):
         fields |= others
-    given, own = _defaults(known)
+    given, own = _defaults(known.__name__)
     given = dict(given)
     for name, default in own:
         if name not in fields:
@@ -291,17 +291,17 @@ def _rebuilt(ours: JsonObject, extra: JsonObject) -> BaseMessage:
 
 
 @cache
-def _defaults(known: type[BaseMessage]) -> tuple[dict[str, object], tuple[tuple[str, Callable[[], object]], ...]]:
+def _defaults(name: str) -> tuple[dict[str, object], tuple[tuple[str, Callable[[], object]], ...]]:
     """Return the defaults of a class in its order, and what makes those that each message has to have for itself."""
     # Asked of pydantic for each message, this takes longer than all the rest.
-    fields = known.model_fields
+    fields = _CLASSES[name].model_fields
     own = [
-        name
-        for name, field in fields.items()
+        each
+        for each, field in fields.items()
         if field.default_factory is not None or type(field.default) not in (str, bool, NoneType)
     ]
-    plain = {name: None if name in own else field.default for name, field in fields.items()}
-    return plain, tuple((name, partial(fields[name].get_default, call_default_factory=True)) for name in own)
+    plain = {each: None if each in own else field.default for each, field in fields.items()}
+    return plain, tuple((each, partial(fields[each].get_default, call_default_factory=True)) for each in own)
 
 
 def _calls(message: BaseMessage, ours: JsonObject, call_scope: str) -> list[JsonObject]:
