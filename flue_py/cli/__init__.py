@@ -57,6 +57,10 @@ SECTIONS = {
         "cherry-pick": "Copy entries of another branch or session to the leaf.",
         "merge-back": "Append a summary of a branch, a fork or a task.",
     },
+    "Compact": {
+        "compact": "Replace the beginning of the context by a summary.",
+        "uncompact": "Take a compaction back, one layer.",
+    },
     "Mark entries, set budgets": {
         "label": "Set or clear the label of an entry.",
         "pin": "Keep an entry word for word in every later compaction.",

@@ -44,6 +44,8 @@ _SAME = {
     "unpin",
     "fork",
     "migrate",
+    "compact",
+    "uncompact",
 }
 _CALL = re.compile(r"\b(?:store\.|session\.|flue_py\.|await )*([a-z_]+)\(\)")
 

@@ -76,6 +76,13 @@ CALLS: dict[str, list[list[str]]] = {
     "back": [["SESSION", "2"]],
     "cherry-pick": [["fork", "{last}", "--from", "SESSION"]],
     "merge-back": [["SESSION", "fork", "--summary", HOSTILE]],
+    "compact": [
+        ["SESSION", "--keep", "10", "--dry-run"],
+        ["SESSION", "--keep", "10", "--mode", "window", "--instructions", HOSTILE],
+        ["SESSION", "--keep", "10"],
+        ["SESSION", "--mode", HOSTILE],
+    ],
+    "uncompact": [["SESSION"]],
     "label": [["SESSION", "{first}", HOSTILE]],
     "pin": [["SESSION", "{first}"]],
     "unpin": [["SESSION", "{pinned}"]],

@@ -1,0 +1,98 @@
+"""The compact command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from flue_py.cli.changing import context_change
+from flue_py.cli.choosing import session_argument
+from flue_py.cli.output import Answer, said
+from flue_py.cli.running import command
+from flue_py.core.jsontext import JsonObject
+from flue_py.lazy import lazy_module
+from flue_py.render.lines import counted
+from flue_py.sessions.session import Session
+
+if TYPE_CHECKING:
+    from flue_py import models
+    from flue_py.compaction import policy
+    from flue_py.compaction.result import CompactionResult
+else:
+    models = lazy_module("flue_py.models")
+    policy = lazy_module("flue_py.compaction.policy")
+
+_WITHOUT_MODEL = "intent"
+
+_REASONS = {
+    "no_cut_point": "there is nothing to compact beside what is kept",
+    "first_kept_not_message": "there is no message to keep from",
+    "not_smaller": "the summary is not smaller than what it would stand for",
+    "leaf_moved": "the leaf was moved meanwhile",
+    "compacted_meanwhile": "the session was compacted meanwhile",
+}
+
+
+@command()
+@session_argument
+@click.option("--mode", metavar="MODE", help="How the summary is made (default: llm with a model, else intent).")
+@click.option("--model", metavar="MODEL", help="The model that is asked, such as openai:gpt-5 (extra: models).")
+@click.option("--instructions", metavar="TEXT", help="What the summary is to attend to.")
+@click.option("--keep", metavar="TOKENS", type=click.IntRange(0), help="How much of the end stays word for word.")
+@click.option("--window", metavar="TOKENS", type=click.IntRange(1), help="The context window of the session's model.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+async def compact(
+    session: Session,
+    mode: str | None,
+    model: str | None,
+    instructions: str | None,
+    keep: int | None,
+    window: int | None,
+    dry_run: bool,
+) -> Answer:
+    """Replace the beginning of SESSION's context by a summary. Nothing is deleted: undo or uncompact brings it back."""
+    settings = policy.CompactionSettings(mode="llm" if model else _WITHOUT_MODEL)
+    if keep is not None:
+        settings = replace(settings, keep_recent_tokens=keep)
+    done = await session.compact(
+        models.open_model(model) if model else None,
+        mode=mode,
+        settings=settings,
+        instructions=instructions,
+        window=window,
+        dry_run=dry_run,
+    )
+    return said(_told(done), _row(session, done))
+
+
+def _told(done: CompactionResult) -> str:
+    if done.reason == "dry_run" and done.planned is not None:
+        leaving = counted(len(done.planned.leaving), "message")
+        return (
+            f"{leaving} would be summarized by mode {done.mode}; {done.tokens_staying:,} of "
+            f"{counted(done.tokens_before, 'token')} would stay"
+        )
+    if done.reason is not None:
+        return f"not compacted: {_REASONS.get(done.reason, done.reason)}"
+    change = context_change(done.tokens_before, done.tokens_after or 0)
+    return "\n".join([f"compacted by mode {done.mode}: entry {done.entry_id}; {change}", *done.notes])
+
+
+def _row(session: Session, done: CompactionResult) -> JsonObject:
+    return {
+        "sessionId": session.id,
+        "entryId": done.entry_id,
+        "reason": done.reason,
+        "mode": done.mode,
+        "counter": done.counter,
+        "tokensBefore": done.tokens_before,
+        "tokensStaying": done.tokens_staying,
+        "tokensAfter": done.tokens_after,
+        "leaving": [] if done.planned is None else [item.entry_id for item in done.planned.leaving],
+        "firstKeptEntryId": None if done.planned is None else done.planned.first_kept_entry_id,
+        "summary": done.summary,
+        "calls": [*done.calls],
+        "notes": [*done.notes],
+    }

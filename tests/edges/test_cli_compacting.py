@@ -1,0 +1,61 @@
+"""The commands that compact a session and take that back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.edges.cli_runs import Flue
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    return Flue(tmp_path)
+
+
+def long_session(flue: Flue) -> str:
+    """Return the real session, of which no compaction is in effect."""
+    session = flue.import_real()
+    while flue.json("uncompact", session)["compactionId"] is not None:
+        pass
+    return session
+
+
+def test_a_session_is_compacted_and_uncompacted(flue: Flue) -> None:
+    session = long_session(flue)
+    before = flue.json("context", session)
+    planned = flue.json("compact", session, "--mode", "window", "--dry-run")
+    assert (planned["reason"], planned["entryId"]) == ("dry_run", None)
+    assert planned["leaving"]
+    assert flue.json("context", session) == before
+
+    (said,) = flue.lines("compact", session, "--mode", "window", "--dry-run")
+    assert said.startswith(f"{len(planned['leaving'])} messages would be summarized by mode window; ")
+
+    done = flue.json("compact", session, "--mode", "window")
+    assert (done["reason"], done["mode"], done["leaving"]) == (None, "window", planned["leaving"])
+    assert done["tokensAfter"] < done["tokensBefore"]
+    assert flue.json("show", session)["leafId"] == done["entryId"]
+    assert len(flue.json("context", session)) < len(before)
+    assert flue.lines("compact", session, "--mode", "window") == [
+        "not compacted: there is nothing to compact beside what is kept"
+    ]
+
+    back = flue.json("uncompact", session)
+    assert back["compactionId"] == done["entryId"]
+    assert flue.json("context", session) == before
+
+
+def test_there_is_nothing_to_take_back(flue: Flue) -> None:
+    session = flue.import_every_type()
+    while flue.json("uncompact", session)["compactionId"] is not None:
+        pass
+    assert flue.lines("uncompact", session) == ["not compacted: there is nothing to take back"]
+
+
+def test_a_model_that_cannot_be_had_is_one_line_of_error(flue: Flue) -> None:
+    session = long_session(flue)
+    result = flue.run("compact", session, "--mode", "llm", code=1)
+    (error,) = result.stderr.splitlines()
+    assert "mode 'llm' asks a model; give one" in error
