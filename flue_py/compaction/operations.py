@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from flue_py.compaction.quoting import on_one_line
 from flue_py.compaction.content import ASSISTANT, USER, Message, string_field
 from flue_py.compaction.material import Material
+from flue_py.compaction.quoting import on_one_line
 from flue_py.core.exchange import Call, Pairing
 from flue_py.core.javascript import js_json
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -174,7 +174,9 @@ def _read(stored: Mapping[str, JsonValue]) -> Iterator[Operation]:
         if not isinstance(each, (list, tuple)) or len(each) != len(Operation._fields):
             continue
         status, name, target, turn, agent, entry_id, error = each
-        if status in STATUSES and isinstance(turn, int) and all(
-            isinstance(text, str) for text in (name, target, agent, entry_id, error)
+        if (
+            status in STATUSES
+            and isinstance(turn, int)
+            and all(isinstance(text, str) for text in (name, target, agent, entry_id, error))
         ):
             yield Operation(*cast("tuple[Status, str, str, int, str, str, str]", tuple(each)))

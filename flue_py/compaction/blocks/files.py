@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.quoting import fenced
 from flue_py.compaction.content import string_field
 from flue_py.compaction.material import Material
+from flue_py.compaction.quoting import fenced
 from flue_py.core.exchange import tool_calls
 
 ReadFile: TypeAlias = Callable[[str], str | None]

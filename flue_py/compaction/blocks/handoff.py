@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.quoting import on_one_line
 from flue_py.compaction.content import Message, string_field
 from flue_py.compaction.material import Material
+from flue_py.compaction.quoting import on_one_line
 from flue_py.core.exchange import tool_calls
 from flue_py.core.javascript import js_json
 

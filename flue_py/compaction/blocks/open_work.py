@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.quoting import on_one_line
 from flue_py.compaction.material import Material
 from flue_py.compaction.operations import called_on, unanswered_calls
+from flue_py.compaction.quoting import on_one_line
 
 MOST = 50
 """How many calls, and how many tasks, are listed."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.quoting import fenced
 from flue_py.compaction.content import ASSISTANT, content_parts, string_field
 from flue_py.compaction.material import Material
+from flue_py.compaction.quoting import fenced
 
 TOKENS_A_TURN = 500
 TOKENS_IN_ALL = 4_000

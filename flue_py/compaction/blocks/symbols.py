@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.quoting import on_one_line
 from flue_py.compaction.content import string_field
 from flue_py.compaction.material import Material
+from flue_py.compaction.quoting import on_one_line
 from flue_py.core.exchange import tool_calls
 
 MOST_FILES = 20

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, cast
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.quoting import fenced
 from flue_py.compaction.content import USER
 from flue_py.compaction.material import Material
+from flue_py.compaction.quoting import fenced
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.spoken import message_text, spoken_text
 

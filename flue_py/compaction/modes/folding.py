@@ -1,4 +1,4 @@
-"""Summarizing what is longer than the summarizer's window: part by part, each summary brought up to date by the next."""
+"""Summarizing what is longer than the summarizer's window: in parts, each of which brings the summary up to date."""
 
 from __future__ import annotations
 

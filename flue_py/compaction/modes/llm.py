@@ -20,7 +20,8 @@ from flue_py.compaction.quoting import fenced
 from flue_py.compaction.summarize import MAX_SUMMARY_TOKENS, TURN_PREFIX_HEADING, SummaryKind, allowed_tokens
 from flue_py.core.frozen import frozen
 from flue_py.core.model_seam import ModelRequest
-from flue_py.errors import InvalidArgument, shown as shown_value
+from flue_py.errors import InvalidArgument
+from flue_py.errors import shown as shown_value
 
 PURPOSE = "compaction"
 VARIABLES = ("task", "turn_count", "change_log", "history")
@@ -126,7 +127,9 @@ class Llm:
         if log and (template is None or "{{$change_log}}" not in template):
             known.append("What has been changed, from a log that is right where the conversation differs:")
             known.append(_fence("change-log", log))
-        instruction = INSTRUCTIONS[_of(kind, before)] if template is None else self._filled(template, material, log, text)
+        instruction = (
+            INSTRUCTIONS[_of(kind, before)] if template is None else self._filled(template, material, log, text)
+        )
         known.append(instruction)
         if material.instructions:
             known.append(f"Additional focus: {material.instructions}")

@@ -1,4 +1,4 @@
-"""What a summarizer is shown: each message under a line that names its turn and its entry, and no longer than allowed."""
+"""What a summarizer is shown: each message under a line that names its turn and entry, and no longer than allowed."""
 
 from __future__ import annotations
 
@@ -82,4 +82,3 @@ def shown(line: Line, policy: CompactionPolicy, most: int) -> str:
             body += f"\n  [Tool calls: {', '.join(line.calls[:_MOST_CALLS])}{more}]"
     escaped = _LOOKS_LIKE_A_HEADING.sub(r"\\", body)
     return f"{line.heading}\n{escaped}"
-
