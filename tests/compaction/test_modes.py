@@ -139,7 +139,7 @@ def test_intent_carries_operations_on_and_folds_the_oldest() -> None:
     assert "covers turns 1–200" in second.text.splitlines()[0]
     listed = second.text.count("✓ read")
     assert f"({200 - listed} earlier operations are not listed: {200 - listed} ✓)" in second.text
-    assert len(second.text) < 4 * 400 + 2_000
+    assert len(second.text.split("<read-files>")[0]) < 4 * 400 + 1_000
     third = made(Intent(), [user("nothing new " * 20), assistant("no " * 50)], before=made(Intent(), WORK))
     assert '✓ read → "a.py" (turn 2, assistant)' in third.text
 
