@@ -1,13 +1,15 @@
 """The cost of counting the tokens of a long context: the first time in a process, and again.
 
 Cold has the text to count. Again is another handle that has read nothing, whose reading is not in the figure; what was
-counted is found by entry. The vocabulary is loaded before the clock starts.
+counted is found by entry. The vocabulary is loaded before the clock starts. The figures are CPU time, of all threads.
 """
 
 from __future__ import annotations
 
+from time import process_time
+
 import flue_py
-from benchmarks.measuring import Goal, Line, Options, Samples, fill, in_rounds, main, make_messages, timed_async
+from benchmarks.measuring import Goal, Line, Options, Samples, fill, in_rounds, main, make_messages
 from flue_py import Store
 from flue_py.context.counters import ENTRY_COUNTS, counter_for
 
@@ -28,7 +30,7 @@ async def measure(options: Options) -> list[Line]:
             )
             lines.append(Line.of_latencies(f"count {count:,} messages, {name}: first", "ms", cold))
             lines.append(
-                Line.of_latencies(f"count {count:,} messages, {name}: again", "ms", again, goal=Goal(5, "value"))
+                Line.of_latencies(f"count {count:,} messages, {name}: again", "ms", again, goal=Goal(10, "value"))
             )
     return lines
 
@@ -42,7 +44,9 @@ async def _sampled(store: Store, times: int, model: str, *, is_cold: bool) -> Sa
             ENTRY_COUNTS.clear()
         else:
             await session.measure_context(model, use_reported=False)
-        samples.append(await timed_async(lambda session=session: session.measure_context(model, use_reported=False)))
+        start = process_time()
+        await session.measure_context(model, use_reported=False)
+        samples.append(process_time() - start)
     return samples
 
 

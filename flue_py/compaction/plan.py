@@ -12,7 +12,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from flue_py.compaction.content import ASSISTANT, USER, Message
@@ -132,13 +131,13 @@ def _plan(
     pinned: frozenset[int] = frozenset(),
     released: Sequence[int] = (),
     usage_from: int | None = None,
-    count: CountTokens | None = None,
+    counts: Sequence[int] | None = None,
 ) -> CompactionPlan | None:
     """Return the plan; ``pinned`` and ``released`` are indices: always kept, no longer kept."""
     start = previous.first_kept_index if previous else 0
-    counted = count or partial(estimate_tokens, policy=policy)
-    budget = settings.keep_recent_tokens - sum(counted(messages[index]) for index in pinned)
-    cut = _find_cut(messages, start, cut_points, budget, policy, pinned, counted)
+    count = (lambda index: estimate_tokens(messages[index], policy)) if counts is None else counts.__getitem__
+    budget = settings.keep_recent_tokens - sum(map(count, pinned))
+    cut = _find_cut(len(messages), start, cut_points, budget, policy, pinned, count)
     if cut is None or cut <= start:
         return None
     turn_start = _turn_start(messages, start, cut)
@@ -163,20 +162,23 @@ def _plan(
 
 
 def _find_cut(
-    messages: Sequence[Message],
+    end: int,
     start: int,
     cut_points: Sequence[int],
     budget: int,
     policy: CompactionPolicy,
     pinned: frozenset[int],
-    count: CountTokens,
+    count: Callable[[int], int],
 ) -> int | None:
-    """Return the index of the first message to keep; None without a cut point. ``budget`` is without the pinned."""
+    """Return the index of the first message to keep; None without a cut point.
+
+    ``budget`` is without the pinned; ``count`` says how many tokens the message at an index takes.
+    """
     if not cut_points:
         return None
     kept = 0
-    for index in range(len(messages) - 1, start - 1, -1):
-        kept += 0 if index in pinned else count(messages[index])
+    for index in range(end - 1, start - 1, -1):
+        kept += 0 if index in pinned else count(index)
         if kept >= budget:
             following = bisect_left(cut_points, index)
             if following < len(cut_points):
@@ -269,7 +271,7 @@ def plan_session_compaction(
     *,
     pinned: Collection[str] = (),
     carried: Collection[str] | None = None,
-    count: CountTokens | None = None,
+    counts: Sequence[int] | None = None,
 ) -> SessionCompactionPlan | NoCompaction:
     """Return the plan for a session's context, or why there is none.
 
@@ -277,8 +279,8 @@ def plan_session_compaction(
     is one, its item comes first, and each item after it is pinned by it (``carried``, which is read from its entry),
     kept by it, or newer. The entry of the first kept item is always a message. ``pinned`` are the entries that are kept
     wherever they are (`Session.pins`): they are not summarized, and count as kept. Entries that ``latest`` had pinned
-    and that are no longer pinned are summarized now. ``count`` says how many tokens a message takes, by default
-    `estimate_tokens`. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
+    and that are no longer pinned are summarized now. ``counts`` says how many tokens each item takes, by default what
+    `estimate_tokens` says. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
     """
     messages = [item.data for item in items]
     if isinstance(latest, Entry):
@@ -302,7 +304,7 @@ def plan_session_compaction(
     usage_from = None
     if policy.ignore_older_usage and items and isinstance(items[0], ContextEntry):
         usage_from = usage_start(cast("Sequence[ContextEntry]", items))
-    plan = _plan(messages, cut_points, settings, previous, policy, staying, released, usage_from, count)
+    plan = _plan(messages, cut_points, settings, previous, policy, staying, released, usage_from, counts)
     if plan is None:
         return NoCompaction("no_cut_point")
     first_kept = items[plan.first_kept_index]

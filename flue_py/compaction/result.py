@@ -27,10 +27,10 @@ class CompactionResult:
     """What a compaction did: ``appended`` says where it landed, and is None where it did nothing.
 
     ``reason`` then says why. ``mode`` is the mode that made the text, or was to make it. ``tokens_before`` and
-    ``tokens_after`` are the sizes of the context in tokens, by the same counter; ``tokens_after`` is None where nothing
-    was made: for a plan, ``tokens_staying`` is what would stay beside the summary. ``summary`` is the text.
-    ``calls`` are the paid calls that it took, as the ledger has them, also where nothing was appended; ``notes``
-    say in whole sentences what went otherwise than asked.
+    ``tokens_after`` are the sizes of the context in tokens, both as ``counter`` counts them, which is the one for the
+    model of the session. ``tokens_after`` is None where nothing was made; ``tokens_staying`` is what stays beside the
+    summary. ``summary`` is the text. ``calls`` are the paid calls that it took, as the ledger has them, also where
+    nothing was appended; ``notes`` say in whole sentences what went otherwise than asked.
     """
 
     reason: NotCompacted | None
@@ -39,6 +39,7 @@ class CompactionResult:
     tokens_staying: int
     tokens_after: int | None = None
     planned: SessionCompactionPlan | None = None
+    counter: str = ""
     summary: str | None = None
     calls: tuple[JsonObject, ...] = ()
     notes: tuple[str, ...] = ()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from flue_py.core.calls import PaidCall, call_of
-from flue_py.core.frozen import frozen
+from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import (
     JsonObject,
     JsonValue,
@@ -225,7 +225,7 @@ class NewEntry:
             "tokensBefore": tokens_before,
         }
         made = _summary(COMPACTION, fields, details, usage, calls)
-        return _placed(replace(made, references=(first_kept_entry_id,)), id, parent_id, created_at, extra)
+        return _placed(changed(made, references=(first_kept_entry_id,)), id, parent_id, created_at, extra)
 
     @classmethod
     def branch_summary(
@@ -255,7 +255,7 @@ class NewEntry:
             _check_string(abandoned_leaf_id, "abandoned_leaf_id")
             fields["abandonedLeafId"] = abandoned_leaf_id
         made = _summary(BRANCH_SUMMARY, fields, details, usage, calls)
-        return _placed(replace(made, usage=NO_USAGE), id, parent_id, created_at, extra)
+        return _placed(changed(made, usage=NO_USAGE), id, parent_id, created_at, extra)
 
     @classmethod
     def custom(
@@ -333,7 +333,7 @@ def _placed(
     except ValueError as error:
         raise InvalidEntry(f"created_at: {error}") from error
     beside, replaced = (None, 0) if extra is None else encode_json(dict(extra), "extra")
-    return replace(
+    return changed(
         entry,
         id=entry_id,
         parent_id=parent_id,
@@ -438,7 +438,7 @@ def _answer_of_calls(
     if answer.role != "assistant":
         raise InvalidEntry(f"calls: only an answer is made by calls, not a message of the role {shown(answer.role)}")
     oddities = paid.oddities if own is None else all_oddities(paid.oddities, answer.oddities)
-    return replace(
+    return changed(
         answer,
         calls=answered_calls(paid.calls, value),
         counted=paid.counted or own is not None,
@@ -462,9 +462,9 @@ def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> N
     """
     says = message_title(payload) if entry.kind == MESSAGE and entry.role == "user" else None
     if entry.preview != says:
-        entry = replace(entry, preview=says)
+        entry = changed(entry, preview=says)
     if not may_be_paid(entry.kind, entry.role):
-        return entry if entry.usage == NO_USAGE else replace(entry, usage=NO_USAGE)
+        return entry if entry.usage == NO_USAGE else changed(entry, usage=NO_USAGE)
     usage = payload.get("usage")
     reported = read_reported(usage)
     totals = reported.totals if adds_usage(entry.kind, entry.role) else NO_USAGE
@@ -474,7 +474,7 @@ def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> N
         calls = (answered_call(reported, payload) if answered else call_of(reported, purpose=entry.kind),)
     if (totals, calls) == (entry.usage, entry.calls):
         return entry
-    return replace(entry, usage=totals, calls=calls, oddities=reported.oddities)
+    return changed(entry, usage=totals, calls=calls, oddities=reported.oddities)
 
 
 def checked_source(source: str | None) -> str | None:
@@ -489,7 +489,7 @@ def leaving(summary: NewEntry, from_id: str | None, leaf: str | None) -> NewEntr
     fields = decode_object(summary.payload) | {"fromId": "root" if from_id is None else from_id}
     if leaf is not None:
         fields["abandonedLeafId"] = leaf
-    return replace(summary, payload=encode_json(fields, "summary")[0])
+    return changed(summary, payload=encode_json(fields, "summary")[0])
 
 
 def kept_from(compaction: NewEntry, first_kept: str) -> NewEntry:
@@ -501,7 +501,7 @@ def kept_from(compaction: NewEntry, first_kept: str) -> NewEntry:
     moved = (
         f"first_kept_entry_id: kept from {first_kept!r} on, which calls the tool that is answered at or after {asked!r}"
     )
-    return replace(compaction, payload=payload, references=(first_kept,), oddities=(*compaction.oddities, moved))
+    return changed(compaction, payload=payload, references=(first_kept,), oddities=(*compaction.oddities, moved))
 
 
 def checked_kind(kind: str) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 from pydantic_ai import direct
-from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
@@ -153,13 +152,8 @@ class _Sent:
             return
         async with direct.model_request_stream(self._model, **self._request) as coming:
             self._coming = coming
-            try:
-                async for _ in coming:
-                    pass
-            except UnexpectedModelBehavior:
-                # A stream with no content is an error there; without a stream, it is an empty answer.
-                if coming.get().parts or coming.get().finish_reason is None:
-                    raise
+            async for _ in coming:
+                pass
             self._answer = coming.get()
 
     def so_far(self) -> ModelResponse | None:

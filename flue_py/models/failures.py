@@ -36,7 +36,7 @@ _OVERFLOWS = [
         ),
         r"maximum context length is (?P<window>[\d,]+)",
         # Gemini
-        r"input token count \(?(?P<tokens>\d+)\)? exceeds the maximum number of tokens allowed \(?(?P<window>\d+)",
+        r"input token count(?: \(?(?P<tokens>\d+)\)?)? exceeds the maximum number of tokens allowed \(?(?P<window>\d+)",
         # GitHub Copilot, xAI, Mistral, llama.cpp
         r"prompt token count of (?P<tokens>\d+) exceeds the limit of (?P<window>\d+)",
         r"maximum prompt length is (?P<window>\d+)(?: but the request contains (?P<tokens>\d+))?",

@@ -33,8 +33,9 @@ def open_model(
     ``max_output_tokens`` are those of the model by default, as far as they are known. With ``stream`` an answer is read
     as it comes: by default only that of Anthropic, which then tells what an answer cost that breaks off.
 
-    It holds no connection between calls, needs no closing, and may be used by several tasks and event loops. Raises
-    `MissingExtra`, `ModelDenied` where there is no key, and `InvalidArgument` naming the argument. Nothing is sent.
+    It holds no connection between calls, needs no closing, and may be used by several tasks, and by one event loop
+    after the other. Raises `MissingExtra`, `ModelDenied` where there is no key, and `InvalidArgument` naming the
+    argument. Nothing is sent.
     """
     from flue_py.models.calling import CalledModel  # noqa: PLC0415 - needs the extra
 

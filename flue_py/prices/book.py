@@ -24,6 +24,7 @@ PRICING_FILE = "~/.flue-py/pricing.json"
 PRICING_VARIABLE = "FLUE_PY_PRICING"
 _LARGEST_FILE = 16 * 2**20
 
+_Own: TypeAlias = "tuple[Mapping[str, ModelRates], Mapping[str, ModelRates]]"
 PricesChoice: TypeAlias = "PriceBook | Pricing | str | PathLike[str] | Literal[False] | None"
 
 
@@ -53,29 +54,35 @@ class PriceBook:
         A call with unknown tokens has no known cost. ``now_us`` gives the time if the call has none. Raises
         `InvalidEntry` if it would cost more than can be stored.
         """
-        if call.known_cost is not None or call.is_unknown or not call.model:
-            return call
-        rates = self._rates_for(call, now_us)
+        return self._priced(call, now_us, self._own_prices()) if _is_open(call) else call
+
+    def _priced(self, call: PaidCall, now_us: Callable[[], int], own: _Own) -> PaidCall:
+        rates = self._rates_for(call, now_us, own) if _is_open(call) else None
         if rates is None:
             return call
         return changed(call, cost=rates.cost_of(call), price_source=rates.source)
 
     def price_entries(self, entries: Sequence[NewEntry], now_us: Callable[[], int]) -> Sequence[NewEntry]:
         """Return the entries, their calls priced at the time of the entry where a price is known."""
-        if not any(call.known_cost is None for entry in entries for call in entry.calls):
+        if not any(_is_open(call) for entry in entries for call in entry.calls):
             return entries
-        return [self._priced_entry(entry, now_us) for entry in entries]
+        # Whether the file has changed is asked once for all of them.
+        own = self._own_prices()
+        return [self._priced_entry(entry, now_us, own) for entry in entries]
 
-    def _priced_entry(self, entry: NewEntry, now_us: Callable[[], int]) -> NewEntry:
+    def _own_prices(self) -> _Own:
+        return self._given, {} if self._file is None else self._file.prices()
+
+    def _priced_entry(self, entry: NewEntry, now_us: Callable[[], int], own: _Own) -> NewEntry:
         if not entry.calls:
             return entry
         at_us = entry.created_us
         time_of = now_us if at_us is None else lambda: at_us
-        return changed(entry, calls=tuple(self.priced(call, time_of) for call in entry.calls))
+        return changed(entry, calls=tuple(self._priced(call, time_of, own) for call in entry.calls))
 
-    def _rates_for(self, call: PaidCall, now_us: Callable[[], int]) -> ModelRates | None:
+    def _rates_for(self, call: PaidCall, now_us: Callable[[], int], own: _Own) -> ModelRates | None:
         names = (f"{call.provider}/{call.model}", call.model) if call.provider else (call.model,)
-        for prices in (self._given, {} if self._file is None else self._file.prices()):
+        for prices in own:
             for name in names:
                 if (rates := prices.get(name)) is not None:
                     return rates
@@ -83,6 +90,11 @@ class PriceBook:
         if published is None:
             return None
         return published.rates_for(call, now_us() if call.at_us is None else call.at_us)
+
+
+def _is_open(call: PaidCall) -> bool:
+    """Return whether the cost of a call is still to be found."""
+    return call.known_cost is None and not call.is_unknown and bool(call.model)
 
 
 class _PricingFile:

@@ -19,6 +19,7 @@ else:
     # It brings the models of messages, which opening a session does not need.
     model_seam = lazy_module("flue_py.core.model_seam")
 
+_MARGIN_SECONDS = 5.0
 _NAMES = ("provider", "model", "callId")
 
 
@@ -56,7 +57,7 @@ class BookingAsker:
     async def ask(self, request: ModelRequest) -> ModelReply:
         """Return the answer to a request. Raises what the model raises, `ModelError` among it."""
         try:
-            reply = await self._waiting.ask(lambda: self._model.complete(request), request.timeout)
+            reply = await self._waiting.ask(lambda: self._model.complete(request), _patience(request.timeout))
         except TimeoutError as error:
             raise ModelUnavailable(
                 f"no answer within {request.timeout} seconds; ask again, or allow it more time",
@@ -93,6 +94,11 @@ class BookingAsker:
             call_id = self._new_id()
             await record(call_id=call_id)
         return {**usage, "provider": provider, "model": model, "callId": call_id}
+
+
+def _patience(timeout: float | None) -> float | None:
+    """Return when to give up a model that does not keep to the timeout itself. One that does knows what it has cost."""
+    return None if timeout is None else timeout + _MARGIN_SECONDS
 
 
 def _name(value: object) -> str:

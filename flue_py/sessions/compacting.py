@@ -20,15 +20,17 @@ from flue_py.sessions.asking import BookingAsker, model_of
 from flue_py.sessions.usage import Usage
 
 if TYPE_CHECKING:
-    from flue_py.compaction import estimate, modes, plan, policy, result
+    from flue_py.compaction import modes, plan, policy, result
     from flue_py.compaction.modes import Made, Mode
-    from flue_py.compaction.plan import CountTokens, SessionCompactionPlan
+    from flue_py.compaction.plan import SessionCompactionPlan
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.result import CompactionResult, NotCompacted, Uncompacted
+    from flue_py.context import counters
+    from flue_py.context.counters import ModelCounter
     from flue_py.core.model_seam import Model
 else:
     # Most sessions are never compacted, and a command should start without this.
-    estimate = lazy_module("flue_py.compaction.estimate")
+    counters = lazy_module("flue_py.context.counters")
     modes = lazy_module("flue_py.compaction.modes")
     plan = lazy_module("flue_py.compaction.plan")
     policy = lazy_module("flue_py.compaction.policy")
@@ -43,8 +45,7 @@ class _Draft:
     latest: Entry | None
     mode: Mode
     settings: CompactionSettings
-    window: int | None
-    count: CountTokens
+    counter: ModelCounter
     tokens_before: int
     tokens_staying: int
     found: SessionCompactionPlan | plan.NoCompaction
@@ -59,7 +60,9 @@ class _Draft:
     def nothing(self, reason: NotCompacted) -> CompactionResult:
         """Return the result of having made nothing."""
         planned = self.found if isinstance(self.found, plan.SessionCompactionPlan) else None
-        return result.CompactionResult(reason, self.mode.name, self.tokens_before, self.tokens_staying, planned=planned)
+        return result.CompactionResult(
+            reason, self.mode.name, self.tokens_before, self.tokens_staying, planned=planned, counter=self.counter.name
+        )
 
 
 class Compacting(Appending, Usage):
@@ -107,7 +110,7 @@ class Compacting(Appending, Usage):
         asker = None if asked is None else BookingAsker(asked, self, self._backend.waiting, self._backend.new_entry_id)
         material = modes.Material(
             draft.found,
-            draft.count,
+            draft.counter.count,
             _details(draft.latest),
             instructions,
             window,
@@ -150,11 +153,11 @@ class Compacting(Appending, Usage):
             return None
         earlier = await self.latest_compaction(leaf=peeled.parent_id)
         first = (await self.get_active_path(leaf=peeled.parent_id))[0].id if earlier is None else ""
-        count = estimate.estimate_tokens
-        before = sum(count(item.data) for item in read.items)
+        counter = counters.counter_for((await self.settings(leaf=read.stamp.leaf_id)).model)
+        before = sum(counter.count_entries(read.items))
         entry = uncompaction(peeled, earlier, first, before)
         appended = await self._append([entry], "raise", None, Seen(read.stamp.leaf_id, seen.revision))
-        after = sum(count(item.data) for item in (await self._read_context(appended.entry_ids[-1])).items)
+        after = sum(counter.count_entries((await self._read_context(appended.entry_ids[-1])).items))
         return result.Uncompacted(peeled.id, None if earlier is None else earlier.id, before, after, appended)
 
     async def _sketched(
@@ -166,15 +169,16 @@ class Compacting(Appending, Usage):
         sized = policy.sized_for(settings, window)
         read = await self._read_context(STORED)
         pins = await self.pins()
-        count = estimate.estimate_tokens
+        counter = counters.counter_for((await self.settings(leaf=read.stamp.leaf_id)).model)
 
         def drafted() -> _Draft:
-            found = plan.plan_session_compaction(read.items, read.compaction, sized, pinned=pins, count=count)
-            before = sum(count(item.data) for item in read.items)
-            staying = before
+            counts = counter.count_entries(read.items)
+            found = plan.plan_session_compaction(read.items, read.compaction, sized, pinned=pins, counts=counts)
+            before = staying = sum(counts)
             if isinstance(found, plan.SessionCompactionPlan):
-                staying = sum(count(item.data) for item in found.staying)
-            return _Draft(read.stamp.leaf_id, read.compaction, chosen, sized, window, count, before, staying, found)
+                taken = {item.entry_id: count for item, count in zip(read.items, counts, strict=True)}
+                staying = sum(taken[item.entry_id] for item in found.staying)
+            return _Draft(read.stamp.leaf_id, read.compaction, chosen, sized, counter, before, staying, found)
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
         return await self._backend.waiting.call(drafted)
@@ -183,7 +187,7 @@ class Compacting(Appending, Usage):
         self, draft: _Draft, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...]
     ) -> CompactionResult:
         """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
-        summary = draft.count(_shown_summary(made.text))
+        summary = draft.counter.count(_shown_summary(made.text))
         after = draft.tokens_staying + summary
         outcome = replace(
             draft.nothing("not_smaller"),

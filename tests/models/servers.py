@@ -201,14 +201,14 @@ def anthropic_error(status: int, kind: str, text: str, **headers: str) -> Answer
 
 def message_events(*texts: str, ends: bool = True) -> bytes:
     started = message(None, stop_reason=None, usage={**ANTHROPIC_USAGE, "output_tokens": 1})
-    made: list[dict[str, Any]] = [
-        {"type": "message_start", "message": started},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-    ]
+    made: list[dict[str, Any]] = [{"type": "message_start", "message": started}]
+    if texts:
+        made.append({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
     deltas = [{"type": "text_delta", "text": text} for text in texts]
     made += [{"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas]
-    if ends:
+    if ends and texts:
         made.append({"type": "content_block_stop", "index": 0})
+    if ends:
         ended = {"stop_reason": "end_turn", "stop_sequence": None}
         made.append({"type": "message_delta", "delta": ended, "usage": {"output_tokens": 30}})
         made.append({"type": "message_stop"})

@@ -13,6 +13,10 @@ from tests.adapters.needed import needs
 
 needs("models", "pydantic_ai", "openai", "anthropic")
 
+from pydantic_ai.models import infer_model
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.openai import OpenAIProvider
+
 from flue_py.core.model_seam import Model, ModelReply, ModelRequest
 from flue_py.errors import (
     ContextOverflow,
@@ -45,6 +49,12 @@ ANTHROPIC_USAGE = {
     "cacheWrite1h": 30,
 }
 USAGE: dict[str, Any] = {CHAT: OPENAI_USAGE, RESPONSES: OPENAI_USAGE, ANTHROPIC: ANTHROPIC_USAGE}
+PROVIDERS: dict[str, Any] = {
+    "openai-chat": OpenAIProvider,
+    "openai": OpenAIProvider,
+    "anthropic": AnthropicProvider,
+}
+WHOLE_TEXT = "The log says TIMEOUT."
 CALL_ID = {CHAT: "chatcmpl-1", RESPONSES: "resp_1", ANTHROPIC: "msg_1"}
 WHOLE = {CHAT: servers.completion, RESPONSES: servers.response, ANTHROPIC: servers.message}
 STREAM = {CHAT: servers.chunks, RESPONSES: servers.response_events, ANTHROPIC: servers.message_events}
@@ -202,11 +212,22 @@ def test_usage_that_was_not_reported_is_unknown(provider: Provider) -> None:
     assert reply.paid_calls == ({"provider": "openai", "model": "gpt-5-2025-08-07", "callId": "chatcmpl-1"},)
 
 
-def test_a_model_answers_in_one_event_loop_after_the_other(provider: Provider) -> None:
-    provider.answers = [Answer(servers.completion("one")), Answer(servers.completion("two"))]
-    model = opened(CHAT, provider)
+@pytest.mark.parametrize("name", ALL)
+def test_a_model_answers_in_one_event_loop_after_the_other(provider: Provider, name: str) -> None:
+    provider.answers = [Answer(WHOLE[name](text)) for text in ("one", "two")]
+    model = opened(name, provider)
 
     assert [ask(model).text, ask(model).text] == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_model_answers_on_trio(provider: Provider, name: str) -> None:
+    provider.answers = [Answer(WHOLE[name]()), Answer(hangs=True)]
+    model = opened(name, provider)
+
+    assert anyio.run(model.complete, ModelRequest((ASKED,), max_tokens=50), backend="trio").text == WHOLE_TEXT
+    with pytest.raises(ModelUnavailable):
+        anyio.run(model.complete, ModelRequest((ASKED,), max_tokens=50, timeout=0.01), backend="trio")
 
 
 def test_a_model_answers_several_tasks_at_once(provider: Provider) -> None:
@@ -481,7 +502,9 @@ def test_a_provider_that_hangs_is_left_in_time(provider: Provider, name: str, st
 @pytest.mark.parametrize("name", ALL)
 def test_who_is_cancelled_stays_cancelled(provider: Provider, name: str) -> None:
     provider.answers = [Answer(hangs=True), Answer(WHOLE[name]())]
-    model = opened(name, provider)
+    base_url = provider.url if name == ANTHROPIC else f"{provider.url}/v1"
+    theirs: Any = infer_model(name, lambda named: PROVIDERS[named](api_key=KEY, base_url=base_url))
+    model = open_model(theirs, stream=False)
 
     async def leave() -> None:
         with anyio.CancelScope() as scope:
@@ -490,6 +513,7 @@ def test_who_is_cancelled_stays_cancelled(provider: Provider, name: str) -> None
                 await anyio.to_thread.run_sync(provider.reached.wait)
                 scope.cancel()
         assert scope.cancelled_caught
+        assert theirs.client.is_closed()
         assert (await model.complete(ModelRequest((ASKED,), max_tokens=50))).text == "The log says TIMEOUT."
 
     anyio.run(leave)

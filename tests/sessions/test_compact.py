@@ -20,7 +20,7 @@ from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio
 
-SETTINGS = CompactionSettings(keep_recent_tokens=200, user_words_share=0)
+SETTINGS = CompactionSettings(keep_recent_tokens=290, user_words_share=0)
 """Two turns of `talk`."""
 
 Answer: TypeAlias = Callable[[ModelRequest], ModelReply | str | Awaitable[ModelReply | str]]
@@ -311,7 +311,8 @@ async def test_what_is_kept_fits_into_the_window(session: Session) -> None:
     assert (await session.plan_compaction()).reason == "no_cut_point"
     planned = await session.plan_compaction(window=2_000)
     assert planned.planned is not None
-    assert planned.tokens_staying <= 800
+    # Half of what is left beside the reserve, and at most one message more.
+    assert 750 <= planned.tokens_staying < 750 + 75
 
 
 @pytest.mark.parametrize(

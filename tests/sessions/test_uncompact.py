@@ -12,7 +12,7 @@ from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio
 
-SETTINGS = CompactionSettings(keep_recent_tokens=200)
+SETTINGS = CompactionSettings(keep_recent_tokens=290)
 
 
 async def talk(session: Session, count: int, start: int = 0) -> list[str]:

@@ -67,6 +67,8 @@ def state_place(app_name: str, user_id: str | None) -> tuple[str, str]:
 
 
 def _is_long(name: str) -> bool:
+    if not isinstance(name, str):
+        raise InvalidArgument(f"app_name, user_id: should be strings, not {shown(name)}")
     return len(_quoted(name).encode()) > _LONGEST
 
 

@@ -12,7 +12,7 @@ from flue_py.adapters.adk.reading import NOWHERE, Place, place_of, told_by
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import SessionInfo
-from flue_py.errors import AmbiguousId, SessionNotFound
+from flue_py.errors import SessionNotFound
 from flue_py.sessions.store import Store
 
 _MOST = 2_000
@@ -45,9 +45,9 @@ class Places:
         del new[_MOST:]  # more are not kept
         leaves = await store.backend.read_leaves([info.ref for info in new])
         for info, leaf in zip(new, leaves, strict=True):
-            if leaf is None or leaf.id != info.leaf_id or leaf.kind == STATE:
+            if leaf is None or leaf.id != info.leaf_id or not _tells(leaf):
                 continue
-            place = await _told(leaf, store)
+            place = await _told(info.ref, leaf, store)
             if place is not None:
                 self.note(info.id, leaf.id, place)
 
@@ -60,30 +60,30 @@ class Places:
             return NOWHERE
         found = self._known.get((str(session_id), leaf))
         if found is None:
-            found = await _told_by(leaf, store) or await _read(session_id, leaf, store)
+            found = await _told_by(session_id, leaf, store) or await _read(session_id, leaf, store)
             self.note(session_id, leaf, found)
         return found
 
 
-async def _told_by(leaf: str, store: Store) -> Place | None:
+async def _told_by(session_id: str, leaf: str, store: Store) -> Place | None:
     """Return what the entry at a leaf tells by itself, or None: one read, where most states are small."""
-    try:
-        entry = await store.get_entry(leaf)
-    except AmbiguousId:
-        return None  # several sessions brought this id; the session's own tells
-    return None if entry is None or entry.kind == STATE else await _told(entry, store)
+    # By the store's backend: what is known at a leaf has no use for a handle.
+    entry = await store.backend.get_entry(session_id, leaf)
+    return None if entry is None or not _tells(entry) else await _told(session_id, entry, store)
 
 
-async def _told(entry: Entry, store: Store) -> Place | None:
-    """Return what an entry tells with those it names; None if it tells nothing, or names an id that is ambiguous."""
+def _tells(entry: Entry) -> bool:
+    # Below an entry with state alone, the time of the place is that of an event before it, if there is one.
+    return entry.kind != STATE or entry.parent_id is None
+
+
+async def _told(session_id: str, entry: Entry, store: Store) -> Place | None:
+    """Return what an entry tells with those it names; None if it tells nothing."""
 
     async def read(ids: Sequence[str]) -> list[Entry | None]:
-        return [await store.get_entry(id) for id in ids]
+        return await store.backend.get_entries(session_id, ids)
 
-    try:
-        return await told_by(entry, read)
-    except AmbiguousId:
-        return None
+    return await told_by(entry, read)
 
 
 async def _read(session_id: str, leaf: str, store: Store) -> Place:

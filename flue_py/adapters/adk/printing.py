@@ -68,8 +68,10 @@ def printed_state(state: Mapping[str, object]) -> JsonObject:
     """Return state as JSON. O(size).
 
     What JSON has no form for is kept as its text, with a warning, as ADK's own services do. Raises `InvalidArgument`
-    for bytes that are no text.
+    for bytes that are no text, and for what is no mapping.
     """
+    if not isinstance(state, Mapping):
+        raise InvalidArgument(f"state: should be a mapping of names to values, not {shown(state)}")
     try:
         made = cast("JsonObject", to_jsonable_python(dict(state)))
     except ValueError:

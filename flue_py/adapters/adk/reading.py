@@ -90,9 +90,12 @@ async def place_of(session: Session, leaf: str | None) -> Place:
 
 
 async def told_by(entry: Entry, read: Read) -> Place | None:
-    """Return what an entry tells of its place, with those it names, which ``read`` reads; None if it tells nothing."""
+    """Return what an entry tells of its place, with those it names, which ``read`` reads; None if it tells nothing.
+
+    One with state that came with no event has no time of an event.
+    """
     state = await state_at(entry, read, _own_delta)
-    return None if state is None else Place(state, timestamp_of(entry))
+    return None if state is None else Place(state, None if entry.kind == STATE else timestamp_of(entry))
 
 
 def _own_delta(entry: Entry) -> JsonObject:

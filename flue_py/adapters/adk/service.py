@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from types import TracebackType
@@ -31,8 +32,12 @@ from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, show
 from flue_py.sessions.atomic import Atomic
 from flue_py.sessions.session import Session as FlueSession
 from flue_py.sessions.store import Store
+from flue_py.store.collector import collector_held
+from flue_py.store.seam import committed_before
 
 _Result = TypeVar("_Result")
+
+_OBJECTS_OF_AN_EVENT = 10
 
 
 class FlueSessionService(BaseSessionService):
@@ -63,7 +68,7 @@ class FlueSessionService(BaseSessionService):
 
         Raises `AlreadyExistsError` for an id that is taken. O(state).
         """
-        id = (session_id or "").strip() or str(uuid4())
+        id = _stripped(session_id or "") or str(uuid4())
         whose, deltas = Whose(app_name, user_id), Deltas(*split_state(printed_state(state or {})))
 
         async def create(store: Store) -> Session:
@@ -104,7 +109,8 @@ class FlueSessionService(BaseSessionService):
             events = await last_events(found, info.leaf_id, most, after)
             others = await shared.state_of(store, self._places, whose)
             session = _session(whose, info, {**fresh(place.state.values), **others}, place.timestamp)
-            session.events = [Event.model_validate(each.event) for each in events]
+            with collector_held(_OBJECTS_OF_AN_EVENT * len(events)):
+                session.events = [Event.model_validate(each.event) for each in events]
             return session
 
         return await self._run(get)
@@ -166,10 +172,19 @@ class FlueSessionService(BaseSessionService):
                 is_new = await self._run(partial(append, places=self._places, new=new))
             except SessionNotFound:
                 raise SessionNotFoundError(f"Session {session.id} not found.") from None
+            except asyncio.CancelledError as cancelled:
+                committed = committed_before(cancelled)
+                # It is stored: who goes on with this session must find the event in it.
+                if committed is not None and committed.result is True:
+                    await self._add(session, event)
+                raise
             if is_new:
-                await super().append_event(session, event)
-                session.last_update_time = event.timestamp
+                await self._add(session, event)
         return event
+
+    async def _add(self, session: Session, event: Event) -> None:
+        await super().append_event(session, event)
+        session.last_update_time = event.timestamp
 
     # -- what is ours --------------------------------------------------------------------------------------------
 
@@ -217,9 +232,16 @@ class FlueSessionService(BaseSessionService):
         return await self._access.run(work)
 
 
+def _stripped(session_id: str) -> str:
+    """Return an id as ADK's own services take it. Raises `InvalidArgument` if it is not a string."""
+    if not isinstance(session_id, str):
+        raise InvalidArgument(f"session_id: should be a string, not {shown(session_id)}")
+    return session_id.strip()
+
+
 async def _find(store: Store, whose: Whose, session_id: str) -> FlueSession | None:
     try:
-        return await store.open_session(key_of(session_id.strip()), scope=scope_of(*whose))
+        return await store.open_session(key_of(_stripped(session_id)), scope=scope_of(*whose))
     except SessionNotFound:
         return None
 

@@ -61,9 +61,9 @@ def later_state(state: State, delta: JsonObject, entry_id: str) -> NewEntry:
 
 async def state_at(entry: Entry, read: Read, delta_of: Callable[[Entry], JsonObject]) -> State | None:
     """Return the state at an entry, or None where it is not told there. ``read`` reads others by their ids."""
-    told = _told(entry)
+    beside = beside_of(entry)
+    told = _told(entry, beside)
     if told is None:
-        beside = beside_of(entry)
         return None if beside is None or is_part(beside) else NOTHING
     if isinstance(told.get("at"), str):
         return await state_at(_there(await read([str(told["at"])]), entry)[0], read, delta_of)
@@ -72,7 +72,7 @@ async def state_at(entry: Entry, read: Read, delta_of: Callable[[Entry], JsonObj
     named = told.get("in")
     ids = [str(name) for name in named] if isinstance(named, list) else []
     first, *others = _there(await read(ids), entry)
-    values = _object((_told(first) or {}).get("is"))
+    values = _object((_told(first, beside_of(first)) or {}).get("is"))
     for other in (*others, entry):
         values.update(delta_of(other))
     return State(values, (*ids, entry.id))
@@ -93,10 +93,9 @@ def held(values: JsonObject) -> JsonValue:
     return as_text(values, "state")
 
 
-def _told(entry: Entry) -> JsonObject | None:
+def _told(entry: Entry, beside: JsonObject | None) -> JsonObject | None:
     if entry.kind == STATE and entry.extra is None:
         return entry.fields
-    beside = beside_of(entry)
     told = None if beside is None else beside.get(FIELD)
     return told if isinstance(told, dict) else None
 

@@ -8,6 +8,8 @@ framework's serializer has it.
 from __future__ import annotations
 
 import copy
+from functools import cache, partial
+from types import NoneType
 from typing import TYPE_CHECKING, cast
 
 from langchain_core.messages import (
@@ -30,7 +32,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import CorruptStore, InvalidEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 EXTRA = "langchain"
 """The field of an entry's ``extra`` with what our message does not say."""
@@ -130,7 +132,7 @@ def fresh(message: BaseMessage) -> BaseMessage:
     """Return a copy that shares nothing which can be changed. O(size)."""
     if _CLASSES.get(type(message).__name__) is not type(message):
         return copy.deepcopy(message)
-    fields = {name: _apart(value) for name, value in message.__dict__.items()}
+    fields = {name: value if type(value) is str else _apart(value) for name, value in message.__dict__.items()}
     beside = {name: _apart(value) for name, value in (message.__pydantic_extra__ or {}).items()}
     return _made(type(message), fields, beside, set(message.__pydantic_fields_set__))
 
@@ -276,13 +278,30 @@ def _rebuilt(ours: JsonObject, extra: JsonObject) -> BaseMessage:
     others = extra.get("fields")
     if isinstance(others, dict):
         fields |= others
-    declared = known.model_fields
-    given = {
-        name: fields[name] if name in fields else field.get_default(call_default_factory=True)
-        for name, field in declared.items()
-    }
-    beside: dict[str, object] = {name: value for name, value in fields.items() if name not in declared}
+    given, own = _defaults(known.__name__)
+    given = dict(given)
+    for name, default in own:
+        if name not in fields:
+            given[name] = default()
+    # What is given takes the place of a default; what is no field stands beside the fields.
+    beside: dict[str, object] = {}
+    for name, value in fields.items():
+        (given if name in given else beside)[name] = value
     return _made(known, given, beside, set(fields))
+
+
+@cache
+def _defaults(name: str) -> tuple[dict[str, object], tuple[tuple[str, Callable[[], object]], ...]]:
+    """Return the defaults of a class in its order, and what makes those that each message has to have for itself."""
+    # Asked of pydantic for each message, this takes longer than all the rest.
+    fields = _CLASSES[name].model_fields
+    own = [
+        each
+        for each, field in fields.items()
+        if field.default_factory is not None or type(field.default) not in (str, bool, NoneType)
+    ]
+    plain = {each: None if each in own else field.default for each, field in fields.items()}
+    return plain, tuple((each, partial(fields[each].get_default, call_default_factory=True)) for each in own)
 
 
 def _calls(message: BaseMessage, ours: JsonObject, call_scope: str) -> list[JsonObject]:

@@ -41,7 +41,8 @@ class FlueSaver(BaseCheckpointSaver[str]):
     checkpoint of a thread is the one at the session's leaf. Values are stored once for each version, and the messages
     of the channel ``messages`` once, as messages of ours.
 
-    ``target`` is a path, a URL or an open store. ``serde`` is the framework's serializer, by default its own. With
+    ``target`` is a path, a URL or an open store. ``serde`` is the framework's serializer, by default its own, with
+    which nothing is read that would call anything but a class of values (`CorruptStore`). With
     ``owner``, a thread belongs to the first writer that puts a checkpoint into it: every other one gets `ThreadOwned`.
     """
 
@@ -278,7 +279,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
 
     @property
     def _values(self) -> Values:
-        return Values(self.serde)
+        return Values(self.serde, is_default=self.serde is BaseCheckpointSaver.serde)
 
     def _blocking(self, work: Callable[[Store], Coroutine[object, object, Result]]) -> Result:
         return self._access.run_blocking(work)

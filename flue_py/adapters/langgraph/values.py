@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from math import isfinite
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from flue_py.adapters.langgraph.trusted import require_values
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import CorruptStore
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+_STRICT = ("1", "true", "yes")
 _LARGEST = 2**63
 _DEEPEST = 100
 
@@ -23,8 +26,10 @@ _DEEPEST = 100
 class Values:
     """The way of values into entries, by the serializer of a saver."""
 
-    def __init__(self, serde: SerializerProtocol) -> None:
+    def __init__(self, serde: SerializerProtocol, *, is_default: bool = False) -> None:
         self._serde = serde
+        # Whoever chooses a serializer chooses what it reads; and a strict one calls nothing by itself.
+        self._is_guarded = is_default and os.environ.get("LANGGRAPH_STRICT_MSGPACK", "").lower() not in _STRICT
         # Only what the framework's own serializer does is known. Another one may encrypt, or write a form of its own.
         self.may_show = type(serde) is JsonPlusSerializer
 
@@ -45,7 +50,10 @@ class Values:
             case {"json": value}:
                 return _copied(value)
             case {"data": [str(form), str(data)]}:
-                return self._serde.loads_typed((form, b64decode(data)))
+                content = b64decode(data)
+                if self._is_guarded:
+                    require_values(form, content)
+                return self._serde.loads_typed((form, content))
         raise CorruptStore("a value of a checkpoint is in no form that is known; run verify()")
 
 

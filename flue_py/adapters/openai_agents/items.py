@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from flue_py import wire
 from flue_py.adapters.openai_agents import shortcuts
 from flue_py.core.entries import NewEntry, entry_of_message
-from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.core.kinds import COMPACTION
+from flue_py.core.jsontext import JsonObject, JsonValue, decode_object, encode_json
+from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.projection import ContextEntry
 from flue_py.errors import InvalidEntry, shown
 from flue_py.wire.differences import close_difference
@@ -113,12 +113,13 @@ def items_of(shown_item: ContextEntry) -> list[TResponseInputItem]:
         if isinstance(kept, list):
             items: list[Any] = kept
             return items
-    message = shown_item.data
-    if entry.extra == _PLAIN and isinstance(message.get("content"), str) and not shown_item.excluded_parts:
+    is_itself = entry.kind == MESSAGE and not shown_item.excluded_parts
+    message = decode_object(entry.payload) if is_itself else shown_item.data
+    if is_itself and entry.extra == _PLAIN and isinstance(message.get("content"), str):
         return [cast("TResponseInputItem", {"role": message["role"], "content": message["content"]})]
     if message.get("role") == OTHER and isinstance(message.get("content"), str):
         return [json.loads(cast("str", message["content"]))]
-    beside = entry.extra_fields if not shown_item.excluded_parts else None
+    beside = entry.extra_fields if is_itself else None
     if beside is not None:
         if isinstance(whole := beside.get(WHOLE), str):
             return [json.loads(whole)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Shown: TypeAlias = "tuple[ContextEntry, list[TResponseInputItem]]"
 
-_MORE = 4
+_MORE = 2
 """How many entries more are read at first: where calls and their results stand together, that is enough."""
 _ALL = 1_000_000
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic_ai.agent import AgentRunResult
@@ -18,7 +17,8 @@ from pydantic_ai.conversation_store import (
 
 from flue_py.adapters.access import Access, Target
 from flue_py.adapters.pydantic_ai import reading, writing
-from flue_py.adapters.pydantic_ai.records import Current
+from flue_py.adapters.pydantic_ai.records import Current, conversation_of, copied
+from flue_py.core.sessions import SessionInfo
 from flue_py.errors import SessionNotFound, shown
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -150,18 +150,23 @@ class FlueConversationStore(ConversationStore):
         """Return a conversation's record, or None. Two point reads."""
         seen = self._seen.get(conversation_id)
         expected = _taken(_saving)
-        if seen is not None and expected == seen.record.revision:
+        if seen is not None and seen.session is not None and expected == seen.record.revision:
             # The write compares the revision of the session, so what is known need not be read again.
-            return _copied(seen.record)
-        current = await self._access.run(lambda store: reading.current_of(store, conversation_id))
+            return copied(seen.record)
+        current = await self._access.run(lambda store: reading.current_of(store, conversation_id, seen))
         if current is None:
             return None
         self._note(current)
         return current.record
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
-        """Return the records, or those of a scope, newest first. O(sessions of the scope), a read for each returned."""
-        found = await self._access.run(lambda store: reading.records(store, scope, limit))
+        """Return the records, or those of a scope, newest first.
+
+        O(sessions of the scope), or O(limit), and a read for each that has changed since this object saw it last.
+        """
+        found = await self._access.run(lambda store: reading.records(store, scope, limit, self._known))
+        for current in found:
+            self._note(current)
         return [current.record for current in found]
 
     async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
@@ -200,21 +205,20 @@ class FlueConversationStore(ConversationStore):
         self._seen.pop(conversation_id, None)
         await self._access.run(lambda store: writing.delete(store, conversation_id, expected_revision))
 
+    def _known(self, info: SessionInfo) -> Current | None:
+        return self._seen.get(conversation_of(info))
+
     def _note(self, current: Current) -> None:
-        """Note a conversation as it was read or written, and in which session its heads are."""
+        """Note a conversation as it was read or written, and where its heads are."""
         for known in (self._heads, self._seen):
             if len(known) >= _KNOWN:
                 known.clear()
         # Whoever asked may change the record, so what is kept has one of its own.
-        kept = current._replace(record=_copied(current.record))
+        kept = current._replace(record=copied(current.record))
         self._seen[kept.record.conversation_id] = kept
-        for entry_id in (kept.record.head_id, *kept.record.branches):
+        for entry_id in (kept.record.head_id, *kept.record.branches) if kept.session is not None else ():
             if entry_id is not None:
                 self._heads[entry_id] = kept
-
-
-def _copied(record: ConversationRecord) -> ConversationRecord:
-    return replace(record, branches=[*record.branches])
 
 
 @contextmanager

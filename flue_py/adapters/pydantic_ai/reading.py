@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from pydantic_ai.conversation_store import ConversationEntry, ConversationRecord
 from pydantic_ai.messages import ModelRequest
@@ -13,11 +13,15 @@ from flue_py.adapters.keys import key_of
 from flue_py.adapters.pydantic_ai.records import Current, kept_in, record_of, scope_of
 from flue_py.adapters.pydantic_ai.stored import FIELD, Group, beside, groups_of, messages_of
 from flue_py.core.entries import Entry
+from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import EntryNotFound, SessionNotFound
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.store.collector import WORTH_HOLDING, collector_held
+
+Known: TypeAlias = Callable[[SessionInfo], "Current | None"]
+"""Returns a conversation as it was seen last."""
 
 _PAGE = 200
 _SPARE = 4
@@ -34,41 +38,57 @@ async def session_of(store: Store, conversation_id: str) -> Session | None:
     return None if info is None else await store.get_session(info.id)
 
 
-async def current_of(store: Store, conversation_id: str) -> Current | None:
-    """Return a conversation as it is stored, or None. Two point reads."""
+async def current_of(store: Store, conversation_id: str, known: Current | None = None) -> Current | None:
+    """Return a conversation as it is stored, or None. Two point reads; one where it is as ``known``."""
     session = await session_of(store, conversation_id)
-    return None if session is None else await _with_record(store, session.info, session)
+    return None if session is None else await _with_record(store, session.info, session, known)
 
 
-async def _with_record(store: Store, info: SessionInfo, session: Session | None = None) -> Current | None:
-    if info.leaf_id is None or _says_all(info):
-        return Current(record_of(info, None), info, session)
+async def _with_record(
+    store: Store, info: SessionInfo, session: Session | None = None, known: Current | None = None
+) -> Current | None:
+    if known is not None and _is_known(known, info):
+        # Whoever keeps it copies it before it is handed out.
+        return Current(known.record, info, session or known.session)
+    kept = kept_in(info)
+    if info.leaf_id is None or _says_all(info, kept):
+        return Current(record_of(info, None, kept), info, session)
     try:
         leaf = await store.backend.get_entry(info.ref, info.leaf_id)
     except SessionNotFound:
         return None
     # It is gone, or no longer its leaf, where somebody has deleted it and made another in the meantime.
-    return None if leaf is None else Current(record_of(info, leaf), info, session)
+    return None if leaf is None else Current(record_of(info, leaf, kept), info, session)
 
 
-async def _with_records(store: Store, infos: Sequence[SessionInfo]) -> list[Current]:
-    """Return those of some conversations that are still there. One read for the leaves of all."""
-    asked = [info for info in infos if info.leaf_id is not None and not _says_all(info)]
+async def _with_records(store: Store, infos: Sequence[SessionInfo], known: Known) -> list[Current]:
+    """Return those of some conversations that are still there. One read for the leaves of all that have changed."""
+    seen = {info.id: current for info in infos if (current := known(info)) is not None}
+    asked = [info for info in infos if info.leaf_id is not None and not _is_known(seen.get(info.id), info)]
     leaves = await store.backend.read_leaves([info.ref for info in asked]) if asked else []
     leaf_of = {info.id: leaf for info, leaf in zip(asked, leaves, strict=True)}
     found: list[Current] = []
     for info in infos:
         leaf = leaf_of.get(info.id)
         if leaf is not None and leaf.id == info.leaf_id:
-            found.append(Current(record_of(info, leaf), info))
-        elif (current := await _with_record(store, info)) is not None:
+            found.append(Current(record_of(info, leaf, kept_in(info)), info))
+        elif (current := await _with_record(store, info, None, seen.get(info.id))) is not None:
             found.append(current)
     return found
 
 
-def _says_all(info: SessionInfo) -> bool:
+def _is_known(known: Current | None, info: SessionInfo) -> bool:
+    """Return whether nothing of a session has changed since it was seen, its leaf included."""
+    return known is not None and (info.session_key, info.id, info.revision, info.leaf_id) == (
+        known.info.session_key,
+        known.info.id,
+        known.info.revision,
+        known.info.leaf_id,
+    )
+
+
+def _says_all(info: SessionInfo, kept: JsonObject | None) -> bool:
     """Return whether the metadata have the state at the leaf, whose id is that of its message's entry."""
-    kept = kept_in(info)
     return kept is not None and "state" in kept and kept.get("leaf") == info.leaf_id and not _is_made(info.leaf_id)
 
 
@@ -76,8 +96,11 @@ def _is_made(leaf_id: str | None) -> bool:
     return leaf_id is not None and leaf_id.startswith("sha256:")
 
 
-async def records(store: Store, scope: str | None, limit: int | None) -> list[Current]:
-    """Return the conversations that this adapter has written, newest first, at most ``limit`` of them."""
+async def records(store: Store, scope: str | None, limit: int | None, known: Known) -> list[Current]:
+    """Return the conversations that this adapter has written, newest first, at most ``limit`` of them.
+
+    Nothing but the session is read of one that has not changed since it was ``known``.
+    """
     found: list[Current] = []
     cursor = None
     where = None if scope is None else scope_of(scope)
@@ -88,7 +111,7 @@ async def records(store: Store, scope: str | None, limit: int | None) -> list[Cu
         while ours and (limit is None or len(found) < limit):
             count = len(ours) if limit is None else limit - len(found)
             some, ours = ours[:count], ours[count:]
-            read = await _with_records(store, some)
+            read = await _with_records(store, some, known)
             found += [each for each in read if scope is None or each.record.scope == scope]
         cursor = page.next_cursor
         if cursor is None:

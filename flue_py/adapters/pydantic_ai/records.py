@@ -8,6 +8,7 @@ the session's metadata, for the leaf that it names.
 from __future__ import annotations
 
 import json
+from copy import copy, deepcopy
 from dataclasses import replace
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar, cast
@@ -113,15 +114,31 @@ def kept_in(info: SessionInfo) -> JsonObject | None:
     return None if found is None else told(found)
 
 
-def record_of(info: SessionInfo, leaf: Entry | None) -> ConversationRecord:
-    """Return the record of a session with its leaf: as it was written, or what it comes to where nobody wrote one."""
-    kept = kept_in(info) or {}
+def conversation_of(info: SessionInfo) -> str:
+    """Return the id of the conversation that a session is."""
+    name = info.key if info.key is not None else info.id
+    return id_of(name, info.metadata) if name.startswith("sha256:") else name
+
+
+def copied(record: ConversationRecord) -> ConversationRecord:
+    """Return a record that may be changed without changing this one."""
+    usage = copy(record.usage)
+    waiting = None if record.deferred_tool_requests is None else deepcopy(record.deferred_tool_requests)
+    return replace(record, usage=usage, deferred_tool_requests=waiting, branches=[*record.branches])
+
+
+def record_of(info: SessionInfo, leaf: Entry | None, kept: JsonObject | None) -> ConversationRecord:
+    """Return the record of a session with its leaf: as it was written, or what it comes to where nobody wrote one.
+
+    ``kept`` is what this adapter keeps in the session's metadata.
+    """
+    kept = kept or {}
     near = None if leaf is None else beside(leaf)
     state = kept.get("state") if "state" in kept and kept.get("leaf") == info.leaf_id else (near or {}).get("state")
     named = (near or {}).get("id", info.leaf_id)
     scope = cast("str | None", kept.get("scope", info.scope or None))
     record = ConversationRecord(
-        conversation_id=id_of(info.key if info.key is not None else info.id, info.metadata),
+        conversation_id=conversation_of(info),
         head_id=cast("str | None", named),
         scope=scope,
         forked_from=cast("str | None", kept.get("from")),

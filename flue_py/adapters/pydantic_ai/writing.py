@@ -67,7 +67,7 @@ async def write(
         raise
     beside = None if on_entry else state
     while True:
-        is_fresh = seen is None or seen.record.revision != expected
+        is_fresh = seen is None or seen.session is None or seen.record.revision != expected
         current, seen = (await current_of(store, record.conversation_id), None) if is_fresh else (seen, None)
         if (None if current is None else current.record.revision) != expected:
             raise ConversationConflict(record.conversation_id)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
+from fnmatch import translate
 
 from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.content import Message, string_field
@@ -33,10 +34,11 @@ def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
 
 
 def _last(found: Iterable[tuple[str, Message]], names: Sequence[str]) -> str | None:
+    matches = re.compile("|".join(map(translate, names)) or r"(?!)").match
     for entry_id, message in found:
         for call in reversed(tool_calls(message)):
             name = string_field(call, "name")
-            if any(fnmatchcase(name, pattern) for pattern in names):
+            if matches(name):
                 arguments = on_one_line(js_json(call.get("arguments")), _MOST_CHARS)
                 return f"{on_one_line(name, 80)}({arguments}) (entry {entry_id})"
     return None

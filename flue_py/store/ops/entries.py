@@ -9,10 +9,11 @@ from operator import attrgetter
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import intact_text
 from flue_py.core.sessions import is_meant, is_storable
-from flue_py.errors import AmbiguousId, shown
+from flue_py.errors import AmbiguousId, CorruptStore, shown
 from flue_py.store.collector import collector_held
 from flue_py.store.ops.paths import made_entries
 from flue_py.store.ops.state import held_by, read_state, see_entry
+from flue_py.store.schema.payloads import unpack
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Transaction
 from flue_py.store.sql import read as read_sql
@@ -74,10 +75,13 @@ def read_leaves(tx: Transaction, session_ids: Sequence[str]) -> list[Entry | Non
 
 
 def _leaf_of(tx: Transaction, session_id: str, creator: str | None, row: StoredEntry) -> Entry | None:
-    depth, id_, _, parent, _, kind, role, source, revision, ordinal, at, extra, digest, payload, _, _ = row
-    text = intact_text(payload, digest)
+    depth, id_, _, parent, _, kind, role, source, revision, ordinal, at, extra, digest, payload, packed, _ = row
+    try:
+        text = intact_text(payload if packed is None else unpack(packed), digest)
+    except CorruptStore:
+        text = None
     if text is None:
-        # What is packed, or apart from its row, is read as any entry of the session.
+        # What is apart from its row, or damaged, is read as any entry of the session.
         return get_entry(tx, session_id, id_)
     return Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra)
 

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from google.adk.agents import LlmAgent, ParallelAgent, SequentialAgent
+from google.adk.agents import LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
-from google.adk.apps.app import App, EventsCompactionConfig
+from google.adk.apps.app import App, EventsCompactionConfig, ResumabilityConfig
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
+from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.genai import types
 
 from flue_py.adapters.adk import FlueSessionService
@@ -283,3 +284,39 @@ def test_runner_run_which_has_a_thread_and_a_loop_of_its_own(tmp_path: Path) -> 
         await service.close()
 
     asyncio.run(main())
+
+
+def test_loops_transfers_and_long_running_tools_are_the_same_as_in_memory(target: str) -> None:
+    def ask(question: str) -> dict[str, str]:
+        """Ask a person."""
+        return {"status": "pending", "question": question}
+
+    def agents() -> SequentialAgent:
+        child = LlmAgent(name="child", model=fake("I am the child.", "Again."), output_key="user:said")
+        root = LlmAgent(name="root", model=fake(call("transfer_to_agent", agent_name="child")), sub_agents=[child])
+        asking = LlmAgent(
+            name="asking", model=fake(call("ask", question="?"), "Wait."), tools=[LongRunningFunctionTool(ask)]
+        )
+        turns = LlmAgent(name="turn", model=fake("one", "two", "three"), output_key="last")
+        return SequentialAgent(
+            name="all", sub_agents=[root, asking, LoopAgent(name="loop", max_iterations=3, sub_agents=[turns])]
+        )
+
+    async def talk(service: BaseSessionService, resumable: bool) -> tuple[Any, Any]:
+        resumability = ResumabilityConfig(is_resumable=resumable)
+        app = App(name=APP, root_agent=agents(), resumability_config=resumability)
+        id = f"s{resumable}"
+        async with Runner(app=app, session_service=service, auto_create_session=True) as runner:
+            await say(runner, "go", id)
+        got = await service.get_session(app_name=APP, user_id=USER, session_id=id)
+        assert got is not None
+        return shape(got.events), got.state
+
+    async def main(service: FlueSessionService) -> None:
+        theirs = InMemorySessionService()
+        for resumable in (False, True):
+            one, other = await talk(theirs, resumable), await talk(service, resumable)
+            assert len(one[0]) > 3
+            assert other == one
+
+    with_service(target, main)

@@ -407,3 +407,36 @@ def test_a_session_of_ours_is_used_in_the_loop_that_asks_for_it(shared: str) -> 
 async def contents_of_all(service: FlueSessionService) -> None:
     for number in range(3):
         assert len(await contents(await ours(service, f"fork {number}"))) == number + 1
+
+
+def test_an_event_whose_append_was_cancelled_is_in_the_session_if_it_is_stored(shared: str) -> None:
+    async def main() -> None:
+        async with FlueSessionService(shared) as service:
+            session = await service.create_session(**NAMES)
+            for number in range(12):
+                event = acted(state_delta={"n": number, "temp:n": number})
+                appending = asyncio.create_task(service.append_event(session, event))
+                for _ in range(number):
+                    await asyncio.sleep(0)
+                appending.cancel()
+                await asyncio.wait([appending])
+                assert [each.id for each in (await got(service)).events] == [each.id for each in session.events]
+            await service.append_event(session, said("more"))
+            assert (await got(service)).events == session.events
+            await check(service)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("names", [{"app_name": None}, {"user_id": 5}, {"session_id": 5}])
+def test_names_that_are_not_strings_are_refused(names: dict[str, Any], tmp_path: Path) -> None:
+    async def scenario(service: FlueSessionService) -> None:
+        for call in (service.create_session, service.get_session, service.delete_session, service.session_for):
+            with pytest.raises(InvalidArgument, match="should be"):
+                await call(**{**NAMES, **names})
+        for state in (["k"], "k", 5):
+            with pytest.raises(InvalidArgument, match="state: should be a mapping"):
+                await service.create_session(**NAMES, state=state)  # type: ignore[arg-type]
+        assert (await service.list_sessions(app_name=APP)).sessions == []
+
+    with_service(str(tmp_path / "s.db"), scenario)

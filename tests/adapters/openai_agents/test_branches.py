@@ -153,13 +153,17 @@ async def explored(session: Any) -> list[Any]:
 
 
 @pytest.mark.anyio
-async def test_turns_are_told_and_branches_deleted_as_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_turns_are_told_and_branches_deleted_as_there(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    target = str(tmp_path / "ours.db") if kind == "sqlite" else str(request.getfixturevalue("new_database")())
     theirs = AdvancedSQLiteSession(session_id="one", db_path=tmp_path / "theirs.db", create_tables=True)
-    ours = FlueSession("one", tmp_path / "ours.db")
+    ours = FlueSession("one", target)
     assert await explored(ours) == await explored(theirs)
     theirs.close()
     ours.close()
-    with flue_py.sync.open(tmp_path / "ours.db") as store:
+    with flue_py.sync.open(target) as store:
         assert store.verify().problems == []
 
 

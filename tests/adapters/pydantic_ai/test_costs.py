@@ -16,7 +16,8 @@ needs("pydantic-ai", "pydantic_ai.conversation_store")
 
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry, ConversationRecord
-from pydantic_ai.messages import ModelRequest
+from pydantic_ai.messages import ModelRequest, ToolCallPart
+from pydantic_ai.tools import DeferredToolRequests
 
 import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore, reading
@@ -95,6 +96,8 @@ def test_it_reads_as_much_of_a_long_conversation_as_of_a_short_one(work: Work, m
         with flue_py.sync.open(":memory:") as flue:
             store = FlueConversationStore(flue)
             asyncio.run(begin(store, count))
+            # Another one, that has seen nothing yet.
+            store = FlueConversationStore(flue)
             with rows_read(monkeypatch) as found:
                 asyncio.run(work(store))
             read.append(sum(found))
@@ -129,6 +132,44 @@ def test_a_save_after_a_save_reads_no_record_again(tmp_path: Path, monkeypatch: 
             await other.delete("a")
             with pytest.raises(ConversationConflict):
                 await other.save(loaded)
+            assert (await flue.verify()).problems == []
+
+    asyncio.run(go())
+
+
+def test_what_is_known_of_a_conversation_is_used_for_as_long_as_it_holds(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with flue_py.open(tmp_path / "a.db") as flue:
+            one, other = FlueConversationStore(flue), FlueConversationStore(flue)
+
+            async def agree() -> None:
+                listed = await one.list_conversations()
+                assert listed == await FlueConversationStore(flue).list_conversations()
+                assert [await one.read_record(each.conversation_id) for each in listed] == listed
+                for each in listed:
+                    # What was handed out is the caller's.
+                    each.branches.append("x")
+                    each.usage.input_tokens = 99
+                    each.scope = "x"
+                assert await one.list_conversations() == await FlueConversationStore(flue).list_conversations()
+
+            for name in ("a", "b"):
+                waiting = DeferredToolRequests(calls=[ToolCallPart("search", {"q": 1}, "call-1")])
+                new = Conversation(messages=turns(2), conversation_id=name, deferred_tool_requests=waiting)
+                await one.save(new, scope="one")
+            await agree()
+            loaded = await other.load("a")
+            assert loaded is not None
+            loaded.messages += turns(1, first=3)
+            await other.save(loaded)
+            await agree()
+            await other.branch("a", at=1, expected_revision=loaded.revision)
+            await agree()
+            await (await other.session_for("b")).rewind(turns=1)
+            await agree()
+            await other.delete("b")
+            await other.save(Conversation(messages=turns(1), conversation_id="b"))
+            await agree()
             assert (await flue.verify()).problems == []
 
     asyncio.run(go())

@@ -1,0 +1,61 @@
+"""Asking a model for a session: what is booked, and when it is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
+
+import pytest
+
+from flue_py import InvalidArgument, ModelUnavailable, Session, Store
+from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from flue_py.sessions.asking import BookingAsker, model_of
+from flue_py.store.waiting import ON_LOOP, OnLoop
+
+pytestmark = pytest.mark.anyio
+
+Result = TypeVar("Result")
+REQUEST = ModelRequest(({"role": "user", "content": "sum it up"},), timeout=30.0, purpose="compaction")
+
+
+class Impatient(OnLoop):
+    """Gives every call up at once, and notes how long it was to wait."""
+
+    def __init__(self) -> None:
+        self.waited: list[float | None] = []
+
+    async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
+        self.waited.append(seconds)
+        raise TimeoutError
+
+
+async def test_a_model_that_keeps_no_timeout_is_given_up_after_one_that_does(session: Session) -> None:
+    waiting = Impatient()
+    model = FunctionModel(lambda _: "late", "small", provider="house")
+    asker = BookingAsker(model, session, waiting, lambda: "id")
+    with pytest.raises(ModelUnavailable, match=r"no answer within 30\.0 seconds") as failed:
+        await asker.ask(REQUEST)
+    assert (failed.value.provider, failed.value.model) == ("house", "small")
+    assert waiting.waited == [35.0]
+    assert asker.calls == []
+
+
+async def test_what_is_not_a_reply_is_refused(session: Session, store: Store) -> None:
+    class Wrong:
+        name = "wrong"
+        provider = context_window = max_output_tokens = None
+
+        async def complete(self, request: ModelRequest) -> ModelReply:
+            return "text"  # type: ignore[return-value]
+
+    asker = BookingAsker(Wrong(), session, ON_LOOP, lambda: "id")
+    with pytest.raises(InvalidArgument, match="should return a ModelReply, not 'text'"):
+        await asker.ask(REQUEST)
+    assert (await store.usage(session)).total.calls == 0
+
+
+def test_only_a_model_is_a_model() -> None:
+    model = FunctionModel(lambda _: "x")
+    assert model_of(model) is model
+    with pytest.raises(InvalidArgument, match="is not a model"):
+        model_of("gpt-5")
