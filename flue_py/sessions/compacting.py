@@ -54,7 +54,7 @@ class _Draft:
     def tokens_leaving(self) -> int:
         """How many tokens leave the context, the earlier summary left out."""
         summary = None if self.latest is None else self.latest.fields.get("summary")
-        earlier = self.count(_shown_summary(summary)) if isinstance(summary, str) else 0
+        earlier = self.counter.count(_shown_summary(summary)) if isinstance(summary, str) else 0
         return max(self.tokens_before - self.tokens_staying - earlier, 0)
 
     def nothing(self, reason: NotCompacted) -> CompactionResult:
