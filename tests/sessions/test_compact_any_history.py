@@ -1,0 +1,105 @@
+"""Compacting histories of any shape: the context stays valid and ends as it did, and every layer comes off again."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Literal, TypeAlias
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flue_py.sync
+from flue_py.compaction import CompactionSettings
+from flue_py.core.exchange import Pairing
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.projection import project_kept
+from flue_py.sync import Session
+
+Step: TypeAlias = tuple[Literal["ask", "say", "call", "pin", "exclude", "compact", "uncompact", "rewind"], int]
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["ask", "ask", "say", "call", "call", "pin", "exclude", "compact", "compact", "uncompact", "rewind"]
+        ),
+        st.integers(0, 400),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+def exchange(size: int, numbers: count[int]) -> list[JsonObject]:
+    """Return a message that calls up to three tools, and their results."""
+    ids = [f"call-{next(numbers)}" for _ in range(1 + size % 3)]
+    parts = [{"type": "toolCall", "id": each, "name": "read", "arguments": {"path": "x" * size}} for each in ids]
+    said: JsonObject = {"role": "assistant", "content": [*parts]}
+    return [said, *(result(each, size) for each in reversed(ids))]
+
+
+def result(call_id: str, size: int) -> JsonObject:
+    content = [{"type": "text", "text": "r" * size}]
+    return {"role": "toolResult", "toolCallId": call_id, "toolName": "read", "content": [*content], "isError": False}
+
+
+def assert_is_valid(messages: list[JsonObject]) -> None:
+    """Every result answers a call before it, and every call is answered."""
+    pairing = Pairing(messages)
+    assert pairing.unpaired == set()
+    assert all(results for results in pairing.results.values())
+
+
+def compact(session: Session, keep: int) -> None:
+    before = session.build_context()
+    done = session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=keep))
+    after = session.build_context()
+    if done.appended is None:
+        assert done.reason in ("no_cut_point", "not_smaller")
+        assert after == before
+        return
+    assert after[-1] == before[-1]
+    assert len(after) <= len(before)
+    assert done.tokens_after is not None
+    assert done.tokens_after < done.tokens_before
+    assert_is_valid(after)
+    settings = CompactionSettings(keep_recent_tokens=keep)
+    assert session.compact(mode="window", settings=settings).reason in ("no_cut_point", "not_smaller")
+    assert session.uncompact() is not None
+    assert session.build_context() == before
+    session.undo()
+    assert session.build_context() == after
+
+
+def take(session: Session, step: Step, numbers: count[int]) -> None:
+    what, size = step
+    items = session.build_context_entries()
+    shown = [item.entry_id for item in items if item.kind == "message"]
+    if what == "ask":
+        session.append_message({"role": "user", "content": "q" * (size + 1)})
+    elif what == "say":
+        session.append_message({"role": "assistant", "content": "a" * (size + 1)})
+    elif what == "call":
+        session.append_messages(exchange(size, numbers))
+    elif what == "compact":
+        compact(session, size)
+    elif what == "uncompact":
+        session.uncompact()
+    elif shown and what == "pin":
+        session.pin(shown[size % len(shown)])
+    elif shown and what == "exclude":
+        session.exclude(shown[size % len(shown)])
+    elif what == "rewind" and size % 4 == 0:
+        session.rewind(turns=-1) if session.turns() else None
+
+
+@given(steps)
+def test_any_history_stays_valid_and_every_layer_comes_off(taken: list[Step]) -> None:
+    with flue_py.sync.open(":memory:") as store:
+        session, numbers = store.create_session(), count()
+        for step in taken:
+            take(session, step, numbers)
+            assert_is_valid(session.build_context())
+        while session.latest_compaction() is not None:
+            assert session.uncompact() is not None
+        assert session.build_context() == [item.data for item in project_kept(session.get_active_path())]
+        assert store.verify().problems == []
