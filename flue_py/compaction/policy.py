@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from flue_py.errors import InvalidArgument, shown
+
+OnFailure: TypeAlias = Literal["raise", "fallback", "mark"]
+ON_FAILURE: tuple[OnFailure, ...] = ("raise", "fallback", "mark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,14 +17,27 @@ class CompactionSettings:
 
     ``reserve_tokens`` is the room left for the next answer: compaction is due above the context window minus
     this, and it bounds the length of a summary. ``keep_recent_tokens`` is how much of the end of the context
-    stays word for word. ``mode`` is the name of the mode that makes the text. Raises `InvalidArgument` naming the
-    field.
+    stays word for word. ``mode`` is the name of the mode that makes the text.
+
+    ``user_words_share`` is the share of the window up to which a summary carries what the user said, word for word; 0
+    leaves it out. ``on_failure`` says what a model that fails leads to: ``raise``, ``fallback`` (the mode ``intent``
+    makes the text), or ``mark`` (a text that says what is missing). With ``prefer_deterministic`` no model is asked:
+    ``intent`` takes the place of a mode that needs one, as is wise where the window has overflowed.
+    ``max_message_chars`` cuts longer messages in what a model is shown; 0 cuts none. ``include_reasoning`` and
+    ``include_symbols`` put excerpts of the model's thinking, and what defines what in Python files, before a summary.
+    Raises `InvalidArgument` naming the field.
     """
 
     reserve_tokens: int = 16_384
     keep_recent_tokens: int = 20_000
     enabled: bool = True
     mode: str = "llm"
+    user_words_share: float = 0.2
+    on_failure: OnFailure = "raise"
+    prefer_deterministic: bool = False
+    max_message_chars: int = 8_000
+    include_reasoning: bool = False
+    include_symbols: bool = False
 
     def __post_init__(self) -> None:
         for name in ("reserve_tokens", "keep_recent_tokens"):
@@ -29,6 +46,21 @@ class CompactionSettings:
                 raise InvalidArgument(f"{name}: {shown(value)} is negative or no number of tokens; give one >= 0")
         if not isinstance(self.mode, str) or not self.mode:
             raise InvalidArgument(f"mode: {shown(self.mode)} is not the name of a mode")
+        self._check_text()
+
+    def _check_text(self) -> None:
+        """Check what the making of the text is set by."""
+        share = self.user_words_share
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+            raise InvalidArgument(f"user_words_share: {shown(share)} is no share; give a number from 0 to 1")
+        if self.on_failure not in ON_FAILURE:
+            raise InvalidArgument(f"on_failure: {shown(self.on_failure)} is none of {', '.join(ON_FAILURE)}")
+        most = self.max_message_chars
+        if isinstance(most, bool) or not isinstance(most, int) or most < 0:
+            raise InvalidArgument(f"max_message_chars: {shown(most)} is negative or no number; give one >= 0")
+        for name in ("prefer_deterministic", "include_reasoning", "include_symbols"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidArgument(f"{name}: should be True or False, not {shown(getattr(self, name))}")
 
 
 DEFAULT_SETTINGS = CompactionSettings()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from flue_py.compaction.plan import CompactionPlan
+from flue_py.compaction.policy import CompactionSettings
 from flue_py.compaction.prompts import INSTRUCTIONS, SYSTEM_PROMPT
 from flue_py.compaction.serialize import appended_file_lists, serialize_conversation
 from flue_py.core.jsontext import JsonObject
@@ -94,8 +95,12 @@ def _request(kind: SummaryKind, plan: CompactionPlan, focus: str | None) -> Summ
     instruction = INSTRUCTIONS[kind]
     if focus:
         instruction += f"\n\nAdditional focus: {focus}"
-    allowed = math.floor(_RESERVE_SHARE[kind] * plan.settings.reserve_tokens)
-    return SummaryRequest(kind, text, instruction, min(allowed, MAX_SUMMARY_TOKENS))
+    return SummaryRequest(kind, text, instruction, allowed_tokens(kind, plan.settings))
+
+
+def allowed_tokens(kind: SummaryKind, settings: CompactionSettings) -> int:
+    """Return how many tokens the answer to a request of a kind may have."""
+    return min(math.floor(_RESERVE_SHARE[kind] * settings.reserve_tokens), MAX_SUMMARY_TOKENS)
 
 
 async def summarize(plan: CompactionPlan, complete: Complete, *, focus: str | None = None) -> CompactionSummary:

@@ -50,6 +50,13 @@ class _Draft:
     tokens_staying: int
     found: SessionCompactionPlan | plan.NoCompaction
 
+    @property
+    def tokens_leaving(self) -> int:
+        """How many tokens leave the context, the earlier summary left out."""
+        summary = None if self.latest is None else self.latest.fields.get("summary")
+        earlier = self.counter.count(_shown_summary(summary)) if isinstance(summary, str) else 0
+        return max(self.tokens_before - self.tokens_staying - earlier, 0)
+
     def nothing(self, reason: NotCompacted) -> CompactionResult:
         """Return the result of having made nothing."""
         planned = self.found if isinstance(self.found, plan.SessionCompactionPlan) else None
@@ -108,8 +115,9 @@ class Compacting(Appending, Usage):
             instructions,
             window,
             None if asked is None else asked.context_window,
+            draft.tokens_leaving,
         )
-        made = await draft.mode.make(material, asker)
+        made = await modes.make_text(draft.mode, material, asker)
         if not made.text.strip():
             raise SummaryFailed(draft.mode.name, "it made no text")
         return await self._append_made(draft, draft.found, made, () if asker is None else tuple(asker.calls))

@@ -20,7 +20,7 @@ from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio
 
-SETTINGS = CompactionSettings(keep_recent_tokens=290)
+SETTINGS = CompactionSettings(keep_recent_tokens=290, user_words_share=0)
 """Two turns of `talk`."""
 
 Answer: TypeAlias = Callable[[ModelRequest], ModelReply | str | Awaitable[ModelReply | str]]

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from flue_py.compaction.modes.hybrid import Hybrid
+from flue_py.compaction.modes.intent import Intent
 from flue_py.compaction.modes.llm import Llm
+from flue_py.compaction.modes.lossless import Lossless
+from flue_py.compaction.modes.making import make_text
 from flue_py.compaction.modes.protocol import Asker, Made, Material, Mode
 from flue_py.compaction.modes.registry import GROUP, find_mode, mode_names
 from flue_py.compaction.modes.window import Window
 
-__all__ = ["GROUP", "Asker", "Llm", "Made", "Material", "Mode", "Window", "find_mode", "mode_names"]
+__all__ = [
+    "GROUP",
+    "Asker",
+    "Hybrid",
+    "Intent",
+    "Llm",
+    "Lossless",
+    "Made",
+    "Material",
+    "Mode",
+    "Window",
+    "find_mode",
+    "make_text",
+    "mode_names",
+]

@@ -2,44 +2,159 @@
 
 from __future__ import annotations
 
-from flue_py.compaction.modes.protocol import Asker, Made, Material
-from flue_py.compaction.summarize import SummaryReply, SummaryRequest, finish_summary, summary_requests
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import ModelReply, ModelRequest
-from flue_py.errors import InvalidArgument, SummaryFailed
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeAlias
+
+from flue_py.compaction.blocks.around import Around
+from flue_py.compaction.blocks.words import first_words
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes.dressing import dressed, earlier_text, turns_covered
+from flue_py.compaction.modes.folding import Folding, fold
+from flue_py.compaction.modes.protocol import Asker, Made
+from flue_py.compaction.modes.transcript import lines_of, shown
+from flue_py.compaction.plan import NO_PRIOR_HISTORY
+from flue_py.compaction.prompts import DATA_PROMPT, FENCES, INSTRUCTIONS, SYSTEM_PROMPT
+from flue_py.compaction.quoting import fenced
+from flue_py.compaction.summarize import MAX_SUMMARY_TOKENS, TURN_PREFIX_HEADING, SummaryKind, allowed_tokens
+from flue_py.core.frozen import frozen
+from flue_py.core.model_seam import ModelRequest
+from flue_py.errors import InvalidArgument
+from flue_py.errors import shown as shown_value
 
 PURPOSE = "compaction"
+VARIABLES = ("task", "turn_count", "change_log", "history")
+_VARIABLE = re.compile(r"\{\{\$(\w+)\}\}")
+_CHANGE_LOG_CHARS = 20_000
+
+ChangeLog: TypeAlias = Callable[[], str | None]
+"""Returns what has been changed, as far as is known for sure; None for nothing. What it raises is noted."""
 
 
+@frozen
 class Llm:
-    """Asks the model for a summary, which a later compaction asks it to bring up to date."""
+    """Asks the model for a summary, which a later compaction asks it to bring up to date.
 
-    name = "llm"
-    needs_model = True
+    ``template`` takes the place of the instruction: ``{{$task}}`` (what the user asked first), ``{{$turn_count}}``,
+    ``{{$change_log}}`` and ``{{$history}}`` (the conversation, which comes before it otherwise) are filled in.
+    ``change_log`` returns what has been changed, which the model is told to believe before the conversation. Raises
+    `InvalidArgument` for a template that names anything else.
+    """
+
+    template: str | None = None
+    change_log: ChangeLog | None = None
+    around: Around = Around()
+
+    def __post_init__(self) -> None:
+        if self.template is None:
+            return
+        if not isinstance(self.template, str) or not self.template.strip():
+            raise InvalidArgument(f"template: should be a text or None, not {shown_value(self.template)}")
+        for name in _VARIABLE.findall(self.template):
+            if name not in VARIABLES:
+                known = ", ".join(f"{{{{${each}}}}}" for each in VARIABLES)
+                raise InvalidArgument(f"template: there is no {{{{${name}}}}}; use {known}")
+
+    @property
+    def name(self) -> str:
+        """What it is chosen by."""
+        return "llm"
+
+    @property
+    def needs_model(self) -> bool:
+        """Yes."""
+        return True
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
-        """Return the model's summary, with the lists of files behind it. One call, or two at once for a split turn.
+        """Return the model's summary between the blocks, with the lists of files behind it.
 
-        Raises `SummaryFailed` for a call that fails, an empty answer, and one that was cut off.
+        One call, or two at once for a split turn; more where the summarizer's window is too small for one. Raises
+        `SummaryFailed` for a call that fails, an empty answer, and one that was cut off.
         """
         if asker is None:
             raise InvalidArgument(f"mode {self.name!r} needs a model; give one, or choose a mode that needs none")
+        text, notes = await self.told(material, asker, earlier_text(material))
+        before, after = self.around.before(material), self.around.after(material)
+        return dressed(material, self.name, text, before=before, after=after, notes=notes)
+
+    async def told(self, material: Material, asker: Asker, earlier: str) -> tuple[str, tuple[str, ...]]:
+        """Return the model's summary alone, and what went otherwise than asked. ``earlier`` is what it continues."""
         plan = material.planned.plan
-        requests = summary_requests(plan, focus=material.instructions)
-        answers = await asker.ask_all([_asked(request) for request in requests])
-        replies = [_replied(request, answer) for request, answer in zip(requests, answers, strict=True)]
-        summary = finish_summary(plan, replies)
-        return Made(summary.text, self.name, {**summary.details, "mode": self.name})
+        log, notes = self._read_change_log()
+        history = len(plan.messages_to_summarize)
+        lines = lines_of(material)
+        asked = partial(self._asked, material, log)
+
+        def folding(kind: SummaryKind, first: int, last: int, before: str | None) -> Folding:
+            return Folding(
+                kind,
+                last - first,
+                shown=lambda at, cap: shown(lines[first + at], plan.policy, cap),
+                asked=asked,
+                tokens=material.tokens_of,
+                cap=material.settings.max_message_chars,
+                window=material.summarizer_window,
+                earlier=before,
+            )
+
+        folds = [folding("initial", 0, history, earlier or None)] if history else []
+        if history < len(lines):
+            folds.append(folding("turn_prefix", history, len(lines), None))
+        await fold(folds, asker)
+        texts = [each.text or "" for each in folds]
+        if not history:
+            texts.insert(0, earlier or NO_PRIOR_HISTORY)
+        return TURN_PREFIX_HEADING.join(texts), notes
+
+    def _read_change_log(self) -> tuple[str, tuple[str, ...]]:
+        if self.change_log is None:
+            return "", ()
+        try:
+            return (self.change_log() or "")[:_CHANGE_LOG_CHARS], ()
+        except Exception as error:  # noqa: BLE001 - a function of the caller's, and the conversation is there without it
+            return "", (f"the change log could not be read: {error}",)
+
+    def _asked(self, material: Material, log: str, kind: SummaryKind, text: str, before: str | None) -> ModelRequest:
+        """Return the request of a kind for a part of the conversation, with the summary of what came before it."""
+        known: list[str] = []
+        template = None if kind == "turn_prefix" else self.template
+        conversation = _fence("conversation", text)
+        if template is None or "{{$history}}" not in template:
+            known.append(conversation)
+        if before:
+            known.append(_fence("previous-summary", before))
+        if log and (template is None or "{{$change_log}}" not in template):
+            known.append("What has been changed, from a log that is right where the conversation differs:")
+            known.append(_fence("change-log", log))
+        instruction = (
+            INSTRUCTIONS[_of(kind, before)] if template is None else self._filled(template, material, log, text)
+        )
+        known.append(instruction)
+        if material.instructions:
+            known.append(f"Additional focus: {material.instructions}")
+        prompt = "\n\n".join(known)
+        limit = allowed_tokens(_of(kind, before), material.settings) or MAX_SUMMARY_TOKENS
+        if material.summarizer_window is not None:
+            limit = min(limit, max(material.summarizer_window // 4, 1))
+        system = f"{SYSTEM_PROMPT} {DATA_PROMPT}"
+        return ModelRequest(({"role": "user", "content": prompt},), system, max_tokens=limit, purpose=PURPOSE)
+
+    def _filled(self, template: str, material: Material, log: str, text: str) -> str:
+        values: Mapping[str, str] = {
+            "task": _fence("task", first_words(material)),
+            "turn_count": str(turns_covered(material)),
+            "change_log": _fence("change-log", log),
+            "history": _fence("conversation", text),
+        }
+        # In one go: what is filled in may itself look like a variable.
+        return _VARIABLE.sub(lambda found: values[found[1]], template)
 
 
-def _asked(request: SummaryRequest) -> ModelRequest:
-    message: JsonObject = {"role": "user", "content": request.prompt}
-    return ModelRequest((message,), request.system_prompt, max_tokens=request.max_tokens, purpose=PURPOSE)
+def _of(kind: SummaryKind, before: str | None) -> SummaryKind:
+    """Return the kind of the request: what comes before is brought up to date, where there is any."""
+    return "update" if before else kind
 
 
-def _replied(request: SummaryRequest, answer: ModelReply | Exception) -> SummaryReply:
-    if isinstance(answer, Exception):
-        raise SummaryFailed(request.kind, str(answer) or type(answer).__name__) from answer
-    if answer.stop_reason == "length":
-        raise SummaryFailed(request.kind, f"the answer was cut off at {request.max_tokens} tokens")
-    return SummaryReply(answer.text, answer.usage)
+def _fence(tag: str, text: str) -> str:
+    return fenced(tag, text, also=FENCES)

@@ -6,47 +6,16 @@ books what each call cost before the mode sees the answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Protocol
 
-from flue_py.compaction.plan import ContextItem, CountTokens, SessionCompactionPlan
+from flue_py.compaction.material import Material
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import ModelReply, ModelRequest
 
-
-@frozen
-class Material:
-    """What a mode makes its text of.
-
-    ``planned`` says what leaves the context and what stays, with the entry behind each item. ``earlier`` are the
-    ``details`` of the compaction that this one continues, None for the first. ``instructions`` is what the caller asks
-    the summary to attend to. ``window`` is the context window of the session's model in tokens, None if it is unknown,
-    and ``summarizer_window`` that of the model that is asked. ``count`` says how many tokens a message takes.
-    """
-
-    planned: SessionCompactionPlan
-    count: CountTokens
-    earlier: Mapping[str, JsonValue] | None = None
-    instructions: str | None = None
-    window: int | None = None
-    summarizer_window: int | None = None
-
-    @property
-    def leaving(self) -> tuple[ContextItem, ...]:
-        """The items that leave the context, in order."""
-        return self.planned.leaving
-
-    @property
-    def staying(self) -> tuple[ContextItem, ...]:
-        """The items that stay after the summary, in order."""
-        return self.planned.staying
-
-    @property
-    def previous_summary(self) -> str | None:
-        """The summary that this compaction takes over from; None for the first."""
-        return self.planned.plan.previous_summary
+__all__ = ["Asker", "Made", "Material", "Mode"]
 
 
 @frozen

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 
+from flue_py.compaction.modes.hybrid import Hybrid
+from flue_py.compaction.modes.intent import Intent
 from flue_py.compaction.modes.llm import Llm
+from flue_py.compaction.modes.lossless import Lossless
 from flue_py.compaction.modes.protocol import Mode
 from flue_py.compaction.modes.window import Window
 from flue_py.errors import InvalidArgument, shown
@@ -13,7 +16,13 @@ from flue_py.errors import InvalidArgument, shown
 GROUP = "flue_py.compaction_modes"
 """The group of entry points: each is a function without parameters that returns a `Mode`."""
 
-_OURS: Mapping[str, Callable[[], Mode]] = {"llm": Llm, "window": Window}
+_OURS: Mapping[str, Callable[[], Mode]] = {
+    "llm": Llm,
+    "intent": Intent,
+    "lossless": Lossless,
+    "hybrid": Hybrid,
+    "window": Window,
+}
 
 
 def mode_names() -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flue_py.compaction.modes.protocol import Asker, Made, Material
-from flue_py.compaction.serialize import appended_file_lists, listed_files
+from flue_py.compaction.blocks.words import carried_words
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes.dressing import dressed, earlier_text, noted
+from flue_py.compaction.modes.protocol import Asker, Made
 from flue_py.core.jsontext import JsonObject, JsonValue
 
 
@@ -17,19 +19,23 @@ class Window:
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return a line that says what left, behind an earlier summary. Asks nothing. O(items that leave)."""
-        files = material.planned.plan.files
         dropped = _dropped(material.earlier)
         count = len(material.leaving) + (dropped[0] if dropped else 0)
         first = dropped[1] if dropped else material.leaving[0].entry_id
         said: JsonObject = {"messages": count, "firstEntryId": first, "lastEntryId": material.leaving[-1].entry_id}
-        parts = [_summary_before(material), _line(said)]
-        details: JsonObject = {**files.details, "mode": self.name, "dropped": said}
-        return Made("\n\n".join(filter(None, parts)) + appended_file_lists(files), self.name, details)
+        own = "\n\n".join(filter(None, [_summary_before(material), _line(said)]))
+        return dressed(
+            material,
+            self.name,
+            own,
+            after=[carried_words(material.earlier)],
+            details={**noted(material.earlier, ["lastHandoff"]), "dropped": said},
+        )
 
 
 def _summary_before(material: Material) -> str:
     """Return the earlier summary without what is written anew: the lists of files, and the line of this mode."""
-    text = (material.previous_summary or "").removesuffix(appended_file_lists(listed_files(material.earlier)))
+    text = earlier_text(material)
     said = (material.earlier or {}).get("dropped")
     return text.removesuffix(_line(said)).rstrip("\n") if isinstance(said, Mapping) else text
 

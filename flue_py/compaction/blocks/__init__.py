@@ -1,0 +1,25 @@
+"""What is put around the text of a mode: what the user said, open work, the last handoff, reasoning, symbols, files."""
+
+from __future__ import annotations
+
+from flue_py.compaction.blocks.around import Around
+from flue_py.compaction.blocks.block import Block
+from flue_py.compaction.blocks.files import reread_files
+from flue_py.compaction.blocks.handoff import last_handoff
+from flue_py.compaction.blocks.open_work import open_work
+from flue_py.compaction.blocks.reasoning import reasoning_excerpts
+from flue_py.compaction.blocks.symbols import symbol_graph
+from flue_py.compaction.blocks.words import user_words
+from flue_py.compaction.quoting import fenced
+
+__all__ = [
+    "Around",
+    "Block",
+    "fenced",
+    "last_handoff",
+    "open_work",
+    "reasoning_excerpts",
+    "reread_files",
+    "symbol_graph",
+    "user_words",
+]

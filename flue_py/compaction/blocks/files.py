@@ -1,0 +1,60 @@
+"""Files that were in use, as they are now, read by a function of the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from flue_py.compaction.blocks.block import Block
+from flue_py.compaction.content import string_field
+from flue_py.compaction.material import Material
+from flue_py.compaction.quoting import fenced
+from flue_py.core.exchange import tool_calls
+
+ReadFile: TypeAlias = Callable[[str], str | None]
+"""Returns the text of a file, None if it is gone. What it raises leaves the file out, and is noted."""
+
+MOST_FILES = 5
+MOST_CHARS = 50_000
+
+
+def reread_files(
+    material: Material, read: ReadFile | None, *, most: int = MOST_FILES, chars: int = MOST_CHARS
+) -> Block:
+    """Return the files that were read, written or edited last in what leaves, at most ``most``, the newest first.
+
+    They take ``chars`` characters together; the last one is cut to that. No block without any. O(messages).
+    """
+    if read is None:
+        return Block()
+    shown: list[str] = []
+    notes: list[str] = []
+    left = chars
+    for path in _recent(material, most):
+        if left <= 0:
+            break
+        try:
+            text = read(path)
+        except Exception as error:  # noqa: BLE001 - a reader of the caller's, and a file is no reason to fail
+            notes.append(f"the file {path} could not be read again: {error}")
+            continue
+        if isinstance(text, str) and text:
+            more = f"\n[… {len(text) - left} more characters]" if len(text) > left else ""
+            shown.append(fenced("file", text[:left] + more, f' path="{path}"'))
+            left -= len(text)
+    text = "\n".join(["[FILES IN USE — as they are now]", *shown]) if shown else ""
+    return Block(text, notes=tuple(notes))
+
+
+def _recent(material: Material, most: int) -> list[str]:
+    """Return the paths that were last used, the newest first, each once."""
+    found: dict[str, None] = {}
+    for message in reversed(material.messages):
+        for call in reversed(tool_calls(message)):
+            arguments = call.get("arguments")
+            path = string_field(arguments, "path") if isinstance(arguments, dict) else ""
+            if path and "\n" not in path and string_field(call, "name") in ("read", "write", "edit"):
+                found[path] = None
+        if len(found) >= most:
+            break
+    return list(found)[:most]

@@ -1,0 +1,45 @@
+"""Excerpts of what the model thought: why something was done is often said nowhere else."""
+
+from __future__ import annotations
+
+from flue_py.compaction.blocks.block import Block
+from flue_py.compaction.content import ASSISTANT, content_parts, string_field
+from flue_py.compaction.material import Material
+from flue_py.compaction.quoting import fenced
+
+TOKENS_A_TURN = 500
+TOKENS_IN_ALL = 4_000
+
+
+def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_all: int = TOKENS_IN_ALL) -> Block:
+    """Return the newest thinking in what leaves, oldest first, each under the id of its entry.
+
+    At most ``per_turn`` tokens of a message and ``in_all`` together. No block without any. O(messages).
+    """
+    found: list[str] = []
+    left = in_all
+    for item, message in zip(reversed(material.leaving), reversed(material.messages), strict=True):
+        if left <= 0:
+            break
+        text = _cut(material, _thinking(material, message), min(per_turn, left)) if _may_think(message) else ""
+        if text:
+            shown = fenced("reasoning", text, f' entry="{item.entry_id}"')
+            found.append(shown)
+            left -= material.tokens_of(shown)
+    return Block("\n".join(["[REASONING EXCERPTS]", *reversed(found)])) if found else Block()
+
+
+def _may_think(message: object) -> bool:
+    return isinstance(message, dict) and message.get("role") == ASSISTANT
+
+
+def _thinking(material: Material, message: object) -> str:
+    assert isinstance(message, dict)
+    parts = content_parts(message, material.planned.plan.policy)
+    return "\n".join(string_field(part, "thinking") for part in parts if part.get("type") == "thinking").strip()
+
+
+def _cut(material: Material, text: str, most: int) -> str:
+    text = text[: 40 * most]
+    tokens = material.tokens_of(text)
+    return text if tokens <= most else text[: max(len(text) * most // tokens - 1, 0)].rstrip() + "…"

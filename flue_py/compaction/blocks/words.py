@@ -1,0 +1,134 @@
+"""What the user said, word for word: a summary may forget a constraint, and nobody can ask it again.
+
+It is carried on in the details of each compaction, so that the hundredth has what the first one had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, cast
+
+from flue_py.compaction.blocks.block import Block
+from flue_py.compaction.content import USER
+from flue_py.compaction.material import Material
+from flue_py.compaction.quoting import fenced
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.spoken import message_text, spoken_text
+
+HEADING = "[WHAT THE USER SAID — verbatim, oldest first; these requests may have been dealt with since]"
+LEAST_TOKENS = 50
+"""What the first and the newest message are cut to at most, in a window however small."""
+_TAG = "user-said"
+_MISSES = 50
+"""After so many messages that did not fit, no older one is tried: counting each would take as long as they are."""
+
+
+class _Said(NamedTuple):
+    entry_id: str
+    text: str
+
+
+def user_words(material: Material) -> Block:
+    """Return what the user said in what leaves, and in what left before, each under the id of its entry.
+
+    It takes up to ``settings.user_words_share`` of the window, or of what leaves where the window is unknown; and it
+    grows by at most half of what leaves, so that compacting always makes room. The first message and the newest are
+    always among it, cut in the middle where they are too long; of the others, the newest that fit. O(messages).
+    """
+    share = material.settings.user_words_share
+    if not share:
+        return Block()
+    carried, left_out = _carried(material.earlier)
+    known = {said.entry_id for said in carried}
+    found = [*carried, *(said for said in _spoken(material) if said.entry_id not in known)]
+    if not found:
+        return Block()
+    before = sum(material.tokens_of(_shown(said)) for said in carried)
+    leaving = material.tokens_leaving
+    if leaving is None:
+        leaving = sum(map(material.count, material.messages))
+    room = min(int(share * (material.window or before + leaving)), before + leaving // 2)
+    chosen = _chosen(material, found, room)
+    return _block(chosen, left_out + len(found) - len(chosen))
+
+
+def carried_words(earlier: Mapping[str, JsonValue] | None) -> Block:
+    """Return the block as an earlier compaction left it, for a mode that adds nothing to it."""
+    carried, left_out = _carried(earlier)
+    return _block(carried, left_out) if carried else Block()
+
+
+def first_words(material: Material) -> str:
+    """Return what the user said first, "" if that is not known."""
+    carried, _ = _carried(material.earlier)
+    said = carried[0] if carried else next(_spoken(material), None)
+    return said.text if said else ""
+
+
+def _block(chosen: list[_Said], left_out: int) -> Block:
+    parts = [HEADING, *map(_shown, chosen)]
+    if left_out:
+        parts.append(f"[{left_out} more of the user's messages did not fit; they are stored]")
+    said: list[JsonValue] = [{"entryId": each.entry_id, "text": each.text} for each in chosen]
+    details: JsonObject = {"userWords": {"said": said, "leftOut": left_out}}
+    return Block("\n\n".join(parts), details)
+
+
+def _shown(said: _Said) -> str:
+    return fenced(_TAG, said.text, f' entry="{said.entry_id}"')
+
+
+def _spoken(material: Material) -> Iterator[_Said]:
+    for item, message in zip(material.leaving, material.messages, strict=True):
+        if message.get("role") == USER and item.kind == "message" and message.get("isMeta") is not True:
+            text = spoken_text(message_text(message)).strip()
+            if text:
+                yield _Said(item.entry_id, text)
+
+
+def _carried(earlier: Mapping[str, JsonValue] | None) -> tuple[list[_Said], int]:
+    """Return what an earlier compaction carried, and how many messages it had to leave out."""
+    stored = (earlier or {}).get("userWords")
+    if not isinstance(stored, Mapping):
+        return [], 0
+    said, left_out = stored.get("said"), stored.get("leftOut")
+    each = [one for one in said if isinstance(one, Mapping)] if isinstance(said, (list, tuple)) else []
+    found = [
+        _Said(cast("str", one["entryId"]), cast("str", one["text"]))
+        for one in each
+        if isinstance(one.get("entryId"), str) and isinstance(one.get("text"), str)
+    ]
+    return found, left_out if isinstance(left_out, int) and left_out > 0 else 0
+
+
+def _chosen(material: Material, found: list[_Said], room: int) -> list[_Said]:
+    """Return those that fit, in order: the first and the newest, and then from the newest to the oldest."""
+    ends = sorted({0, len(found) - 1})
+    chosen = {at: _cut(material, found[at], max(room // len(ends), LEAST_TOKENS)) for at in ends}
+    left = room - sum(material.tokens_of(_shown(said)) for said in chosen.values())
+    misses = 0
+    for at in range(len(found) - 2, 0, -1):
+        if left <= 0 or misses > _MISSES:
+            break
+        tokens = material.tokens_of(_shown(found[at]))
+        if tokens <= left:
+            chosen[at] = found[at]
+            left -= tokens
+        else:
+            misses += 1
+    return [chosen[at] for at in sorted(chosen)]
+
+
+def _cut(material: Material, said: _Said, most: int) -> _Said:
+    """Return what was said with its middle left out where it takes more than ``most`` tokens."""
+    text = said.text
+    # No counter has less than a token for 40 characters, and a pasted megabyte need not be counted whole.
+    tokens = material.tokens_of(text) if len(text) <= 40 * most else max(len(text) // 4, 1)
+    if tokens <= most:
+        return said
+    kept = max(len(text) * most // tokens - 60, 120)
+    head, tail = text[: kept * 2 // 3], text[-(kept // 3) :]
+    missing = len(text) - len(head) - len(tail)
+    if missing <= 0:
+        return said
+    return _Said(said.entry_id, f"{head}\n[… {missing} characters left out …]\n{tail}")

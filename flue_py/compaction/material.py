@@ -1,0 +1,60 @@
+"""What a mode of compaction makes its text of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flue_py.compaction.content import Message
+from flue_py.compaction.plan import ContextItem, CountTokens, SessionCompactionPlan
+from flue_py.compaction.policy import CompactionSettings
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonValue
+
+
+@frozen
+class Material:
+    """What a mode makes its text of.
+
+    ``planned`` says what leaves the context and what stays, with the entry behind each item. ``earlier`` are the
+    ``details`` of the compaction that this one continues, None for the first. ``instructions`` is what the caller asks
+    the summary to attend to. ``window`` is the context window of the session's model in tokens, None if it is unknown,
+    and ``summarizer_window`` that of the model that is asked. ``count`` says how many tokens a message takes, and
+    ``tokens_leaving`` how many those take that leave, the earlier summary left out; None if nobody counted.
+    """
+
+    planned: SessionCompactionPlan
+    count: CountTokens
+    earlier: Mapping[str, JsonValue] | None = None
+    instructions: str | None = None
+    window: int | None = None
+    summarizer_window: int | None = None
+    tokens_leaving: int | None = None
+
+    @property
+    def leaving(self) -> tuple[ContextItem, ...]:
+        """The items that leave the context, in order."""
+        return self.planned.leaving
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages of the items that leave, in the same order. Frozen; `ContextItem.data` decodes them anew."""
+        return (*self.planned.plan.messages_to_summarize, *self.planned.plan.turn_prefix)
+
+    @property
+    def staying(self) -> tuple[ContextItem, ...]:
+        """The items that stay after the summary, in order."""
+        return self.planned.staying
+
+    @property
+    def previous_summary(self) -> str | None:
+        """The summary that this compaction takes over from; None for the first."""
+        return self.planned.plan.previous_summary
+
+    @property
+    def settings(self) -> CompactionSettings:
+        """The settings that the plan was made by."""
+        return self.planned.plan.settings
+
+    def tokens_of(self, text: str) -> int:
+        """Return how many tokens a text takes as a message of the user."""
+        return self.count({"role": "user", "content": text})

@@ -1,0 +1,92 @@
+"""The text of a compaction: what a mode wrote, the blocks around it, the lists of files; and finding it again later.
+
+A compaction notes in its details where in the text the mode's own part is (``own``), and where in that stands what an
+earlier compaction of another mode said (``inherited``). So the next one takes over words, not blocks made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from flue_py.compaction.blocks.block import Block
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes.protocol import Made
+from flue_py.compaction.operations import turn_numbers, turns_before
+from flue_py.compaction.serialize import appended_file_lists, listed_files
+from flue_py.core.jsontext import JsonObject, JsonValue
+
+
+def dressed(
+    material: Material,
+    mode: str,
+    own: str,
+    *,
+    before: Sequence[Block] = (),
+    after: Sequence[Block] = (),
+    inherited: str = "",
+    details: JsonObject | None = None,
+    notes: Sequence[str] = (),
+) -> Made:
+    """Return the text of a mode between its blocks, with the lists of files behind it. ``own`` begins with inherited.
+
+    O(size of the text).
+    """
+    files = material.planned.plan.files
+    ahead = "".join(f"{block.text}\n\n" for block in before if block.text)
+    behind = "".join(f"\n\n{block.text}" for block in after if block.text)
+    stored: JsonObject = {**files.details, "mode": mode, "turns": turns_covered(material)}
+    if ahead or behind or inherited:
+        stored["own"] = [len(ahead), len(ahead) + len(own)]
+    if inherited:
+        stored["inherited"] = [len(ahead), len(ahead) + len(inherited)]
+    said = list(notes)
+    for block in (*before, *after):
+        stored.update(block.details)
+        said.extend(block.notes)
+    text = ahead + own + behind + appended_file_lists(files)
+    return Made(text, mode, {**stored, **(details or {})}, tuple(said))
+
+
+def turns_covered(material: Material) -> int:
+    """Return how many turns this compaction and those before it stand for."""
+    turns = turn_numbers(material)
+    return turns[-1] if turns else turns_before(material.earlier)
+
+
+def earlier_text(material: Material, mode: str | None = None) -> str:
+    """Return what earlier compactions said, without blocks and lists of files; "" for the first compaction.
+
+    With ``mode``, if the latest was made by it, only what that had taken over from another mode: it writes the rest
+    anew, from the details.
+    """
+    text, details = material.previous_summary or "", material.earlier or {}
+    if mode is not None and details.get("mode") == mode:
+        return _span(text, details.get("inherited")) or ""
+    own = _span(text, details.get("own"))
+    return text.removesuffix(appended_file_lists(listed_files(details))) if own is None else own
+
+
+def _span(text: str, span: JsonValue) -> str | None:
+    """Return the part of a text that a span names, None where it is no span of it."""
+    if not isinstance(span, (list, tuple)) or len(span) != 2:
+        return None
+    start, end = span
+    if not isinstance(start, int) or not isinstance(end, int) or not 0 <= start <= end <= len(text):
+        return None
+    return text[start:end]
+
+
+def covers(material: Material, first: int, what: str) -> str:
+    """Return the heading of a text: what it is, and which turns it stands for, from 1."""
+    return f"[{what} — covers turns {first}–{max(turns_covered(material), first)}]"
+
+
+def entries_named(material: Material) -> str:
+    """Return the ids between which the originals are stored."""
+    leaving = material.leaving
+    return f"entries {leaving[0].entry_id} to {leaving[-1].entry_id}" if leaving else "the entries before"
+
+
+def noted(earlier: Mapping[str, JsonValue] | None, names: Sequence[str]) -> JsonObject:
+    """Return those of an earlier compaction's details that a mode hands on as they are."""
+    return {name: earlier[name] for name in names if name in earlier} if earlier else {}

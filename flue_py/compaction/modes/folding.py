@@ -1,0 +1,144 @@
+"""Summarizing what is longer than the summarizer's window: in parts, each of which brings the summary up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from flue_py.compaction.modes.protocol import Asker
+from flue_py.compaction.summarize import SummaryKind
+from flue_py.core.model_seam import ModelReply, ModelRequest
+from flue_py.errors import ContextOverflow, SummaryFailed
+
+RETRIES = 4
+SHRINK = 0.8
+FLOOR = 200
+"""How short messages are cut at the most, in characters, when a request was too long."""
+FIRST_CAP = 8_000
+"""What a cap begins at where there was none and a request was too long, in characters."""
+MARGIN = 0.9
+"""The share of a window that is filled: the tokens of another model's window are an estimate."""
+LEAST_TOKENS = 100
+"""With less room than this, no part of a conversation is worth a call."""
+
+Shown: TypeAlias = Callable[[int, int], str]
+"""Returns the text of a message, by its index, cut after so many characters."""
+Asked: TypeAlias = Callable[[SummaryKind, str, str | None], ModelRequest]
+"""Returns the request of a kind for a text, with the summary of what came before it."""
+
+
+class Folding:
+    """A summary in the making: the request to make next, until everything is in it.
+
+    Of a request that overflows the window, messages are cut shorter, four times; then it is made of fewer messages.
+    """
+
+    def __init__(
+        self,
+        kind: SummaryKind,
+        size: int,
+        *,
+        shown: Shown,
+        asked: Asked,
+        tokens: Callable[[str], int],
+        cap: int,
+        window: int | None,
+        earlier: str | None = None,
+    ) -> None:
+        self.kind = kind
+        self.text: str | None = earlier
+        self._size = size
+        self._shown = shown
+        self._asked = asked
+        self._tokens = tokens
+        self._cap = cap
+        self._window = window
+        self._room: int | None = None
+        """At most so many tokens of conversation in one request; None before a request was too long."""
+        self._at, self._offset = 0, 0
+        self._next = (0, 0)
+        self._chunk = ""
+        self._request: ModelRequest | None = None
+        self._tries = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything is in the summary."""
+        return self._at >= self._size
+
+    def request(self) -> ModelRequest:
+        """Return the request to make next. Raises `SummaryFailed` where no part of the conversation fits."""
+        self._chunk, self._next = self._filled(self._budget())
+        self._request = self._asked(self.kind, self._chunk, self.text)
+        return self._request
+
+    def take(self, answer: ModelReply | Exception) -> None:
+        """Take the answer to the last request in. Raises `SummaryFailed` if there is no going on."""
+        if isinstance(answer, ContextOverflow):
+            self._make_smaller(answer)
+            return
+        if isinstance(answer, Exception):
+            raise SummaryFailed(self.kind, str(answer) or type(answer).__name__) from answer
+        if answer.stop_reason == "length":
+            limit = None if self._request is None else self._request.max_tokens
+            raise SummaryFailed(self.kind, f"the answer was cut off at {limit} tokens")
+        if not answer.text.strip():
+            raise SummaryFailed(self.kind, "the answer has no text")
+        self.text = answer.text
+        self._at, self._offset = self._next
+
+    def _budget(self) -> int | None:
+        """Return how many tokens of conversation fit into the next request; None where that is unknown."""
+        if self._window is None:
+            return self._room
+        empty = self._asked(self.kind, "", self.text)
+        around = self._tokens((empty.system or "") + "".join(str(message["content"]) for message in empty.messages))
+        room = int(self._window * MARGIN) - (empty.max_tokens or 0) - around
+        if room < LEAST_TOKENS:
+            raise SummaryFailed(self.kind, f"a window of {self._window} tokens has no room beside what must be in it")
+        return room if self._room is None else min(room, self._room)
+
+    def _filled(self, room: int | None) -> tuple[str, tuple[int, int]]:
+        """Return the text of as many messages as fit, and where the next part begins: message and character."""
+        parts: list[str] = []
+        at, offset, left = self._at, self._offset, room
+        while at < self._size:
+            text = self._shown(at, self._cap)[offset:]
+            if text and left is not None:
+                tokens = self._tokens(text)
+                if tokens > left:
+                    if not parts:
+                        taken = max(int(len(text) * left / tokens * MARGIN), 1)
+                        parts.append(text[:taken])
+                        offset += taken
+                    break
+                left -= tokens
+            parts.append(text)
+            at, offset = at + 1, 0
+        return "\n\n".join(filter(None, parts)), (at, offset)
+
+    def _make_smaller(self, error: ContextOverflow) -> None:
+        if self._window is None and error.window is not None and error.window > 0:
+            self._window = error.window
+            return
+        # What is left of a message of which a part is in the summary is found by its place in the text as it was cut.
+        longest = max((len(part) for part in self._chunk.split("\n\n[")), default=0)
+        cap = max(FLOOR, int((self._cap or FIRST_CAP) * SHRINK))
+        if self._tries < RETRIES and not self._offset and not self._next[1] and self._cap != cap and longest > FLOOR:
+            self._tries += 1
+            self._cap = cap
+            return
+        self._room = self._tokens(self._chunk) // 2
+        if self._room < LEAST_TOKENS:
+            raise SummaryFailed(self.kind, str(error) or type(error).__name__) from error
+
+
+async def fold(folds: Sequence[Folding], asker: Asker) -> None:
+    """Make the requests of summaries until all are done; those of different summaries are made at the same time.
+
+    Raises `SummaryFailed`, of the first that failed.
+    """
+    while going := [each for each in folds if not each.is_done]:
+        answers = await asker.ask_all([each.request() for each in going])
+        for each, answer in zip(going, answers, strict=True):
+            each.take(answer)

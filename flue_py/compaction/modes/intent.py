@@ -1,0 +1,124 @@
+"""Mode ``intent``: what the agent did, told by the stored calls of tools. No model is asked."""
+
+from __future__ import annotations
+
+from flue_py.compaction.blocks.around import Around
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes.dressing import covers, dressed, earlier_text, entries_named
+from flue_py.compaction.modes.protocol import Asker, Made, Mode
+from flue_py.compaction.operations import Operation, Operations, folded_to, gathered
+from flue_py.compaction.quoting import on_one_line
+from flue_py.core.frozen import frozen
+
+MARKS = {"done": "✓", "failed": "✗", "pending": "⧖"}
+MOST_OPERATIONS = 500
+MOST_WARNINGS = 20
+_ERROR_CHARS = 160
+
+
+@frozen
+class Intent:
+    """Lists what was called, on what, and what became of it, and carries the list on from compaction to compaction.
+
+    The list takes ``max_tokens`` at most, and no more than an eighth of the window; older operations are counted.
+    ``instead`` makes the text where nothing has called a tool at all; without it, the text says so.
+    """
+
+    around: Around = Around()
+    instead: Mode | None = None
+    max_tokens: int = 4_000
+
+    @property
+    def name(self) -> str:
+        """What it is chosen by."""
+        return "intent"
+
+    @property
+    def needs_model(self) -> bool:
+        """No: it asks none."""
+        return False
+
+    async def make(self, material: Material, asker: Asker | None) -> Made:
+        """Return the list, behind what earlier compactions of other modes said. O(messages that leave)."""
+        found = gathered(material, MOST_OPERATIONS)
+        if not found.listed and self.instead is not None and (asker is not None or not self.instead.needs_model):
+            made = await self.instead.make(material, asker)
+            return warned(made, self.name, "nothing in it calls a tool")
+        most = self.max_tokens if material.window is None else min(self.max_tokens, material.window // 8)
+        found, lines = _fitting(material, found, most)
+        inherited = earlier_text(material, self.name)
+        parts = [covers(material, found.first_turn, "INTENT-DERIVED RECONSTRUCTION"), _operations(found, lines)]
+        parts += ["\n".join(warnings(found))] if found.listed else []
+        parts.append(_resumption(material))
+        own = "\n\n".join(filter(None, [inherited, *parts]))
+        return dressed(
+            material,
+            self.name,
+            own,
+            before=self.around.before(material),
+            after=self.around.after(material, calls=False),
+            inherited=inherited,
+            details=found.details,
+        )
+
+
+def warned(made: Made, wanted: str, reason: str) -> Made:
+    """Return what another mode made, with a first line and a note that say which mode was asked for, and why not."""
+    line = f"[COMPACTION WARNING: {wanted!r} mode was requested but {reason}; {made.mode!r} was used]\n\n"
+    details = dict(made.details)
+    spans = {name: details[name] for name in ("own", "inherited") if isinstance(details.get(name), list)}
+    for name, span in spans.items():
+        assert isinstance(span, list)
+        details[name] = [at + len(line) for at in span if isinstance(at, int)]
+    if "own" not in details:
+        details["own"] = [len(line), len(made.text)]
+    note = f"mode {wanted!r} was requested but {reason}; {made.mode!r} was used"
+    return Made(line + made.text, made.mode, details, (note, *made.notes))
+
+
+def _fitting(material: Material, found: Operations, most: int) -> tuple[Operations, list[str]]:
+    """Return the operations whose lines take at most so many tokens, the newest of them, and their lines."""
+    lines: list[str] = []
+    left = most
+    for operation in reversed(found.listed):
+        line = operation_line(operation)
+        left -= material.tokens_of(line)
+        if left < 0:
+            break
+        lines.append(line)
+    return folded_to(found, len(lines)), lines[::-1]
+
+
+def operation_line(operation: Operation) -> str:
+    """Return an operation as a line; the entry is named where somebody may want to look at it."""
+    error = f" — {on_one_line(operation.error, _ERROR_CHARS)}" if operation.error.strip() else ""
+    where = "" if operation.status == "done" else f" [entry {operation.entry_id}]"
+    mark = MARKS[operation.status]
+    return f"  {mark} {operation.label}{error} (turn {operation.turn}, {operation.agent}){where}"
+
+
+def _operations(found: Operations, lines: list[str]) -> str:
+    heading = ["OPERATIONS (chronological):"]
+    if any(found.folded):
+        counts = ", ".join(f"{n} {mark}" for n, mark in zip(found.folded, MARKS.values(), strict=True) if n)
+        heading.append(f"  ({sum(found.folded)} earlier operations are not listed: {counts})")
+    if not lines and not any(found.folded):
+        heading.append("  (no tracked tool calls recorded in this range)")
+    return "\n".join([*heading, *lines])
+
+
+def warnings(found: Operations) -> list[str]:
+    """Return a line for each listed operation without a result, the newest `MOST_WARNINGS` of them."""
+    pending = [operation for operation in found.listed if operation.status == "pending"]
+    return [
+        f"WARNING: {operation.label} (turn {operation.turn}, entry {operation.entry_id}) has no recorded result; "
+        "it may or may not have taken effect. Check before repeating it."
+        for operation in pending[-MOST_WARNINGS:]
+    ]
+
+
+def _resumption(material: Material) -> str:
+    return (
+        "RESUMPTION NOTE: this was made from the stored record of tool calls, not by a model. What is marked ✓ is done "
+        f"and need not be repeated; what is marked ✗ failed. The originals are stored: {entries_named(material)}."
+    )

@@ -1,0 +1,121 @@
+"""Mode ``lossless``: where things stand, by evidence: the state, contracts evaluated now, the latest results."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import field
+from inspect import isawaitable
+from typing import TypeAlias
+
+from flue_py.compaction.blocks.around import Around
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes.dressing import dressed, earlier_text, entries_named
+from flue_py.compaction.modes.intent import MARKS, MOST_OPERATIONS, Intent, warned, warnings
+from flue_py.compaction.modes.llm import Llm
+from flue_py.compaction.modes.protocol import Asker, Made, Mode
+from flue_py.compaction.operations import ERROR_CHARS, Operation, Operations, gathered
+from flue_py.compaction.quoting import on_one_line
+from flue_py.core.frozen import frozen
+
+HEADING = "[CONTEXT RECONSTRUCTION — derived from durable evidence, not summarised by LLM]"
+MOST_EVIDENCE = 20
+_REASON_CHARS = 400
+
+State: TypeAlias = str | Callable[[], str | None] | None
+"""Where a state machine stands, or what returns it; None where there is none."""
+
+Verdict: TypeAlias = bool | str | None
+"""What a contract says: True or None if it holds; False, or the reason as a text, if it does not."""
+
+Contract: TypeAlias = Callable[[], Verdict | Awaitable[Verdict]]
+
+
+@frozen
+class Lossless:
+    """Says what is known for sure: ``state``, ``contracts`` by name, which are called now, and the latest results.
+
+    A contract that raises has failed, for the reason that it raised. Where there is none of the three, ``instead``
+    makes the text if it can, and otherwise the mode ``intent``.
+    """
+
+    state: State = None
+    contracts: Mapping[str, Contract] = field(default_factory=dict)
+    around: Around = Around()
+    instead: Mode = Llm()
+
+    @property
+    def name(self) -> str:
+        """What it is chosen by."""
+        return "lossless"
+
+    @property
+    def needs_model(self) -> bool:
+        """No: it asks one only in place of having no evidence at all."""
+        return False
+
+    async def make(self, material: Material, asker: Asker | None) -> Made:
+        """Return what is known for sure, behind what earlier compactions of other modes said. O(messages)."""
+        found = gathered(material, MOST_OPERATIONS)
+        state = self.state() if callable(self.state) else self.state
+        if not found.listed and not state and not self.contracts:
+            instead = self.instead if asker is not None or not self.instead.needs_model else Intent(self.around)
+            made = await instead.make(material, asker)
+            return warned(made, self.name, "there is no state, no contract and no evidence")
+        inherited = earlier_text(material, self.name)
+        own = "\n\n".join(filter(None, [inherited, await self.evidence(material, found, state)]))
+        return dressed(
+            material,
+            self.name,
+            own,
+            before=self.around.before(material),
+            after=self.around.after(material, calls=False),
+            inherited=inherited,
+            details=found.details,
+        )
+
+    async def evidence(self, material: Material, found: Operations, state: str | None) -> str:
+        """Return the text itself, without what came before it and is put around it."""
+        parts = [HEADING]
+        if state:
+            parts.append(f"STATE MACHINE POSITION:\n  {on_one_line(state, _REASON_CHARS)}")
+        if self.contracts:
+            parts.append("\n".join(["CONTRACT STATUS:", *await self._verdicts()]))
+        if found.listed:
+            newest = reversed(found.listed[-MOST_EVIDENCE:])
+            parts.append("\n".join(["RECENT EVIDENCE (newest first):", *map(_evidence, newest)]))
+            parts.append("\n".join(warnings(found)))
+        where = f" The state is {on_one_line(state, _REASON_CHARS)}." if state else ""
+        parts.append(
+            f"RESUMPTION NOTE: go on from the evidence above.{where} The originals are stored: "
+            f"{entries_named(material)}."
+        )
+        return "\n\n".join(filter(None, parts))
+
+    async def _verdicts(self) -> list[str]:
+        """Return a line for each contract: those that hold, then those that do not with their reason."""
+        passed, failed = [], []
+        for name, contract in self.contracts.items():
+            reason = await _reason(contract)
+            if reason is None:
+                passed.append(f"  ✓ {name}")
+            else:
+                failed.append(f"  ✗ {name}\n    Reason: {on_one_line(reason, _REASON_CHARS)}")
+        return [*passed, *failed]
+
+
+async def _reason(contract: Contract) -> str | None:
+    """Return why a contract does not hold; None if it does."""
+    try:
+        verdict = contract()
+        said = await verdict if isawaitable(verdict) else verdict
+    except Exception as error:  # noqa: BLE001 - a contract of the caller's; that it raises is the finding
+        return str(error) or type(error).__name__
+    if said is None or said is True:
+        return None
+    return said if isinstance(said, str) and said else "it does not hold"
+
+
+def _evidence(operation: Operation) -> str:
+    line = f"  {MARKS[operation.status]} {operation.label} (turn {operation.turn}, entry {operation.entry_id})"
+    output = operation.error.strip()[:ERROR_CHARS]
+    return line + "".join(f"\n      {each}" for each in output.splitlines()) if output else line

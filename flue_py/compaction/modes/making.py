@@ -1,0 +1,55 @@
+"""Having a mode make its text, with what the settings say about models that must not be asked, and that fail."""
+
+from __future__ import annotations
+
+from flue_py.compaction.blocks.around import Around
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes.dressing import covers, dressed, earlier_text, entries_named
+from flue_py.compaction.modes.intent import Intent, warned
+from flue_py.compaction.modes.protocol import Asker, Made, Mode
+from flue_py.compaction.operations import turns_before
+from flue_py.compaction.quoting import on_one_line
+from flue_py.errors import SummaryFailed
+
+_REASON_CHARS = 400
+
+
+async def make_text(mode: Mode, material: Material, asker: Asker | None) -> Made:
+    """Return what a mode makes.
+
+    Where ``settings.prefer_deterministic`` says that no model is to be asked, or a model has failed and
+    ``settings.on_failure`` is ``fallback``, ``intent`` makes the text in its place, and a line and a note say so.
+    With ``mark``, the text of a failure says what is missing. Raises `SummaryFailed`.
+    """
+    around = getattr(mode, "around", None)
+    instead = Intent(around if isinstance(around, Around) else Around())
+    if mode.needs_model and material.settings.prefer_deterministic:
+        return warned(await instead.make(material, None), mode.name, "no model was to be asked")
+    try:
+        return await mode.make(material, asker)
+    except SummaryFailed as error:
+        if material.settings.on_failure == "raise":
+            raise
+        if material.settings.on_failure == "fallback":
+            return warned(await instead.make(material, None), mode.name, f"it failed: {error.reason}")
+        return _marked(mode, material, error.reason, instead.around)
+
+
+def _marked(mode: Mode, material: Material, reason: str, around: Around) -> Made:
+    """Return a text that says what is missing, behind what earlier compactions said."""
+    earlier = earlier_text(material)
+    first = turns_before(material.earlier) + 1
+    marker = "\n".join(
+        [
+            covers(material, first, "COMPACTION FAILED"),
+            "",
+            f"Error: {on_one_line(reason, _REASON_CHARS)}",
+            "",
+            "- These turns are not summarised here, and are no longer in the context.",
+            f"- They are stored: {entries_named(material)}.",
+            "- What came after them follows word for word; ask before relying on what they may have said.",
+        ]
+    )
+    own = "\n\n".join(filter(None, [earlier, marker]))
+    note = f"mode {mode.name!r} failed: {reason}; a marker stands for what it did not summarise"
+    return dressed(material, mode.name, own, after=around.after(material), details={"failed": reason}, notes=(note,))
