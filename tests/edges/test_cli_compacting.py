@@ -59,3 +59,10 @@ def test_a_model_that_cannot_be_had_is_one_line_of_error(flue: Flue) -> None:
     result = flue.run("compact", session, "--mode", "llm", code=1)
     (error,) = result.stderr.splitlines()
     assert "mode 'llm' asks a model; give one" in error
+
+
+def test_without_a_model_the_operations_are_listed(flue: Flue) -> None:
+    session = long_session(flue)
+    done = flue.json("compact", session)
+    assert (done["reason"], done["mode"], done["calls"]) == (None, "intent", [])
+    assert "OPERATIONS" in done["summary"]

@@ -15,7 +15,8 @@ from flue_py.sessions.session import Session
 async def uncompact(session: Session) -> Answer:
     """Take the compaction in effect in SESSION back, one layer. What was written since stays after what comes back."""
     done = await session.uncompact()
-    row: JsonObject = {"sessionId": session.id, "compactionId": None, "restoredId": None, "entryId": None}
+    names = ("compactionId", "restoredId", "entryId", "tokensBefore", "tokensAfter")
+    row: JsonObject = {"sessionId": session.id, **dict.fromkeys(names)}
     if done is None:
         return said("not compacted: there is nothing to take back", row)
     row |= {
