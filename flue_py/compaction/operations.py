@@ -62,7 +62,7 @@ def turns_before(earlier: Mapping[str, JsonValue] | None) -> int:
 
 def turn_numbers(material: Material) -> list[int]:
     """Return the turn of each message that leaves: a message of the user or the model begins one. From 1."""
-    spoken = (message.get("role") in (USER, ASSISTANT) for message in material.messages)
+    spoken = [message.get("role") in (USER, ASSISTANT) for message in material.messages]
     return list(accumulate(spoken, initial=turns_before(material.earlier)))[1:]
 
 

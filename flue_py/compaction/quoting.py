@@ -12,6 +12,8 @@ def fenced(tag: str, text: str, attributes: str = "", *, also: Sequence[str] = (
     A tag of this name in the text, or of those in ``also``, no longer is one, so that the text cannot end its own
     fence, nor begin another. O(text).
     """
+    if "<" not in text:
+        return f"<{tag}{attributes}>\n{text}\n</{tag}>"
     names = "|".join(map(re.escape, (tag, *also)))
     safe = re.sub(rf"<(?=\s*/?\s*(?:{names})\b)", "&lt;", text, flags=re.IGNORECASE)
     return f"<{tag}{attributes}>\n{safe}\n</{tag}>"

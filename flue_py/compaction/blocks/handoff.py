@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import translate
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.content import Message, string_field
+from flue_py.compaction.content import ASSISTANT, Message, string_field
 from flue_py.compaction.material import Material
 from flue_py.compaction.quoting import on_one_line
 from flue_py.core.exchange import tool_calls
@@ -36,6 +36,8 @@ def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
 def _last(found: Iterable[tuple[str, Message]], names: Sequence[str]) -> str | None:
     matches = re.compile("|".join(map(translate, names)) or r"(?!)").match
     for entry_id, message in found:
+        if message.get("role") != ASSISTANT:
+            continue
         for call in reversed(tool_calls(message)):
             name = string_field(call, "name")
             if matches(name):
