@@ -79,6 +79,8 @@ class Compacting(Appending, Usage):
         instructions: str | None = None,
         window: int | None = None,
         dry_run: bool = False,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> CompactionResult:
         """Replace the beginning of the context by a text that stands for it, and return what was done, or why not.
 
@@ -89,13 +91,15 @@ class Compacting(Appending, Usage):
         and nothing before: a failure changes nothing but the ledger, which has what each call cost as soon as
         it is answered. Messages that were appended meanwhile stay in the context. If the leaf was moved elsewhere, or
         somebody else compacted, nothing is appended. With ``dry_run``, no model is asked. `undo` takes it back.
+        ``expected_leaf`` and ``expected_revision`` are compared before anything is planned.
 
-        Raises `SummaryFailed`, whose cause is the model's error, and `InvalidArgument` for a mode that needs a model
-        where there is none. The cost of the context, and of the model.
+        Raises `SummaryFailed`, whose cause is the model's error, `LeafConflict`, `RevisionConflict`, and
+        `InvalidArgument` for a mode that needs a model where there is none. The cost of the context, and of the model.
         """
         checked_flag(dry_run, "dry_run")
         checked_text(instructions, "instructions")
         asked = None if model is None else model_of(model)
+        await self._compare(checked_seen(expected_leaf, expected_revision))
         if window is None and asked is not None:
             window = asked.context_window
         draft = await self._sketched(mode, settings, window)

@@ -47,6 +47,8 @@ WRITES: dict[str, _Write] = {
         tokens_before=10,
         **given,  # type: ignore[arg-type]
     ),
+    "compact": lambda store, session, entry, given: session.compact(mode="window", **given),  # type: ignore[arg-type]
+    "uncompact": lambda store, session, entry, given: session.uncompact(**given),  # type: ignore[arg-type]
     "append_branch_summary": lambda store, session, entry, given: session.append_branch_summary(
         "gone",
         from_id=entry,
