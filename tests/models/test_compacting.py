@@ -18,7 +18,8 @@ from flue_py.models import open_model
 from tests.models import servers
 from tests.models.servers import KEY, Answer, Provider
 
-KEEP_LITTLE = CompactionSettings(reserve_tokens=1000, keep_recent_tokens=100)
+KEEP_LITTLE = CompactionSettings(reserve_tokens=1000, keep_recent_tokens=150)
+"""The last turn, whole: what leaves is summarized by one call."""
 NAMES = ("openai:gpt-5", "anthropic:claude-sonnet-5")
 
 
