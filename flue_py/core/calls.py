@@ -12,6 +12,8 @@ from flue_py.core.usage import UsageTotals
 from flue_py.core.usage_shapes import ReportedUsage, read_reported
 from flue_py.errors import InvalidEntry, shown
 
+NAMES_OF_A_CALL = ("provider", "model", "callId")
+"""What a usage object may say of its call beside the numbers."""
 REPORTED = "reported"
 """The source of a cost that was reported with the call, rather than computed from a price."""
 

@@ -11,15 +11,13 @@ from inspect import isawaitable
 from math import isfinite
 from typing import Protocol, runtime_checkable
 
-from flue_py.core.calls import checked_tag, read_calls
+from flue_py.core.calls import NAMES_OF_A_CALL, checked_tag, read_calls
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.messages import validate_message
 from flue_py.core.reported import paid_for
 from flue_py.core.spoken import message_text
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
-
-_NAMES_OF_A_CALL = ("provider", "model", "callId")
 
 
 @frozen
@@ -102,7 +100,7 @@ class ModelReply:
         if any(call.is_unknown for call in read_calls(calls, "calls", "turn")):
             return None
         if len(calls) == 1:
-            return {name: value for name, value in calls[0].items() if name not in _NAMES_OF_A_CALL}
+            return {name: value for name, value in calls[0].items() if name not in NAMES_OF_A_CALL}
         summed = paid_for(None, calls, "turn")
         return summed.reported if summed.counted else None
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
+from flue_py.core.calls import NAMES_OF_A_CALL
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.ledger import Recorded
 from flue_py.errors import CallConflict, InvalidArgument, ModelError, ModelUnavailable, shown
@@ -20,7 +21,6 @@ else:
     model_seam = lazy_module("flue_py.core.model_seam")
 
 _MARGIN_SECONDS = 5.0
-_NAMES = ("provider", "model", "callId")
 
 
 class Books(Protocol):
@@ -83,7 +83,7 @@ class BookingAsker:
         provider = _name(call.get("provider")) or self._model.provider or ""
         model = _name(call.get("model")) or self._model.name
         call_id = _name(call.get("callId")) or self._new_id()
-        usage = cast("JsonObject", {name: value for name, value in call.items() if name not in _NAMES})
+        usage = cast("JsonObject", {name: value for name, value in call.items() if name not in NAMES_OF_A_CALL})
         record = partial(
             self._books.record_call, usage, provider=provider, model=model, purpose=purpose, outcome=outcome
         )

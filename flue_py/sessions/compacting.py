@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.projection import summary_text
+from flue_py.core.projection import ContextEntry, summary_text
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
 from flue_py.core.uncompacting import uncompaction
 from flue_py.errors import InvalidArgument, LeafConflict, SummaryFailed
@@ -38,24 +39,17 @@ else:
 
 
 @frozen
-class _Draft:
+class _Basis:
     """What a compaction is to be made of: the context it was planned on, and the plan or why there is none."""
 
     leaf: str | None
     latest: Entry | None
     mode: Mode
-    settings: CompactionSettings
     counter: ModelCounter
     tokens_before: int
+    tokens_leaving: int
     tokens_staying: int
     found: SessionCompactionPlan | plan.NoCompaction
-
-    @property
-    def tokens_leaving(self) -> int:
-        """How many tokens leave the context, the earlier summary left out."""
-        summary = None if self.latest is None else self.latest.fields.get("summary")
-        earlier = self.counter.count(_shown_summary(summary)) if isinstance(summary, str) else 0
-        return max(self.tokens_before - self.tokens_staying - earlier, 0)
 
     def nothing(self, reason: NotCompacted) -> CompactionResult:
         """Return the result of having made nothing."""
@@ -102,29 +96,29 @@ class Compacting(Appending, Usage):
         await self._compare(checked_seen(expected_leaf, expected_revision))
         if window is None and asked is not None:
             window = asked.context_window
-        draft = await self._sketched(mode, settings, window)
-        if isinstance(draft.found, plan.NoCompaction):
-            return draft.nothing(draft.found.reason)
+        basis = await self._basis_of(mode, settings, window)
+        if isinstance(basis.found, plan.NoCompaction):
+            return basis.nothing(basis.found.reason)
         if dry_run:
-            return draft.nothing("dry_run")
-        if draft.mode.needs_model and asked is None:
+            return basis.nothing("dry_run")
+        if basis.mode.needs_model and asked is None:
             raise InvalidArgument(
-                f"model: mode {draft.mode.name!r} asks a model; give one, or choose a mode that needs none"
+                f"model: mode {basis.mode.name!r} asks a model; give one, or choose a mode that needs none"
             )
         asker = None if asked is None else BookingAsker(asked, self, self._backend.waiting, self._backend.new_entry_id)
         material = modes.Material(
-            draft.found,
-            draft.counter.count,
-            _details(draft.latest),
+            basis.found,
+            basis.counter.count,
+            _details(basis.latest),
             instructions,
             window,
             None if asked is None else asked.context_window,
-            draft.tokens_leaving,
+            basis.tokens_leaving,
         )
-        made = await modes.make_text(draft.mode, material, asker)
+        made = await modes.make_text(basis.mode, material, asker)
         if not made.text.strip():
-            raise SummaryFailed(draft.mode.name, "it made no text")
-        return await self._append_made(draft, draft.found, made, () if asker is None else tuple(asker.calls))
+            raise SummaryFailed(basis.mode.name, "it made no text")
+        return await self._append_made(basis, basis.found, made, () if asker is None else tuple(asker.calls))
 
     async def plan_compaction(
         self,
@@ -137,8 +131,8 @@ class Compacting(Appending, Usage):
 
         Raises `InvalidArgument`. The cost of the context.
         """
-        draft = await self._sketched(mode, settings, window)
-        return draft.nothing(draft.found.reason if isinstance(draft.found, plan.NoCompaction) else "dry_run")
+        basis = await self._basis_of(mode, settings, window)
+        return basis.nothing(basis.found.reason if isinstance(basis.found, plan.NoCompaction) else "dry_run")
 
     async def uncompact(
         self, *, expected_leaf: LeafChoice = STORED, expected_revision: int | None = None
@@ -157,65 +151,75 @@ class Compacting(Appending, Usage):
             return None
         earlier = await self.latest_compaction(leaf=peeled.parent_id)
         first = (await self.get_active_path(leaf=peeled.parent_id))[0].id if earlier is None else ""
-        counter = counters.counter_for((await self.settings(leaf=read.stamp.leaf_id)).model)
-        before = sum(counter.count_entries(read.items))
+        counter = await self._counter_at(read.stamp.leaf_id)
+        before = await self._size_of(read.items, counter)
         entry = uncompaction(peeled, earlier, first, before)
         appended = await self._append([entry], "raise", None, Seen(read.stamp.leaf_id, seen.revision))
-        after = sum(counter.count_entries((await self._read_context(appended.entry_ids[-1])).items))
+        after = await self._size_of((await self._read_context(appended.entry_ids[-1])).items, counter)
         return result.Uncompacted(peeled.id, None if earlier is None else earlier.id, before, after, appended)
 
-    async def _sketched(
+    async def _basis_of(
         self, mode: str | Mode | None, settings: CompactionSettings | None, window: int | None
-    ) -> _Draft:
+    ) -> _Basis:
         settings = policy.checked_settings(settings)
         optional(checked_count, window, "window")
         chosen = modes.find_mode(settings.mode if mode is None else mode)
         sized = policy.sized_for(settings, window)
         read = await self._read_context(STORED)
         pins = await self.pins()
-        counter = counters.counter_for((await self.settings(leaf=read.stamp.leaf_id)).model)
+        counter = await self._counter_at(read.stamp.leaf_id)
 
-        def drafted() -> _Draft:
+        def worked_out() -> _Basis:
             counts = counter.count_entries(read.items)
             found = plan.plan_session_compaction(read.items, read.compaction, sized, pinned=pins, counts=counts)
-            before = staying = sum(counts)
+            leaving, staying = 0, sum(counts)
             if isinstance(found, plan.SessionCompactionPlan):
                 taken = {item.entry_id: count for item, count in zip(read.items, counts, strict=True)}
+                leaving = sum(taken[item.entry_id] for item in found.leaving)
                 staying = sum(taken[item.entry_id] for item in found.staying)
-            return _Draft(read.stamp.leaf_id, read.compaction, chosen, sized, counter, before, staying, found)
+            sizes = sum(counts), leaving, staying
+            return _Basis(read.stamp.leaf_id, read.compaction, chosen, counter, *sizes, found)
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
-        return await self._backend.waiting.call(drafted)
+        return await self._backend.waiting.call(worked_out)
+
+    async def _counter_at(self, leaf: str | None) -> ModelCounter:
+        """Return the counter of the model that the path has at a leaf."""
+        return counters.counter_for((await self.settings(leaf=leaf)).model)
+
+    async def _size_of(self, items: Sequence[ContextEntry], counter: ModelCounter) -> int:
+        """Return how many tokens the items of a context take; other tasks go on meanwhile."""
+        return await self._backend.waiting.call(lambda: sum(counter.count_entries(items)))
 
     async def _append_made(
-        self, draft: _Draft, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...]
+        self, basis: _Basis, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...]
     ) -> CompactionResult:
         """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
-        summary = draft.counter.count(_shown_summary(made.text))
-        after = draft.tokens_staying + summary
+        summary = basis.counter.count(_shown_summary(made.text))
+        after = basis.tokens_staying + summary
         outcome = replace(
-            draft.nothing("not_smaller"),
+            basis.nothing("not_smaller"),
             mode=made.mode,
             tokens_after=after,
             summary=made.text,
             calls=calls,
             notes=made.notes,
         )
-        if after >= draft.tokens_before:
+        if after >= basis.tokens_before:
             return outcome
         while True:
             leaf = (await self.refresh()).leaf_id
-            if leaf != draft.leaf and (reason := await self._overtaken(draft, leaf)) is not None:
+            if leaf != basis.leaf and (reason := await self._overtaken(basis, leaf)) is not None:
                 return replace(outcome, reason=reason)
             with suppress(LeafConflict):
                 return replace(outcome, reason=None, appended=await self._append_summary(planned, made, calls, leaf))
 
-    async def _overtaken(self, draft: _Draft, leaf: str | None) -> NotCompacted | None:
+    async def _overtaken(self, basis: _Basis, leaf: str | None) -> NotCompacted | None:
         """Return why a leaf that is not the one planned on cannot be built on; None where only turns were added."""
-        if leaf is None or draft.leaf is None or not await self.is_ancestor(draft.leaf, of=leaf):
+        if leaf is None or basis.leaf is None or not await self.is_ancestor(basis.leaf, of=leaf):
             return "leaf_moved"
         latest = await self.latest_compaction(leaf=leaf)
-        known = None if draft.latest is None else draft.latest.id
+        known = None if basis.latest is None else basis.latest.id
         return None if (None if latest is None else latest.id) == known else "compacted_meanwhile"
 
     async def _append_summary(

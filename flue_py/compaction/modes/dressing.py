@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.protocol import Made
-from flue_py.compaction.operations import turn_numbers, turns_before
+from flue_py.compaction.operations import Operations, turn_numbers, turns_before
 from flue_py.compaction.serialize import appended_file_lists, listed_files
 from flue_py.core.jsontext import JsonObject, JsonValue
 
@@ -45,6 +46,23 @@ def dressed(
         said.extend(block.notes)
     text = ahead + own + behind + appended_file_lists(files)
     return Made(text, mode, {**stored, **(details or {})}, tuple(said))
+
+
+def dressed_by(
+    around: Around,
+    material: Material,
+    mode: str,
+    own: str,
+    *,
+    inherited: str,
+    found: Operations,
+    notes: Sequence[str] = (),
+) -> Made:
+    """Return what `dressed` does for a mode that lists operations: calls without an answer are among these already."""
+    before, after = around.before(material), around.after(material, calls=False)
+    return dressed(
+        material, mode, own, before=before, after=after, inherited=inherited, details=found.details, notes=notes
+    )
 
 
 def turns_covered(material: Material) -> int:

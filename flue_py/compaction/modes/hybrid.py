@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.material import Material
-from flue_py.compaction.modes.dressing import dressed, earlier_text
+from flue_py.compaction.modes.dressing import dressed_by, earlier_text
 from flue_py.compaction.modes.intent import MOST_OPERATIONS
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.lossless import Lossless
@@ -51,16 +51,7 @@ class Hybrid:
         # The evidence is made anew each time, the model's part is what the next compaction takes over: it stands first
         # in what is noted as inherited, and last in the text.
         own = BETWEEN.join(filter(None, [evidence, told]))
-        made = dressed(
-            material,
-            self.name,
-            own,
-            before=self.around.before(material),
-            after=self.around.after(material, calls=False),
-            inherited=told,
-            details=found.details,
-            notes=notes,
-        )
+        made = dressed_by(self.around, material, self.name, own, inherited=told, found=found, notes=notes)
         return _with_span_of_told(made, len(told))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.material import Material
-from flue_py.compaction.modes.dressing import covers, dressed, earlier_text, entries_named
+from flue_py.compaction.modes.dressing import covers, dressed_by, earlier_text, entries_named
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import Operation, Operations, folded_to, gathered
 from flue_py.compaction.quoting import on_one_line
@@ -51,15 +51,7 @@ class Intent:
         parts += ["\n".join(warnings(found))] if found.listed else []
         parts.append(_resumption(material))
         own = "\n\n".join(filter(None, [inherited, *parts]))
-        return dressed(
-            material,
-            self.name,
-            own,
-            before=self.around.before(material),
-            after=self.around.after(material, calls=False),
-            inherited=inherited,
-            details=found.details,
-        )
+        return dressed_by(self.around, material, self.name, own, inherited=inherited, found=found)
 
 
 def warned(made: Made, wanted: str, reason: str) -> Made:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.material import Material
-from flue_py.compaction.modes.dressing import dressed, earlier_text, entries_named
+from flue_py.compaction.modes.dressing import dressed_by, earlier_text, entries_named
 from flue_py.compaction.modes.intent import MARKS, MOST_OPERATIONS, Intent, warned, warnings
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
@@ -63,15 +63,7 @@ class Lossless:
             return warned(made, self.name, "there is no state, no contract and no evidence")
         inherited = earlier_text(material, self.name)
         own = "\n\n".join(filter(None, [inherited, await self.evidence(material, found, state)]))
-        return dressed(
-            material,
-            self.name,
-            own,
-            before=self.around.before(material),
-            after=self.around.after(material, calls=False),
-            inherited=inherited,
-            details=found.details,
-        )
+        return dressed_by(self.around, material, self.name, own, inherited=inherited, found=found)
 
     async def evidence(self, material: Material, found: Operations, state: str | None) -> str:
         """Return the text itself, without what came before it and is put around it."""
