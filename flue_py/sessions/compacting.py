@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry, summary_text
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
 from flue_py.core.uncompacting import uncompaction
 from flue_py.errors import InvalidArgument, LeafConflict, SummaryFailed
 from flue_py.lazy import lazy_module
+from flue_py.sessions.aligning import Aligning, why_not_the_same
 from flue_py.sessions.appending import Appending
 from flue_py.sessions.arguments import checked_count, checked_flag, checked_seen, checked_text, optional
 from flue_py.sessions.asking import BookingAsker, model_of
+from flue_py.sessions.measuring import checked_request
 from flue_py.sessions.usage import Usage
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class _Basis:
     """What a compaction is to be made of: the context it was planned on, and the plan or why there is none."""
 
     leaf: str | None
+    items: Sequence[ContextEntry]
     latest: Entry | None
     mode: Mode
     counter: ModelCounter
@@ -73,7 +76,7 @@ class _Basis:
         )
 
 
-class Compacting(Appending, Usage):
+class Compacting(Appending, Aligning, Usage):
     """How a `Session` is compacted."""
 
     __slots__ = ()
@@ -89,6 +92,8 @@ class Compacting(Appending, Usage):
         dry_run: bool = False,
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> CompactionResult:
         """Replace the beginning of the context by a text that stands for it, and return what was done, or why not.
 
@@ -101,11 +106,16 @@ class Compacting(Appending, Usage):
         somebody else compacted, nothing is appended. With ``dry_run``, no model is asked. `undo` takes it back.
         ``expected_leaf`` and ``expected_revision`` are compared before anything is planned.
 
+        ``system`` and ``tools`` are what goes with the session's own requests ("" and () for none). If both are given,
+        and ``model`` is the session's, a summary is asked for by the last request with one message more, so that most
+        of it is read from the provider's cache; where that cannot be, ``notes`` say why, and a transcript is sent.
+
         Raises `SummaryFailed`, whose cause is the model's error, `LeafConflict`, `RevisionConflict`, and
         `InvalidArgument` for a mode that needs a model where there is none. The cost of the context, and of the model.
         """
         checked_flag(dry_run, "dry_run")
         checked_text(instructions, "instructions")
+        checked_request(None, None, system, tools)
         asked = None if model is None else model_of(model)
         await self._compare(checked_seen(expected_leaf, expected_revision))
         if window is None and asked is not None:
@@ -121,6 +131,8 @@ class Compacting(Appending, Usage):
             )
         asker = None if asked is None else BookingAsker(asked, self, self._backend.waiting, self._backend.new_entry_id)
         material = basis.material(basis.found, instructions, window, asked)
+        if asked is not None and system is not None and tools is not None:
+            material = await self._aligned(material, basis, asked, system, tools)
         made = await modes.make_text(basis.mode, material, asker)
         if not made.text.strip():
             raise SummaryFailed(basis.mode.name, "it made no text")
@@ -184,7 +196,7 @@ class Compacting(Appending, Usage):
                 leaving = sum(taken[item.entry_id] for item in found.leaving)
                 staying = sum(taken[item.entry_id] for item in found.staying)
             sizes = sum(counts), leaving, staying
-            return _Basis(read.stamp.leaf_id, read.compaction, chosen, counter, *sizes, found)
+            return _Basis(read.stamp.leaf_id, read.items, read.compaction, chosen, counter, *sizes, found)
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
         return await self._backend.waiting.call(worked_out)
@@ -219,6 +231,20 @@ class Compacting(Appending, Usage):
                 return replace(outcome, reason=reason)
             with suppress(LeafConflict):
                 return replace(outcome, reason=None, appended=await self._append_summary(planned, made, calls, leaf))
+
+    async def _aligned(
+        self,
+        material: modes.Material,
+        basis: _Basis,
+        model: Model,
+        system: str,
+        tools: Sequence[Mapping[str, JsonValue]],
+    ) -> modes.Material:
+        """Return the material with the last request, where the model that is asked is the one that was sent it."""
+        if (why := why_not_the_same(model, await self.settings(leaf=basis.leaf))) is not None:
+            return replace(material, unaligned=why)
+        last = await self._last_request(basis.items, basis.leaf, basis.counter, system, tools)
+        return replace(material, last_request=last)
 
     async def _overtaken(self, basis: _Basis, leaf: str | None) -> NotCompacted | None:
         """Return why a leaf that is not the one planned on cannot be built on; None where only turns were added."""
