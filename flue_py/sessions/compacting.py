@@ -65,7 +65,7 @@ class _Basis:
 
     def made(self, made: Made, calls: tuple[JsonObject, ...]) -> CompactionResult:
         """Return the result of a text, with the reason ``not_smaller`` where it is that."""
-        after = self.tokens_staying + self.counter.count(_said(summary_text("compaction", made.text)))
+        after = self.tokens_staying + self.counter.count(shown_summary(made.text))
         return replace(
             self.nothing("not_smaller"),
             reason="not_smaller" if after >= self.tokens_before else None,
@@ -74,6 +74,21 @@ class _Basis:
             summary=made.text,
             calls=calls,
             notes=made.notes,
+        )
+
+    def material(
+        self, planned: SessionCompactionPlan, instructions: str | None, window: int | None, model: Model | None
+    ) -> modes.Material:
+        """Return what a mode makes its text of."""
+        return modes.Material(
+            planned,
+            self.counter.count,
+            _details(self.latest),
+            instructions,
+            window,
+            None if model is None else model.context_window,
+            self.tokens_leaving,
+            self.tasks,
         )
 
 
@@ -121,16 +136,7 @@ class Compacting(Registering, Usage):
         if dry_run:
             return basis.nothing("dry_run")
         asker = None if asked is None else self._asker_of(asked, basis.settings)
-        material = modes.Material(
-            basis.found,
-            basis.counter.count,
-            _details(basis.latest),
-            instructions,
-            window,
-            None if asked is None else asked.context_window,
-            basis.tokens_leaving,
-            basis.tasks,
-        )
+        material = basis.material(basis.found, instructions, window, asked)
         made = await modes.make_text(basis.mode, material, asker)
         if not made.text.strip():
             raise SummaryFailed(basis.mode.name, "it made no text")
@@ -151,7 +157,7 @@ class Compacting(Registering, Usage):
 
         Raises `InvalidArgument`. The cost of the context.
         """
-        basis = await self._basis_of(modes.checked_mode(mode, settings), settings, window)
+        basis = await self._basis_of(mode, settings, window)
         return basis.nothing(basis.found.reason if isinstance(basis.found, plan.NoCompaction) else "dry_run")
 
     async def uncompact(
@@ -178,7 +184,10 @@ class Compacting(Registering, Usage):
         after = await self._size_of((await self._read_context(appended.entry_ids[-1])).items, counter)
         return result.Uncompacted(peeled.id, None if earlier is None else earlier.id, before, after, appended)
 
-    async def _basis_of(self, chosen: Mode, settings: CompactionSettings | None, window: int | None) -> _Basis:
+    async def _basis_of(
+        self, mode: str | Mode | None, settings: CompactionSettings | None, window: int | None
+    ) -> _Basis:
+        chosen = modes.checked_mode(mode, settings)
         settings = policy.checked_settings(settings)
         optional(checked_count, window, "window")
         sized = policy.sized_for(settings, window)
@@ -260,6 +269,11 @@ class Compacting(Registering, Usage):
 def _details(latest: Entry | None) -> JsonObject | None:
     details = None if latest is None else latest.fields.get("details")
     return details if isinstance(details, dict) else None
+
+
+def shown_summary(text: str) -> JsonObject:
+    """Return the message by which the model sees a summary."""
+    return {"role": "user", "content": [{"type": "text", "text": summary_text("compaction", text)}]}
 
 
 def _said(text: str) -> JsonObject:

@@ -73,6 +73,8 @@ class Session(Twin[AsyncSession]):
     register = blocking(AsyncSession.register)
     unregister = blocking(AsyncSession.unregister)
     registered = blocking(AsyncSession.registered)
+    plan = blocking(AsyncSession.plan)
+    common_prefix = blocking(AsyncSession.common_prefix)
     append_branch_summary = blocking(AsyncSession.append_branch_summary)
     append_custom = blocking(AsyncSession.append_custom)
     import_entries = blocking(AsyncSession.import_entries)
