@@ -58,6 +58,20 @@ class _Basis:
             reason, self.mode.name, self.tokens_before, self.tokens_staying, planned=planned, counter=self.counter.name
         )
 
+    def material(
+        self, planned: SessionCompactionPlan, instructions: str | None, window: int | None, model: Model | None
+    ) -> modes.Material:
+        """Return what a mode makes its text of."""
+        return modes.Material(
+            planned,
+            self.counter.count,
+            _details(self.latest),
+            instructions,
+            window,
+            None if model is None else model.context_window,
+            self.tokens_leaving,
+        )
+
 
 class Compacting(Appending, Usage):
     """How a `Session` is compacted."""
@@ -106,15 +120,7 @@ class Compacting(Appending, Usage):
                 f"model: mode {basis.mode.name!r} asks a model; give one, or choose a mode that needs none"
             )
         asker = None if asked is None else BookingAsker(asked, self, self._backend.waiting, self._backend.new_entry_id)
-        material = modes.Material(
-            basis.found,
-            basis.counter.count,
-            _details(basis.latest),
-            instructions,
-            window,
-            None if asked is None else asked.context_window,
-            basis.tokens_leaving,
-        )
+        material = basis.material(basis.found, instructions, window, asked)
         made = await modes.make_text(basis.mode, material, asker)
         if not made.text.strip():
             raise SummaryFailed(basis.mode.name, "it made no text")
@@ -195,7 +201,7 @@ class Compacting(Appending, Usage):
         self, basis: _Basis, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...]
     ) -> CompactionResult:
         """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
-        summary = basis.counter.count(_shown_summary(made.text))
+        summary = basis.counter.count(shown_summary(made.text))
         after = basis.tokens_staying + summary
         outcome = replace(
             basis.nothing("not_smaller"),
@@ -240,5 +246,6 @@ def _details(latest: Entry | None) -> JsonObject | None:
     return details if isinstance(details, dict) else None
 
 
-def _shown_summary(text: str) -> JsonObject:
+def shown_summary(text: str) -> JsonObject:
+    """Return the message by which the model sees a summary."""
     return {"role": "user", "content": [{"type": "text", "text": summary_text("compaction", text)}]}

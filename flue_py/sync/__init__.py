@@ -70,6 +70,8 @@ class Session(Twin[AsyncSession]):
     compact = blocking(AsyncSession.compact)
     uncompact = blocking(AsyncSession.uncompact)
     plan_compaction = blocking(AsyncSession.plan_compaction)
+    plan = blocking(AsyncSession.plan)
+    common_prefix = blocking(AsyncSession.common_prefix)
     append_branch_summary = blocking(AsyncSession.append_branch_summary)
     append_custom = blocking(AsyncSession.append_custom)
     import_entries = blocking(AsyncSession.import_entries)

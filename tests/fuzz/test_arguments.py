@@ -70,6 +70,8 @@ def usual_of_session(first: str, last: str) -> Usual:
         "context_snapshots": {},
         "compact": {"mode": "window"},
         "plan_compaction": {},
+        "plan": {"edit": "resume"},
+        "common_prefix": {"leaf_a": first},
         "uncompact": {},
         "common_ancestor": {},
         "diff": {},
