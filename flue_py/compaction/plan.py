@@ -290,6 +290,7 @@ def plan_session_compaction(
     pinned: Collection[str] = (),
     carried: Collection[str] | None = None,
     counts: Sequence[int] | None = None,
+    live: Collection[str] = (),
 ) -> SessionCompactionPlan | NoCompaction:
     """Return the plan for a session's context, or why there is none.
 
@@ -298,7 +299,8 @@ def plan_session_compaction(
     kept by it, or newer. The entry of the first kept item is always a message. ``pinned`` are the entries that are kept
     wherever they are (`Session.pins`): they are not summarized, and count as kept. Entries that ``latest`` had pinned
     and that are no longer pinned are summarized now. ``counts`` says how many tokens each item takes, by default what
-    `estimate_tokens` says. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
+    `estimate_tokens` says. ``live`` are entries that must not be summarized: everything from the first of them on is
+    kept, however much that is. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
     """
     messages = Messages(items)
     if isinstance(latest, Entry):
@@ -311,8 +313,11 @@ def plan_session_compaction(
     previous = None if latest is None else PreviousCompaction(latest.summary, start, latest.details)
     staying = _pinned_indices(items, messages, pinned) if pinned else frozenset()
     released = [n for n in range(1, start) if n not in staying]
+    first_live = next((n for n in range(start, len(items)) if items[n].entry_id in live), len(items)) if live else None
 
     def may_cut(at: int) -> bool:
+        if first_live is not None and at > first_live:
+            return False
         return _may_cut(messages, at) and (items[at].kind == "message" or not policy.cut_at_message_entries)
 
     cuts = Cuts(messages, start, may_cut, staying, whole=policy.keep_exchanges_whole)
