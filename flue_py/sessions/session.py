@@ -12,6 +12,7 @@ from flue_py.sessions.measuring import Measuring
 from flue_py.sessions.merging import Merging
 from flue_py.sessions.moving import Moving
 from flue_py.sessions.navigating import Navigating
+from flue_py.sessions.recalling import Recalling
 from flue_py.sessions.reporting import Reporting
 from flue_py.sessions.usage import Usage
 from flue_py.sessions.watching import Watching
@@ -19,6 +20,7 @@ from flue_py.sessions.watching import Watching
 
 class Session(
     Compacting,
+    Recalling,
     Appending,
     Moving,
     Navigating,
