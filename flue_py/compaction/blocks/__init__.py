@@ -1,4 +1,7 @@
-"""What is put around the text of a mode: what the user said, open work, the last handoff, reasoning, symbols, files."""
+"""What is put around the text of a mode: what the user said, open work, the last handoff, reasoning, symbols, files.
+
+And, behind every mode, what is registered.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from flue_py.compaction.blocks.files import reread_files
 from flue_py.compaction.blocks.handoff import last_handoff
 from flue_py.compaction.blocks.open_work import open_work
 from flue_py.compaction.blocks.reasoning import reasoning_excerpts
+from flue_py.compaction.blocks.registered import registered_block
 from flue_py.compaction.blocks.symbols import symbol_graph
 from flue_py.compaction.blocks.words import user_words
 from flue_py.compaction.quoting import fenced
@@ -19,6 +23,7 @@ __all__ = [
     "last_handoff",
     "open_work",
     "reasoning_excerpts",
+    "registered_block",
     "reread_files",
     "symbol_graph",
     "user_words",

@@ -65,6 +65,16 @@ def dressed_by(
     )
 
 
+def with_block(made: Made, block: Block) -> Made:
+    """Return what a mode made with one more block behind it, which the next compaction does not take for its words."""
+    if not block.text:
+        return Made(made.text, made.mode, {**made.details, **block.details}, (*made.notes, *block.notes))
+    details = {**made.details, **block.details}
+    if "own" not in details:
+        details["own"] = [0, len(made.text.removesuffix(appended_file_lists(listed_files(made.details))))]
+    return Made(f"{made.text}\n\n{block.text}", made.mode, details, (*made.notes, *block.notes))
+
+
 def turns_covered(material: Material) -> int:
     """Return how many turns this compaction and those before it stand for."""
     turns = turn_numbers(material)
