@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TypeVar, cast
 
 from flue_py.core.entries import Entry
@@ -12,6 +12,7 @@ from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.operations import Left, Outcome
+from flue_py.core.prefixes import PrefixChain
 from flue_py.core.projection import ContextEntry, ContextRead
 from flue_py.core.sessions import (
     NOTHING_SEEN,
@@ -48,12 +49,24 @@ class KnownPath:
 
 @frozen
 class KnownContext:
-    """The context as last read, good while the stamp holds; ``tail`` is the stretch of path it was made from."""
+    """The context as last read, good while the stamp holds; ``tail`` is the stretch of path it was made from.
+
+    ``counts`` is what each item takes, by the name of the counter, where that was asked for before.
+    """
 
     stamp: ReadStamp
     items: list[ContextEntry]
     compaction: Entry | None
     tail: Sequence[Entry]
+    counts: dict[str, list[int]] = field(default_factory=dict, compare=False, repr=False)
+
+
+@frozen
+class KnownChain:
+    """The running digests of a context as last read, good while the stamp holds."""
+
+    stamp: ReadStamp
+    chain: PrefixChain
 
 
 def waiting_of(handle: Handle) -> Waiting:
@@ -66,6 +79,7 @@ class Handle:
 
     __slots__ = (
         "_backend",
+        "_chains",
         "_context",
         "_draft",
         "_info",
@@ -92,6 +106,7 @@ class Handle:
         self._turn = backend.waiting.turn()
         self._path: KnownPath | None = None
         self._context: KnownContext | None = None
+        self._chains: dict[str | None, KnownChain] = {}
         self._draft = draft
         self._info = info
         self._ref = info.ref

@@ -133,7 +133,7 @@ SHORTER: dict[str, dict[str, str]] = {
     "docs/decisions/0025-attachments-are-cut-out.md": {"range(101)": "range(3)", "range(5)": "range(3)"},
     "docs/decisions/0026-two-event-loops.md": {"ROUNDS = 4_000": "ROUNDS = 400", "APPENDS = 300": "APPENDS = 100"},
 }
-"""How programs whose figures are not compared are made shorter, where nobody measures: text of the page, and another."""
+"""How programs whose figures are not compared are shortened where nobody measures: text of the page, and another."""
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
 
