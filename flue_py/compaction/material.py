@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flue_py.compaction.content import Message
 from flue_py.compaction.plan import ContextItem, CountTokens, SessionCompactionPlan
 from flue_py.compaction.policy import CompactionSettings
+from flue_py.core.exchange import Pairing
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 
@@ -35,6 +36,7 @@ class Material:
     the summary to attend to. ``window`` is the context window of the session's model in tokens, None if it is unknown,
     and ``summarizer_window`` that of the model that is asked. ``count`` says how many tokens a message takes, and
     ``tokens_leaving`` how many those take that leave, the earlier summary left out; None if nobody counted.
+    ``tasks`` are the task sessions that run, each as its id and a few words.
 
     ``last_request`` is there if the model that is asked is the session's own, and the caller said what goes with its
     requests; if only the latter is so, ``unaligned`` says why not.
@@ -47,6 +49,7 @@ class Material:
     window: int | None = None
     summarizer_window: int | None = None
     tokens_leaving: int | None = None
+    tasks: tuple[str, ...] = ()
     last_request: LastRequest | None = None
     unaligned: str | None = None
 
@@ -58,7 +61,25 @@ class Material:
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages of the items that leave, in the same order. Frozen; `ContextItem.data` decodes them anew."""
-        return (*self.planned.plan.messages_to_summarize, *self.planned.plan.turn_prefix)
+        return self.planned.plan.content.messages
+
+    @property
+    def roles(self) -> Sequence[JsonValue]:
+        """The role of each of the messages, which are not decoded for it."""
+        return self.planned.plan.content.roles
+
+    @property
+    def pairing(self) -> Pairing:
+        """Which of the results among the messages answer which calls."""
+        return self.planned.plan.content.pairing
+
+    def has_failed(self, at: int) -> bool:
+        """Return whether one of the messages is the result of a call that failed; it is not decoded for it."""
+        return self.planned.plan.content.has_failed(at)
+
+    def message(self, at: int) -> Message:
+        """Return one of the messages, by its place among them: the others need not be decoded."""
+        return self.planned.plan.content.message(at)
 
     @property
     def staying(self) -> tuple[ContextItem, ...]:

@@ -13,17 +13,17 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry, summary_text
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
 from flue_py.core.uncompacting import uncompaction
-from flue_py.errors import InvalidArgument, LeafConflict, SummaryFailed
+from flue_py.errors import LeafConflict, SummaryFailed
 from flue_py.lazy import lazy_module
 from flue_py.sessions.aligning import Aligning, why_not_the_same
-from flue_py.sessions.appending import Appending
 from flue_py.sessions.arguments import checked_count, checked_flag, checked_seen, checked_text, optional
-from flue_py.sessions.asking import BookingAsker, model_of
+from flue_py.sessions.asking import BookingAsker, Patience, model_of
 from flue_py.sessions.measuring import checked_request
+from flue_py.sessions.registering import Registering
 from flue_py.sessions.usage import Usage
 
 if TYPE_CHECKING:
-    from flue_py.compaction import modes, plan, policy, result
+    from flue_py.compaction import blocks, modes, plan, policy, result, running
     from flue_py.compaction.modes import Made, Mode
     from flue_py.compaction.plan import SessionCompactionPlan
     from flue_py.compaction.policy import CompactionSettings
@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from flue_py.core.model_seam import Model
 else:
     # Most sessions are never compacted, and a command should start without this.
+    blocks = lazy_module("flue_py.compaction.blocks")
     counters = lazy_module("flue_py.context.counters")
     modes = lazy_module("flue_py.compaction.modes")
     plan = lazy_module("flue_py.compaction.plan")
     policy = lazy_module("flue_py.compaction.policy")
     result = lazy_module("flue_py.compaction.result")
+    running = lazy_module("flue_py.compaction.running")
 
 
 @frozen
@@ -48,6 +50,9 @@ class _Basis:
     items: Sequence[ContextEntry]
     latest: Entry | None
     mode: Mode
+    settings: CompactionSettings
+    window: int | None
+    tasks: tuple[str, ...]
     counter: ModelCounter
     tokens_before: int
     tokens_leaving: int
@@ -59,6 +64,19 @@ class _Basis:
         planned = self.found if isinstance(self.found, plan.SessionCompactionPlan) else None
         return result.CompactionResult(
             reason, self.mode.name, self.tokens_before, self.tokens_staying, planned=planned, counter=self.counter.name
+        )
+
+    def made(self, made: Made, calls: tuple[JsonObject, ...]) -> CompactionResult:
+        """Return the result of a text, with the reason ``not_smaller`` where it is that."""
+        after = self.tokens_staying + self.counter.count(shown_summary(made.text))
+        return replace(
+            self.nothing("not_smaller"),
+            reason="not_smaller" if after >= self.tokens_before else None,
+            mode=made.mode,
+            tokens_after=after,
+            summary=made.text,
+            calls=calls,
+            notes=made.notes,
         )
 
     def material(
@@ -73,10 +91,11 @@ class _Basis:
             window,
             None if model is None else model.context_window,
             self.tokens_leaving,
+            self.tasks,
         )
 
 
-class Compacting(Appending, Aligning, Usage):
+class Compacting(Registering, Aligning, Usage):
     """How a `Session` is compacted."""
 
     __slots__ = ()
@@ -117,19 +136,16 @@ class Compacting(Appending, Aligning, Usage):
         checked_text(instructions, "instructions")
         checked_request(None, None, system, tools)
         asked = None if model is None else model_of(model)
+        chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
         if window is None and asked is not None:
             window = asked.context_window
-        basis = await self._basis_of(mode, settings, window)
+        basis = await self._basis_of(chosen, settings, window)
         if isinstance(basis.found, plan.NoCompaction):
             return basis.nothing(basis.found.reason)
         if dry_run:
             return basis.nothing("dry_run")
-        if basis.mode.needs_model and asked is None:
-            raise InvalidArgument(
-                f"model: mode {basis.mode.name!r} asks a model; give one, or choose a mode that needs none"
-            )
-        asker = None if asked is None else BookingAsker(asked, self, self._backend.waiting, self._backend.new_entry_id)
+        asker = None if asked is None else self._asker_of(asked, basis.settings)
         material = basis.material(basis.found, instructions, window, asked)
         if asked is not None and system is not None and tools is not None:
             material = await self._aligned(material, basis, asked, system, tools)
@@ -137,6 +153,10 @@ class Compacting(Appending, Aligning, Usage):
         if not made.text.strip():
             raise SummaryFailed(basis.mode.name, "it made no text")
         return await self._append_made(basis, basis.found, made, () if asker is None else tuple(asker.calls))
+
+    def _asker_of(self, model: Model, settings: CompactionSettings) -> BookingAsker:
+        patience = Patience(settings.summary_timeout, settings.rate_limit_wait)
+        return BookingAsker(model, self, self._backend.waiting, self._backend.new_entry_id, patience)
 
     async def plan_compaction(
         self,
@@ -179,24 +199,34 @@ class Compacting(Appending, Aligning, Usage):
     async def _basis_of(
         self, mode: str | Mode | None, settings: CompactionSettings | None, window: int | None
     ) -> _Basis:
+        chosen = modes.checked_mode(mode, settings)
         settings = policy.checked_settings(settings)
         optional(checked_count, window, "window")
-        chosen = modes.find_mode(settings.mode if mode is None else mode)
         sized = policy.sized_for(settings, window)
         read = await self._read_context(STORED)
         pins = await self.pins()
+        async with self._turn:
+            links = await self._backend.task_links(self._ref)
         counter = await self._counter_at(read.stamp.leaf_id)
 
         def worked_out() -> _Basis:
-            counts = counter.count_entries(read.items)
-            found = plan.plan_session_compaction(read.items, read.compaction, sized, pinned=pins, counts=counts)
+            counts = read.counts.get(counter.name)
+            if counts is None:
+                counts = read.counts[counter.name] = counter.count_entries(read.items)
+            live = running.live_callers(read.items, links)
+            found = plan.plan_session_compaction(
+                read.items, read.compaction, sized, pinned=pins, counts=counts, live=live
+            )
             leaving, staying = 0, sum(counts)
             if isinstance(found, plan.SessionCompactionPlan):
-                taken = {item.entry_id: count for item, count in zip(read.items, counts, strict=True)}
-                leaving = sum(taken[item.entry_id] for item in found.leaving)
-                staying = sum(taken[item.entry_id] for item in found.staying)
+                leaving = sum(map(counts.__getitem__, found.plan.content.indices))
+                # The summary of an earlier compaction, which comes first, neither leaves nor stays.
+                staying = sum(counts) - leaving - (0 if read.compaction is None else counts[0])
             sizes = sum(counts), leaving, staying
-            return _Basis(read.stamp.leaf_id, read.items, read.compaction, chosen, counter, *sizes, found)
+            tasks = running.running_tasks(links)
+            return _Basis(
+                read.stamp.leaf_id, read.items, read.compaction, chosen, sized, window, tasks, counter, *sizes, found
+            )
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
         return await self._backend.waiting.call(worked_out)
@@ -213,24 +243,23 @@ class Compacting(Appending, Aligning, Usage):
         self, basis: _Basis, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...]
     ) -> CompactionResult:
         """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
-        summary = basis.counter.count(shown_summary(made.text))
-        after = basis.tokens_staying + summary
-        outcome = replace(
-            basis.nothing("not_smaller"),
-            mode=made.mode,
-            tokens_after=after,
-            summary=made.text,
-            calls=calls,
-            notes=made.notes,
-        )
-        if after >= basis.tokens_before:
-            return outcome
         while True:
             leaf = (await self.refresh()).leaf_id
-            if leaf != basis.leaf and (reason := await self._overtaken(basis, leaf)) is not None:
-                return replace(outcome, reason=reason)
+            moved = None if leaf == basis.leaf else await self._overtaken(basis, leaf)
+            # What is registered is that of the path which is appended to: it may have changed while the text was made.
+            whole = made if moved is not None else await self._with_registered(basis, made, leaf)
+            outcome = basis.made(whole, calls)
+            if moved is not None or outcome.reason is not None:
+                return replace(outcome, reason=moved or outcome.reason)
             with suppress(LeafConflict):
-                return replace(outcome, reason=None, appended=await self._append_summary(planned, made, calls, leaf))
+                return replace(outcome, appended=await self._append_summary(planned, whole, calls, leaf))
+
+    async def _with_registered(self, basis: _Basis, made: Made, leaf: str | None) -> Made:
+        texts = await self.registered(leaf=leaf)
+        block = blocks.registered_block(
+            texts, basis.settings, basis.window, lambda text: basis.counter.count(_said(text))
+        )
+        return modes.with_block(made, block)
 
     async def _aligned(
         self,
@@ -275,3 +304,7 @@ def _details(latest: Entry | None) -> JsonObject | None:
 def shown_summary(text: str) -> JsonObject:
     """Return the message by which the model sees a summary."""
     return {"role": "user", "content": [{"type": "text", "text": summary_text("compaction", text)}]}
+
+
+def _said(text: str) -> JsonObject:
+    return {"role": "user", "content": [{"type": "text", "text": text}]}

@@ -181,7 +181,8 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
         staying = cast("Sequence[ContextEntry]", planned.staying)
         if not found.mode.needs_model:
             made = await modes.make_text(found.mode, found.material(planned, None, edit.window, None), None)
-            return _Edited(staying, basis.counter.count(shown_summary(made.text)))
+            whole = await self._with_registered(found, made, basis.leaf)
+            return _Edited(staying, basis.counter.count(shown_summary(whole.text)))
         tokens = edit.summary_tokens
         if tokens is None:
             tokens = min(USUAL_SUMMARY_TOKENS, found.tokens_leaving)
