@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol, TypeAlias, cast
 
 from flue_py.compaction.content import ASSISTANT, USER, Message
 from flue_py.compaction.estimate import estimate_context_tokens, estimate_tokens, usage_start
+from flue_py.compaction.joining import Told, joined
 from flue_py.compaction.policy import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, CompactionSettings
 from flue_py.compaction.serialize import FileLists, appended_file_lists, collect_file_lists, listed_files
 from flue_py.core.entries import Entry
 from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION
 from flue_py.core.projection import ContextEntry, pinned_ids
 from flue_py.errors import InvalidArgument, shown
 
@@ -224,32 +226,21 @@ class LatestCompaction(Protocol):
     def details(self) -> Mapping[str, JsonValue] | None: ...
 
 
-class _CompactionEntry(NamedTuple):
-    """What planning needs to know of a compaction, from its entry."""
-
-    summary: str
-    details: Mapping[str, JsonValue] | None
-
-    @classmethod
-    def of(cls, entry: Entry) -> _CompactionEntry:
-        fields = entry.fields
-        summary, details = fields.get("summary"), fields.get("details")
-        return cls(summary if isinstance(summary, str) else "", details if isinstance(details, Mapping) else None)
-
-
 @dataclass(frozen=True, slots=True)
 class SessionCompactionPlan:
     """A plan for a session, and the id of the entry behind the first kept message.
 
     ``leaving`` are the items of the context that the summary will stand for, in order, ``staying`` those that stay
     after it: what is pinned, then everything from the first kept entry on. The summary of an earlier compaction is
-    neither: it is ``plan.previous_summary``.
+    neither: it is ``plan.previous_summary``, and ``previous`` with what is stored beside it. So is that of a range that
+    leaves.
     """
 
     plan: CompactionPlan
     first_kept_entry_id: str
     leaving: tuple[ContextItem, ...] = field(default=(), repr=False)
     staying: tuple[ContextItem, ...] = field(default=(), repr=False)
+    previous: Told | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,21 +274,24 @@ def plan_session_compaction(
     `estimate_tokens` says. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
     """
     messages = [item.data for item in items]
+    summaries: Mapping[int, Told] = {}
     if isinstance(latest, Entry):
         carried = pinned_ids(latest.fields) if carried is None else carried
-        latest = _CompactionEntry.of(latest)
+        latest, summaries = _summaries(items, latest)
     carried = carried or ()
     start = 0 if latest is None else 1
     while start and start < len(items) and items[start].entry_id in carried:
         start += 1
     previous = None if latest is None else PreviousCompaction(latest.summary, start, latest.details)
     pairing = Pairing(messages)
-    staying = _pinned_indices(items, pairing, pinned)
+    staying = _pinned_indices(items, pairing, pinned) - summaries.keys()
     released = [n for n in range(1, start) if n not in staying]
     cut_points = [
         n
         for n in range(start, len(items))
-        if _is_cut_point(messages[n]) and (items[n].kind == "message" or not policy.cut_at_message_entries)
+        if _is_cut_point(messages[n])
+        and (items[n].kind == "message" or not policy.cut_at_message_entries)
+        and not (summaries and getattr(items[n], "is_pinned", False))
     ]
     if policy.keep_exchanges_whole:
         cut_points = pairing.whole_cuts(cut_points, staying)
@@ -311,9 +305,55 @@ def plan_session_compaction(
     if first_kept.kind != "message":
         return NoCompaction("first_kept_not_message")
     cut = plan.first_kept_index
-    leaving = tuple(items[n] for n in (*released, *range(start, cut)) if n not in staying)
+    told = [] if latest is None else [Told(latest.summary, latest.details)]
+    told += [each for at, each in summaries.items() if at < cut]
+    previous_told = joined(told, is_first=latest is not None)
+    if len(told) > (latest is not None):
+        plan = _taking_over(plan, previous_told, [messages[at] for at in summaries])
+        if plan is None:
+            return NoCompaction("no_cut_point")
+    leaving = tuple(items[n] for n in (*released, *range(start, cut)) if n not in staying and n not in summaries)
     pinned_before = tuple(items[n] for n in range(cut) if n in staying)
-    return SessionCompactionPlan(plan, first_kept.entry_id, leaving, (*pinned_before, *items[cut:]))
+    return SessionCompactionPlan(
+        plan, first_kept.entry_id, leaving, (*pinned_before, *items[cut:]), previous=previous_told
+    )
+
+
+def _summaries(items: Sequence[ContextItem], latest: Entry) -> tuple[Told | None, dict[int, Told]]:
+    """Return what the summary says that comes first, if any, and by index what those of ranges say.
+
+    A compaction of a range has its own in the place of that, and another's comes first, or none.
+    """
+    if not items or not isinstance(items[0], ContextEntry):
+        return Told.of(latest), {}
+    found = {
+        at: Told.of(item.entry)
+        for at, item in enumerate(items)
+        if isinstance(item, ContextEntry) and item.entry.kind == COMPACTION
+    }
+    return found.pop(0, None), found
+
+
+def _taking_over(plan: CompactionPlan, previous: Told | None, summaries: Sequence[Message]) -> CompactionPlan | None:
+    """Return a plan that takes over from the summaries of ranges, too, instead of summarizing them as messages.
+
+    None where nothing else would leave.
+    """
+    told = {id(message) for message in summaries}
+    history = tuple(each for each in plan.messages_to_summarize if id(each) not in told)
+    prefix = tuple(each for each in plan.turn_prefix if id(each) not in told)
+    if previous is None or not (history or prefix):
+        return None
+    earlier = PreviousCompaction(previous.summary, 0, previous.details)
+    return replace(
+        plan,
+        is_split_turn=bool(prefix),
+        messages_to_summarize=history,
+        turn_prefix=prefix,
+        previous_summary=previous.summary,
+        files=collect_file_lists(history + prefix, listed_files(previous.details)),
+        carried_history=None if history else _carried_history(earlier, plan.policy),
+    )
 
 
 def _pinned_indices(items: Sequence[ContextItem], pairing: Pairing, pinned: Collection[str]) -> frozenset[int]:
