@@ -70,6 +70,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "context_snapshots": lambda session, entry: session.context_snapshots(),
     "compact": lambda session, entry: session.compact(mode="window"),
     "plan_compaction": lambda session, entry: session.plan_compaction(),
+    "compact_range": lambda session, entry: session.compact_range(entry, None, mode="window"),
     "uncompact": lambda session, entry: session.uncompact(),
     "changes": lambda session, entry: session.changes(),
     "watch": lambda session, entry: anext(session.watch(after=0)),
