@@ -133,6 +133,8 @@ LATER = ("a framework adapter", "a step of the context pipeline")
 
 def names(source: str, word: str) -> bool:
     """Return whether the code of a module, as opposed to its comments and docstrings, has a word in any case."""
+    if word not in source.lower():
+        return False
     tree = ast.parse(source)
     said = {
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

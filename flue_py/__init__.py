@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from flue_py.core.log import Edit, LogLine
     from flue_py.core.merging import *
     from flue_py.core.messages import Message
+    from flue_py.core.prefixes import CommonPrefix
     from flue_py.core.projection import ContextEntry
     from flue_py.core.salvaging import BackupReport
     from flue_py.core.sessions import (
@@ -56,9 +57,11 @@ if TYPE_CHECKING:
     from flue_py.core.settings import PathSettings
     from flue_py.core.usage import Cost, Usage, UsageWindow
     from flue_py.prices import *
+    from flue_py.prices.weighing import EditPlan
     from flue_py.sessions.atomic import Atomic
     from flue_py.sessions.budgeting import BudgetedCall
     from flue_py.sessions.collecting import Pending
+    from flue_py.sessions.edits import Compact, Exclude, Fork, Resume, Rewind
     from flue_py.sessions.marking import MarkEffect
     from flue_py.sessions.navigating import BranchSummary, Leaving
     from flue_py.sessions.opening import open
@@ -84,6 +87,7 @@ else:
             "flue_py.core.log": ("Edit", "LogLine"),
             "flue_py.core.merging": ("MergedRange", "Provenance", "merged_range_of", "provenance_of"),
             "flue_py.core.messages": ("Message",),
+            "flue_py.core.prefixes": ("CommonPrefix",),
             "flue_py.core.projection": ("ContextEntry",),
             "flue_py.core.salvaging": ("BackupReport",),
             "flue_py.core.sessions": (
@@ -105,6 +109,7 @@ else:
             "flue_py.core.settings": ("PathSettings",),
             "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
             "flue_py.sessions.budgeting": ("BudgetedCall",),
+            "flue_py.sessions.edits": ("Compact", "Exclude", "Fork", "Resume", "Rewind"),
             "flue_py.sessions.marking": ("MarkEffect",),
             "flue_py.sessions.navigating": ("BranchSummary", "Leaving"),
             "flue_py.sessions.opening": ("open",),
@@ -113,6 +118,7 @@ else:
             "flue_py.sessions.session": ("Session",),
             "flue_py.sessions.store": ("Store",),
             "flue_py.prices": ("PriceBook",),
+            "flue_py.prices.weighing": ("EditPlan",),
             "flue_py.sync": (),
             "flue_py.transfer": (
                 "BudgetLeft",
@@ -167,6 +173,8 @@ __all__ = [
     "CallConflict",
     "CallDifference",
     "Change",
+    "CommonPrefix",
+    "Compact",
     "ContextEntry",
     "ContextSize",
     "ConvertedMessage",
@@ -175,14 +183,17 @@ __all__ = [
     "Deletion",
     "DiffSide",
     "Edit",
+    "EditPlan",
     "Entry",
     "EntryCost",
     "EntryNotFound",
+    "Exclude",
     "Exclusion",
     "FixTheCall",
     "FixTheSetup",
     "FixTheStore",
     "FlueError",
+    "Fork",
     "HeldAmount",
     "IdempotencyConflict",
     "InvalidArgument",
@@ -208,8 +219,10 @@ __all__ = [
     "Recorded",
     "ReportedSize",
     "Reservation",
+    "Resume",
     "RetryOrRebase",
     "RevisionConflict",
+    "Rewind",
     "Session",
     "SessionExists",
     "SessionInfo",

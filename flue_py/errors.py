@@ -226,6 +226,11 @@ class SummaryFailed(RetryOrRebase):
         self.answered = tuple(answered)
         super().__init__(f"the {kind} summary failed: {reason}; nothing was changed, compact again or go on as is")
 
+    @property
+    def retry_after(self) -> float | None:
+        """The number of seconds that the provider asks to wait, if its rate limit was the reason and it says so."""
+        return self.__cause__.retry_after if isinstance(self.__cause__, RateLimited) else None
+
 
 class RateLimited(RetryOrRebase, ModelError):
     """The provider takes no further call for a while.

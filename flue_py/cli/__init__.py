@@ -58,6 +58,7 @@ SECTIONS = {
         "merge-back": "Append a summary of a branch, a fork or a task.",
     },
     "Compact": {
+        "plan": "Say what an edit of the context would cost.",
         "compact": "Replace the beginning of the context by a summary.",
         "uncompact": "Take a compaction back, one layer.",
     },

@@ -71,7 +71,8 @@ def joined(told: Sequence[Told], *, is_first: bool) -> Told | None:
 
 
 def _carried(told: Sequence[Told]) -> JsonObject:
-    """Return what each compaction hands on to the next: what the user said, and the last handoff."""
+    """Return what each compaction hands on to the next: what the user said, key facts, and the last handoff."""
+    facts: dict[str, list[JsonValue]] = {}
     said: list[JsonValue] = []
     left_out, carried = 0, JsonObject()
     for each in told:
@@ -83,6 +84,12 @@ def _carried(told: Sequence[Told]) -> JsonObject:
             left_out += _count(words.get("leftOut"))
         if "lastHandoff" in details:
             carried["lastHandoff"] = details["lastHandoff"]
+        stored = details.get("keyFacts")
+        for name, listed in stored.items() if isinstance(stored, Mapping) else ():
+            # They are stored with the newest first.
+            facts[name] = [*(listed if isinstance(listed, (list, tuple)) else ()), *facts.get(name, ())]
+    if facts:
+        carried["keyFacts"] = {**facts}
     return {**carried, "userWords": {"said": said, "leftOut": left_out}} if said else carried
 
 

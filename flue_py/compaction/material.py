@@ -20,6 +20,7 @@ class Material:
     the summary to attend to. ``window`` is the context window of the session's model in tokens, None if it is unknown,
     and ``summarizer_window`` that of the model that is asked. ``count`` says how many tokens a message takes, and
     ``tokens_leaving`` how many those take that leave, the earlier summary left out; None if nobody counted.
+    ``tasks`` are the task sessions that run, each as its id and a few words.
     """
 
     planned: SessionCompactionPlan
@@ -29,6 +30,7 @@ class Material:
     window: int | None = None
     summarizer_window: int | None = None
     tokens_leaving: int | None = None
+    tasks: tuple[str, ...] = ()
 
     @property
     def leaving(self) -> tuple[ContextItem, ...]:

@@ -263,6 +263,7 @@ def plan_session_compaction(
     pinned: Collection[str] = (),
     carried: Collection[str] | None = None,
     counts: Sequence[int] | None = None,
+    live: Collection[str] = (),
 ) -> SessionCompactionPlan | NoCompaction:
     """Return the plan for a session's context, or why there is none.
 
@@ -271,7 +272,8 @@ def plan_session_compaction(
     kept by it, or newer. The entry of the first kept item is always a message. ``pinned`` are the entries that are kept
     wherever they are (`Session.pins`): they are not summarized, and count as kept. Entries that ``latest`` had pinned
     and that are no longer pinned are summarized now. ``counts`` says how many tokens each item takes, by default what
-    `estimate_tokens` says. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
+    `estimate_tokens` says. ``live`` are entries that must not be summarized: everything from the first of them on is
+    kept, however much that is. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
     """
     messages = [item.data for item in items]
     summaries: Mapping[int, Told] = {}
@@ -295,6 +297,9 @@ def plan_session_compaction(
     ]
     if policy.keep_exchanges_whole:
         cut_points = pairing.whole_cuts(cut_points, staying)
+    if live:
+        first_live = next((n for n in range(start, len(items)) if items[n].entry_id in live), len(items))
+        cut_points = [n for n in cut_points if n <= first_live]
     usage_from = None
     if policy.ignore_older_usage and items and isinstance(items[0], ContextEntry):
         usage_from = usage_start(cast("Sequence[ContextEntry]", items))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from math import isfinite
+from typing import Literal, TypeAlias, TypeGuard
 
 from flue_py.errors import InvalidArgument, shown
 
@@ -24,8 +26,12 @@ class CompactionSettings:
     makes the text), or ``mark`` (a text that says what is missing). With ``prefer_deterministic`` no model is asked:
     ``intent`` takes the place of a mode that needs one, as is wise where the window has overflowed.
     ``max_message_chars`` cuts longer messages in what a model is shown; 0 cuts none. ``include_reasoning`` and
-    ``include_symbols`` put excerpts of the model's thinking, and what defines what in Python files, before a summary.
-    Raises `InvalidArgument` naming the field.
+    ``include_symbols`` put excerpts of the model's thinking, and what defines what in source files, before a summary.
+
+    ``registered_item_tokens`` is how much of one registered text a compaction brings back (`Session.register`), and
+    ``registered_tokens`` of all of them. ``summary_timeout`` is the number of seconds after which a model that has not
+    answered is given up, ``rate_limit_wait`` how many seconds one compaction waits in all where a provider says when to
+    call again; 0 waits for none. Raises `InvalidArgument` naming each field that is wrong.
     """
 
     reserve_tokens: int = 16_384
@@ -38,29 +44,67 @@ class CompactionSettings:
     max_message_chars: int = 8_000
     include_reasoning: bool = False
     include_symbols: bool = False
+    registered_item_tokens: int = 5_000
+    registered_tokens: int = 25_000
+    summary_timeout: float = 300.0
+    rate_limit_wait: float = 60.0
 
     def __post_init__(self) -> None:
-        for name in ("reserve_tokens", "keep_recent_tokens"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise InvalidArgument(f"{name}: {shown(value)} is negative or no number of tokens; give one >= 0")
-        if not isinstance(self.mode, str) or not self.mode:
-            raise InvalidArgument(f"mode: {shown(self.mode)} is not the name of a mode")
-        self._check_text()
+        wrong = [f"{name}: {problem}" for name, check in _CHECKS.items() if (problem := check(getattr(self, name)))]
+        if wrong:
+            raise InvalidArgument("; ".join(wrong))
 
-    def _check_text(self) -> None:
-        """Check what the making of the text is set by."""
-        share = self.user_words_share
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-            raise InvalidArgument(f"user_words_share: {shown(share)} is no share; give a number from 0 to 1")
-        if self.on_failure not in ON_FAILURE:
-            raise InvalidArgument(f"on_failure: {shown(self.on_failure)} is none of {', '.join(ON_FAILURE)}")
-        most = self.max_message_chars
-        if isinstance(most, bool) or not isinstance(most, int) or most < 0:
-            raise InvalidArgument(f"max_message_chars: {shown(most)} is negative or no number; give one >= 0")
-        for name in ("prefer_deterministic", "include_reasoning", "include_symbols"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidArgument(f"{name}: should be True or False, not {shown(getattr(self, name))}")
+
+def _wrong_amount(value: object) -> str:
+    is_amount = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return "" if is_amount else f"{shown(value)} is negative or no whole number; give one >= 0"
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
+def _wrong_share(value: object) -> str:
+    return "" if _is_number(value) and 0 <= value <= 1 else f"{shown(value)} is no share; give a number from 0 to 1"
+
+
+def _wrong_timeout(value: object) -> str:
+    return "" if _is_number(value) and value > 0 else f"{shown(value)} is no time; give a number of seconds above 0"
+
+
+def _wrong_wait(value: object) -> str:
+    return "" if _is_number(value) and value >= 0 else f"{shown(value)} is no time; give a number of seconds >= 0"
+
+
+def _wrong_flag(value: object) -> str:
+    return "" if isinstance(value, bool) else f"should be True or False, not {shown(value)}"
+
+
+def _wrong_mode(value: object) -> str:
+    return "" if isinstance(value, str) and value else f"{shown(value)} is not the name of a mode"
+
+
+def _wrong_failure(value: object) -> str:
+    return "" if value in ON_FAILURE else f"{shown(value)} is none of {', '.join(ON_FAILURE)}"
+
+
+_CHECKS: dict[str, Callable[[object], str]] = {
+    "reserve_tokens": _wrong_amount,
+    "keep_recent_tokens": _wrong_amount,
+    "enabled": _wrong_flag,
+    "mode": _wrong_mode,
+    "user_words_share": _wrong_share,
+    "on_failure": _wrong_failure,
+    "prefer_deterministic": _wrong_flag,
+    "max_message_chars": _wrong_amount,
+    "include_reasoning": _wrong_flag,
+    "include_symbols": _wrong_flag,
+    "registered_item_tokens": _wrong_amount,
+    "registered_tokens": _wrong_amount,
+    "summary_timeout": _wrong_timeout,
+    "rate_limit_wait": _wrong_wait,
+}
+"""What is wrong with the value of each field, "" for nothing: all are checked at once, so that one start names all."""
 
 
 DEFAULT_SETTINGS = CompactionSettings()

@@ -53,23 +53,30 @@ def plan_range(
     last: str | None,
     *,
     pinned: Collection[str] = (),
+    live: Collection[str] = (),
 ) -> RangePlan | NoCompaction:
     """Return the plan for the items of a context from ``first`` to ``last``, or why there is none.
 
     None is the beginning and the end of the context. ``latest`` is the compaction in effect, ``path`` the entries that
-    the context was read from. Raises `InvalidArgument` for an entry that is no item, for ends that are the wrong way
-    round, and for a range that ends within an exchange that is not over, or has a pinned summary in it. O(items).
+    the context was read from, ``live`` are messages whose calls are still to be answered, like those at the end. Raises
+    `InvalidArgument` for an entry that is no item, for ends that are the wrong way round, and for a range that ends
+    within an exchange that is not over, or has a pinned summary in it. O(items).
     """
     if not items:
         return NoCompaction("no_cut_point")
-    planning = _Planning(items, latest, path, frozenset(pinned))
+    planning = _Planning(items, latest, path, frozenset(pinned), frozenset(live))
     found = planning.stretch(first, last)
     return NoCompaction("no_cut_point") if found is None else planning.plan(*found, settings)
 
 
 class _Planning:
     def __init__(
-        self, items: Sequence[ContextEntry], latest: Entry | None, path: Sequence[Entry], pinned: frozenset[str]
+        self,
+        items: Sequence[ContextEntry],
+        latest: Entry | None,
+        path: Sequence[Entry],
+        pinned: frozenset[str],
+        live: frozenset[str],
     ) -> None:
         self._items = items
         self._messages = [item.data for item in items]
@@ -77,6 +84,7 @@ class _Planning:
         self._latest = latest
         self._layout = None if latest is None else layout_of(latest.id, latest.fields)
         self._path = path
+        self._live = live
         self._pins = self._groups([at for at, item in enumerate(items) if item.entry_id in pinned])
         self._carried = self._groups([at for at, item in enumerate(items) if item.is_pinned])
         self._summaries = [at for at, item in enumerate(items) if item.kind == COMPACTION]
@@ -130,7 +138,7 @@ class _Planning:
 
     def _is_open(self, at: int) -> bool:
         group = self._pairing.group_of(at)
-        return group is not None and group.is_open
+        return self._items[at].entry_id in self._live or (group is not None and group.is_open)
 
     def _widened(self, begin: int, end: int) -> tuple[int, int]:
         """Return the places between which no call is without its results, nor a result without its call."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from flue_py.core.entries import NewEntry
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import COMPACTION
@@ -121,6 +121,14 @@ def gaps_of(layout: Layout, entries: Mapping[str, OnPath], kept_from: int, depth
         if begin <= first.depth <= last.depth < depth:
             gaps.append(Gap(first.depth, last.depth, each))
     return gaps
+
+
+def own_gap(compaction: Entry, entries: Mapping[str, OnPath]) -> Gap | None:
+    """Return where the range lies that a compaction stands for; None for one that stands for the beginning."""
+    layout = layout_of(compaction.id, compaction.fields)
+    own = tuple(each for each in layout.ranges if each.compaction_id == compaction.id)
+    found = gaps_of(Layout(None, None, own), entries, 0, compaction.depth)
+    return found[0] if found and layout.head_id != compaction.id else None
 
 
 def laid_out(

@@ -62,6 +62,10 @@ class PriceBook:
             return call
         return changed(call, cost=rates.cost_of(call), price_source=rates.source)
 
+    def rates(self, call: PaidCall, now_us: Callable[[], int]) -> ModelRates | None:
+        """Return what the tokens of a call cost at its time; None if that is unknown, or no model is named."""
+        return self._rates_for(call, now_us, self._own_prices()) if call.model else None
+
     def price_entries(self, entries: Sequence[NewEntry], now_us: Callable[[], int]) -> Sequence[NewEntry]:
         """Return the entries, their calls priced at the time of the entry where a price is known."""
         if not any(_is_open(call) for entry in entries for call in entry.calls):
@@ -225,6 +229,10 @@ class CallPricer:
     def price_call(self, call: PaidCall) -> PaidCall:
         """Return a call with its cost where one is known."""
         return call if self.book is None else self.book.priced(call, self.now_us)
+
+    def rates(self, call: PaidCall) -> ModelRates | None:
+        """Return what the tokens of a call cost; None where that is unknown, or nothing is priced."""
+        return None if self.book is None else self.book.rates(call, self.now_us)
 
 
 def _no_time() -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from flue_py.core.calls import NAMES_OF_A_CALL
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.ledger import Recorded
-from flue_py.errors import CallConflict, InvalidArgument, ModelError, ModelUnavailable, shown
+from flue_py.errors import CallConflict, InvalidArgument, ModelError, ModelUnavailable, RateLimited, shown
 from flue_py.lazy import lazy_module
 from flue_py.store.waiting import Waiting
 
@@ -21,6 +23,7 @@ else:
     model_seam = lazy_module("flue_py.core.model_seam")
 
 _MARGIN_SECONDS = 5.0
+_LEAST_WAIT_SECONDS = 1.0
 
 
 class Books(Protocol):
@@ -40,27 +43,62 @@ def model_of(model: object) -> Model:
     return model
 
 
+@frozen
+class Patience:
+    """How long a model is waited for: ``timeout`` is for a request that has none, None for no end.
+
+    ``rate_limit_wait`` is how many seconds are waited in all where a provider says when to call again.
+    """
+
+    timeout: float | None = None
+    rate_limit_wait: float = 0.0
+
+
+NO_PATIENCE = Patience()
+
+
 class BookingAsker:
     """Asks a model, and writes each call that was paid for into the ledger as soon as it is answered.
+
+    A request without a timeout gets that of ``patience``. Where the provider takes no call for a while and says for how
+    long, that is waited for and the request made again, as long as ``patience`` lasts.
 
     ``calls`` are these calls, each with the id by which the ledger knows it: an entry that names them is not counted
     again. Calls that failed are booked, and are not among them: no entry is made of them.
     """
 
-    def __init__(self, model: Model, books: Books, waiting: Waiting, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, model: Model, books: Books, waiting: Waiting, new_id: Callable[[], str], patience: Patience = NO_PATIENCE
+    ) -> None:
         self.calls: list[JsonObject] = []
         self._model = model
         self._books = books
         self._waiting = waiting
         self._new_id = new_id
+        self._timeout = patience.timeout
+        self._wait_left = patience.rate_limit_wait
 
     async def ask(self, request: ModelRequest) -> ModelReply:
         """Return the answer to a request. Raises what the model raises, `ModelError` among it."""
+        if request.timeout is None and self._timeout is not None:
+            request = replace(request, timeout=self._timeout)
+        while True:
+            try:
+                return await self._ask_once(request)
+            except RateLimited as error:
+                # A provider that asks for no time at all would be asked for ever.
+                seconds = max(error.retry_after or 0.0, _LEAST_WAIT_SECONDS)
+                if error.retry_after is None or seconds > self._wait_left:
+                    raise
+            self._wait_left -= seconds
+            await self._waiting.pause(seconds)
+
+    async def _ask_once(self, request: ModelRequest) -> ModelReply:
         try:
             reply = await self._waiting.ask(lambda: self._model.complete(request), _patience(request.timeout))
         except TimeoutError as error:
             raise ModelUnavailable(
-                f"no answer within {request.timeout} seconds; ask again, or allow it more time",
+                f"no answer within {request.timeout} seconds; ask again, or give it a longer timeout",
                 provider=self._model.provider,
                 model=self._model.name,
             ) from error

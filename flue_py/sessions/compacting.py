@@ -14,16 +14,16 @@ from flue_py.core.layout import laid_out
 from flue_py.core.projection import ContextEntry, summary_text
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
 from flue_py.core.uncompacting import uncompaction
-from flue_py.errors import InvalidArgument, LeafConflict, SummaryFailed
+from flue_py.errors import LeafConflict, SummaryFailed
 from flue_py.lazy import lazy_module
-from flue_py.sessions.appending import Appending
 from flue_py.sessions.arguments import checked_count, checked_flag, checked_seen, checked_text, optional
-from flue_py.sessions.asking import BookingAsker, model_of
+from flue_py.sessions.asking import BookingAsker, Patience, model_of
 from flue_py.sessions.handle import KnownContext
+from flue_py.sessions.registering import Registering
 from flue_py.sessions.usage import Usage
 
 if TYPE_CHECKING:
-    from flue_py.compaction import modes, plan, policy, ranges, result
+    from flue_py.compaction import blocks, modes, plan, policy, ranges, result, running
     from flue_py.compaction.modes import Made, Mode
     from flue_py.compaction.plan import NoCompaction, SessionCompactionPlan
     from flue_py.compaction.policy import CompactionSettings
@@ -34,17 +34,21 @@ if TYPE_CHECKING:
     from flue_py.core.model_seam import Model
 else:
     # Most sessions are never compacted, and a command should start without this.
+    blocks = lazy_module("flue_py.compaction.blocks")
     counters = lazy_module("flue_py.context.counters")
     modes = lazy_module("flue_py.compaction.modes")
     plan = lazy_module("flue_py.compaction.plan")
     policy = lazy_module("flue_py.compaction.policy")
     ranges = lazy_module("flue_py.compaction.ranges")
     result = lazy_module("flue_py.compaction.result")
+    running = lazy_module("flue_py.compaction.running")
 
 
 Planned: TypeAlias = "SessionCompactionPlan | NoCompaction"
-Finding: TypeAlias = "Callable[[KnownContext, CompactionSettings, Sequence[str], Sequence[int]], Planned]"
-"""Plans a compaction of a context, with its settings, the pins, and the size of each item."""
+Finding: TypeAlias = (
+    "Callable[[KnownContext, CompactionSettings, Sequence[str], Sequence[int], frozenset[str]], Planned]"
+)
+"""Plans a compaction of a context, with its settings, the pins, the size of each item, and what must not leave."""
 
 
 @frozen
@@ -54,6 +58,9 @@ class Basis:
     leaf: str | None
     latest: Entry | None
     mode: Mode
+    settings: CompactionSettings
+    window: int | None
+    tasks: tuple[str, ...]
     counter: ModelCounter
     tokens_before: int
     tokens_leaving: int
@@ -81,8 +88,36 @@ class Basis:
             notes=self.notes,
         )
 
+    def made(self, made: Made, calls: tuple[JsonObject, ...]) -> CompactionResult:
+        """Return the result of a text, with the reason ``not_smaller`` where it is that."""
+        after = self.tokens_staying + self.counter.count(shown_summary(made.text))
+        return replace(
+            self.nothing("not_smaller"),
+            reason="not_smaller" if after >= self.tokens_before else None,
+            mode=made.mode,
+            tokens_after=after,
+            summary=made.text,
+            calls=calls,
+            notes=(*self.notes, *made.notes),
+        )
 
-class Compacting(Appending, Usage):
+    def material(
+        self, planned: SessionCompactionPlan, instructions: str | None, window: int | None, model: Model | None
+    ) -> modes.Material:
+        """Return what a mode makes its text of."""
+        return modes.Material(
+            planned,
+            self.counter.count,
+            None if planned.previous is None else planned.previous.details,
+            instructions,
+            window,
+            None if model is None else model.context_window,
+            self.tokens_leaving,
+            self.tasks,
+        )
+
+
+class Compacting(Registering, Usage):
     """How a `Session` is compacted."""
 
     __slots__ = ()
@@ -116,10 +151,11 @@ class Compacting(Appending, Usage):
         checked_flag(dry_run, "dry_run")
         checked_text(instructions, "instructions")
         asked = None if model is None else model_of(model)
+        chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
         if window is None and asked is not None:
             window = asked.context_window
-        basis = await self._basis_of(mode, settings, window)
+        basis = await self._basis_of(chosen, settings, window)
         return await self._compact(basis, asked, instructions, window, dry_run=dry_run)
 
     async def _compact(
@@ -130,24 +166,16 @@ class Compacting(Appending, Usage):
             return basis.nothing(basis.found.reason)
         if dry_run:
             return basis.nothing("dry_run")
-        if basis.mode.needs_model and asked is None:
-            raise InvalidArgument(
-                f"model: mode {basis.mode.name!r} asks a model; give one, or choose a mode that needs none"
-            )
-        asker = None if asked is None else BookingAsker(asked, self, self._backend.waiting, self._backend.new_entry_id)
-        material = modes.Material(
-            basis.found,
-            basis.counter.count,
-            None if basis.found.previous is None else basis.found.previous.details,
-            instructions,
-            window,
-            None if asked is None else asked.context_window,
-            basis.tokens_leaving,
-        )
+        asker = None if asked is None else self._asker_of(asked, basis.settings)
+        material = basis.material(basis.found, instructions, window, asked)
         made = await modes.make_text(basis.mode, material, asker)
         if not made.text.strip():
             raise SummaryFailed(basis.mode.name, "it made no text")
         return await self._append_made(basis, basis.found, made, () if asker is None else tuple(asker.calls))
+
+    def _asker_of(self, model: Model, settings: CompactionSettings) -> BookingAsker:
+        patience = Patience(settings.summary_timeout, settings.rate_limit_wait)
+        return BookingAsker(model, self, self._backend.waiting, self._backend.new_entry_id, patience)
 
     async def plan_compaction(
         self,
@@ -195,24 +223,28 @@ class Compacting(Appending, Usage):
         find: Finding | None = None,
     ) -> Basis:
         """Return what a compaction is to be made of; ``find`` says what to summarize, by default the beginning."""
+        chosen = modes.checked_mode(mode, settings)
         settings = policy.checked_settings(settings)
         optional(checked_count, window, "window")
-        chosen = modes.find_mode(settings.mode if mode is None else mode)
         sized = policy.sized_for(settings, window)
         read = await self._read_context(STORED)
         pins = await self.pins()
+        async with self._turn:
+            links = await self._backend.task_links(self._ref)
         counter = await self._counter_at(read.stamp.leaf_id)
 
         def worked_out() -> Basis:
             counts = counter.count_entries(read.items)
-            found = (find or _beginning)(read, sized, pins, counts)
+            live = running.live_callers(read.items, links)
+            found = (find or _beginning)(read, sized, pins, counts, live)
             leaving, staying = 0, sum(counts)
             if isinstance(found, plan.SessionCompactionPlan):
                 taken = {item.entry_id: count for item, count in zip(read.items, counts, strict=True)}
                 leaving = sum(taken[item.entry_id] for item in found.leaving)
                 staying = sum(taken[item.entry_id] for item in found.staying)
             sizes = sum(counts), leaving, staying
-            return Basis(read.stamp.leaf_id, read.compaction, chosen, counter, *sizes, found)
+            tasks = running.running_tasks(links)
+            return Basis(read.stamp.leaf_id, read.compaction, chosen, sized, window, tasks, counter, *sizes, found)
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
         return await self._backend.waiting.call(worked_out)
@@ -229,24 +261,23 @@ class Compacting(Appending, Usage):
         self, basis: Basis, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...]
     ) -> CompactionResult:
         """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
-        summary = basis.counter.count(_shown_summary(made.text))
-        after = basis.tokens_staying + summary
-        outcome = replace(
-            basis.nothing("not_smaller"),
-            mode=made.mode,
-            tokens_after=after,
-            summary=made.text,
-            calls=calls,
-            notes=(*basis.notes, *made.notes),
-        )
-        if after >= basis.tokens_before:
-            return outcome
         while True:
             leaf = (await self.refresh()).leaf_id
-            if leaf != basis.leaf and (reason := await self._overtaken(basis, leaf)) is not None:
-                return replace(outcome, reason=reason)
+            moved = None if leaf == basis.leaf else await self._overtaken(basis, leaf)
+            # What is registered is that of the path which is appended to: it may have changed while the text was made.
+            whole = made if moved is not None else await self._with_registered(basis, made, leaf)
+            outcome = basis.made(whole, calls)
+            if moved is not None or outcome.reason is not None:
+                return replace(outcome, reason=moved or outcome.reason)
             with suppress(LeafConflict):
-                return replace(outcome, reason=None, appended=await self._append_summary(planned, made, calls, leaf))
+                return replace(outcome, appended=await self._append_summary(planned, whole, calls, leaf))
+
+    async def _with_registered(self, basis: Basis, made: Made, leaf: str | None) -> Made:
+        texts = await self.registered(leaf=leaf)
+        block = blocks.registered_block(
+            texts, basis.settings, basis.window, lambda text: basis.counter.count(_said(text))
+        )
+        return modes.with_block(made, block)
 
     async def _overtaken(self, basis: Basis, leaf: str | None) -> NotCompacted | None:
         """Return why a leaf that is not the one planned on cannot be built on; None where only turns were added."""
@@ -286,10 +317,21 @@ class Compacting(Appending, Usage):
         return await self._append([entry], "raise", None, Seen(leaf, None))
 
 
-def _beginning(read: KnownContext, settings: CompactionSettings, pins: Sequence[str], counts: Sequence[int]) -> Planned:
+def _beginning(
+    read: KnownContext,
+    settings: CompactionSettings,
+    pins: Sequence[str],
+    counts: Sequence[int],
+    live: frozenset[str],
+) -> Planned:
     """Plan to summarize the beginning of the context."""
-    return plan.plan_session_compaction(read.items, read.compaction, settings, pinned=pins, counts=counts)
+    return plan.plan_session_compaction(read.items, read.compaction, settings, pinned=pins, counts=counts, live=live)
 
 
-def _shown_summary(text: str) -> JsonObject:
+def shown_summary(text: str) -> JsonObject:
+    """Return the message by which the model sees a summary."""
     return {"role": "user", "content": [{"type": "text", "text": summary_text("compaction", text)}]}
+
+
+def _said(text: str) -> JsonObject:
+    return {"role": "user", "content": [{"type": "text", "text": text}]}

@@ -14,7 +14,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS
 from flue_py.core.log import Note
 from flue_py.core.projection import ContextEntry, context_of
-from flue_py.core.sessions import STORED, Appended, Expected, LeafChoice, Seen
+from flue_py.core.sessions import STORED, Appended, Expected, LeafChoice, PathRead, Seen
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.sessions.arguments import checked_id, checked_part, checked_seen
 from flue_py.sessions.handle import Handle
@@ -91,6 +91,20 @@ class Excluding(Handle):
         leaf = self._built_on(seen)
         read = await self._backend.read_context(self._ref, leaf=leaf)
         before = tuple(context_of(read.entries or (), read.compaction))
+        path, wanted, new = await self._exclusions_for(entry_id, part, note, read, leaf, excluded=excluded)
+        ids = tuple(dict.fromkeys(each for each, _ in wanted))
+        items = tuple(ContextEntry(entry) for entry in path if entry.id in ids)
+        if not new:
+            return _Done(MarkEffect(ids, before, before, items))
+        appended = await self._append_exclusions(new, self._expected(seen))
+        read = await self._backend.read_context(self._ref, leaf=appended.leaf_id)
+        after = tuple(context_of(read.entries or (), read.compaction))
+        return _Done(MarkEffect(ids, before, after, items, appended.entry_ids), appended)
+
+    async def _exclusions_for(
+        self, entry_id: str, part: _Part, note: Note, read: PathRead, leaf: str | None, *, excluded: bool
+    ) -> tuple[Sequence[Entry], list[tuple[str, _Part]], list[NewEntry]]:
+        """Return the path around an entry, what is to be left out or taken in, and the entries that would say so."""
         path = await self._path_around(entry_id, read.entries or (), leaf)
         index = next(number for number, entry in enumerate(path) if entry.id == entry_id)
         now = {named: set(parts) for named, parts in excluded_parts(path[index:]).items()}
@@ -100,14 +114,19 @@ class Excluding(Handle):
             for each, of in wanted
             if _changes(now.get(each, set()), of, excluded=excluded)
         ]
-        ids = tuple(dict.fromkeys(each for each, _ in wanted))
-        items = tuple(ContextEntry(entry) for entry in path if entry.id in ids)
-        if not new:
-            return _Done(MarkEffect(ids, before, before, items))
-        appended = await self._append_exclusions(new, self._expected(seen))
-        read = await self._backend.read_context(self._ref, leaf=appended.leaf_id)
-        after = tuple(context_of(read.entries or (), read.compaction))
-        return _Done(MarkEffect(ids, before, after, items, appended.entry_ids), appended)
+        return path, wanted, new
+
+    async def _context_without(self, entry_ids: Sequence[str], leaf: str | None) -> list[ContextEntry]:
+        """Return the context at a leaf as it would be if these entries were excluded. Appends nothing."""
+        read = await self._backend.read_context(self._ref, leaf=leaf)
+        entries = list(read.entries or ())
+        depth = entries[-1].depth if entries else -1
+        for entry_id in entry_ids:
+            _, _, new = await self._exclusions_for(entry_id, WHOLE, Note(), read, leaf, excluded=True)
+            for each in new:
+                depth += 1
+                entries.append(Entry("", None, None, each.kind, None, None, depth, 0, 0, 0, each.payload))
+        return context_of(entries, read.compaction)
 
     async def _append_exclusions(self, new: Sequence[NewEntry], expected: Expected) -> Appended:
         self._limits.check_entries(new)

@@ -12,6 +12,7 @@ from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.operations import Left, Outcome
+from flue_py.core.prefixes import PrefixChain
 from flue_py.core.projection import ContextEntry, ContextRead
 from flue_py.core.sessions import (
     NOTHING_SEEN,
@@ -56,6 +57,14 @@ class KnownContext:
     tail: Sequence[Entry]
 
 
+@frozen
+class KnownChain:
+    """The running digests of a context as last read, good while the stamp holds."""
+
+    stamp: ReadStamp
+    chain: PrefixChain
+
+
 def waiting_of(handle: Handle) -> Waiting:
     """Return how the calls of a session wait: for what reads and writes files beside them."""
     return handle._backend.waiting  # noqa: SLF001 - a public attribute would be a name of every session
@@ -66,6 +75,7 @@ class Handle:
 
     __slots__ = (
         "_backend",
+        "_chains",
         "_context",
         "_draft",
         "_info",
@@ -92,6 +102,7 @@ class Handle:
         self._turn = backend.waiting.turn()
         self._path: KnownPath | None = None
         self._context: KnownContext | None = None
+        self._chains: dict[str | None, KnownChain] = {}
         self._draft = draft
         self._info = info
         self._ref = info.ref

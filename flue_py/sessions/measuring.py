@@ -42,11 +42,7 @@ class Measuring(Contexts):
         The cost of the context, and O(size) of what this process has not counted before, which other tasks do not wait
         for. Raises `EntryNotFound`, `InvalidArgument`.
         """
-        _check_name(model, "model")
-        _check_name(provider, "provider")
-        if system is not None and not isinstance(system, str):
-            raise InvalidArgument(f"system: {shown(system)} is not the text of a system prompt")
-        offered = None if tools is None else _checked_tools(tools)
+        offered = checked_request(model, provider, system, tools)
         if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
             raise InvalidArgument(f"window: {shown(window)} is not a number of tokens >= 1; leave it out if unknown")
         checked_flag(faithful, "faithful")
@@ -71,6 +67,17 @@ class Measuring(Contexts):
             return measure(only_known=True)
         except context.counters.NotCounted:
             return await waiting_of(self).call(measure)
+
+
+def checked_request(
+    model: str | None, provider: str | None, system: str | None, tools: Sequence[Mapping[str, JsonValue]] | None
+) -> list[Mapping[str, JsonValue]] | None:
+    """Check what a request is known by beside its messages, and return the tools. Raises `InvalidArgument`."""
+    _check_name(model, "model")
+    _check_name(provider, "provider")
+    if system is not None and not isinstance(system, str):
+        raise InvalidArgument(f"system: {shown(system)} is not the text of a system prompt")
+    return None if tools is None else _checked_tools(tools)
 
 
 def _check_name(name: str | None, what: str) -> None:

@@ -70,27 +70,27 @@ class Moving(Handle):
         Raises `InvalidArgument` for anything but exactly one of the two, and where ``to`` is not on the path;
         `EntryNotFound`, `LeafConflict`. O(1) with ``to``; with ``turns`` it reads the path's user messages.
         """
-        if isinstance(to, Stored) == (turns is None):
-            raise InvalidArgument("rewind takes either to= or turns=")
-        checked_leaf(to, "to")
-        if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int)):
-            raise InvalidArgument(f"turns: {shown(turns)} is not a whole number of turns")
+        check_rewind(to, turns)
         seen = checked_seen(expected_leaf, expected_revision)
         return await self._commit(partial(self._rewind_now, to, turns, seen, Note(by, why)), self._note_move)
 
     async def _rewind_now(self, to: LeafChoice, turns: int | None, seen: Seen, note: Note) -> Moved | None:
         await self._compare(seen)
         leaf = self._built_on(seen)
-        if turns is not None:
-            started = await self._backend.read_turns(self._ref, leaf=leaf)
-            kept = max(0, min(turns if turns >= 0 else len(started) + turns, len(started)))
-            target = started[kept].parent_id if kept < len(started) else leaf
-        else:
-            target = cast("str | None", to)
-            await self._check_on_path(target, leaf)
+        target = await self._rewind_target(to, turns, leaf)
         if target == leaf:
             return None
         return await self._backend.move(self._ref, target, expected=self._expected(seen), reason="rewind", note=note)
+
+    async def _rewind_target(self, to: LeafChoice, turns: int | None, leaf: str | None) -> str | None:
+        """Return the leaf that `rewind` goes to. Raises `InvalidArgument` where ``to`` is not on the path."""
+        if turns is not None:
+            started = await self._backend.read_turns(self._ref, leaf=leaf)
+            kept = max(0, min(turns if turns >= 0 else len(started) + turns, len(started)))
+            return started[kept].parent_id if kept < len(started) else leaf
+        target = cast("str | None", to)
+        await self._check_on_path(target, leaf)
+        return target
 
     async def _check_on_path(self, entry_id: str | None, leaf: str | None) -> None:
         if entry_id is None or entry_id == leaf:
@@ -214,3 +214,12 @@ class Moving(Handle):
                 self._info = replace(self._info, metadata_text=edit.after or "{}")
             elif edit.what == "completed":
                 self._info = replace(self._info, completed_us=None if edit.after is None else int(edit.after))
+
+
+def check_rewind(to: LeafChoice, turns: int | None) -> None:
+    """Check where to rewind to: either an entry or a number of turns. Raises `InvalidArgument`."""
+    if isinstance(to, Stored) == (turns is None):
+        raise InvalidArgument("rewind takes either to= or turns=")
+    checked_leaf(to, "to")
+    if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int)):
+        raise InvalidArgument(f"turns: {shown(turns)} is not a whole number of turns")

@@ -14,12 +14,13 @@ from flue_py.sessions.compacting import Compacting, Planned
 from flue_py.sessions.handle import KnownContext
 
 if TYPE_CHECKING:
-    from flue_py.compaction import ranges
+    from flue_py.compaction import modes, ranges
     from flue_py.compaction.modes import Mode
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.result import CompactionResult
     from flue_py.core.model_seam import Model
 else:
+    modes = lazy_module("flue_py.compaction.modes")
     ranges = lazy_module("flue_py.compaction.ranges")
 
 
@@ -64,6 +65,8 @@ class Ranging(Compacting):
         checked_flag(dry_run, "dry_run")
         checked_text(instructions, "instructions")
         asked = None if model is None else model_of(model)
+        chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
+        chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
         for entry_id in (first, last):
             if entry_id is not None and await self.get_entry(entry_id) is None:
@@ -71,8 +74,14 @@ class Ranging(Compacting):
         if window is None and asked is not None:
             window = asked.context_window
 
-        def find(read: KnownContext, sized: CompactionSettings, pins: Sequence[str], counts: Sequence[int]) -> Planned:
-            return ranges.plan_range(read.items, read.compaction, read.tail, sized, first, last, pinned=pins)
+        def find(
+            read: KnownContext,
+            sized: CompactionSettings,
+            pins: Sequence[str],
+            counts: Sequence[int],
+            live: frozenset[str],
+        ) -> Planned:
+            return ranges.plan_range(read.items, read.compaction, read.tail, sized, first, last, pinned=pins, live=live)
 
-        basis = await self._basis_of(mode, settings, window, find)
+        basis = await self._basis_of(chosen, settings, window, find)
         return await self._compact(basis, asked, instructions, window, dry_run=dry_run)

@@ -11,14 +11,19 @@ from flue_py.sessions.measuring import Measuring
 from flue_py.sessions.merging import Merging
 from flue_py.sessions.moving import Moving
 from flue_py.sessions.navigating import Navigating
+from flue_py.sessions.prefixing import Prefixing
 from flue_py.sessions.ranging import Ranging
+from flue_py.sessions.recalling import Recalling
 from flue_py.sessions.reporting import Reporting
 from flue_py.sessions.usage import Usage
 from flue_py.sessions.watching import Watching
+from flue_py.sessions.weighing import Weighing
 
 
 class Session(
+    Weighing,
     Ranging,
+    Recalling,
     Appending,
     Moving,
     Navigating,
@@ -27,6 +32,7 @@ class Session(
     Excluding,
     Merging,
     Measuring,
+    Prefixing,
     Usage,
     Budgeting,
     Reporting,

@@ -64,6 +64,9 @@ class _OnTrio(Waiting):
     async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
         return await within(function, seconds)
 
+    async def pause(self, seconds: float) -> None:
+        await trio.sleep(seconds)
+
 
 class _OnThread(Generic[Result]):
     """A function that is called on another thread. A task for it would need a nursery around whoever uses it."""

@@ -55,6 +55,9 @@ class Waiting(Protocol):
         Raises `TimeoutError` after so many seconds; None waits for ever.
         """
 
+    async def pause(self, seconds: float) -> None:
+        """Wait for so many seconds; other tasks go on meanwhile, where there are any."""
+
 
 class Promise(Protocol[Result]):
     """What one task waits for, until it is settled on the loop. A task that is cancelled waits no more: it is done."""
@@ -171,6 +174,9 @@ class OnLoop(Waiting):
     async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
         return await within(function, seconds)
 
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
 
 class OnCaller(Waiting):
     """On the thread that asks, of one store: but for `pause`, nothing is ever suspended."""
@@ -212,7 +218,6 @@ class OnCaller(Waiting):
         return _on_own_loop(lambda: within(function, seconds))
 
     async def pause(self, seconds: float) -> None:
-        """Wait: other tasks go on meanwhile, unless `without_loop` was called."""
         if self._has_loop:
             import anyio  # noqa: PLC0415 - it takes 30 ms to load, and most programs watch nothing
 

@@ -82,3 +82,44 @@ def test_a_range_is_compacted(flue: Flue) -> None:
     assert flue.json("context", session) == before
     refused = flue.run("compact", session, "--from", ids[1], "--keep", "9", code=2)
     assert "--keep" in refused.stderr
+
+
+def test_an_edit_is_priced_and_not_made(flue: Flue) -> None:
+    session = long_session(flue)
+    before = flue.json("show", session)
+    sizes = flue.json("context", session, "--json")
+    ids = [entry["id"] for entry in flue.json("path", session) if entry.get("role") == "user"]
+
+    cold = flue.json("plan", session, "resume")
+    assert (cold["edit"], cold["isWarm"], cold["kept"], cold["never"]) == ("resume", False, 0, "no_edit")
+    rewound = flue.json("plan", session, "rewind", ids[3], "--cached")
+    assert rewound["isWarm"]
+    assert 0 < rewound["commonItems"] < len(sizes)
+    assert rewound["tokensAfter"] == rewound["kept"] + rewound["rewritten"] < rewound["tokensBefore"]
+    excluded = flue.json("plan", session, "exclude", ids[3], ids[4], "--cached")
+    assert excluded["commonItems"] == rewound["commonItems"] - 1
+    compacted = flue.json("plan", session, "compact", "--mode", "window")
+    assert (compacted["commonItems"], compacted["summaryCall"]) == (0, None)
+    unpriced = flue.json("plan", session, "compact", "--model", "nobody-knows")
+    assert (unpriced["picodollars"], unpriced["turnsToPay"], unpriced["never"]) == (None, None, "price_unknown")
+    assert flue.json("show", session) == before
+
+    lines = flue.lines("plan", session, "compact", "--model", "claude-sonnet-4-5", "--cached")
+    assert lines[0].startswith("next request: about ")
+    assert any(line.startswith("the summary ") for line in lines)
+    assert "pay" in lines[-1] or "paid" in lines[-1] or "cheaper" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("rewind",), "plan rewind needs an ENTRY"),
+        (("exclude",), "plan exclude needs an ENTRY"),
+        (("resume", "zz"), "plan resume takes no ENTRY"),
+        (("fork", "zz", "yy"), "plan fork takes one ENTRY"),
+        (("resume", "--mode", "window"), "--mode and --keep are for plan compact"),
+    ],
+)
+def test_arguments_of_another_edit_are_refused(flue: Flue, arguments: tuple[str, ...], error: str) -> None:
+    session = flue.import_every_type()
+    assert error in flue.run("plan", session, *arguments, code=2).stderr

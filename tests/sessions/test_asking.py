@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
 
-from flue_py import InvalidArgument, ModelUnavailable, Session, Store
+from flue_py import InvalidArgument, ModelUnavailable, RateLimited, Session, Store
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
-from flue_py.sessions.asking import BookingAsker, model_of
+from flue_py.sessions.asking import BookingAsker, Patience, model_of
 from flue_py.store.waiting import ON_LOOP, OnLoop
 
 pytestmark = pytest.mark.anyio
@@ -38,6 +39,60 @@ async def test_a_model_that_keeps_no_timeout_is_given_up_after_one_that_does(ses
     assert (failed.value.provider, failed.value.model) == ("house", "small")
     assert waiting.waited == [35.0]
     assert asker.calls == []
+
+
+class Pausing(OnLoop):
+    """Notes how long it was to wait, and waits for nothing."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+def limited(*delays: float | None) -> FunctionModel:
+    """Return a model that takes no call as many times as there are delays, and then answers."""
+    left = list(delays)
+
+    def answer(request: ModelRequest) -> str:
+        if left:
+            raise RateLimited("not now", retry_after=left.pop(0))
+        return "answer"
+
+    return FunctionModel(answer, "small")
+
+
+@pytest.mark.parametrize(
+    ("delays", "pauses"),
+    [((), []), ((7.0,), [7.0]), ((7.0, 0.0, 52.0), [7.0, 1.0, 52.0]), ((60.0,), [60.0])],
+)
+async def test_a_rate_limit_is_waited_for_within_a_bound(
+    session: Session, delays: tuple[float, ...], pauses: list[float]
+) -> None:
+    waiting = Pausing()
+    asker = BookingAsker(limited(*delays), session, waiting, lambda: "id", Patience(None, 60.0))
+    assert (await asker.ask(REQUEST)).text == "answer"
+    assert waiting.pauses == pauses
+
+
+@pytest.mark.parametrize("delays", [(61.0,), (30.0, 31.0), (None,), (0.0,) * 61])
+async def test_a_rate_limit_beyond_the_bound_is_reported(session: Session, delays: tuple[float | None, ...]) -> None:
+    waiting = Pausing()
+    asker = BookingAsker(limited(*delays), session, waiting, lambda: "id", Patience(None, 60.0))
+    with pytest.raises(RateLimited) as failed:
+        await asker.ask(REQUEST)
+    assert failed.value.retry_after == delays[-1]
+    assert sum(waiting.pauses) <= 60.0
+
+
+async def test_a_request_without_a_timeout_gets_one(session: Session) -> None:
+    asked: list[float | None] = []
+    model = FunctionModel(lambda request: asked.append(request.timeout) or "answer", "small")
+    asker = BookingAsker(model, session, ON_LOOP, lambda: "id", Patience(300.0))
+    await asker.ask(REQUEST)
+    await asker.ask(replace(REQUEST, timeout=None))
+    assert asked == [30.0, 300.0]
 
 
 async def test_what_is_not_a_reply_is_refused(session: Session, store: Store) -> None:

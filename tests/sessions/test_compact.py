@@ -287,7 +287,7 @@ async def test_a_mode_of_ones_own_is_given_what_leaves_and_what_stays(session: S
     assert [item.entry_id for item in given[0].staying] == ids[16:]
     latest = await session.latest_compaction()
     assert latest is not None
-    assert latest.fields["details"] == {"kept": 1}
+    assert latest.fields["details"] == {"kept": 1, "registered": []}
 
 
 async def test_window_says_in_one_line_what_is_not_shown(session: Session) -> None:

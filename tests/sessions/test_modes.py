@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from flue_py import InvalidArgument, Session, Store
+from flue_py import (
+    InvalidArgument,
+    ModelAborted,
+    ModelError,
+    ModelUnavailable,
+    RateLimited,
+    Session,
+    Store,
+    SummaryFailed,
+)
 from flue_py.compaction import CompactionSettings
-from flue_py.compaction.modes import Hybrid, Lossless, Mode
+from flue_py.compaction.blocks import Around
+from flue_py.compaction.modes import Asker, Hybrid, Intent, Lossless, Made, Material, Mode
+from flue_py.compaction.policy import OnFailure
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel
+from flue_py.core.model_seam import FunctionModel, ModelRequest
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio
@@ -80,9 +93,127 @@ async def test_a_call_that_runs_is_never_summarised_away(session: Session) -> No
     assert f"[entry {caller.entry_id}]" in str(done.summary)
 
 
+async def test_a_session_finds_its_running_tasks_by_itself(session: Session) -> None:
+    await work(session, 4)
+    await session.create_task(task_id="index-docs")
+    done_task = await session.create_task(task_id="read-log")
+    await done_task.end_task("done")
+    around = Around(tasks=["job 7: of the caller"], approvals=["ap-1: may it push?"])
+    await work(session, 10, start=4)
+    done = await session.compact(mode=Intent(around), settings=SETTINGS)
+    assert "- task index-docs: session " in str(done.summary)
+    assert "- task job 7: of the caller" in str(done.summary)
+    assert "- approval ap-1: may it push?" in str(done.summary)
+    assert "read-log" not in str(done.summary)
+
+
+async def test_a_call_that_a_running_task_is_to_answer_is_kept_until_the_task_has_ended(session: Session) -> None:
+    await work(session, 3)
+    called: JsonObject = {"type": "toolCall", "id": "t1", "name": "task", "arguments": {"prompt": "look"}}
+    caller = (await session.append_message({"role": "assistant", "content": [called]})).entry_id
+    task = await session.create_task(task_id="look-it-up")
+    await work(session, 10, start=3)
+    done = await session.compact(mode="intent", settings=SETTINGS)
+    assert done.planned is not None
+    assert done.planned.first_kept_entry_id == caller
+    assert (await session.compact(mode="intent", settings=SETTINGS)).reason == "no_cut_point"
+    await task.end_task("failed", summary="it died")
+    done = await session.compact(mode="intent", settings=SETTINGS)
+    assert done.appended is not None
+    assert f"[entry {caller}]" in str(done.summary)
+
+
+async def test_a_hang_an_abort_and_a_rate_limit_are_failures_that_leave_nothing(session: Session) -> None:
+    await work(session, 10)
+    before = await session.refresh()
+    for error, reason in (
+        (ModelUnavailable("no whole answer within 3 seconds"), "no whole answer"),
+        (ModelAborted("it was ended"), "it was ended"),
+        (RateLimited("not now", retry_after=900.0), "not now"),
+    ):
+
+        def fail(request: ModelRequest, error: ModelError = error) -> str:
+            assert request.timeout == 3.0
+            raise error
+
+        settings = replace(SETTINGS, summary_timeout=3.0)
+        with pytest.raises(SummaryFailed, match=reason) as failed:
+            await session.compact(FunctionModel(fail, "small"), settings=settings)
+        assert failed.value.__cause__ is error
+        assert failed.value.retry_after == (900.0 if isinstance(error, RateLimited) else None)
+        assert await session.refresh() == before
+
+
+@pytest.mark.parametrize("mode", ["llm", "hybrid"])
+@pytest.mark.parametrize("on_failure", ["raise", "fallback", "mark"])
+async def test_a_call_that_was_ended_compacts_nothing_whatever_failures_lead_to(
+    session: Session, mode: str, on_failure: OnFailure
+) -> None:
+    def end(request: ModelRequest) -> str:
+        raise ModelAborted("it was ended")
+
+    await work(session, 10)
+    before = await session.refresh()
+    settings = replace(SETTINGS, on_failure=on_failure)
+    with pytest.raises(SummaryFailed, match="it was ended"):
+        await session.compact(FunctionModel(end, "small"), mode=mode, settings=settings)
+    assert await session.refresh() == before
+
+
+async def test_a_mode_of_somebody_elses_that_lets_an_error_through_has_failed(session: Session) -> None:
+    class Careless:
+        name = "careless"
+        needs_model = True
+
+        async def make(self, material: Material, asker: Asker | None) -> Made:
+            assert asker is not None
+            await asker.ask(ModelRequest(({"role": "user", "content": "sum it up"},)))
+            raise AssertionError
+
+    def fail(request: ModelRequest) -> str:
+        raise ModelUnavailable("away")
+
+    await work(session, 10)
+    model = FunctionModel(fail, "small")
+    with pytest.raises(SummaryFailed, match="the careless summary failed: away"):
+        await session.compact(model, mode=Careless(), settings=SETTINGS)
+    done = await session.compact(model, mode=Careless(), settings=replace(SETTINGS, on_failure="fallback"))
+    assert (done.mode, done.appended is not None) == ("intent", True)
+
+
+async def test_what_cannot_work_is_found_before_anything_is_done(session: Session) -> None:
+    settings = CompactionSettings(mode="lmm")
+    with pytest.raises(InvalidArgument, match=r"^settings\.mode: there is no 'lmm'; choose one of llm, "):
+        await session.compact(settings=settings)
+    with pytest.raises(InvalidArgument, match=r"^settings\.mode: there is no 'lmm'"):
+        await session.plan_compaction(settings=settings)
+    with pytest.raises(InvalidArgument, match=r"^model: mode 'llm' asks a model"):
+        await session.compact()
+    assert (await session.compact(dry_run=True)).reason == "no_cut_point"
+
+
+async def test_a_mode_that_asks_a_model_needs_none_where_none_is_to_be_asked(session: Session) -> None:
+    await work(session, 10)
+    done = await session.compact(mode="llm", settings=replace(SETTINGS, prefer_deterministic=True))
+    assert (done.mode, done.appended is not None) == ("intent", True)
+
+
+def test_settings_are_checked_as_a_whole() -> None:
+    with pytest.raises(InvalidArgument, match=r"^reserve_tokens: -1 .*; mode: '' is .*; summary_timeout: 0 is no time"):
+        CompactionSettings(reserve_tokens=-1, mode="", summary_timeout=0)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
+        ("reserve_tokens", 1.5),
+        ("enabled", 1),
+        ("registered_item_tokens", -1),
+        ("registered_tokens", None),
+        ("summary_timeout", float("inf")),
+        ("summary_timeout", None),
+        ("rate_limit_wait", -1),
+        ("rate_limit_wait", float("nan")),
         ("user_words_share", 2),
         ("user_words_share", True),
         ("on_failure", "ignore"),

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from flue_py.adapters.langgraph.checkpoints import Checkpoints
 from flue_py.adapters.langgraph.copying import Draft, add_copies
 from flue_py.adapters.langgraph.history import ancestors
-from flue_py.adapters.langgraph.numbers import counted, numbers_in
+from flue_py.adapters.langgraph.numbers import numbers_of
 from flue_py.adapters.langgraph.records import Record
 from flue_py.adapters.langgraph.threads import (
     CALLS,
-    FRAMEWORK,
     UNORDERED,
     Address,
     all_sessions,
@@ -21,6 +20,7 @@ from flue_py.adapters.langgraph.threads import (
     sessions_of_thread,
 )
 from flue_py.adapters.langgraph.values import Values
+from flue_py.adapters.langgraph.writes import write_ids
 from flue_py.core.jsontext import decode_object
 from flue_py.errors import (
     InvalidArgument,
@@ -210,7 +210,7 @@ async def _write_forks(store: Store, forks: Sequence[_Fork]) -> None:
 
 
 async def _forked(store: Store, place: Address, session: Session) -> Draft:
-    numbers = numbers_in(session.metadata) if FRAMEWORK in session.metadata else await counted(session)
+    numbers = await numbers_of(session)
     metadata = place.metadata() | numbers.to_metadata()
     if session.metadata.get(UNORDERED):
         metadata[UNORDERED] = True
@@ -220,7 +220,7 @@ async def _forked(store: Store, place: Address, session: Session) -> Draft:
 async def _on_branches(session: Session, draft: Draft, checkpoints: Checkpoints) -> list[Record]:
     """Return the checkpoints of a session that its fork does not see, or of which it does not see all writes."""
     records = await checkpoints.all(session)
-    writes = await checkpoints.write_ids(session, [record.entry_id for record in records])
+    writes = await write_ids(session, [record.entry_id for record in records])
     asked = [id for record in records for id in (record.entry_id, *writes[record.entry_id])]
     seen = {entry.id for entry in await draft.get_entries(asked) if entry is not None}
     return [record for record in records if not seen.issuperset((record.entry_id, *writes[record.entry_id]))]

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flue_py.adapters.langgraph.checkpoints import LINE, Checkpoints, Filled
+from flue_py.adapters.langgraph.checkpoints import Checkpoints, Filled
 from flue_py.adapters.langgraph.lines import changed_line, entries_of
 from flue_py.adapters.langgraph.places import Place
-from flue_py.adapters.langgraph.records import VALUE, Line
+from flue_py.adapters.langgraph.records import LINE, VALUE, Line
+from flue_py.adapters.langgraph.writes import writes_at
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.errors import InvalidEntry
 
@@ -168,7 +169,7 @@ async def _add_copy(
 
     made, _ = await checkpoints.put_at(draft, record.id, record.parent, filled)
     origins[made.entry_id] = record
-    for data in await checkpoints.writes_at(source, record):
+    for data in await writes_at(source, record):
         await checkpoints.put_writes_into(draft, record.id, data)
 
 

@@ -10,11 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flue_py.adapters.langgraph.records import CHECKPOINT, PUTS, WINDOW, WRITES, number_of_put, number_of_writes
+from flue_py.adapters.langgraph.records import (
+    CHECKPOINT,
+    FRAMEWORK,
+    PUTS,
+    WINDOW,
+    WRITES,
+    number_of_put,
+    number_of_writes,
+)
+from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
+    from flue_py.adapters.langgraph.places import Place
     from flue_py.core.jsontext import JsonObject, JsonValue
-    from flue_py.sessions.session import Session
 
 NUMBERS = "checkpointNumbers"
 """The field of a session's metadata with what is noted."""
@@ -78,3 +87,12 @@ async def counted(session: Session) -> Numbers:
             after = page[-1].id
     gaps = {at: max(numbers) for at, numbers in found.items() if max(numbers) >= max(WINDOW, len(numbers))}
     return Numbers(puts, gaps)
+
+
+async def numbers_of(session: Session | Place) -> Numbers:
+    """Return what is noted of a session; counted where nobody has noted anything. O(1), or O(checkpoints)."""
+    metadata = session.metadata
+    # Nobody has noted anything of a session that was forked by hand, until a checkpoint is put into it.
+    if FRAMEWORK not in metadata and isinstance(session, Session):
+        return await counted(session)
+    return numbers_in(metadata)

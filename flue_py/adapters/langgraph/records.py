@@ -23,6 +23,12 @@ VALUE = "langgraph.value"
 LISTING = "langgraph.messages"
 KINDS = frozenset({CHECKPOINT, WRITES, VALUE, LISTING})
 
+LINE: JsonObject = {"line": True}
+"""What a checkpoint says of the channel whose value is its line of messages."""
+
+FRAMEWORK = "framework"
+"""The field of a session's metadata that says it is a thread."""
+
 PUTS = 4
 """In how many ids a checkpoint is looked for, unless its session notes more: it may have been put again."""
 WINDOW = 6

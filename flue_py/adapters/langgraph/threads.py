@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from flue_py.adapters.keys import FRAMEWORK_ID, id_of, key_of, metadata_of
 from flue_py.adapters.langgraph.numbers import counted
+from flue_py.adapters.langgraph.records import FRAMEWORK
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument, RevisionConflict, SessionExists, SessionNotFound, shown
 from flue_py.sessions.session import Session
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from flue_py.adapters.langgraph.places import Place
 
-FRAMEWORK = "framework"
-"""The field of a session's metadata that says it is a thread."""
 NAMESPACE = "checkpointNamespace"
 OWNER = "owner"
 CALLS = "callScope"

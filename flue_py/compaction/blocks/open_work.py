@@ -1,4 +1,4 @@
-"""Open work by id: calls that nothing answers, and tasks that the caller knows to be running."""
+"""Open work by id: calls that nothing answers, tasks that run, approvals that are waited for."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from flue_py.compaction.operations import called_on, unanswered_calls
 from flue_py.compaction.quoting import on_one_line
 
 MOST = 50
-"""How many calls, and how many tasks, are listed."""
+"""How many calls, tasks and approvals are listed, of each."""
 _LINE = 200
 
 
-def open_work(material: Material, tasks: Sequence[str] = (), *, calls: bool = True) -> Block:
-    """Return the calls in what leaves that have no result, newest last, and ``tasks``: each a line with its id.
+def open_work(
+    material: Material, tasks: Sequence[str] = (), approvals: Sequence[str] = (), *, calls: bool = True
+) -> Block:
+    """Return what is still to be done, each a line with its id; no block without any.
 
-    A call that is still running is never among what leaves: those that are listed were left without an answer, since
-    the conversation went on. No block without any. O(messages).
+    These are the task sessions that run and ``tasks``, ``approvals``, and the calls in what leaves that have no result,
+    newest last. A call that is still running is never among what leaves: those that are listed were left without an
+    answer, since the conversation went on. O(messages).
     """
-    lines = [f"- task {on_one_line(task, _LINE)}" for task in tasks[:MOST]]
-    if len(tasks) > MOST:
-        lines.append(f"- {len(tasks) - MOST} more tasks")
+    lines = [*_listed("task", "tasks", [*material.tasks, *tasks]), *_listed("approval", "approvals", approvals)]
     found = unanswered_calls(material) if calls else []
     if len(found) > MOST:
         lines.append(f"- {len(found) - MOST} earlier calls without a result")
@@ -31,3 +32,8 @@ def open_work(material: Material, tasks: Sequence[str] = (), *, calls: bool = Tr
         for call_id, part, entry_id in found[-MOST:]
     ]
     return Block("[OPEN WORK]\n" + "\n".join(lines)) if lines else Block()
+
+
+def _listed(word: str, words: str, items: Sequence[str]) -> list[str]:
+    lines = [f"- {word} {on_one_line(item, _LINE)}" for item in items[:MOST]]
+    return [*lines, f"- {len(items) - MOST} more {words}"] if len(items) > MOST else lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flue_py.compaction.modes.dressing import with_block
 from flue_py.compaction.modes.hybrid import Hybrid
 from flue_py.compaction.modes.intent import Intent
 from flue_py.compaction.modes.llm import Llm
@@ -9,6 +10,7 @@ from flue_py.compaction.modes.lossless import Lossless
 from flue_py.compaction.modes.making import make_text
 from flue_py.compaction.modes.protocol import Asker, Made, Material, Mode
 from flue_py.compaction.modes.registry import GROUP, find_mode, mode_names
+from flue_py.compaction.modes.starting import checked_mode
 from flue_py.compaction.modes.window import Window
 
 __all__ = [
@@ -22,7 +24,9 @@ __all__ = [
     "Material",
     "Mode",
     "Window",
+    "checked_mode",
     "find_mode",
     "make_text",
     "mode_names",
+    "with_block",
 ]

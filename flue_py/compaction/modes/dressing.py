@@ -14,7 +14,7 @@ from flue_py.compaction.joining import Told, text_in
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.protocol import Made
 from flue_py.compaction.operations import Operations, turn_numbers, turns_before
-from flue_py.compaction.serialize import appended_file_lists
+from flue_py.compaction.serialize import appended_file_lists, listed_files
 from flue_py.core.jsontext import JsonObject, JsonValue
 
 
@@ -64,6 +64,16 @@ def dressed_by(
     return dressed(
         material, mode, own, before=before, after=after, inherited=inherited, details=found.details, notes=notes
     )
+
+
+def with_block(made: Made, block: Block) -> Made:
+    """Return what a mode made with one more block behind it, which the next compaction does not take for its words."""
+    if not block.text:
+        return Made(made.text, made.mode, {**made.details, **block.details}, (*made.notes, *block.notes))
+    details = {**made.details, **block.details}
+    if "own" not in details:
+        details["own"] = [0, len(made.text.removesuffix(appended_file_lists(listed_files(made.details))))]
+    return Made(f"{made.text}\n\n{block.text}", made.mode, details, (*made.notes, *block.notes))
 
 
 def turns_covered(material: Material) -> int:

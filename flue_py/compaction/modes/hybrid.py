@@ -11,7 +11,7 @@ from flue_py.compaction.modes.lossless import Lossless
 from flue_py.compaction.modes.protocol import Asker, Made
 from flue_py.compaction.operations import gathered
 from flue_py.core.frozen import frozen
-from flue_py.errors import InvalidArgument, SummaryFailed
+from flue_py.errors import InvalidArgument, ModelAborted, SummaryFailed
 
 BETWEEN = "\n\n---\n\n"
 
@@ -46,6 +46,8 @@ class Hybrid:
         try:
             told, notes = await self.llm.told(material, asker, earlier)
         except SummaryFailed as error:
+            if isinstance(error.__cause__, ModelAborted):
+                raise
             # What the model said before is not lost with its failure.
             told, notes = earlier, (f"the model's summary is missing: {error.reason}",)
         # The evidence is made anew each time, the model's part is what the next compaction takes over: it stands first

@@ -9,7 +9,7 @@ from flue_py.compaction.modes.intent import Intent, warned
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import turns_before
 from flue_py.compaction.quoting import on_one_line
-from flue_py.errors import SummaryFailed
+from flue_py.errors import ModelAborted, ModelError, SummaryFailed
 
 _REASON_CHARS = 400
 
@@ -19,20 +19,29 @@ async def make_text(mode: Mode, material: Material, asker: Asker | None) -> Made
 
     Where ``settings.prefer_deterministic`` says that no model is to be asked, or a model has failed and
     ``settings.on_failure`` is ``fallback``, ``intent`` makes the text in its place, and a line and a note say so.
-    With ``mark``, the text of a failure says what is missing. Raises `SummaryFailed`.
+    With ``mark``, the text of a failure says what is missing. Raises `SummaryFailed`, always where the call was ended.
     """
     around = getattr(mode, "around", None)
     instead = Intent(around if isinstance(around, Around) else Around())
     if mode.needs_model and material.settings.prefer_deterministic:
         return warned(await instead.make(material, None), mode.name, "no model was to be asked")
     try:
-        return await mode.make(material, asker)
+        return await _made(mode, material, asker)
     except SummaryFailed as error:
-        if material.settings.on_failure == "raise":
+        # Whoever ended the call wants no compaction: another text in its place would be one.
+        if material.settings.on_failure == "raise" or isinstance(error.__cause__, ModelAborted):
             raise
         if material.settings.on_failure == "fallback":
             return warned(await instead.make(material, None), mode.name, f"it failed: {error.reason}")
         return _marked(mode, material, error.reason, instead.around)
+
+
+async def _made(mode: Mode, material: Material, asker: Asker | None) -> Made:
+    """Return what a mode makes. A mode of somebody else's may let the model's error through: it failed all the same."""
+    try:
+        return await mode.make(material, asker)
+    except ModelError as error:
+        raise SummaryFailed(mode.name, str(error) or type(error).__name__) from error
 
 
 def _marked(mode: Mode, material: Material, reason: str, around: Around) -> Made:

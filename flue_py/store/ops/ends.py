@@ -19,6 +19,9 @@ from flue_py.store.seam import Transaction
 Item = TypeVar("Item", Entry, ContextEntry)
 Messages = Sequence[Mapping[str, JsonValue] | None]
 
+_FEW = 8
+"""How many entries before the end are read at first, when the end begins with results: their calls are near."""
+
 
 def read_path_end(tx: Transaction, session_id: str, limit: int, leaf: LeafChoice) -> PathRead:
     """Return the last entries of a path (see `Backend.read_path_end`)."""
@@ -56,21 +59,23 @@ def _end(
     """Return the last whole exchanges of what a path comes to; None where it takes more than the path to tell.
 
     ``beginning`` is the depth to begin at, and whether nothing comes before that. As many entries are read as there
-    are to be items, then twice as many more, until there are enough of them and every result among them has its call.
+    are to be items, then a few, then more each time, until there are enough of them and every result among them has
+    its call: which mostly is just before the first of them.
     """
     first, is_everything = beginning
-    above, entries, more = position.depth, list[Entry](), limit
+    above, entries, more, further = position.depth, list[Entry](), limit, _FEW
     while is_everything or above - more >= first - 1:
         last, above = above, max(above - more, first - 1)
         entries = path_stretch(tx, state, position, above, last) + entries
         items = items_of(entries)
         is_all = is_everything and above < first
         start = _whole_start(items, limit) if is_all or len(items) >= limit else None
-        if start is None:
+        # At the first look, a result without its call says that more has to be read, and nothing else needs be known.
+        if start is None and (is_all or len(entries) > limit):
             start = tail_start(messages_in(items), limit, is_all=is_all)
         if start is not None:
             return items[start:]
-        more = 2 * len(entries)
+        more, further = max(further, 2 * (limit - len(items))), 4 * further
     return None
 
 

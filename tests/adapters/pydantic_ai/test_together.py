@@ -160,6 +160,71 @@ def test_two_processes_lose_no_turn(place: str, tmp_path: Path, new_database: Ne
         assert flue.verify().problems == []
 
 
+RIVAL = """
+import asyncio, sys
+from flue_py.adapters.pydantic_ai import FlueConversationStore
+from pydantic_ai.conversation_store import ConversationConflict
+from pydantic_ai.exceptions import UserError
+
+async def main(target, change):
+    async with FlueConversationStore.open(target) as store:
+        seen = (await store.load("a")).revision
+        print("loaded", flush=True)
+        sys.stdin.readline()
+        try:
+            if change == "branch":
+                await store.branch("a", at=1, expected_revision=seen)
+            else:
+                await store.delete_record("a", expected_revision=seen)
+            print("won")
+        except ConversationConflict:
+            print("conflict")
+        except UserError as error:
+            print("gone" if "is not in the store" in str(error) else error)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("place", ["file", "postgres"])
+@pytest.mark.parametrize("changes", [("branch", "branch"), ("delete", "delete"), ("branch", "delete")], ids="+".join)
+def test_of_two_processes_that_have_seen_the_same_one_wins(
+    changes: tuple[str, str], place: str, tmp_path: Path, new_database: NewDatabase
+) -> None:
+    target = places(tmp_path, new_database, place)
+
+    async def stored() -> None:
+        async with FlueConversationStore.open(target) as store:
+            await store.save(Conversation(messages=turns(2), conversation_id="a"))
+
+    asyncio.run(stored())
+    command = [sys.executable, "-W", "error", "-c", RIVAL, target]
+    rivals = [
+        subprocess.Popen([*command, change], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for change in changes
+    ]
+    assert [rival.stdout and rival.stdout.readline() for rival in rivals] == ["loaded\n", "loaded\n"]
+    for rival in rivals:
+        assert rival.stdin is not None
+        rival.stdin.write("go\n")
+        rival.stdin.flush()
+    told = [rival.communicate()[0].strip() for rival in rivals]
+    assert [rival.returncode for rival in rivals] == [0, 0]
+    # To branch what is gone is refused by the framework itself, if it looks after the other has deleted it.
+    assert sorted(told) in (["conflict", "won"], ["gone", "won"])
+    winner = changes[told.index("won")]
+    assert "gone" not in told or winner == "delete"
+
+    async def look() -> None:
+        async with FlueConversationStore.open(target) as store:
+            left = await store.load("a")
+            assert (None if left is None else len(left.messages)) == (None if winner == "delete" else 1)
+
+    asyncio.run(look())
+    with flue_py.sync.open(target) as flue:
+        assert flue.verify().problems == []
+
+
 def test_nothing_imports_a_framework_that_was_not_asked_for(tmp_path: Path) -> None:
     program = "import sys, flue_py, flue_py.cli, flue_py.adapters.keys; print('pydantic_ai' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,0 +1,236 @@
+"""What an edit of the context would cost, before it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from flue_py.core.calls import PaidCall
+from flue_py.core.counting import is_same_model
+from flue_py.core.entries import Entry
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonValue
+from flue_py.core.merging import provenance_of
+from flue_py.core.prefixes import chain_of
+from flue_py.core.projection import ContextEntry
+from flue_py.core.sessions import STORED, LeafChoice
+from flue_py.lazy import lazy_module
+from flue_py.sessions.arguments import checked_flag, optional
+from flue_py.sessions.compacting import Compacting, shown_summary
+from flue_py.sessions.edits import Compact, Edit, EditChoice, Exclude, Fork, Resume, Rewind, checked_edit
+from flue_py.sessions.excluding import Excluding
+from flue_py.sessions.measuring import Measuring, checked_request
+from flue_py.sessions.moving import Moving
+
+if TYPE_CHECKING:
+    from flue_py.compaction import modes, plan
+    from flue_py.context import counters, measuring
+    from flue_py.context.counters import ModelCounter
+    from flue_py.core.usage import UsageTotals
+    from flue_py.prices import caches, weighing
+    from flue_py.prices.caches import CacheRules
+    from flue_py.prices.rates import ModelRates
+    from flue_py.prices.weighing import CallSize, EditKind, EditPlan
+else:
+    modes = lazy_module("flue_py.compaction.modes")
+    plan = lazy_module("flue_py.compaction.plan")
+    counters = lazy_module("flue_py.context.counters")
+    measuring = lazy_module("flue_py.context.measuring")
+    caches = lazy_module("flue_py.prices.caches")
+    weighing = lazy_module("flue_py.prices.weighing")
+
+USUAL_SUMMARY_TOKENS = 2_000
+"""How long a model's summary is taken to be where there is nothing to tell by."""
+PROMPT_TOKENS = 600
+"""What the instruction of a summary takes, about."""
+
+
+@frozen
+class _Basis:
+    """What an edit is weighed against: the context now, and the request that was sent last, if it may be in a cache.
+
+    ``around`` are the tokens of the system prompt and the tools. ``is_aligned`` says that these are known: a summary
+    is then asked for by the last request and one message more.
+    """
+
+    leaf: str | None
+    now: list[ContextEntry]
+    sent: list[ContextEntry]
+    is_warm: bool
+    counter: ModelCounter
+    rules: CacheRules
+    model: str | None
+    provider: str | None
+    around: int
+    is_aligned: bool
+
+    def request(self, items: Sequence[ContextEntry], more: int = 0, prefix: int | None = None) -> CallSize:
+        """Return how the request of a context is read, with some tokens more behind its items."""
+        counts = self.counter.count_entries(items)
+        common = self.common_items(items) if prefix is None else prefix
+        same = self.around + sum(counts[:common])
+        return weighing.next_request(self.around + sum(counts) + more, same, self.rules, is_warm=self.is_warm)
+
+    def common_items(self, items: Sequence[ContextEntry]) -> int:
+        """Return how many items are as they were last sent."""
+        return chain_of(items).common_items(chain_of(self.sent))
+
+    def is_same(self, items: Sequence[ContextEntry]) -> bool:
+        """Return whether these are the items of the context now, byte for byte."""
+        return chain_of(items).ends == chain_of(self.now).ends
+
+
+@frozen
+class _Edited:
+    """The context after an edit: its items, the tokens of a summary before them, and the call that makes it."""
+
+    items: Sequence[ContextEntry]
+    summary_tokens: int = 0
+    call: CallSize | None = None
+    is_estimate: bool = False
+
+
+class Weighing(Compacting, Moving, Excluding, Measuring):
+    """What edits of a `Session` would cost."""
+
+    __slots__ = ()
+
+    async def plan(
+        self,
+        edit: EditChoice,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        cached: bool | None = None,
+    ) -> EditPlan:
+        """Return what an edit of the context would cost, and when it has paid for itself. Nothing is changed.
+
+        ``edit`` is `Compact`, `Rewind`, `Exclude`, `Fork` or `Resume`; ``"compact"``, ``"fork"`` and ``"resume"`` stand
+        for those without arguments. ``model`` and its ``provider`` are those of the next call, by default those that
+        the path has at its leaf. ``system`` and ``tools`` are what goes with each request, as for `measure_context`.
+        ``cached`` says whether the last request is in the provider's cache still; by default, it is if the
+        last answer on the path is by this model and younger than the provider keeps anything.
+
+        Prices are those of the store (`flue_py.open(prices=...)`); one that is unknown leaves ``price`` None. Raises
+        what the edit itself raises, but for conflicts. The cost of two contexts, and O(size) of what this process has
+        not counted before.
+        """
+        wanted = checked_edit(edit)
+        checked_request(model, provider, system, tools)
+        optional(checked_flag, cached, "cached")
+        basis = await self._weighed_against(model, provider, system, tools, cached)
+        edited = await self._edited(wanted, basis)
+        return await self._backend.waiting.call(partial(self._weighed, wanted, basis, edited))
+
+    async def _weighed_against(
+        self,
+        model: str | None,
+        provider: str | None,
+        system: str | None,
+        tools: Sequence[Mapping[str, JsonValue]] | None,
+        cached: bool | None,
+    ) -> _Basis:
+        read = await self._read_context(STORED)
+        leaf = read.stamp.leaf_id
+        if model is None:
+            settings = await self.settings(leaf=leaf)
+            model, provider = settings.model, provider or settings.provider
+        rules = caches.cache_rules(model, provider)
+        answer = await self.latest_assistant(leaf=leaf)
+        is_warm = self._is_warm(answer, model, rules) if cached is None else cached and answer is not None
+        sent: list[ContextEntry] = []
+        if is_warm and answer is not None:
+            sent = (await self._read_context(answer.parent_id)).items
+        counter = counters.counter_for(model)
+        texts = [*([system] if system else ()), *measuring.texts_of(tools or ())]
+        around = counters.ENTRY_COUNTS.tally_texts(texts, counter).tokens
+        is_aligned = system is not None and tools is not None
+        return _Basis(leaf, read.items, sent, is_warm, counter, rules, model, provider, around, is_aligned)
+
+    def _is_warm(self, answer: Entry | None, model: str | None, rules: CacheRules) -> bool:
+        """Return whether the request of the last answer is likely to be in the cache of a model."""
+        if answer is None or provenance_of(answer) is not None:
+            return False
+        by = answer.fields.get("model")
+        if isinstance(by, str) and model is not None and not is_same_model(by, model):
+            return False
+        return self._pricer.now_us() - answer.created_us <= rules.lifetime_seconds * 1_000_000
+
+    async def _edited(self, edit: Edit, basis: _Basis) -> _Edited:
+        """Return the context as it would be after an edit."""
+        if isinstance(edit, Compact):
+            return await self._compacted(edit, basis)
+        if isinstance(edit, Exclude):
+            async with self._turn:
+                return _Edited(await self._context_without(edit.entry_ids, basis.leaf))
+        leaf: LeafChoice = basis.leaf
+        if isinstance(edit, Rewind):
+            async with self._turn:
+                leaf = await self._rewind_target(edit.to, edit.turns, basis.leaf)
+        elif isinstance(edit, Fork) and edit.at is not STORED:
+            leaf = edit.at
+        return _Edited(basis.now if leaf == basis.leaf else (await self._read_context(leaf)).items)
+
+    async def _compacted(self, edit: Compact, basis: _Basis) -> _Edited:
+        found = await self._basis_of(edit.mode, edit.settings, edit.window)
+        planned = found.found
+        if isinstance(planned, plan.NoCompaction):
+            return _Edited(basis.now)
+        staying = cast("Sequence[ContextEntry]", planned.staying)
+        if not found.mode.needs_model:
+            made = await modes.make_text(found.mode, found.material(planned, None, edit.window, None), None)
+            return _Edited(staying, basis.counter.count(shown_summary(made.text)))
+        tokens = edit.summary_tokens
+        if tokens is None:
+            tokens = min(USUAL_SUMMARY_TOKENS, found.tokens_leaving)
+        if basis.is_aligned:
+            call = weighing.summary_call(basis.request(basis.now), PROMPT_TOKENS, tokens)
+        else:
+            call = weighing.CallSize(input=found.tokens_leaving + PROMPT_TOKENS, output=tokens)
+        return _Edited(staying, tokens, call, is_estimate=True)
+
+    def _weighed(self, edit: Edit, basis: _Basis, edited: _Edited) -> EditPlan:
+        unedited = basis.request(basis.now)
+        # A summary comes first: nothing of the context is where it was.
+        common = 0 if edited.summary_tokens else basis.common_items(edited.items)
+        after = basis.request(edited.items, edited.summary_tokens, common)
+        price = weighing.price_edit(edited.call, after, unedited, basis.rules, partial(self._rates, basis))
+        kind = _KINDS[type(edit)]
+        turns, never = weighing.turns_to_pay(price)
+        if isinstance(edit, Fork | Resume):
+            turns, never = None, "no_edit"
+        elif not edited.summary_tokens and basis.is_same(edited.items):
+            turns, never = None, "nothing_to_do"
+        return weighing.EditPlan(
+            kind,
+            basis.leaf,
+            basis.model,
+            basis.provider,
+            basis.counter.name,
+            basis.counter.is_estimate or edited.is_estimate,
+            basis.is_warm,
+            common,
+            unedited.request,
+            after.request,
+            after.cache_read,
+            unedited.cache_read,
+            edited.call,
+            price,
+            turns,
+            never,
+        )
+
+    def _rates(self, basis: _Basis, usage: UsageTotals) -> ModelRates | None:
+        return self._pricer.rates(PaidCall(usage, provider=basis.provider or "", model=basis.model or ""))
+
+
+_KINDS: dict[type[Edit], EditKind] = {
+    Compact: "compact",
+    Rewind: "rewind",
+    Exclude: "exclude",
+    Fork: "fork",
+    Resume: "resume",
+}

@@ -1,0 +1,204 @@
+"""What an edit of a session would cost, before it is made."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import flue_py
+import flue_py.sync
+from flue_py import Compact, EditPlan, EntryNotFound, Exclude, Fork, InvalidArgument, Resume, Rewind, Session, Store
+from flue_py.compaction import CompactionSettings
+from flue_py.context.counters import counter_for
+from flue_py.core.jsontext import JsonObject
+
+pytestmark = pytest.mark.anyio
+
+MODEL = "claude-sonnet-5"
+PRICES = {MODEL: {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75}}
+START = datetime(2026, 3, 1, tzinfo=UTC)
+SETTINGS = CompactionSettings(keep_recent_tokens=600, user_words_share=0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def store(target: str, clock: Clock) -> AsyncIterator[Store]:
+    async with flue_py.open(target, prices=PRICES, clock=clock, durability="normal") as opened:
+        yield opened
+        assert (await opened.verify()).problems == []
+
+
+def answer(text: str, model: str = MODEL) -> JsonObject:
+    return {"role": "assistant", "content": text, "provider": "anthropic", "model": model}
+
+
+async def talk(session: Session, turns: int = 10) -> list[str]:
+    ids = []
+    for number in range(turns):
+        asked = {"role": "user", "content": f"question {number} " + "why? " * 150}
+        ids.append((await session.append_message(asked)).entry_id)
+        ids.append((await session.append_message(answer(f"answer {number} " + "thus. " * 150))).entry_id)
+    return ids
+
+
+async def sizes(session: Session, leaf: str | None) -> list[int]:
+    return counter_for(MODEL).count_entries(await session.build_context_entries(leaf=leaf))
+
+
+async def test_the_next_call_reads_what_was_sent_last(session: Session) -> None:
+    ids = await talk(session)
+    counts = await sizes(session, ids[-1])
+    plan = await session.plan("resume", system="Be brief. " * 40, tools=[])
+    around = counter_for(MODEL).count({"role": "user", "content": [{"type": "text", "text": "Be brief. " * 40}]})
+
+    assert (plan.kind, plan.leaf_id, plan.model, plan.provider) == ("resume", ids[-1], MODEL, "anthropic")
+    assert plan.is_warm
+    # All but the last answer was in the last request.
+    assert (plan.common_items, plan.kept) == (19, around + sum(counts[:-1]))
+    assert (plan.tokens_after, plan.rewritten) == (around + sum(counts), counts[-1])
+    assert plan.tokens_before == plan.tokens_after
+    assert plan.price is not None
+    assert plan.price.next_call.cache_read == plan.kept * 300_000
+    assert plan.price.next_call.cache_write == plan.rewritten * 3_750_000
+    assert (plan.turns_to_pay, plan.never) == (None, "no_edit")
+
+
+async def test_after_a_pause_or_with_another_model_everything_is_written_anew(session: Session, clock: Clock) -> None:
+    await talk(session)
+    other = await session.plan(Resume(), model="another", provider="openai")
+    assert (other.is_warm, other.kept, other.price) == (False, 0, None)
+    assert other.never == "no_edit"
+    clock.now = START + timedelta(minutes=6)
+    paused = await session.plan(Resume())
+    assert (paused.is_warm, paused.kept, paused.rewritten) == (False, 0, paused.tokens_after)
+    assert (await session.plan(Resume(), cached=True)).kept > 0
+
+
+async def test_a_rewind_keeps_the_beginning_and_pays_at_once(session: Session) -> None:
+    ids = await talk(session)
+    counts = await sizes(session, ids[-1])
+    plan = await session.plan(Rewind(to=ids[7]))
+    assert (plan.common_items, plan.tokens_after, plan.rewritten) == (8, sum(counts[:8]), 0)
+    assert plan.tokens_saved == sum(counts[8:])
+    assert (plan.turns_to_pay, plan.never) == (1, None)
+    assert await session.plan(Rewind(turns=4)) == plan
+    await session.rewind(to=ids[7])
+    assert await sizes(session, session.leaf_id) == counts[:8]
+
+
+async def test_an_exclusion_breaks_the_cache_from_where_it_is(session: Session) -> None:
+    ids = await talk(session)
+    counts = await sizes(session, ids[-1])
+    early, late = await session.plan(Exclude([ids[8]])), await session.plan(Exclude(ids[18]))
+    assert (early.common_items, late.common_items) == (8, 18)
+    assert early.tokens_after == sum(counts) - counts[8]
+    assert early.kept == sum(counts[:8])
+    assert early.rewritten == sum(counts[9:])
+    assert early.price is not None
+    assert early.turns_to_pay is not None
+    assert early.turns_to_pay > 50
+    assert late.turns_to_pay == 1
+    several = await session.plan(Exclude([ids[8], ids[3], ids[8]]))
+    assert (several.common_items, several.tokens_after) == (3, sum(counts) - counts[8] - counts[3])
+
+    for entry_id in (ids[8], ids[3]):
+        await session.exclude(entry_id)
+    assert sum(await sizes(session, session.leaf_id)) == several.tokens_after
+    again = await session.plan(Exclude([ids[8]]))
+    assert (again.turns_to_pay, again.never) == (None, "nothing_to_do")
+
+
+async def test_a_compaction_without_a_model_is_counted_and_one_with_a_model_estimated(session: Session) -> None:
+    await talk(session, 40)
+    counted = await session.plan(Compact(mode="window", settings=SETTINGS))
+    assert counted.summary_call is None
+    assert (counted.common_items, counted.kept) == (0, 0)
+    done = await session.compact(mode="window", settings=SETTINGS)
+    assert (counted.tokens_before, counted.tokens_after) == (done.tokens_before, done.tokens_after)
+    await session.undo()
+
+    asked = await session.plan(Compact(settings=SETTINGS, summary_tokens=500))
+    assert asked.summary_call is not None
+    assert asked.summary_call.cache_read == 0
+    assert asked.summary_call.output == 500
+    assert asked.is_estimate
+    aligned = await session.plan(Compact(settings=SETTINGS, summary_tokens=500), system="", tools=[])
+    assert aligned.summary_call is not None
+    assert aligned.summary_call.cache_read == aligned.kept_unedited
+    assert aligned.price is not None
+    assert asked.price is not None
+    assert aligned.price.edit is not None
+    assert asked.price.edit is not None
+    assert aligned.price.edit.total < asked.price.edit.total
+    assert aligned.turns_to_pay is not None
+    assert asked.turns_to_pay is not None
+    assert 1 < aligned.turns_to_pay <= asked.turns_to_pay
+
+
+async def test_a_fork_reads_what_the_session_sent(session: Session) -> None:
+    ids = await talk(session)
+    plan = await session.plan(Fork(at=ids[9]))
+    assert (plan.common_items, plan.rewritten, plan.never) == (10, 0, "no_edit")
+    fork = await session.fork(at=ids[9])
+    assert sum(await sizes(fork, fork.leaf_id)) == plan.tokens_after
+    assert (await session.plan("fork")).tokens_after == (await session.plan("resume")).tokens_after
+
+
+async def test_nothing_is_changed_and_unknown_is_none(session: Session, store: Store) -> None:
+    ids = await talk(session, 2)
+    before = (session.leaf_id, (await session.refresh()).revision, await session.log())
+    edits = ("compact", "fork", "resume", Rewind(to=ids[0]), Exclude([ids[0]]))
+    for edit in edits:
+        plan = await session.plan(edit, model="nobody-knows")
+        assert isinstance(plan, EditPlan)
+        assert plan.price is None
+        assert plan.turns_to_pay is None
+        assert plan.never in ("price_unknown", "no_edit", "nothing_to_do")
+    assert (session.leaf_id, (await session.refresh()).revision, await session.log()) == before
+    empty = await (await store.create_session()).plan("resume", model=MODEL)
+    assert (empty.tokens_after, empty.is_warm, empty.leaf_id) == (0, False, None)
+
+
+async def test_what_is_not_an_edit_is_refused(session: Session) -> None:
+    ids = await talk(session, 1)
+    for wrong in ("rewind", "exclude", None, 5, Rewind):
+        with pytest.raises(InvalidArgument, match=r"edit: .* is not an edit; give Compact\(\)"):
+            await session.plan(wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="either to= or turns="):
+        Rewind()
+    with pytest.raises(InvalidArgument, match="at least one entry"):
+        Exclude([])
+    with pytest.raises(InvalidArgument, match="summary_tokens"):
+        Compact(summary_tokens=-1)
+    with pytest.raises(EntryNotFound):
+        await session.plan(Exclude(["missing"]))
+    with pytest.raises(EntryNotFound):
+        await session.plan(Fork(at="missing"))
+    await session.move_leaf(ids[0])
+    with pytest.raises(InvalidArgument, match="not on the path"):
+        await session.plan(Rewind(to=ids[1]))
+
+
+def test_the_blocking_twin_plans_too() -> None:
+    with flue_py.sync.open(":memory:", prices=PRICES) as store:
+        session = store.create_session()
+        session.append_message({"role": "user", "content": "x"})
+        session.append_message(answer("y"))
+        plan = session.plan(Rewind(turns=0))
+        assert (plan.tokens_after, plan.never) == (0, None)
+        assert replace(plan, kind="fork").kind == "fork"

@@ -1,0 +1,200 @@
+"""Registered texts: word for word after each compaction, in another process, on the path they were registered on."""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+import pytest
+
+import flue_py
+from flue_py import InvalidArgument, LeafConflict, Session, Store
+from flue_py.compaction import CompactionSettings
+from flue_py.compaction.modes import Asker, Hybrid, Lossless, Made, Material, Mode
+from flue_py.core.model_seam import FunctionModel, ModelRequest
+from tests.sessions.talk import say, user
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = CompactionSettings(keep_recent_tokens=200)
+MODEL = FunctionModel(lambda _: "model says", "small", provider="house", context_window=200_000)
+RULES = "Never push.\nAsk before you delete <anything>."
+
+
+class Plain:
+    """A mode of somebody else's, which knows nothing of blocks."""
+
+    name = "plain"
+    needs_model = False
+
+    async def make(self, material: Material, asker: Asker | None) -> Made:
+        return Made(f"{len(material.leaving)} left", self.name)
+
+
+async def talk(session: Session, turns: int, start: int = 0) -> None:
+    for number in range(start, start + turns):
+        await session.append_message(user(f"question {number} " + "q" * 300))
+        await session.append_message({"role": "assistant", "content": f"answer {number} " + "a" * 300})
+
+
+async def text_of(session: Session) -> str:
+    first = (await session.build_context())[0]
+    assert first["role"] == "user"
+    return str(first["content"][0]["text"])  # type: ignore[index, call-overload]
+
+
+@pytest.mark.parametrize(
+    "mode", ["llm", "intent", "window", Lossless(state="building"), Hybrid(), Plain()], ids=lambda mode: str(mode)[:8]
+)
+async def test_they_come_back_word_for_word_after_ten_compactions(session: Session, store: Store, mode: Mode) -> None:
+    await session.register("rules", RULES)
+    await session.register("way", "1. look\n2. leap", kind="plan")
+    for number in range(10):
+        if number == 5:
+            await session.register("way", "1. leap", kind="plan")
+        await talk(session, 6, start=6 * number)
+        done = await session.compact(MODEL, mode=mode, settings=SETTINGS)
+        assert done.appended is not None
+        assert done.notes == ()
+        text = await text_of(session)
+        assert text.count("[REGISTERED") == 1
+        assert text.count(f'<registered kind="instructions" name="rules">\n{RULES}\n</registered>') == 1
+        assert text.count("1. look") == (number < 5)
+        assert text.count("1. leap") == (number >= 5)
+    assert [(each.name, each.kind, each.text) for each in await session.registered()] == [
+        ("rules", "instructions", RULES),
+        ("way", "plan", "1. leap"),
+    ]
+    await session.unregister("way")
+    await talk(session, 6, start=60)
+    await session.compact(MODEL, mode=mode, settings=SETTINGS)
+    assert "leap" not in await text_of(session)
+    assert RULES in await text_of(session)
+    assert (await store.verify()).problems == []
+
+
+async def test_another_process_has_them(tmp_path: object) -> None:
+    path = f"{tmp_path}/store.db"
+    async with flue_py.open(path) as store:
+        session = await store.create_session(key="k")
+        await session.register("rules", RULES)
+        for number in range(10):
+            await talk(session, 6, start=6 * number)
+            await session.register("todo", f"- step {number}", kind="todo")
+            assert (await session.compact(MODEL, settings=SETTINGS)).appended is not None
+    code = """if True:
+        import sys, flue_py.sync
+        with flue_py.sync.open(sys.argv[1]) as store:
+            session = store.open_session("k", mode="get")
+            print([each.text for each in session.registered()])
+            print(session.build_context()[0]["content"][0]["text"])
+    """
+    out = (await anyio.run_process([sys.executable, "-c", code, path])).stdout.decode()
+    assert out.startswith(repr([RULES, "- step 9"]))
+    assert RULES in out
+    assert out.count("- step ") == 2
+
+
+async def test_the_same_text_is_registered_once(session: Session) -> None:
+    assert await session.unregister("rules") is None
+    first = await session.register("rules", RULES)
+    assert first is not None
+    assert await session.register("rules", RULES) is None
+    assert await session.register("rules", RULES, kind="skill") is not None
+    assert await session.register("rules", RULES, kind="skill", idempotency_key="once") is not None
+    again = await session.register("rules", RULES, kind="skill", idempotency_key="once")
+    assert again is not None
+    assert again.replayed
+    assert [(each.kind, each.text) for each in await session.registered()] == [("skill", RULES)]
+    assert await session.build_context() == []
+
+
+async def test_they_are_those_of_the_path(session: Session, store: Store) -> None:
+    before = (await say(session, "one"))[0]
+    await session.register("rules", "old")
+    fork = await session.fork()
+    await session.register("rules", "new")
+    assert [each.text for each in await fork.registered()] == ["old"]
+    assert [each.text for each in await session.registered()] == ["new"]
+    assert await session.registered(leaf=before) == ()
+    await session.move_leaf(before)
+    assert await session.registered() == ()
+
+
+async def test_a_compaction_that_somebody_wrote_by_hand_loses_none(session: Session) -> None:
+    await session.register("rules", RULES)
+    await session.register("gone", "gone")
+    await session.unregister("gone")
+    kept = (await say(session, "one", "two"))[1]
+    await session.append_compaction("by hand", first_kept_entry_id=kept, tokens_before=9)
+    assert [each.text for each in await session.registered()] == [RULES]
+    await talk(session, 6)
+    await session.compact(MODEL, settings=SETTINGS)
+    assert RULES in await text_of(session)
+    await session.uncompact()
+    assert [each.text for each in await session.registered()] == [RULES]
+
+
+async def test_what_is_registered_while_the_model_answers_is_in_the_summary(session: Session, store: Store) -> None:
+    await session.register("way", "the old way", kind="plan")
+    await talk(session, 10)
+    other = await store.get_session(session.id)
+    assert other is not None
+
+    async def answer(request: ModelRequest) -> str:
+        await other.register("way", "the new way", kind="plan")
+        return "summary"
+
+    done = await session.compact(FunctionModel(answer, "small", context_window=200_000), settings=SETTINGS)
+    assert done.appended is not None
+    assert "the new way" in await text_of(session)
+    assert "the old way" not in await text_of(session)
+    assert [each.text for each in await session.registered()] == ["the new way"]
+
+
+async def test_caps_cut_and_say_what_is_missing(session: Session) -> None:
+    await session.register("skill", "S" + "s" * 4_000, kind="skill")
+    await session.register("rules", "r" * 4_000)
+    await session.register("plan", "short", kind="plan")
+    await talk(session, 20)
+    settings = CompactionSettings(keep_recent_tokens=200, registered_item_tokens=300, registered_tokens=420)
+    done = await session.compact(mode="window", settings=settings)
+    text = await text_of(session)
+    assert [note.split(" is longer")[0].split(" (")[0] for note in done.notes] == [
+        "the registered instructions 'rules'",
+        "the registered skill 'skill'",
+    ]
+    assert "of 4000 characters are left out" in done.notes[0]
+    assert "more characters, stored in entry" in text
+    assert 0 < text.count("r" * 10) < 400
+    assert '<registered kind="plan" name="plan">\nshort\n</registered>' in text
+    assert [len(each.text) for each in await session.registered()] == [4_001, 4_000, 5]
+    await talk(session, 20, start=20)
+    small = await session.compact(mode="window", settings=SETTINGS, window=1_600)
+    assert small.appended is not None
+    assert "characters are left out" in " ".join(small.notes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": ""}, "name: should be one line"),
+        ({"name": "a\nb"}, "name: should be one line"),
+        ({"text": " "}, "text: is not a text with words"),
+        ({"text": 7}, "text: is not a text with words"),
+        ({"kind": "rule"}, "kind: 'rule' is not one of instructions, plan, todo, skill"),
+    ],
+)
+async def test_wrong_arguments_say_what_to_do(session: Session, arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{message}"):
+        await session.register(**{"name": "n", "text": "t", **arguments})  # type: ignore[arg-type]
+    assert await session.registered() == ()
+
+
+async def test_a_handle_that_has_not_seen_the_leaf_registers_nothing(session: Session, store: Store) -> None:
+    other = await store.get_session(session.id)
+    assert other is not None
+    await say(session, "one")
+    with pytest.raises(LeafConflict):
+        await other.register("rules", RULES)
+    assert await session.registered() == ()
