@@ -12,11 +12,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from flue_py.compaction.content import ASSISTANT, USER
-from flue_py.compaction.estimate import estimate_context_tokens, usage_start
+from flue_py.compaction.estimate import usage_start
 from flue_py.compaction.joining import TURNS_BEFORE, Told, joined
 from flue_py.compaction.plan import CompactionPlan, NoCompaction, SessionCompactionPlan
 from flue_py.compaction.policy import DEFAULT_POLICY, CompactionSettings
-from flue_py.compaction.serialize import collect_file_lists, listed_files
+from flue_py.compaction.reading import Messages, PlannedContent
+from flue_py.compaction.serialize import listed_files
 from flue_py.core.entries import Entry
 from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject
@@ -79,8 +80,8 @@ class _Planning:
         live: frozenset[str],
     ) -> None:
         self._items = items
-        self._messages = [item.data for item in items]
-        self._pairing = Pairing(self._messages)
+        self._messages = Messages(items)
+        self._pairing = Pairing(self._messages.exchanges(range(len(items))))
         self._latest = latest
         self._layout = None if latest is None else layout_of(latest.id, latest.fields)
         self._path = path
@@ -207,16 +208,13 @@ class _Planning:
             [Told.of(self._items[at].entry) for at in summaries], is_first=min([*gone, *summaries]) in summaries
         )
         previous = self._continued(told, min([*gone, *summaries]))
-        history = tuple(self._messages[at] for at in gone)
         left = {*gone, *summaries}
+        files, usage_from = listed_files(previous.details), usage_start(self._items)
         plan = CompactionPlan(
             first_kept_index=end + 1,
             is_split_turn=False,
-            messages_to_summarize=history,
-            turn_prefix=(),
-            tokens_before=estimate_context_tokens(self._messages, usage_from=usage_start(self._items)).tokens,
+            content=PlannedContent(self._messages, gone, (), files, DEFAULT_POLICY, usage_from),
             previous_summary=previous.summary or None,
-            files=collect_file_lists(history, listed_files(previous.details)),
             settings=settings,
             policy=DEFAULT_POLICY,
         )
@@ -226,6 +224,7 @@ class _Planning:
             tuple(self._items[at] for at in gone),
             tuple(item for at, item in enumerate(self._items) if at not in left),
             previous,
+            tuple(summaries),
             first_entry_id=self._items[begin].entry_id,
             last_entry_id=self._items[end].entry_id,
             is_widened=is_widened,
@@ -237,9 +236,7 @@ class _Planning:
     def _continued(self, told: Told | None, start: int) -> Told:
         """Return what the new summary takes over, with the number of turns that lie before it."""
         earlier = [Told.of(self._items[at].entry) for at in self._summaries if at < start]
-        spoken = sum(
-            self._messages[at].get("role") in (USER, ASSISTANT) for at in range(start) if at not in self._summaries
-        )
+        spoken = sum(self._messages.role(at) in (USER, ASSISTANT) for at in range(start) if at not in self._summaries)
         before = spoken + sum(each.own_turns for each in earlier)
         details: JsonObject = {} if told is None else {**(told.details or {})}
         details |= {"turns": before + (0 if told is None else told.own_turns), TURNS_BEFORE: before}

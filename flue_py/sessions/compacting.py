@@ -234,14 +234,16 @@ class Compacting(Registering, Usage):
         counter = await self._counter_at(read.stamp.leaf_id)
 
         def worked_out() -> Basis:
-            counts = counter.count_entries(read.items)
+            counts = read.counts.get(counter.name)
+            if counts is None:
+                counts = read.counts[counter.name] = counter.count_entries(read.items)
             live = running.live_callers(read.items, links)
             found = (find or _beginning)(read, sized, pins, counts, live)
             leaving, staying = 0, sum(counts)
             if isinstance(found, plan.SessionCompactionPlan):
-                taken = {item.entry_id: count for item, count in zip(read.items, counts, strict=True)}
-                leaving = sum(taken[item.entry_id] for item in found.leaving)
-                staying = sum(taken[item.entry_id] for item in found.staying)
+                leaving = sum(map(counts.__getitem__, found.plan.content.indices))
+                # The summaries of earlier compactions that are taken over neither leave nor stay.
+                staying = sum(counts) - leaving - sum(map(counts.__getitem__, found.taken_over))
             sizes = sum(counts), leaving, staying
             tasks = running.running_tasks(links)
             return Basis(read.stamp.leaf_id, read.compaction, chosen, sized, window, tasks, counter, *sizes, found)
