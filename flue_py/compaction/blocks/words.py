@@ -90,13 +90,12 @@ def _shown(said: _Said) -> str:
 
 
 def _spoken(material: Material) -> Iterator[_Said]:
-    before: Message = {}
-    for item, message in zip(material.leaving, material.messages, strict=True):
-        if message.get("role") == USER and item.kind == "message" and message.get("isMeta") is not True:
-            text = spoken_text(message_text(message)).strip()
+    for at, (item, role) in enumerate(zip(material.leaving, material.roles, strict=True)):
+        if role == USER and item.kind == "message":
+            message = material.message(at)
+            text = "" if message.get("isMeta") is True else spoken_text(message_text(message)).strip()
             if text:
-                yield _Said(item.entry_id, text, _asked(before))
-        before = message
+                yield _Said(item.entry_id, text, _asked(material.message(at - 1)) if at else "")
 
 
 def _asked(message: Message) -> str:
