@@ -9,6 +9,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
+from flue_py.core.layout import own_gap
 from flue_py.core.projection import RESTORES, ContextEntry, project_compacted, project_kept
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.lazy import lazy_module
@@ -110,9 +111,12 @@ class Recalling(Contexts):
         if entry is None:
             return None
         path = await self.get_active_path(leaf=entry.id)
-        kept = project_compacted(entry, path)[1:]
+        kept = [item for item in project_compacted(entry, path) if item.entry_id != entry.id]
         known = {item.entry_id for item in kept}
-        return _StandsFor(entry, [item for item in project_kept(path) if item.entry_id not in known], kept)
+        gap = own_gap(entry, {each.id: each for each in path})
+        first, last = (0, entry.depth) if gap is None else (gap.first, gap.last)
+        source = [item for item in project_kept(path[first : last + 1]) if item.entry_id not in known]
+        return _StandsFor(entry, source, kept)
 
     async def _compaction(self, entry_id: str) -> Entry:
         entry = await self.get_entry(entry_id)
