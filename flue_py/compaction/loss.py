@@ -9,6 +9,7 @@ from flue_py.compaction.plan import ContextItem
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.layout import own_gap
 from flue_py.core.projection import ContextEntry, project_compacted, project_kept
 
 LISTED = 50
@@ -76,9 +77,13 @@ class StandsFor:
 
 def stands_for(compaction: Entry, path: Sequence[Entry]) -> StandsFor:
     """Return what a compaction stands for; ``path`` is the path to it, root first, with it at its end. O(path)."""
-    kept = project_compacted(compaction, path)[1:]
+    kept = [item for item in project_compacted(compaction, path) if item.entry_id != compaction.id]
     known = {item.entry_id for item in kept}
-    source = tuple(item for item in project_kept(path) if item.entry_id not in known)
+    gap = own_gap(compaction, {each.id: each for each in path})
+    first, last = (0, compaction.depth) if gap is None else (gap.first, gap.last)
+    source = tuple(
+        item for item in project_kept(path) if item.entry_id not in known and first <= item.entry.depth <= last
+    )
     summary = compaction.fields.get("summary")
     return StandsFor(compaction.id, summary if isinstance(summary, str) else "", source, tuple(kept))
 

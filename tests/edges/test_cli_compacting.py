@@ -95,6 +95,22 @@ def test_without_a_model_the_operations_are_listed(flue: Flue) -> None:
     assert "OPERATIONS" in done["summary"]
 
 
+def test_a_range_is_compacted(flue: Flue) -> None:
+    session = long_session(flue)
+    before = flue.json("context", session)
+    ids = [item["entryId"] for item in before]
+    done = flue.json("compact", session, "--from", ids[1], "--to", ids[-3])
+    assert (done["reason"], done["mode"]) == (None, "intent")
+    after = [item["entryId"] for item in flue.json("context", session)]
+    assert after[0] == ids[0]
+    assert after[-1] == ids[-1]
+    assert done["entryId"] in after[1:-1]
+    flue.json("uncompact", session)
+    assert flue.json("context", session) == before
+    refused = flue.run("compact", session, "--from", ids[1], "--keep", "9", code=2)
+    assert "--keep" in refused.stderr
+
+
 def test_an_edit_is_priced_and_not_made(flue: Flue) -> None:
     session = long_session(flue)
     before = flue.json("show", session)

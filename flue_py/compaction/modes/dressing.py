@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.block import Block
+from flue_py.compaction.joining import Told, text_in
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.protocol import Made
-from flue_py.compaction.operations import Operations, turn_numbers, turns_before
+from flue_py.compaction.operations import Operations, turns_before
 from flue_py.compaction.serialize import appended_file_lists, listed_files
 from flue_py.core.jsontext import JsonObject, JsonValue
 
@@ -79,8 +80,8 @@ def with_block(made: Made, block: Block) -> Made:
 
 def turns_covered(material: Material) -> int:
     """Return how many turns this compaction and those before it stand for."""
-    turns = turn_numbers(material)
-    return turns[-1] if turns else turns_before(material.earlier)
+    turns = material.planned.plan.content.turns
+    return turns_before(material.earlier) + (turns[-1] if turns else 0)
 
 
 def earlier_text(material: Material, mode: str | None = None) -> str:
@@ -91,19 +92,8 @@ def earlier_text(material: Material, mode: str | None = None) -> str:
     """
     text, details = material.previous_summary or "", material.earlier or {}
     if mode is not None and details.get("mode") == mode:
-        return _span(text, details.get("inherited")) or ""
-    own = _span(text, details.get("own"))
-    return text.removesuffix(appended_file_lists(listed_files(details))) if own is None else own
-
-
-def _span(text: str, span: JsonValue) -> str | None:
-    """Return the part of a text that a span names, None where it is no span of it."""
-    if not isinstance(span, (list, tuple)) or len(span) != 2:
-        return None
-    start, end = span
-    if not isinstance(start, int) or not isinstance(end, int) or not 0 <= start <= end <= len(text):
-        return None
-    return text[start:end]
+        return text_in(text, details.get("inherited")) or ""
+    return Told(text, details).own_text
 
 
 def covers(material: Material, first: int, what: str) -> str:
