@@ -85,7 +85,9 @@ async def test_the_request_is_the_last_one_and_a_message_more(session: Session) 
     kept = [item for item in await session.build_context_entries() if item.kind == "message"]
     assert f"The last {len(kept)} messages stay in sight; the first of them is of role user and begins: " in prompt
     assert "question " in prompt
-    assert (done.summary, done.notes) == ("## Task\nTell the answers.", ())
+    assert done.summary is not None
+    assert done.summary.startswith("## Task\nTell the answers.")
+    assert done.notes == ()
     assert len(done.calls) == 1
 
 
@@ -182,7 +184,8 @@ async def test_a_request_that_is_too_long_after_all_is_a_transcript_and_other_fa
     asked = Asked(ContextOverflow("too long"), "short notes")
     done = await compacting(asked, session)
     assert "too long for the model" in done.notes[0]
-    assert done.summary == "short notes"
+    assert done.summary is not None
+    assert done.summary.startswith("short notes")
     assert len(asked.requests) == 2
 
 
@@ -192,13 +195,16 @@ async def test_calls_in_the_answer_are_not_made(session: Session) -> None:
     text: JsonObject = {"type": "text", "text": "short notes"}
     both = ModelReply(({"role": "assistant", "content": [text, call], "stopReason": "toolUse"},))
     done = await compacting(Asked(both), session)
-    assert (done.summary, done.notes) == ("short notes", ())
+    assert done.summary is not None
+    assert done.summary.startswith("short notes")
+    assert done.notes == ()
     await session.undo()
 
     only = ModelReply(({"role": "assistant", "content": [call], "stopReason": "toolUse"},))
     asked = Asked(only, "from a transcript")
     done = await compacting(asked, session)
-    assert done.summary == "from a transcript"
+    assert done.summary is not None
+    assert done.summary.startswith("from a transcript")
     assert "called tools instead" in done.notes[0]
     assert len(done.calls) == 2
 
