@@ -70,6 +70,7 @@ class Session(Twin[AsyncSession]):
     compact = blocking(AsyncSession.compact)
     uncompact = blocking(AsyncSession.uncompact)
     plan_compaction = blocking(AsyncSession.plan_compaction)
+    fit_to = blocking(AsyncSession.fit_to)
     register = blocking(AsyncSession.register)
     unregister = blocking(AsyncSession.unregister)
     registered = blocking(AsyncSession.registered)

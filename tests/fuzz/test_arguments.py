@@ -23,6 +23,7 @@ import flue_py.sync
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.model_seam import FunctionModel
 from flue_py.core.sessions import NewSession
 from flue_py.core.usage import UsageTotals
 from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, InvalidEntry, SessionNotFound
@@ -73,6 +74,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "plan": {"edit": "resume"},
         "common_prefix": {"leaf_a": first},
         "uncompact": {},
+        "fit_to": {"model": FunctionModel(lambda _: "s", "m", context_window=100_000)},
         "register": {"name": "n", "text": "t"},
         "unregister": {"name": "n"},
         "registered": {},
