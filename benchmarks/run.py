@@ -25,6 +25,7 @@ NAMES = (
     "usage",
     "context",
     "counting",
+    "compaction_speed",
     "size",
     "open",
     "large",

@@ -61,11 +61,16 @@ def estimate_context_tokens(
     if usage_from is None:
         usage_from = usage_start(context) if policy.ignore_older_usage else 0
     messages = [item.data if isinstance(item, ContextEntry) else item for item in context]
+    return estimate_messages(messages, policy, usage_from)
+
+
+def estimate_messages(messages: Sequence[Message], policy: CompactionPolicy, usage_from: int) -> ContextEstimate:
+    """Return what `estimate_context_tokens` says of messages; looks only at those from the last report on."""
     for index in range(len(messages) - 1, usage_from - 1, -1):
         reported = reported_tokens(messages[index])
         if reported is None or (reported == 0 and policy.ignore_zero_usage):
             continue
-        trailing = sum(estimate_tokens(message, policy) for message in messages[index + 1 :])
+        trailing = sum(estimate_tokens(messages[at], policy) for at in range(index + 1, len(messages)))
         return ContextEstimate(reported + trailing, reported, trailing, index)
     estimated = sum(estimate_tokens(message, policy) for message in messages)
     return ContextEstimate(estimated, 0, estimated, None)

@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from flue_py.compaction.content import ASSISTANT, TOOL_RESULT, USER, Message, string_field
 from flue_py.compaction.plan import ContextItem
@@ -86,6 +86,7 @@ _ERRORS = re.compile(
     r"|^[ \t]*FAILED\b",
     re.MULTILINE,
 )
+_WORDS = re.compile(r"\w+")
 _WORD = re.compile(r"[^\W_]{2}")
 _LETTER = re.compile(r"[^\W\d_]")
 _CODE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re.DOTALL)
@@ -164,9 +165,14 @@ def covered(fact: Fact, text: str) -> bool:
     may stand behind more folders, an identifier only by itself; what is cut counts as far as it goes. A paraphrase
     does not count. O(text) for the first of many questions about the same text, then one search.
     """
-    if fact.kind in ("file", "identifier"):
-        return _stands_alone(fact, _searched(text, is_name=True))
-    return alike(fact.text).removesuffix("…").rstrip() in _searched(text, is_name=False)
+    is_name = fact.kind in ("file", "identifier")
+    within = _searched(text, is_name=is_name)
+    sought = _plain(fact.text) if is_name else alike(fact.text).removesuffix("…").rstrip()
+    words = _WORDS.findall(sought)
+    # The first and the last word of what is cut may be parts of words.
+    if not within.words.issuperset(words if is_name else words[1:-1]):
+        return False
+    return _stands_alone(fact.kind, sought, within.text) if is_name else sought in within.text
 
 
 def alike(text: str) -> str:
@@ -326,10 +332,9 @@ def _line(text: str) -> str:
     return on_one_line(text, LINE_CHARS)
 
 
-def _stands_alone(fact: Fact, text: str) -> bool:
+def _stands_alone(kind: FactKind, name: str, text: str) -> bool:
     """Return whether a file or an identifier is in a text, and no part of a longer one."""
-    name = _plain(fact.text)
-    before, after = (_BEFORE_FILE, _AFTER_FILE) if fact.kind == "file" else (_BEFORE_NAME, _AFTER_NAME)
+    before, after = (_BEFORE_FILE, _AFTER_FILE) if kind == "file" else (_BEFORE_NAME, _AFTER_NAME)
     at = text.find(name)
     while at >= 0:
         end = at + len(name)
@@ -344,10 +349,18 @@ def _plain(text: str) -> str:
     return plain if plain.isascii() else plain.translate(_ALIKE)
 
 
+class _Searched(NamedTuple):
+    """A text in which facts are looked for, and the words in it: most facts that are not there lack one of them."""
+
+    text: str
+    words: frozenset[str]
+
+
 @lru_cache(maxsize=4)
-def _searched(text: str, *, is_name: bool) -> str:
-    """Return a text as facts are looked for in it, remembered: thousands are looked for in the same summary."""
-    return _plain(text) if is_name else alike(text)
+def _searched(text: str, *, is_name: bool) -> _Searched:
+    """Return a text to be searched, remembered: thousands of facts are looked for in the same summary."""
+    plain = _plain(text) if is_name else alike(text)
+    return _Searched(plain, frozenset(_WORDS.findall(plain)))
 
 
 def text_of(messages: Sequence[Message]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flue_py.compaction.content import Message
 from flue_py.compaction.plan import ContextItem, CountTokens, SessionCompactionPlan
 from flue_py.compaction.policy import CompactionSettings
+from flue_py.core.exchange import Pairing
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue
 
@@ -40,7 +41,25 @@ class Material:
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages of the items that leave, in the same order. Frozen; `ContextItem.data` decodes them anew."""
-        return (*self.planned.plan.messages_to_summarize, *self.planned.plan.turn_prefix)
+        return self.planned.plan.content.messages
+
+    @property
+    def roles(self) -> Sequence[JsonValue]:
+        """The role of each of the messages, which are not decoded for it."""
+        return self.planned.plan.content.roles
+
+    @property
+    def pairing(self) -> Pairing:
+        """Which of the results among the messages answer which calls."""
+        return self.planned.plan.content.pairing
+
+    def has_failed(self, at: int) -> bool:
+        """Return whether one of the messages is the result of a call that failed; it is not decoded for it."""
+        return self.planned.plan.content.has_failed(at)
+
+    def message(self, at: int) -> Message:
+        """Return one of the messages, by its place among them: the others need not be decoded."""
+        return self.planned.plan.content.message(at)
 
     @property
     def staying(self) -> tuple[ContextItem, ...]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from flue_py.compaction.content import ASSISTANT, USER, Message, string_field
+from flue_py.compaction.content import string_field
 from flue_py.compaction.material import Material
 from flue_py.compaction.quoting import on_one_line
-from flue_py.core.exchange import Call, Pairing
+from flue_py.core.exchange import Call
 from flue_py.core.javascript import js_json
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.spoken import message_text
@@ -60,10 +59,10 @@ def turns_before(earlier: Mapping[str, JsonValue] | None) -> int:
     return turns if isinstance(turns, int) and not isinstance(turns, bool) and turns > 0 else 0
 
 
-def turn_numbers(material: Material) -> list[int]:
+def turn_numbers(material: Material) -> Sequence[int]:
     """Return the turn of each message that leaves: a message of the user or the model begins one. From 1."""
-    spoken = [message.get("role") in (USER, ASSISTANT) for message in material.messages]
-    return list(accumulate(spoken, initial=turns_before(material.earlier)))[1:]
+    before, turns = turns_before(material.earlier), material.planned.plan.content.turns
+    return [before + turn for turn in turns] if before else turns
 
 
 def gathered(material: Material, most: int) -> Operations:
@@ -74,14 +73,12 @@ def gathered(material: Material, most: int) -> Operations:
     turns = turn_numbers(material)
     before = turns_before(material.earlier)
     carried = _carried(material.earlier, before)
-    messages = material.messages
-    pairing = Pairing(messages)
-    made = list(pairing.results.items())
+    made = list(material.pairing.results.items())
     new = [
-        _operation(material, messages, turns, call, results[0] if results else None)
+        _operation(material, turns, call, results[0] if results else None)
         for call, results in made[max(len(made) - most, 0) :]
     ]
-    counted = [_status(messages, results) for _, results in made[: len(made) - len(new)]]
+    counted = [_status(material, results) for _, results in made[: len(made) - len(new)]]
     listed = [*carried.listed, *new]
     kept = listed[max(len(listed) - most, 0) :]
     folded = _added(carried.folded, [*counted, *(each.status for each in listed[: len(listed) - len(kept)])])
@@ -98,10 +95,10 @@ def folded_to(found: Operations, kept: int) -> Operations:
 
 def unanswered_calls(material: Material) -> list[tuple[str, JsonObject, str]]:
     """Return the calls in what leaves that have no result, in order: id, call, and id of the entry."""
-    messages, leaving = material.messages, material.leaving
+    leaving = material.leaving
     return [
-        (call.id, _part(messages, call), leaving[call.at].entry_id)
-        for call, results in Pairing(messages).results.items()
+        (call.id, part_of(material, call), leaving[call.at].entry_id)
+        for call, results in material.pairing.results.items()
         if not results
     ]
 
@@ -117,25 +114,24 @@ def _added(folded: tuple[int, int, int], more: Sequence[Status]) -> tuple[int, i
     return done, failed, pending
 
 
-def _part(messages: Sequence[Message], call: Call) -> JsonObject:
-    content = messages[call.at].get("content")
+def part_of(material: Material, call: Call) -> JsonObject:
+    """Return the part of a message that makes a call in what leaves."""
+    content = material.message(call.at).get("content")
     return cast("JsonObject", cast("list[JsonValue]", content)[call.part])
 
 
-def _status(messages: Sequence[Message], results: Sequence[int]) -> Status:
+def _status(material: Material, results: Sequence[int]) -> Status:
     if not results:
         return "pending"
-    return "failed" if messages[results[0]].get("isError") is True else "done"
+    return "failed" if material.has_failed(results[0]) else "done"
 
 
-def _operation(
-    material: Material, messages: Sequence[Message], turns: Sequence[int], call: Call, answer: int | None
-) -> Operation:
-    part, message = _part(messages, call), messages[call.at]
-    status = _status(messages, () if answer is None else (answer,))
+def _operation(material: Material, turns: Sequence[int], call: Call, answer: int | None) -> Operation:
+    part, message = part_of(material, call), material.message(call.at)
+    status = _status(material, () if answer is None else (answer,))
     error = ""
     if answer is not None and status == "failed":
-        error = message_text(messages[answer])[:ERROR_CHARS]
+        error = message_text(material.message(answer))[:ERROR_CHARS]
     return Operation(
         status,
         on_one_line(string_field(part, "name"), 80) or "?",

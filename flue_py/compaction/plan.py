@@ -9,15 +9,17 @@ of that turn is summarized on its own.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from flue_py.compaction.content import ASSISTANT, USER, Message
-from flue_py.compaction.estimate import estimate_context_tokens, estimate_tokens, usage_start
+from flue_py.compaction.cuts import Cuts
+from flue_py.compaction.estimate import estimate_tokens, usage_start
 from flue_py.compaction.policy import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, CompactionSettings
-from flue_py.compaction.serialize import FileLists, appended_file_lists, collect_file_lists, listed_files
+from flue_py.compaction.reading import Messages, PlannedContent
+from flue_py.compaction.serialize import FileLists, appended_file_lists, listed_files
 from flue_py.core.entries import Entry
 from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -74,19 +76,37 @@ class CompactionPlan:
     ``messages_to_summarize`` and ``turn_prefix`` are, in order, everything between the previous compaction and
     the message at ``first_kept_index``; the prefix is empty unless ``is_split_turn``. ``tokens_before`` is the
     estimated size of the context now. The file lists are those of all compactions so far. ``carried_history``
-    is None, or the text that stands for the history of a split turn that has none to summarize.
+    is None, or the text that stands for the history of a split turn that has none to summarize. What takes reading the
+    messages is worked out when it is first asked for.
     """
 
     first_kept_index: int
     is_split_turn: bool
-    messages_to_summarize: tuple[Message, ...] = field(repr=False)
-    turn_prefix: tuple[Message, ...] = field(repr=False)
-    tokens_before: int
+    content: PlannedContent = field(repr=False)
     previous_summary: str | None
-    files: FileLists
     settings: CompactionSettings
     policy: CompactionPolicy
     carried_history: str | None = None
+
+    @property
+    def messages_to_summarize(self) -> tuple[Message, ...]:
+        """What leaves, without the beginning of a split turn."""
+        return self.content.history
+
+    @property
+    def turn_prefix(self) -> tuple[Message, ...]:
+        """The beginning of a split turn; nothing if none is split."""
+        return self.content.prefix
+
+    @property
+    def tokens_before(self) -> int:
+        """The estimated size of the context."""
+        return self.content.tokens_before
+
+    @property
+    def files(self) -> FileLists:
+        """The files that were read and modified."""
+        return self.content.files
 
     @property
     def read_files(self) -> tuple[str, ...]:
@@ -111,50 +131,50 @@ def prepare_compaction(
     what comes before it is not summarized again. `should_compact` says whether a compaction is
     due. Cost: O(messages), and O(text) of those that are counted.
     """
+    found = Messages(None, messages)
     start = previous.first_kept_index if previous else 0
-    cut_points = [n for n in range(start, len(messages)) if _is_cut_point(messages[n])]
-    if policy.keep_exchanges_whole:
-        cut_points = Pairing(messages).whole_cuts(cut_points)
-    return _plan(messages, cut_points, settings, previous, policy)
+    cuts = Cuts(found, start, partial(_may_cut, found), frozenset(), whole=policy.keep_exchanges_whole)
+    usage_from = usage_start(messages) if policy.ignore_older_usage else 0
+    return _plan(found, cuts, settings, previous, policy, usage_from)
 
 
-def _is_cut_point(message: Message) -> bool:
-    return message.get("role") in (USER, ASSISTANT)
+def _may_cut(messages: Messages, at: int) -> bool:
+    return messages.role(at) in (USER, ASSISTANT)
 
 
 def _plan(
-    messages: Sequence[Message],
-    cut_points: Sequence[int],
+    messages: Messages,
+    cuts: Cuts,
     settings: CompactionSettings,
     previous: PreviousCompaction | None,
     policy: CompactionPolicy,
+    usage_from: int,
     pinned: frozenset[int] = frozenset(),
     released: Sequence[int] = (),
-    usage_from: int | None = None,
     counts: Sequence[int] | None = None,
 ) -> CompactionPlan | None:
     """Return the plan; ``pinned`` and ``released`` are indices: always kept, no longer kept."""
     start = previous.first_kept_index if previous else 0
     count = (lambda index: estimate_tokens(messages[index], policy)) if counts is None else counts.__getitem__
     budget = settings.keep_recent_tokens - sum(map(count, pinned))
-    cut = _find_cut(len(messages), start, cut_points, budget, policy, pinned, count)
+    cut = _find_cut(len(messages), start, cuts, budget, policy, pinned, count)
     if cut is None or cut <= start:
         return None
     turn_start = _turn_start(messages, start, cut)
     middle = cut if turn_start is None else turn_start
-    history = tuple(messages[n] for n in (*released, *range(start, middle)) if n not in pinned)
-    prefix = tuple(messages[n] for n in range(middle, cut) if n not in pinned)
+    history: Sequence[int] = range(start, middle)
+    prefix: Sequence[int] = range(middle, cut)
+    if pinned or released:
+        history = [n for n in (*released, *history) if n not in pinned]
+        prefix = [n for n in prefix if n not in pinned]
     if not history and not prefix:
         return None
     earlier = listed_files(previous.details if previous else None)
     return CompactionPlan(
         first_kept_index=cut,
         is_split_turn=turn_start is not None,
-        messages_to_summarize=history,
-        turn_prefix=prefix,
-        tokens_before=estimate_context_tokens(messages, policy, usage_from=usage_from).tokens,
+        content=PlannedContent(messages, history, prefix, earlier, policy, usage_from),
         previous_summary=previous.summary if previous else None,
-        files=collect_file_lists(history + prefix, earlier),
         settings=settings,
         policy=policy,
         carried_history=None if history else _carried_history(previous, policy),
@@ -164,7 +184,7 @@ def _plan(
 def _find_cut(
     end: int,
     start: int,
-    cut_points: Sequence[int],
+    cuts: Cuts,
     budget: int,
     policy: CompactionPolicy,
     pinned: frozenset[int],
@@ -174,24 +194,22 @@ def _find_cut(
 
     ``budget`` is without the pinned; ``count`` says how many tokens the message at an index takes.
     """
-    if not cut_points:
-        return None
     kept = 0
     for index in range(end - 1, start - 1, -1):
         kept += 0 if index in pinned else count(index)
         if kept >= budget:
-            following = bisect_left(cut_points, index)
-            if following < len(cut_points):
-                return cut_points[following]
-            return cut_points[-1] if policy.cut_before_large_tail else cut_points[0]
-    return cut_points[0]
+            following = cuts.following(index)
+            if following is not None:
+                return following
+            return cuts.last_before(index) if policy.cut_before_large_tail else cuts.first()
+    return cuts.first()
 
 
-def _turn_start(messages: Sequence[Message], start: int, cut: int) -> int | None:
+def _turn_start(messages: Messages, start: int, cut: int) -> int | None:
     """Return where the turn that a cut splits begins; None if it splits none that began after ``start``."""
-    if messages[cut].get("role") == USER:
+    if messages.role(cut) == USER:
         return None
-    return next((n for n in range(cut, start - 1, -1) if messages[n].get("role") == USER), None)
+    return next((n for n in range(cut, start - 1, -1) if messages.role(n) == USER), None)
 
 
 def _carried_history(previous: PreviousCompaction | None, policy: CompactionPolicy) -> str:
@@ -284,7 +302,7 @@ def plan_session_compaction(
     `estimate_tokens` says. ``live`` are entries that must not be summarized: everything from the first of them on is
     kept, however much that is. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
     """
-    messages = [item.data for item in items]
+    messages = Messages(items)
     if isinstance(latest, Entry):
         carried = pinned_ids(latest.fields) if carried is None else carried
         latest = _CompactionEntry.of(latest)
@@ -293,39 +311,48 @@ def plan_session_compaction(
     while start and start < len(items) and items[start].entry_id in carried:
         start += 1
     previous = None if latest is None else PreviousCompaction(latest.summary, start, latest.details)
-    pairing = Pairing(messages)
-    staying = _pinned_indices(items, pairing, pinned)
+    staying = _pinned_indices(items, messages, pinned) if pinned else frozenset()
     released = [n for n in range(1, start) if n not in staying]
-    cut_points = [
-        n
-        for n in range(start, len(items))
-        if _is_cut_point(messages[n]) and (items[n].kind == "message" or not policy.cut_at_message_entries)
-    ]
-    if policy.keep_exchanges_whole:
-        cut_points = pairing.whole_cuts(cut_points, staying)
-    if live:
-        first_live = next((n for n in range(start, len(items)) if items[n].entry_id in live), len(items))
-        cut_points = [n for n in cut_points if n <= first_live]
-    usage_from = None
-    if policy.ignore_older_usage and items and isinstance(items[0], ContextEntry):
-        usage_from = usage_start(cast("Sequence[ContextEntry]", items))
-    plan = _plan(messages, cut_points, settings, previous, policy, staying, released, usage_from, counts)
+    first_live = next((n for n in range(start, len(items)) if items[n].entry_id in live), len(items)) if live else None
+
+    def may_cut(at: int) -> bool:
+        if first_live is not None and at > first_live:
+            return False
+        return _may_cut(messages, at) and (items[at].kind == "message" or not policy.cut_at_message_entries)
+
+    cuts = Cuts(messages, start, may_cut, staying, whole=policy.keep_exchanges_whole)
+    usage_from = _usage_start(items, messages) if policy.ignore_older_usage else 0
+    plan = _plan(messages, cuts, settings, previous, policy, usage_from, staying, released, counts)
     if plan is None:
         return NoCompaction("no_cut_point")
     first_kept = items[plan.first_kept_index]
     if first_kept.kind != "message":
         return NoCompaction("first_kept_not_message")
     cut = plan.first_kept_index
-    leaving = tuple(items[n] for n in (*released, *range(start, cut)) if n not in staying)
-    pinned_before = tuple(items[n] for n in range(cut) if n in staying)
-    return SessionCompactionPlan(plan, first_kept.entry_id, leaving, (*pinned_before, *items[cut:]))
+    pinned_before = tuple(items[n] for n in range(cut) if n in staying) if staying else ()
+    return SessionCompactionPlan(
+        plan,
+        first_kept.entry_id,
+        tuple(map(items.__getitem__, plan.content.indices)),
+        (*pinned_before, *items[cut:]),
+    )
 
 
-def _pinned_indices(items: Sequence[ContextItem], pairing: Pairing, pinned: Collection[str]) -> frozenset[int]:
+def _usage_start(items: Sequence[ContextItem], messages: Messages) -> int:
+    if items and isinstance(items[0], ContextEntry):
+        return usage_start(cast("Sequence[ContextEntry]", items))
+    return usage_start(messages)
+
+
+def _pinned_indices(items: Sequence[ContextItem], messages: Messages, pinned: Collection[str]) -> frozenset[int]:
     """Return where the pinned items are, each with the tool call or the results that it is kept with."""
+    named = [index for index, item in enumerate(items) if item.entry_id in pinned]
+    if not named:
+        return frozenset()
+    pairing = Pairing(messages.exchanges(range(len(items))))
     found: set[int] = set()
-    for index, item in enumerate(items):
-        if item.entry_id in pinned and index not in found:
+    for index in named:
+        if index not in found:
             group = pairing.group_of(index)
             found.update([index] if group is None else group.members)
     return frozenset(found)

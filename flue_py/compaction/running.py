@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flue_py.compaction.plan import ContextItem
+from flue_py.compaction.reading import Messages
 from flue_py.core.exchange import Pairing, called_ids
 from flue_py.core.sessions import TaskLink
 
@@ -25,8 +26,8 @@ def live_callers(items: Sequence[ContextItem], links: Sequence[TaskLink]) -> fro
     if not running:
         return frozenset()
     started, ids = {link.entry_id for link in running}, {link.task_id for link in running}
-    messages = [item.data for item in items]
-    pairing = Pairing(messages)
+    messages = Messages(items)
+    pairing = Pairing(messages.exchanges(range(len(items))))
     return frozenset(
         items[call.at].entry_id
         for call, results in pairing.results.items()

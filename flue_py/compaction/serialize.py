@@ -142,9 +142,10 @@ def collect_file_lists(messages: Iterable[Message], earlier: FileLists | None = 
         if message.get("role") != ASSISTANT or not isinstance(content, (list, tuple)):
             continue
         for part in content:
-            if isinstance(part, Mapping) and part.get("type") == "toolCall":
+            # A dict is told much faster than any other mapping, and there may be ten thousand.
+            if isinstance(part, (dict, Mapping)) and part.get("type") == "toolCall":
                 arguments = part.get("arguments")
-                path = string_field(arguments, "path") if isinstance(arguments, Mapping) else ""
+                path = string_field(arguments, "path") if isinstance(arguments, (dict, Mapping)) else ""
                 operation = string_field(part, "name")
                 if path and operation in paths:
                     paths[operation].add(path)

@@ -9,6 +9,7 @@ every call of its id answers nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -32,6 +33,31 @@ def answered_id(message: Mapping[str, JsonValue]) -> str | None:
     """Return the id of the tool call that a message is the result of; None for any other message."""
     call_id = message.get("toolCallId")
     return call_id if message.get("role") == "toolResult" and isinstance(call_id, str) else None
+
+
+_SAID: Mapping[str | None, JsonObject] = {role: {"role": role} for role in ("user", "assistant")}
+_ANSWERS = '"toolCallId":'
+_ANSWERED = re.compile(r'"toolCallId":"([^"\\]+)"')
+
+
+def undecoded_exchange(entry: Entry) -> JsonObject | None:
+    """Return what `Pairing` reads of the message of an entry, where that can be told without decoding it; else None.
+
+    That is so unless it calls a tool. In a text of JSON a quotation mark has a backslash before it, so that what looks
+    like a field is one; of two fields of the name one belongs to something else. O(size), but a small part of it.
+    """
+    if entry.role == "toolResult":
+        found = _ANSWERED.search(entry.payload) if entry.payload.count(_ANSWERS) == 1 else None
+        return None if found is None else {"role": "toolResult", "toolCallId": found[1]}
+    return None if entry.role == "assistant" and '"toolCall"' in entry.payload else _SAID.get(entry.role)
+
+
+def exchange_of(entry: Entry) -> Mapping[str, JsonValue] | None:
+    """Return what `Pairing` reads of an entry; None for one that is not a message. O(size)."""
+    if entry.kind != MESSAGE:
+        return None
+    found = undecoded_exchange(entry)
+    return entry.fields if found is None else found
 
 
 def _placed_calls(message: Mapping[str, JsonValue]) -> list[tuple[int, JsonObject]]:
@@ -86,32 +112,38 @@ class Pairing:
         self._last_said = -1
         latest: dict[str, list[Call]] = {}
         for at, message in enumerate(messages):
-            if message is not None:
-                self._read(at, message, latest)
+            # Written out, since there may be ten thousand, most of which neither call nor answer.
+            role = None if message is None else message.get("role")
+            if message is None or role == "user":
+                self._last_said = self._last_said if message is None else at
+            elif role == "assistant":
+                self._last_said = at
+                if "content" in message and (placed := _placed_calls(message)):
+                    self._read_calls(at, placed, latest)
+            elif role == "toolResult":
+                self._read_result(at, message.get("toolCallId"), latest)
 
-    def _read(self, at: int, message: Mapping[str, JsonValue], latest: dict[str, list[Call]]) -> None:
-        if message.get("role") in ("assistant", "user"):
-            self._last_said = at
-        made = [
-            Call(at, part, call_id)
-            for part, call in _placed_calls(message)
-            if isinstance(call_id := call.get("id"), str)
-        ]
-        if made:
-            self._by_caller[at] = made
-            self.results.update((call, []) for call in made)
-            by_id: dict[str, list[Call]] = {}
-            for call in made:
-                by_id.setdefault(call.id, []).append(call)
-            latest.update(by_id)
-        answered = answered_id(message)
-        if answered is None:
+    def _read_calls(self, at: int, placed: list[tuple[int, JsonObject]], latest: dict[str, list[Call]]) -> None:
+        made = [Call(at, part, call_id) for part, call in placed if isinstance(call_id := call.get("id"), str)]
+        if not made:
             return
-        if answered not in latest:
+        self._by_caller[at] = made
+        by_id: dict[str, list[Call]] = {}
+        for call in made:
+            self.results[call] = []
+            by_id.setdefault(call.id, []).append(call)
+        latest.update(by_id)
+
+    def _read_result(self, at: int, answered: JsonValue, latest: dict[str, list[Call]]) -> None:
+        if not isinstance(answered, str):
+            return
+        calls = latest.get(answered)
+        if calls is None:
             self.unpaired.add(at)
             return
-        calls = latest[answered]
-        call = next((each for each in calls if not self.results[each]), calls[-1])
+        call = calls[-1]
+        if len(calls) > 1:
+            call = next((each for each in calls if not self.results[each]), call)
         self.results[call].append(at)
         self._call_of[at] = call
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from flue_py.core.calls import program_of
 from flue_py.core.entries import NewEntry, checked_source, kept_from
-from flue_py.core.exchange import Pairing
+from flue_py.core.exchange import Pairing, exchange_of
 from flue_py.core.imported import checked_imported_entries
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.jsontext import JsonValue
 from flue_py.core.kinds import EXCLUSION
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, Seen, check_name
 from flue_py.core.usage import TOO_LARGE, SumTooLarge
@@ -159,11 +159,11 @@ class Appending(Contexts, Marking):
             return first_kept
         items = await self.build_context_entries(leaf=leaf)
         ids = [item.entry_id for item in items]
-        messages: list[JsonObject | None] = [item.data if item.kind == "message" else None for item in items]
+        messages = [item.data if item.excluded_parts else exchange_of(item.entry) for item in items]
         if first_kept not in ids:
             path = await self.get_active_path(leaf=leaf)
             ids = [entry.id for entry in path]
-            messages = [entry.fields if entry.kind == "message" else None for entry in path]
+            messages = list(map(exchange_of, path))
         if first_kept not in ids:
             return first_kept
         pairing, at = Pairing(messages), ids.index(first_kept)

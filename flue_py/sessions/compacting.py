@@ -198,16 +198,18 @@ class Compacting(Registering, Usage):
         counter = await self._counter_at(read.stamp.leaf_id)
 
         def worked_out() -> _Basis:
-            counts = counter.count_entries(read.items)
+            counts = read.counts.get(counter.name)
+            if counts is None:
+                counts = read.counts[counter.name] = counter.count_entries(read.items)
             live = running.live_callers(read.items, links)
             found = plan.plan_session_compaction(
                 read.items, read.compaction, sized, pinned=pins, counts=counts, live=live
             )
             leaving, staying = 0, sum(counts)
             if isinstance(found, plan.SessionCompactionPlan):
-                taken = {item.entry_id: count for item, count in zip(read.items, counts, strict=True)}
-                leaving = sum(taken[item.entry_id] for item in found.leaving)
-                staying = sum(taken[item.entry_id] for item in found.staying)
+                leaving = sum(map(counts.__getitem__, found.plan.content.indices))
+                # The summary of an earlier compaction, which comes first, neither leaves nor stays.
+                staying = sum(counts) - leaving - (0 if read.compaction is None else counts[0])
             sizes = sum(counts), leaving, staying
             tasks = running.running_tasks(links)
             return _Basis(read.stamp.leaf_id, read.compaction, chosen, sized, window, tasks, counter, *sizes, found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TypeVar, cast
 
 from flue_py.core.entries import Entry
@@ -49,12 +49,16 @@ class KnownPath:
 
 @frozen
 class KnownContext:
-    """The context as last read, good while the stamp holds; ``tail`` is the stretch of path it was made from."""
+    """The context as last read, good while the stamp holds; ``tail`` is the stretch of path it was made from.
+
+    ``counts`` is what each item takes, by the name of the counter, where that was asked for before.
+    """
 
     stamp: ReadStamp
     items: list[ContextEntry]
     compaction: Entry | None
     tail: Sequence[Entry]
+    counts: dict[str, list[int]] = field(default_factory=dict, compare=False, repr=False)
 
 
 @frozen

@@ -146,11 +146,16 @@ class Marking(Handle):
         """
         async with self._turn:
             marks = await self._backend.read_marks(self._ref)
-            read = await self._backend.read_context(self._ref)
+            known = self._context
+            read = await self._backend.read_context(self._ref, unless=None if known is None else known.stamp)
+        compaction, tail = read.compaction, read.entries or ()
+        if read.entries is None and known is not None:
+            # It is as it was when this handle last read it.
+            compaction, tail = known.compaction, known.tail
         retracted = {mark.entry_id for mark in marks if mark.kind == "retracted"}
         own = {
             mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin" and mark.entry_id not in retracted
         }
-        pinned = effective_pins(own, None if read.compaction is None else read.compaction.fields)
-        order = {entry.id: number for number, entry in enumerate(read.entries or ())}
+        pinned = effective_pins(own, None if compaction is None else compaction.fields)
+        order = {entry.id: number for number, entry in enumerate(tail)} if len(pinned) > 1 else {}
         return sorted(pinned, key=lambda entry_id: (order.get(entry_id, len(order)), entry_id))

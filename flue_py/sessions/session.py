@@ -13,6 +13,7 @@ from flue_py.sessions.merging import Merging
 from flue_py.sessions.moving import Moving
 from flue_py.sessions.navigating import Navigating
 from flue_py.sessions.prefixing import Prefixing
+from flue_py.sessions.recalling import Recalling
 from flue_py.sessions.reporting import Reporting
 from flue_py.sessions.usage import Usage
 from flue_py.sessions.watching import Watching
@@ -22,6 +23,7 @@ from flue_py.sessions.weighing import Weighing
 class Session(
     Fitting,
     Weighing,
+    Recalling,
     Appending,
     Moving,
     Navigating,

@@ -60,6 +60,12 @@ PRINTED = {
         "count 100 messages, bytes/3: first",
         "count 100 messages, bytes/3: again",
     ),
+    "compaction_speed": (
+        "plan a compaction of 400 messages",
+        "text of mode intent for 400 messages",
+        "text of mode window for 400 messages",
+        "context after it (raw: of the kept alone)",
+    ),
     "size": (
         "size of 100 messages of 600 bytes",
         "size of 100 messages of 600 bytes: an entry in entries",

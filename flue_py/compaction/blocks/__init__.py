@@ -1,4 +1,4 @@
-"""What is put around the text of a mode: what the user said, open work, the last handoff, reasoning, symbols, files.
+"""What is put around the text of a mode: the user's words, facts, open work, handoffs, reasoning, symbols, files.
 
 And, behind every mode, what is registered.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.block import Block
+from flue_py.compaction.blocks.facts import key_facts
 from flue_py.compaction.blocks.files import reread_files
 from flue_py.compaction.blocks.handoff import last_handoff
 from flue_py.compaction.blocks.open_work import open_work
@@ -20,6 +21,7 @@ __all__ = [
     "Around",
     "Block",
     "fenced",
+    "key_facts",
     "last_handoff",
     "open_work",
     "reasoning_excerpts",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from flue_py.compaction.blocks.block import Block
+from flue_py.compaction.blocks.facts import key_facts
 from flue_py.compaction.blocks.files import ReadFile, reread_files
 from flue_py.compaction.blocks.handoff import HANDOFFS, last_handoff
 from flue_py.compaction.blocks.open_work import open_work
@@ -50,6 +51,7 @@ class Around:
         approvals = self.approvals() if callable(self.approvals) else self.approvals
         return [
             user_words(material),
+            key_facts(material),
             open_work(material, tasks, approvals, calls=calls),
             last_handoff(material, self.handoffs),
             reread_files(material, self.read_file),

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import translate
+from functools import cache
+from typing import TypeAlias
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.content import ASSISTANT, Message, string_field
+from flue_py.compaction.content import Message, string_field
 from flue_py.compaction.material import Material
+from flue_py.compaction.operations import part_of
 from flue_py.compaction.quoting import on_one_line
 from flue_py.core.exchange import tool_calls
 from flue_py.core.javascript import js_json
+from flue_py.core.jsontext import JsonObject
 
 HANDOFFS = ("handoff*", "transfer_to_*", "route_to_*", "delegate_to_*")
 """How the tools are named that pass the work on, as shell patterns."""
 _MOST_CHARS = 2_000
+Matches: TypeAlias = Callable[[str], object]
 
 
 def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
@@ -23,24 +28,27 @@ def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
 
     No block where a later handoff stays in the context, or none was made. O(messages).
     """
-    if _last(((item.entry_id, item.data) for item in reversed(material.staying)), names) is not None:
+    # A conversation of ten thousand calls has a few tools.
+    matches = cache(re.compile("|".join(map(translate, names)) or r"(?!)").match)
+    if any(_handed_on(item.data, item.entry_id, matches) for item in reversed(material.staying)):
         return Block()
-    entries = zip(reversed(material.leaving), reversed(material.messages), strict=True)
-    line = _last(((item.entry_id, message) for item, message in entries), names)
+    line = None
+    for call in reversed(material.pairing.results):
+        line = _line(part_of(material, call), material.leaving[call.at].entry_id, matches)
+        if line is not None:
+            break
     if line is None:
         carried = (material.earlier or {}).get("lastHandoff")
         line = carried if isinstance(carried, str) else None
     return Block() if line is None else Block(f"[LAST HANDOFF]\n{line}", {"lastHandoff": line})
 
 
-def _last(found: Iterable[tuple[str, Message]], names: Sequence[str]) -> str | None:
-    matches = re.compile("|".join(map(translate, names)) or r"(?!)").match
-    for entry_id, message in found:
-        if message.get("role") != ASSISTANT:
-            continue
-        for call in reversed(tool_calls(message)):
-            name = string_field(call, "name")
-            if matches(name):
-                arguments = on_one_line(js_json(call.get("arguments")), _MOST_CHARS)
-                return f"{on_one_line(name, 80)}({arguments}) (entry {entry_id})"
-    return None
+def _handed_on(message: Message, entry_id: str, matches: Matches) -> bool:
+    return any(_line(call, entry_id, matches) is not None for call in tool_calls(message))
+
+
+def _line(call: JsonObject, entry_id: str, matches: Matches) -> str | None:
+    name = string_field(call, "name")
+    if not matches(name):
+        return None
+    return f"{on_one_line(name, 80)}({on_one_line(js_json(call.get('arguments')), _MOST_CHARS)}) (entry {entry_id})"

@@ -5,11 +5,12 @@ It is carried on in the details of each compaction, so that the hundredth has wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, cast
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.content import USER
+from flue_py.compaction.content import ASSISTANT, USER, Message
 from flue_py.compaction.material import Material
 from flue_py.compaction.quoting import fenced
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -19,13 +20,19 @@ HEADING = "[WHAT THE USER SAID — verbatim, oldest first; these requests may ha
 LEAST_TOKENS = 50
 """What the first and the newest message are cut to at most, in a window however small."""
 _TAG = "user-said"
+_ASKED = "model-asked"
+_ASKED_CHARS = 200
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _MISSES = 50
 """After so many messages that did not fit, no older one is tried: counting each would take as long as they are."""
 
 
 class _Said(NamedTuple):
+    """``asked`` is the question of the model that it answers: "the second one" says nothing without."""
+
     entry_id: str
     text: str
+    asked: str = ""
 
 
 def user_words(material: Material) -> Block:
@@ -70,21 +77,35 @@ def _block(chosen: list[_Said], left_out: int) -> Block:
     parts = [HEADING, *map(_shown, chosen)]
     if left_out:
         parts.append(f"[{left_out} more of the user's messages did not fit; they are stored]")
-    said: list[JsonValue] = [{"entryId": each.entry_id, "text": each.text} for each in chosen]
+    said: list[JsonValue] = [
+        {"entryId": each.entry_id, "text": each.text, **({"asked": each.asked} if each.asked else {})}
+        for each in chosen
+    ]
     details: JsonObject = {"userWords": {"said": said, "leftOut": left_out}}
     return Block("\n\n".join(parts), details)
 
 
 def _shown(said: _Said) -> str:
-    return fenced(_TAG, said.text, f' entry="{said.entry_id}"')
+    shown = fenced(_TAG, said.text, f' entry="{said.entry_id}"')
+    return f"{fenced(_ASKED, said.asked, also=[_TAG])}\n{shown}" if said.asked else shown
 
 
 def _spoken(material: Material) -> Iterator[_Said]:
-    for item, message in zip(material.leaving, material.messages, strict=True):
-        if message.get("role") == USER and item.kind == "message" and message.get("isMeta") is not True:
-            text = spoken_text(message_text(message)).strip()
+    for at, (item, role) in enumerate(zip(material.leaving, material.roles, strict=True)):
+        if role == USER and item.kind == "message":
+            message = material.message(at)
+            text = "" if message.get("isMeta") is True else spoken_text(message_text(message)).strip()
             if text:
-                yield _Said(item.entry_id, text)
+                yield _Said(item.entry_id, text, _asked(material.message(at - 1)) if at else "")
+
+
+def _asked(message: Message) -> str:
+    """Return the question that a message of the model ends on, "" for none."""
+    text = message_text(message).rstrip() if message.get("role") == ASSISTANT else ""
+    if not text.endswith("?"):
+        return ""
+    line = text[-_ASKED_CHARS:].splitlines()[-1]
+    return _SENTENCE_END.split(line)[-1].strip()
 
 
 def _carried(earlier: Mapping[str, JsonValue] | None) -> tuple[list[_Said], int]:
@@ -95,11 +116,15 @@ def _carried(earlier: Mapping[str, JsonValue] | None) -> tuple[list[_Said], int]
     said, left_out = stored.get("said"), stored.get("leftOut")
     each = [one for one in said if isinstance(one, Mapping)] if isinstance(said, (list, tuple)) else []
     found = [
-        _Said(cast("str", one["entryId"]), cast("str", one["text"]))
+        _Said(cast("str", one["entryId"]), cast("str", one["text"]), _text_or_empty(one.get("asked")))
         for one in each
         if isinstance(one.get("entryId"), str) and isinstance(one.get("text"), str)
     ]
     return found, left_out if isinstance(left_out, int) and left_out > 0 else 0
+
+
+def _text_or_empty(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _chosen(material: Material, found: list[_Said], room: int) -> list[_Said]:
@@ -132,4 +157,4 @@ def _cut(material: Material, said: _Said, most: int) -> _Said:
     missing = len(text) - len(head) - len(tail)
     if missing <= 0:
         return said
-    return _Said(said.entry_id, f"{head}\n[… {missing} characters left out …]\n{tail}")
+    return said._replace(text=f"{head}\n[… {missing} characters left out …]\n{tail}")

@@ -12,7 +12,7 @@ from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.protocol import Made
-from flue_py.compaction.operations import Operations, turn_numbers, turns_before
+from flue_py.compaction.operations import Operations, turns_before
 from flue_py.compaction.serialize import appended_file_lists, listed_files
 from flue_py.core.jsontext import JsonObject, JsonValue
 
@@ -77,8 +77,8 @@ def with_block(made: Made, block: Block) -> Made:
 
 def turns_covered(material: Material) -> int:
     """Return how many turns this compaction and those before it stand for."""
-    turns = turn_numbers(material)
-    return turns[-1] if turns else turns_before(material.earlier)
+    turns = material.planned.plan.content.turns
+    return turns_before(material.earlier) + (turns[-1] if turns else 0)
 
 
 def earlier_text(material: Material, mode: str | None = None) -> str:

@@ -32,7 +32,7 @@ class Line(NamedTuple):
 def lines_of(material: Material) -> list[Line]:
     """Return what leaves, one line a message, in order. O(messages)."""
     messages = material.messages
-    pairing = Pairing(messages)
+    pairing = material.pairing
     turns = turn_numbers(material)
     return [
         Line(_heading(message, turn, item.entry_id), message, _calls(messages, pairing, at))

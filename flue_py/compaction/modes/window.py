@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from flue_py.compaction.blocks.facts import carried_facts
 from flue_py.compaction.blocks.words import carried_words
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import dressed, earlier_text, noted
@@ -28,7 +29,7 @@ class Window:
             material,
             self.name,
             own,
-            after=[carried_words(material.earlier)],
+            after=[carried_words(material.earlier), carried_facts(material.earlier)],
             details={**noted(material.earlier, ["lastHandoff"]), "dropped": said},
         )
 

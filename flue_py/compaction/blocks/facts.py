@@ -1,0 +1,209 @@
+"""What is worth keeping that no other block carries: errors, decisions with their reasons, and names.
+
+A list of operations says what was done. Why it was done stands in a sentence of the model's, what went wrong in a line
+of some output, and by which names to look for it, anywhere. They are copied out word for word, by the rules of
+`flue_py.compaction.facts`, and stored in the details of each compaction, from which the next takes them over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from flue_py.compaction.blocks.block import Block
+from flue_py.compaction.content import ASSISTANT, TOOL_RESULT, Message
+from flue_py.compaction.facts import ARGUMENT_CHARS, Facts, facts_of
+from flue_py.compaction.material import Material
+from flue_py.core.exchange import tool_calls
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.spoken import message_text
+
+HEADING = "[WORTH KEEPING — copied from what is not shown any more]"
+MOST_TOKENS = 1_200
+"""What the block takes in a large window, a third of it for each of its lists."""
+MOST_LINES = 24
+MOST_NAMES = 250
+READ_CHARS = 100_000
+SEARCHED_CHARS = 400_000
+"""So much text is read for names, and searched for errors and decisions, the newest first: a compaction takes no longer
+for a longer session."""
+
+_SHARE = 24
+_WORD_CHARS = 120
+_SIGNS_OF_ERRORS = ("rror:", "rror[", "RROR", "xception:", "atal:", "ATAL:", "panic", "FAILED")
+_SIGNS_OF_DECISIONS = (
+    "cause",
+    "nstead of",
+    "ather than",
+    "ecid",
+    "ecision",
+    "onclu",
+    "urns out",
+    "urned out",
+    "he fix ",
+    "he plan ",
+    "he reason ",
+    "he solution ",
+    "he approach ",
+)
+"""What lines have that may say so, without first letters: finding them takes a hundredth of reading all text."""
+_QUOTES = "\"'.,;:!?[]{}<>*#=-–—"
+
+_Lists = dict[str, dict[str, str]]
+"""The texts of each list, the newest first, with the id of the entry of each; "" for names."""
+
+
+def key_facts(material: Material) -> Block:
+    """Return errors, decisions and names of what leaves, and of what left before: the newest that fit.
+
+    They take at most `MOST_TOKENS`, a 24th of the window, and an eighth of what leaves. No block without any.
+    O(messages), and O(text) of the newest `SEARCHED_CHARS` characters.
+    """
+    carried = _carried(material.earlier)
+    leaving = material.tokens_leaving
+    if leaving is None:
+        leaving = sum(map(material.count, material.messages))
+    room = min(MOST_TOKENS, leaving // 8, (material.window or leaving) // _SHARE) // len(_TITLES)
+    kept: _Lists = {}
+    for name, found in _found(material).items():
+        both = {**found, **{text: at for text, at in carried[name].items() if text not in found}}
+        kept[name] = _newest_names(material, both, room) if name == "names" else _newest_lines(material, both, room)
+    return _block(kept)
+
+
+def carried_facts(earlier: Mapping[str, JsonValue] | None) -> Block:
+    """Return the block as an earlier compaction left it, for a mode that adds nothing to it."""
+    return _block(_carried(earlier))
+
+
+# -- finding them ------------------------------------------------------------------------------------------------------
+
+
+def _found(material: Material) -> _Lists:
+    errors: dict[str, str] = {}
+    decisions: dict[str, str] = {}
+    shown = {word for item in material.staying for text in _read(item.data) for word in text.split()}
+    words: dict[str, None] = {}
+    read = 0
+    for item, message in zip(reversed(material.leaving), reversed(material.messages), strict=True):
+        if read > SEARCHED_CHARS:
+            break
+        role, texts = message.get("role"), list(_read(message))
+        read += sum(map(len, texts))
+        if role in (ASSISTANT, TOOL_RESULT) and len(errors) < MOST_LINES:
+            _add(errors, _errors(message, texts), item.entry_id)
+        if role == ASSISTANT:
+            if len(decisions) < MOST_LINES:
+                _add(decisions, _decisions(texts[0]), item.entry_id)
+            if read <= READ_CHARS:
+                words.update((word, None) for text in texts for word in text.split() if word not in shown)
+    return {"errors": errors, "decisions": decisions, "names": dict.fromkeys(_names(words), "")}
+
+
+def _read(message: Message) -> Iterator[str]:
+    """Return what a message says, and then the short arguments of its calls."""
+    yield message_text(message)
+    for call in tool_calls(message):
+        arguments = call.get("arguments")
+        for value in arguments.values() if isinstance(arguments, Mapping) else ():
+            if isinstance(value, str) and len(value) <= ARGUMENT_CHARS:
+                yield value
+
+
+def _add(lines: dict[str, str], found: Sequence[str], entry_id: str) -> None:
+    for text in reversed(found):
+        lines.setdefault(text, entry_id)
+
+
+def _errors(message: Message, texts: Sequence[str]) -> list[str]:
+    said = _lines_with(_SIGNS_OF_ERRORS, texts[0])
+    if not said and message.get("isError") is True:
+        said = texts[0][:ARGUMENT_CHARS]
+    if not said:
+        return []
+    read: JsonObject = {"role": message.get("role"), "content": said, "isError": message.get("isError") is True}
+    return [fact.text for fact in facts_of([read]).errors]
+
+
+def _decisions(text: str) -> list[str]:
+    said = _lines_with(_SIGNS_OF_DECISIONS, text)
+    return [fact.text for fact in _facts_in(said).decisions] if said else []
+
+
+def _lines_with(signs: Sequence[str], text: str) -> str:
+    there = [sign for sign in signs if sign in text]
+    if not there:
+        return ""
+    return "\n".join(line for line in text.splitlines() if any(sign in line for sign in there))
+
+
+def _names(words: Mapping[str, None]) -> list[str]:
+    """Return the identifiers among words, in their order."""
+    telling = [word for word in words if len(word) <= _WORD_CHARS and _may_name(word.strip(_QUOTES))]
+    return [fact.text for fact in _facts_in(" ".join(telling[: 2 * MOST_NAMES])).identifiers]
+
+
+def _may_name(word: str) -> bool:
+    """Return whether a word may have a name in it: most words are plain, and need not be looked at."""
+    return "_" in word or "`" in word or "()" in word or word[1:].lower() != word[1:] or not word.isalpha()
+
+
+def _facts_in(text: str) -> Facts:
+    return facts_of([{"role": ASSISTANT, "content": text}])
+
+
+# -- what fits ---------------------------------------------------------------------------------------------------------
+
+
+def _newest_lines(material: Material, found: Mapping[str, str], room: int) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for text, entry_id in list(found.items())[:MOST_LINES]:
+        room -= material.tokens_of(_line(text, entry_id))
+        if room < 0:
+            break
+        kept[text] = entry_id
+    return kept
+
+
+def _newest_names(material: Material, found: Mapping[str, str], room: int) -> dict[str, str]:
+    names = list(found)[:MOST_NAMES]
+    tokens = material.tokens_of(", ".join(names)) if names else 0
+    return dict.fromkeys(names[: len(names) * room // tokens] if tokens > room else names, "")
+
+
+# -- the block ---------------------------------------------------------------------------------------------------------
+
+
+def _line(text: str, entry_id: str) -> str:
+    return f"- {text} [entry {entry_id}]"
+
+
+def _lines(found: Mapping[str, str]) -> str:
+    return "\n".join(_line(text, entry_id) for text, entry_id in reversed(list(found.items())))
+
+
+_TITLES: Mapping[str, tuple[str, Callable[[Mapping[str, str]], str]]] = {
+    "errors": ("Errors, oldest first:", _lines),
+    "decisions": ("Decisions and reasons, oldest first:", _lines),
+    "names": ("Names that occur, newest first:", ", ".join),
+}
+
+
+def _block(kept: _Lists) -> Block:
+    parts = [f"{title}\n{shown(kept[name])}" for name, (title, shown) in _TITLES.items() if kept[name]]
+    if not parts:
+        return Block()
+    stored: JsonObject = {name: [[text, at] for text, at in found.items()] for name, found in kept.items() if found}
+    return Block("\n".join([HEADING, *parts]), {"keyFacts": stored})
+
+
+def _carried(earlier: Mapping[str, JsonValue] | None) -> _Lists:
+    stored = (earlier or {}).get("keyFacts")
+    return {name: dict(_pairs(stored.get(name) if isinstance(stored, Mapping) else None)) for name in _TITLES}
+
+
+def _pairs(stored: JsonValue) -> Iterator[tuple[str, str]]:
+    for each in stored if isinstance(stored, (list, tuple)) else ():
+        if isinstance(each, (list, tuple)) and len(each) == 2:
+            text, at = each
+            if isinstance(text, str) and isinstance(at, str):
+                yield text, at

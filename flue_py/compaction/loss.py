@@ -1,0 +1,97 @@
+"""What the summary of a compaction no longer says: the facts of what it stands for, and which of them are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flue_py.compaction.facts import FACT_KINDS, Fact, FactKind, covered, facts_of, text_of
+from flue_py.compaction.plan import ContextItem
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonObject
+
+LISTED = 50
+"""How many lost facts of each kind are listed."""
+
+
+@frozen
+class KindLoss:
+    """What a compaction lost of one kind: ``total`` facts, of which ``covered`` are still said.
+
+    ``lost`` are those that are not, the most often said first, then in the order in which they were first said;
+    ``left_out`` more are not listed.
+    """
+
+    kind: FactKind
+    total: int
+    covered: int
+    lost: tuple[Fact, ...] = ()
+    left_out: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """The share of the facts that is still said, 0 to 1; None where there were none."""
+        return self.covered / self.total if self.total else None
+
+
+@frozen
+class LossReport:
+    """What a compaction lost, kind by kind in the order of `FACT_KINDS`, kinds without facts included.
+
+    ``entry_ids`` are the entries that it stands for, in order: all that the path has before it and the model no longer
+    sees word for word, earlier compactions' included.
+    """
+
+    compaction_id: str
+    entry_ids: tuple[str, ...]
+    kinds: tuple[KindLoss, ...]
+
+    @property
+    def lost(self) -> tuple[Fact, ...]:
+        """The lost facts that are listed, of all kinds."""
+        return tuple(fact for each in self.kinds for fact in each.lost)
+
+    @property
+    def json(self) -> JsonObject:
+        """The report as JSON."""
+        return {
+            "compactionId": self.compaction_id,
+            "entries": len(self.entry_ids),
+            "firstEntryId": self.entry_ids[0] if self.entry_ids else None,
+            "lastEntryId": self.entry_ids[-1] if self.entry_ids else None,
+            "kinds": [_kind_json(each) for each in self.kinds],
+        }
+
+
+def loss_report(
+    compaction_id: str,
+    summary: str,
+    source: Sequence[ContextItem],
+    kept: Sequence[ContextItem],
+    *,
+    limit: int = LISTED,
+) -> LossReport:
+    """Return which facts of ``source`` neither a summary nor the items that were kept say; ``limit`` of each kind.
+
+    O(text of both) and, for each fact whose words are all there, one search.
+    """
+    said = "\n".join([summary, text_of([item.data for item in kept])])
+    facts = facts_of(source)
+    kinds = tuple(_loss_of(kind, facts.of(kind), said, limit) for kind in FACT_KINDS)
+    return LossReport(compaction_id, tuple(item.entry_id for item in source), kinds)
+
+
+def _loss_of(kind: FactKind, facts: Sequence[Fact], said: str, limit: int) -> KindLoss:
+    lost = [fact for fact in facts if not covered(fact, said)]
+    listed = sorted(lost, key=lambda fact: -fact.count)[:limit]
+    return KindLoss(kind, len(facts), len(facts) - len(lost), tuple(listed), len(lost) - len(listed))
+
+
+def _kind_json(loss: KindLoss) -> JsonObject:
+    return {
+        "kind": loss.kind,
+        "total": loss.total,
+        "covered": loss.covered,
+        "share": loss.share,
+        "lost": [{"text": fact.text, "entryIds": list(fact.entry_ids), "count": fact.count} for fact in loss.lost],
+        "leftOut": loss.left_out,
+    }

@@ -1,0 +1,102 @@
+"""A plan reads no message that it need not: what it says is the same as if it had read all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flue_py.compaction import CompactionSettings, NoCompaction, SessionCompactionPlan, plan_session_compaction
+from flue_py.compaction.modes import Material
+from flue_py.compaction.operations import gathered
+from flue_py.core.entries import Entry
+from flue_py.core.exchange import Pairing, exchange_of
+from flue_py.core.jsontext import JsonObject, encode_json
+from flue_py.core.projection import ContextEntry
+from tests.compaction.strategies import assistant, budgets, call, messages, tool_result, usage, user
+
+UNREAD = "this is not JSON, and nobody may read it"
+
+
+def entry(number: int, payload: str, role: str) -> ContextEntry:
+    return ContextEntry(Entry(f"e{number}", None, None, "message", role, None, number, number, 0, 0, payload))
+
+
+def stored(context: list[JsonObject]) -> list[ContextEntry]:
+    return [entry(n, encode_json(message, "message")[0], str(message["role"])) for n, message in enumerate(context)]
+
+
+@dataclass(frozen=True)
+class Item:
+    entry_id: str
+    kind: str
+    data: JsonObject
+
+
+def read(context: list[JsonObject]) -> list[Item]:
+    return [Item(item.entry_id, item.kind, item.data) for item in stored(context)]
+
+
+def test_what_lies_long_before_the_cut_is_not_decoded() -> None:
+    end = [call("read", {"path": "x"}), tool_result("out"), assistant("done", usage=usage(100))]
+    items = [entry(n, UNREAD, ("user", "assistant")[n % 2]) for n in range(20)]
+    items += [entry(20 + n, item.entry.payload, str(item.role)) for n, item in enumerate(stored(end))]
+    found = plan_session_compaction(items, None, CompactionSettings(keep_recent_tokens=25), counts=[10] * 23)
+
+    assert isinstance(found, SessionCompactionPlan)
+    assert found.first_kept_entry_id == "e20"
+    assert found.plan.content.indices == range(20)
+    assert found.plan.tokens_before == 100
+    assert found.plan.content.turns == list(range(1, 21))
+
+
+def test_an_answer_without_calls_is_not_decoded_for_the_operations() -> None:
+    context = [user("a"), call("read", {"path": "x"}), tool_result("b"), assistant("c"), user("d"), assistant("e")]
+    items = stored(context)
+    items[3] = entry(3, UNREAD, "assistant")
+    items[2] = entry(2, '{"role":"toolResult","toolCallId":"t1","isError":true', "toolResult")
+    found = plan_session_compaction(items, None, CompactionSettings(keep_recent_tokens=20), counts=[10] * 6)
+
+    assert isinstance(found, SessionCompactionPlan)
+    assert found.plan.files.read_files == ("x",)
+    assert [call.id for call in found.plan.content.pairing.results] == [context[1]["content"][0]["id"]]  # type: ignore[index,call-overload]
+
+
+@given(context=messages, keep=budgets, pinned=st.sets(st.integers(0, 13)))
+def test_entries_are_planned_as_messages_are(context: list[JsonObject], keep: int, pinned: set[int]) -> None:
+    settings, ids = CompactionSettings(keep_recent_tokens=keep), {f"e{n}" for n in pinned}
+    from_entries = plan_session_compaction(stored(context), None, settings, pinned=ids)
+    from_messages = plan_session_compaction(read(context), None, settings, pinned=ids)
+
+    if isinstance(from_messages, NoCompaction) or isinstance(from_entries, NoCompaction):
+        assert from_entries == from_messages
+        return
+    assert from_entries.plan == from_messages.plan
+    assert [item.entry_id for item in from_entries.leaving] == [item.entry_id for item in from_messages.leaving]
+    assert [item.entry_id for item in from_entries.staying] == [item.entry_id for item in from_messages.staying]
+    found, expected = (gathered(Material(each, lambda message: 1), 3) for each in (from_entries, from_messages))
+    assert found == expected
+
+
+@given(context=messages)
+def test_what_is_told_without_decoding_pairs_alike(context: list[JsonObject]) -> None:
+    found = Pairing(exchange_of(item.entry) for item in stored(context))
+    expected = Pairing(context)
+
+    assert (found.results, found.unpaired) == (expected.results, expected.unpaired)
+    assert [found.group_of(at) for at in range(len(context))] == [expected.group_of(at) for at in range(len(context))]
+
+
+def test_a_field_of_the_name_that_belongs_to_something_else_is_not_taken_for_the_call() -> None:
+    message: JsonObject = {
+        "role": "toolResult",
+        "details": {"toolCallId": "other"},
+        "toolCallId": 'a "toolCallId":"text" b',
+        "content": '"toolCallId":"quoted"',
+    }
+    [item] = stored([message])
+
+    found = exchange_of(item.entry)
+    assert found is not None
+    assert found["toolCallId"] == message["toolCallId"]

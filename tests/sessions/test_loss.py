@@ -1,0 +1,124 @@
+"""What a session's compactions lost, and recalling it, on every database."""
+
+from __future__ import annotations
+
+import pytest
+
+from flue_py import EntryNotFound, InvalidArgument, Session, Store
+from flue_py.compaction import CompactionSettings
+from flue_py.core.jsontext import JsonObject
+from tests.sessions.talk import user
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = CompactionSettings(keep_recent_tokens=40)
+
+
+def says(text: str) -> JsonObject:
+    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
+
+
+async def talk(session: Session, number: int) -> list[str]:
+    asked = [
+        user(f"Change part_{number} of src/part{number}.py. Never touch lib/other{number}.py! " + "so " * 60),
+        says(f"I decided to rewrite it because part_{number} is slow. " + "and " * 60),
+    ]
+    return list((await session.append_messages(asked)).entry_ids)
+
+
+async def compacted(session: Session) -> str:
+    done = await session.compact(mode="window", settings=SETTINGS)
+    assert done.entry_id is not None
+    return done.entry_id
+
+
+async def test_without_a_compaction_there_is_nothing_to_report(session: Session) -> None:
+    await talk(session, 0)
+    assert await session.loss_report() is None
+    assert (await session.recall(None, "part_0")).compaction_id is None
+    assert (await session.recall(None, "part_0")).hits == ()
+
+
+async def test_a_window_loses_what_it_drops_and_recall_finds_it(session: Session, store: Store) -> None:
+    ids = [entry for number in range(4) for entry in await talk(session, number)]
+    compaction = await compacted(session)
+    report = await session.loss_report()
+    assert report is not None
+    assert report.compaction_id == compaction
+    kept = [item.entry_id for item in await session.build_context_entries()][1:]
+    assert [*report.entry_ids, *kept] == ids
+    lost = {fact.text: fact for fact in report.lost}
+    assert lost["src/part0.py"].entry_ids == (ids[0],)
+    assert lost["part_0"].entry_ids == tuple(ids[:2])
+    assert "Never touch lib/other0.py!" in lost
+    assert "part_3" not in lost
+    for fact in report.lost:
+        found = await session.recall(compaction, fact.text)
+        assert found.hits[0].entry_id in fact.entry_ids
+    # What is written after a compaction changes nothing in what it lost.
+    await talk(session, 0)
+    assert await session.loss_report(compaction) == report
+    assert await session.loss_report(limit=1) != report
+    assert (await store.verify()).problems == []
+
+
+async def test_each_layer_has_its_report_and_the_later_ones_have_the_earlier_ones_in_them(session: Session) -> None:
+    first_ids = [entry for number in range(3) for entry in await talk(session, number)]
+    first = await compacted(session)
+    await talk(session, 5)
+    await talk(session, 6)
+    second = await compacted(session)
+    one, two = await session.loss_report(first), await session.loss_report()
+    assert one is not None
+    assert two is not None
+    assert two.compaction_id == second
+    assert two.entry_ids[: len(one.entry_ids)] == one.entry_ids
+    assert len(two.entry_ids) > len(one.entry_ids)
+    back = await session.uncompact()
+    assert back is not None
+    assert await session.loss_report() == one
+    assert await session.loss_report(second) == two
+    with pytest.raises(InvalidArgument, match="takes one back"):
+        await session.loss_report(back.appended.entry_ids[0])
+    with pytest.raises(InvalidArgument, match="is a message"):
+        await session.recall(first_ids[0], "x")
+    with pytest.raises(EntryNotFound):
+        await session.loss_report("nowhere")
+
+
+async def test_pins_are_kept_and_exclusions_are_no_loss(session: Session) -> None:
+    ids = [entry for number in range(4) for entry in await talk(session, number)]
+    await session.pin(ids[0])
+    await session.exclude(ids[3])
+    await compacted(session)
+    report = await session.loss_report()
+    assert report is not None
+    assert ids[0] not in report.entry_ids
+    assert ids[3] not in report.entry_ids
+    assert "src/part0.py" not in {fact.text for fact in report.lost}
+
+
+async def test_a_call_of_the_tool_is_answered_by_a_result(session: Session) -> None:
+    ids = [entry for number in range(4) for entry in await talk(session, number)]
+    call: JsonObject = {"type": "toolCall", "id": "c1", "name": "recall", "arguments": {"words": "src/part1.py"}}
+    nothing = await session.answer_recall(call)
+    assert "Nothing was compacted" in str(nothing["content"])
+    await compacted(session)
+    await session.append_message({"role": "assistant", "content": [call], "stopReason": "toolUse"})
+    answer = await session.answer_recall(call)
+    assert answer["isError"] is False
+    assert f'<entry id="{ids[2]}" role="user">' in str(answer["content"])
+    await session.append_message(answer)
+    wrong = await session.answer_recall({**call, "arguments": {"limit": 3}})
+    assert wrong["isError"] is True
+    assert (await session.build_context())[-1] == answer
+
+
+async def test_another_branchs_compaction_is_reported_too(session: Session) -> None:
+    for number in range(4):
+        await talk(session, number)
+    compaction = await compacted(session)
+    report = await session.loss_report()
+    await session.undo()
+    assert await session.loss_report() is None
+    assert await session.loss_report(compaction) == report
