@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 from flue_py.core.jsontext import JsonValue
 from flue_py.errors import InvalidArgument
 from flue_py.lazy import lazy_module
+from flue_py.sessions.arguments import checked_count, checked_text
 from flue_py.sessions.asking import model_of
 from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.measuring import Measuring
 
 if TYPE_CHECKING:
-    from flue_py.compaction import policy, result
+    from flue_py.compaction import modes, policy, result
     from flue_py.compaction.modes import Mode
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.result import CompactionResult, Fitted
     from flue_py.core.model_seam import Model
 else:
+    modes = lazy_module("flue_py.compaction.modes")
     policy = lazy_module("flue_py.compaction.policy")
     result = lazy_module("flue_py.compaction.result")
 
@@ -55,10 +57,12 @@ class Fitting(Compacting, Measuring):
         """
         target = model_of(model)
         asked = target if compactor is None else model_of(compactor, "compactor")
-        window = target.context_window if window is None else window
-        if window is None:
+        window = target.context_window if window is None else checked_count(window, "window")
+        if not window:
             raise InvalidArgument(f"window: the context window of model {target.name!r} is not known; give it")
         settings = policy.checked_settings(settings)
+        modes.checked_mode(mode, settings, has_model=True)
+        checked_text(instructions, "instructions")
         sized = policy.sized_for(settings, window)
         room, keep = window - sized.reserve_tokens, sized.keep_recent_tokens
         measure = partial(self.measure_context, target.name, system=system, tools=tools, use_reported=False)
