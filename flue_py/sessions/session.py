@@ -13,6 +13,7 @@ from flue_py.sessions.merging import Merging
 from flue_py.sessions.moving import Moving
 from flue_py.sessions.navigating import Navigating
 from flue_py.sessions.prefixing import Prefixing
+from flue_py.sessions.ranging import Ranging
 from flue_py.sessions.recalling import Recalling
 from flue_py.sessions.reporting import Reporting
 from flue_py.sessions.usage import Usage
@@ -23,6 +24,7 @@ from flue_py.sessions.weighing import Weighing
 class Session(
     Fitting,
     Weighing,
+    Ranging,
     Recalling,
     Appending,
     Moving,
