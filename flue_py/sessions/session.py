@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from flue_py.sessions.appending import Appending
 from flue_py.sessions.budgeting import Budgeting
-from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.editing import Editing
 from flue_py.sessions.excluding import Excluding
 from flue_py.sessions.forking import Forking
@@ -13,6 +12,7 @@ from flue_py.sessions.merging import Merging
 from flue_py.sessions.moving import Moving
 from flue_py.sessions.navigating import Navigating
 from flue_py.sessions.prefixing import Prefixing
+from flue_py.sessions.ranging import Ranging
 from flue_py.sessions.recalling import Recalling
 from flue_py.sessions.reporting import Reporting
 from flue_py.sessions.usage import Usage
@@ -22,7 +22,7 @@ from flue_py.sessions.weighing import Weighing
 
 class Session(
     Weighing,
-    Compacting,
+    Ranging,
     Recalling,
     Appending,
     Moving,

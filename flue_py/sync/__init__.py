@@ -68,6 +68,7 @@ class Session(Twin[AsyncSession]):
     append_shell = blocking(AsyncSession.append_shell)
     append_compaction = blocking(AsyncSession.append_compaction)
     compact = blocking(AsyncSession.compact)
+    compact_range = blocking(AsyncSession.compact_range)
     uncompact = blocking(AsyncSession.uncompact)
     loss_report = blocking(AsyncSession.loss_report)
     recall = blocking(AsyncSession.recall)

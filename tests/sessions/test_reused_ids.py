@@ -70,6 +70,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "context_snapshots": lambda session, entry: session.context_snapshots(),
     "compact": lambda session, entry: session.compact(mode="window"),
     "plan_compaction": lambda session, entry: session.plan_compaction(),
+    "compact_range": lambda session, entry: session.compact_range(entry, None, mode="window"),
     "plan": lambda session, entry: session.plan("resume"),
     "common_prefix": lambda session, entry: session.common_prefix(entry),
     "uncompact": lambda session, entry: session.uncompact(),
