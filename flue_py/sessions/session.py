@@ -6,6 +6,7 @@ from flue_py.sessions.appending import Appending
 from flue_py.sessions.budgeting import Budgeting
 from flue_py.sessions.editing import Editing
 from flue_py.sessions.excluding import Excluding
+from flue_py.sessions.fitting import Fitting
 from flue_py.sessions.forking import Forking
 from flue_py.sessions.measuring import Measuring
 from flue_py.sessions.merging import Merging
@@ -21,6 +22,7 @@ from flue_py.sessions.weighing import Weighing
 
 
 class Session(
+    Fitting,
     Weighing,
     Ranging,
     Recalling,

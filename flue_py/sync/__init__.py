@@ -74,6 +74,7 @@ class Session(Twin[AsyncSession]):
     recall = blocking(AsyncSession.recall)
     answer_recall = blocking(AsyncSession.answer_recall)
     plan_compaction = blocking(AsyncSession.plan_compaction)
+    fit_to = blocking(AsyncSession.fit_to)
     register = blocking(AsyncSession.register)
     unregister = blocking(AsyncSession.unregister)
     registered = blocking(AsyncSession.registered)

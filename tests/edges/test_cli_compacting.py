@@ -47,6 +47,33 @@ def test_a_session_is_compacted_and_uncompacted(flue: Flue) -> None:
     assert flue.json("context", session) == before
 
 
+def test_what_was_lost_is_shown_and_found(flue: Flue) -> None:
+    session = long_session(flue)
+    assert flue.lines("loss", session) == ["not compacted: nothing is lost"]
+    assert flue.json("loss", session) == {"sessionId": session, "compactionId": None}
+    assert flue.lines("recall", session, "theme.md") == ["not compacted: all of the conversation is in the context"]
+    done = flue.json("compact", session, "--mode", "window")
+
+    report = flue.json("loss", session, "--most", "2")
+    assert (report["compactionId"], report["entries"]) == (done["entryId"], len(done["leaving"]))
+    files = next(each for each in report["kinds"] if each["kind"] == "file")
+    assert files["leftOut"] == files["total"] - files["covered"] - 2
+    fact = files["lost"][0]
+    lines = flue.lines("loss", session, done["entryId"][:12], "--most", "2")
+    assert lines[0] == f"compaction {done['entryId']} stands for {report['entries']} entries"
+    assert f"  - {fact['text']}  entry {fact['entryIds'][-1]}, {fact['count']} times" in lines
+
+    found = flue.json("recall", session, fact["text"], "--most", "1")
+    assert found["hits"][0]["entryId"] in fact["entryIds"]
+    shown = flue.lines("recall", session, fact["text"], "--most", "1", "--compaction", done["entryId"])
+    assert shown[0] == f"{found['hits'][0]['entryId']} {found['hits'][0]['role']}"
+    assert any(fact["text"] in line for line in shown)
+    assert flue.lines("recall", session, "no", "such-words-anywhere-zzz")[0] != "nothing found"
+    assert flue.lines("recall", session, "zzz-nowhere-zzz") == ["nothing found"]
+    result = flue.run("loss", session, done["leaving"][0], code=1)
+    assert "is no compaction" in result.stderr
+
+
 def test_there_is_nothing_to_take_back(flue: Flue) -> None:
     session = flue.import_every_type()
     while flue.json("uncompact", session)["compactionId"] is not None:
