@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flue_py.compaction.facts import FACT_KINDS, Fact, FactKind, covered, facts_of, text_of
+from flue_py.compaction.facts import FACT_KINDS, Fact, FactKind, Said, covered, facts_of, text_of
 from flue_py.compaction.plan import ContextItem
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.kinds import COMPACTION, EXCLUSION
+from flue_py.core.layout import own_gap
+from flue_py.core.projection import RESTORES, ContextEntry, project_compacted, project_kept
 
 LISTED = 50
 """How many lost facts of each kind are listed."""
@@ -62,6 +66,53 @@ class LossReport:
         }
 
 
+@frozen
+class StandsFor:
+    """A compaction with the items that it stands for (``source``) and those that it kept word for word, in order."""
+
+    compaction_id: str
+    summary: str
+    source: tuple[ContextEntry, ...]
+    kept: tuple[ContextEntry, ...]
+
+
+def stands_for(compaction: Entry, path: Sequence[Entry]) -> StandsFor:
+    """Return what a compaction stands for; ``path`` is the path to it, root first, with it at its end. O(path)."""
+    kept = [item for item in project_compacted(compaction, path) if item.entry_id != compaction.id]
+    known = {item.entry_id for item in kept}
+    gap = own_gap(compaction, {each.id: each for each in path})
+    first, last = (0, compaction.depth) if gap is None else (gap.first, gap.last)
+    source = tuple(
+        item for item in project_kept(path) if item.entry_id not in known and first <= item.entry.depth <= last
+    )
+    summary = compaction.fields.get("summary")
+    return StandsFor(compaction.id, summary if isinstance(summary, str) else "", source, tuple(kept))
+
+
+def report_on(found: StandsFor, *, limit: int = LISTED, known: dict[str, Said] | None = None) -> LossReport:
+    """Return what `loss_report` does for a compaction; ``known`` is that of `facts_of`."""
+    return loss_report(found.compaction_id, found.summary, found.source, found.kept, limit=limit, known=known)
+
+
+def losses_in(entries: Sequence[Entry], *, most: int, limit: int) -> dict[str, LossReport]:
+    """Return the reports of the newest compactions of a tree, at most ``most``, by the ids of their entries.
+
+    ``entries`` are all of the tree, parents before children; ``limit`` is as in `loss_report`. What messages say is
+    worked out once for all of them: O(entries), and O(path and its facts) for each compaction.
+    """
+    by_id = {entry.id: entry for entry in entries}
+    # An exclusion of a part makes an item another one from there on.
+    known: dict[str, Said] | None = None if any(entry.kind == EXCLUSION for entry in entries) else {}
+    made = [entry for entry in entries if entry.kind == COMPACTION and RESTORES not in entry.fields]
+    found = {}
+    for entry in made[max(len(made) - most, 0) :]:
+        path = [entry]
+        while (parent := by_id.get(path[-1].parent_id or "")) is not None:
+            path.append(parent)
+        found[entry.id] = report_on(stands_for(entry, path[::-1]), limit=limit, known=known)
+    return found
+
+
 def loss_report(
     compaction_id: str,
     summary: str,
@@ -69,13 +120,14 @@ def loss_report(
     kept: Sequence[ContextItem],
     *,
     limit: int = LISTED,
+    known: dict[str, Said] | None = None,
 ) -> LossReport:
     """Return which facts of ``source`` neither a summary nor the items that were kept say; ``limit`` of each kind.
 
-    O(text of both) and, for each fact whose words are all there, one search.
+    ``known`` is that of `facts_of`. O(text of both) and, for each fact whose words are all there, one search.
     """
     said = "\n".join([summary, text_of([item.data for item in kept])])
-    facts = facts_of(source)
+    facts = facts_of(source, known)
     kinds = tuple(_loss_of(kind, facts.of(kind), said, limit) for kind in FACT_KINDS)
     return LossReport(compaction_id, tuple(item.entry_id for item in source), kinds)
 

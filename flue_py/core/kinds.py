@@ -34,7 +34,7 @@ class Kind(NamedTuple):
     """The usage that it reports counts for its path. Of messages, that of answers."""
 
     references: tuple[str, ...] = ()
-    """The fields of the payload that hold an id of an entry, or a list of ids."""
+    """The fields of the payload that hold an id of an entry, a list of ids, or objects of ids."""
     has_builder: bool = False
     """Its payload is an object, which a function of `flue_py.core.entries` builds: `append_custom` refuses the kind."""
 
@@ -61,7 +61,14 @@ KINDS: tuple[Kind, ...] = (
         prefix="[Context Summary]",
         may_be_paid=True,
         adds_usage=True,
-        references=("firstKeptEntryId", "pinnedEntryIds"),
+        references=(
+            "firstKeptEntryId",
+            "pinnedEntryIds",
+            "baseCompactionId",
+            "ranges",
+            "restoresCompactionId",
+            "takesBackCompactionId",
+        ),
         has_builder=True,
         heading="Summary of what came before",
         line_from="summary",
@@ -93,6 +100,9 @@ CONTEXT_KINDS = frozenset(kind.name for kind in KINDS if kind.stands_in_place)
 
 SHOWN_KINDS = frozenset(kind.name for kind in KINDS if kind.says is not None)
 """The kinds that a context can show at all: those, and a compaction. All of them can be pinned."""
+
+SUMMARIES = frozenset(kind.name for kind in KINDS if kind.says == "summary")
+"""The kinds whose text was made of other entries."""
 
 BUILT_KINDS = frozenset(kind.name for kind in KINDS if kind.has_builder)
 """The kinds whose payload is an object that `flue_py.core.entries` builds."""

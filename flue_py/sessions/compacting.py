@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from flue_py.core.entries import Entry
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.layout import laid_out
 from flue_py.core.projection import ContextEntry, summary_text
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
 from flue_py.core.uncompacting import uncompaction
 from flue_py.errors import LeafConflict, SummaryFailed
 from flue_py.lazy import lazy_module
+from flue_py.sessions.aligning import Aligning, why_not_the_same
 from flue_py.sessions.arguments import checked_count, checked_flag, checked_seen, checked_text, optional
 from flue_py.sessions.asking import BookingAsker, Patience, model_of
+from flue_py.sessions.handle import KnownContext
+from flue_py.sessions.measuring import checked_request
 from flue_py.sessions.registering import Registering
 from flue_py.sessions.usage import Usage
 
 if TYPE_CHECKING:
-    from flue_py.compaction import blocks, modes, plan, policy, result, running
+    from flue_py.compaction import blocks, modes, plan, policy, ranges, result, running
     from flue_py.compaction.modes import Made, Mode
-    from flue_py.compaction.plan import SessionCompactionPlan
+    from flue_py.compaction.plan import NoCompaction, SessionCompactionPlan
     from flue_py.compaction.policy import CompactionSettings
+    from flue_py.compaction.ranges import RangePlan
     from flue_py.compaction.result import CompactionResult, NotCompacted, Uncompacted
     from flue_py.context import counters
     from flue_py.context.counters import ModelCounter
@@ -36,15 +41,24 @@ else:
     modes = lazy_module("flue_py.compaction.modes")
     plan = lazy_module("flue_py.compaction.plan")
     policy = lazy_module("flue_py.compaction.policy")
+    ranges = lazy_module("flue_py.compaction.ranges")
     result = lazy_module("flue_py.compaction.result")
     running = lazy_module("flue_py.compaction.running")
 
 
+Planned: TypeAlias = "SessionCompactionPlan | NoCompaction"
+Finding: TypeAlias = (
+    "Callable[[KnownContext, CompactionSettings, Sequence[str], Sequence[int], frozenset[str]], Planned]"
+)
+"""Plans a compaction of a context, with its settings, the pins, the size of each item, and what must not leave."""
+
+
 @frozen
-class _Basis:
+class Basis:
     """What a compaction is to be made of: the context it was planned on, and the plan or why there is none."""
 
     leaf: str | None
+    items: Sequence[ContextEntry]
     latest: Entry | None
     mode: Mode
     settings: CompactionSettings
@@ -54,13 +68,27 @@ class _Basis:
     tokens_before: int
     tokens_leaving: int
     tokens_staying: int
-    found: SessionCompactionPlan | plan.NoCompaction
+    found: Planned
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the plan is otherwise than asked for, in whole sentences."""
+        if not isinstance(self.found, ranges.RangePlan) or not self.found.is_widened:
+            return ()
+        first, last = self.found.first_entry_id, self.found.last_entry_id
+        return (f"the range is that from {first!r} to {last!r}: no call is separated from its results",)
 
     def nothing(self, reason: NotCompacted) -> CompactionResult:
         """Return the result of having made nothing."""
         planned = self.found if isinstance(self.found, plan.SessionCompactionPlan) else None
         return result.CompactionResult(
-            reason, self.mode.name, self.tokens_before, self.tokens_staying, planned=planned, counter=self.counter.name
+            reason,
+            self.mode.name,
+            self.tokens_before,
+            self.tokens_staying,
+            planned=planned,
+            counter=self.counter.name,
+            notes=self.notes,
         )
 
     def made(self, made: Made, calls: tuple[JsonObject, ...]) -> CompactionResult:
@@ -73,7 +101,7 @@ class _Basis:
             tokens_after=after,
             summary=made.text,
             calls=calls,
-            notes=made.notes,
+            notes=(*self.notes, *made.notes),
         )
 
     def material(
@@ -83,7 +111,7 @@ class _Basis:
         return modes.Material(
             planned,
             self.counter.count,
-            _details(self.latest),
+            None if planned.previous is None else planned.previous.details,
             instructions,
             window,
             None if model is None else model.context_window,
@@ -92,7 +120,11 @@ class _Basis:
         )
 
 
-class Compacting(Registering, Usage):
+Around: TypeAlias = tuple[str, Sequence[Mapping[str, JsonValue]]]
+"""What goes with each request of a session: the system prompt and the tools."""
+
+
+class Compacting(Registering, Aligning, Usage):
     """How a `Session` is compacted."""
 
     __slots__ = ()
@@ -108,6 +140,8 @@ class Compacting(Registering, Usage):
         dry_run: bool = False,
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> CompactionResult:
         """Replace the beginning of the context by a text that stands for it, and return what was done, or why not.
 
@@ -120,23 +154,44 @@ class Compacting(Registering, Usage):
         somebody else compacted, nothing is appended. With ``dry_run``, no model is asked. `undo` takes it back.
         ``expected_leaf`` and ``expected_revision`` are compared before anything is planned.
 
+        ``system`` and ``tools`` are what goes with the session's own requests ("" and () for none). If both are given,
+        and ``model`` is the session's, a summary is asked for by the last request with one message more, so that most
+        of it is read from the provider's cache; where that cannot be, ``notes`` say why, and a transcript is sent.
+
         Raises `SummaryFailed`, whose cause is the model's error, `LeafConflict`, `RevisionConflict`, and
         `InvalidArgument` for a mode that needs a model where there is none. The cost of the context, and of the model.
         """
         checked_flag(dry_run, "dry_run")
         checked_text(instructions, "instructions")
+        checked_request(None, None, system, tools)
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
         if window is None and asked is not None:
             window = asked.context_window
         basis = await self._basis_of(chosen, settings, window)
+        around = None if system is None or tools is None else (system, tools)
+        return await self._compact(basis, asked, instructions, window, dry_run=dry_run, around=around)
+
+    async def _compact(
+        self,
+        basis: Basis,
+        asked: Model | None,
+        instructions: str | None,
+        window: int | None,
+        *,
+        dry_run: bool,
+        around: Around | None = None,
+    ) -> CompactionResult:
+        """Make the text for what was planned, and append it. ``around`` is what goes with the session's requests."""
         if isinstance(basis.found, plan.NoCompaction):
             return basis.nothing(basis.found.reason)
         if dry_run:
             return basis.nothing("dry_run")
         asker = None if asked is None else self._asker_of(asked, basis.settings)
         material = basis.material(basis.found, instructions, window, asked)
+        if asked is not None and around is not None:
+            material = await self._aligned(material, basis, asked, *around)
         made = await modes.make_text(basis.mode, material, asker)
         if not made.text.strip():
             raise SummaryFailed(basis.mode.name, "it made no text")
@@ -185,8 +240,13 @@ class Compacting(Registering, Usage):
         return result.Uncompacted(peeled.id, None if earlier is None else earlier.id, before, after, appended)
 
     async def _basis_of(
-        self, mode: str | Mode | None, settings: CompactionSettings | None, window: int | None
-    ) -> _Basis:
+        self,
+        mode: str | Mode | None,
+        settings: CompactionSettings | None,
+        window: int | None,
+        find: Finding | None = None,
+    ) -> Basis:
+        """Return what a compaction is to be made of; ``find`` says what to summarize, by default the beginning."""
         chosen = modes.checked_mode(mode, settings)
         settings = policy.checked_settings(settings)
         optional(checked_count, window, "window")
@@ -197,22 +257,22 @@ class Compacting(Registering, Usage):
             links = await self._backend.task_links(self._ref)
         counter = await self._counter_at(read.stamp.leaf_id)
 
-        def worked_out() -> _Basis:
+        def worked_out() -> Basis:
             counts = read.counts.get(counter.name)
             if counts is None:
                 counts = read.counts[counter.name] = counter.count_entries(read.items)
             live = running.live_callers(read.items, links)
-            found = plan.plan_session_compaction(
-                read.items, read.compaction, sized, pinned=pins, counts=counts, live=live
-            )
+            found = (find or _beginning)(read, sized, pins, counts, live)
             leaving, staying = 0, sum(counts)
             if isinstance(found, plan.SessionCompactionPlan):
                 leaving = sum(map(counts.__getitem__, found.plan.content.indices))
-                # The summary of an earlier compaction, which comes first, neither leaves nor stays.
-                staying = sum(counts) - leaving - (0 if read.compaction is None else counts[0])
+                # The summaries of earlier compactions that are taken over neither leave nor stay.
+                staying = sum(counts) - leaving - sum(map(counts.__getitem__, found.taken_over))
             sizes = sum(counts), leaving, staying
             tasks = running.running_tasks(links)
-            return _Basis(read.stamp.leaf_id, read.compaction, chosen, sized, window, tasks, counter, *sizes, found)
+            return Basis(
+                read.stamp.leaf_id, read.items, read.compaction, chosen, sized, window, tasks, counter, *sizes, found
+            )
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
         return await self._backend.waiting.call(worked_out)
@@ -226,7 +286,7 @@ class Compacting(Registering, Usage):
         return await self._backend.waiting.call(lambda: sum(counter.count_entries(items)))
 
     async def _append_made(
-        self, basis: _Basis, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...]
+        self, basis: Basis, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...]
     ) -> CompactionResult:
         """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
         while True:
@@ -240,14 +300,28 @@ class Compacting(Registering, Usage):
             with suppress(LeafConflict):
                 return replace(outcome, appended=await self._append_summary(planned, whole, calls, leaf))
 
-    async def _with_registered(self, basis: _Basis, made: Made, leaf: str | None) -> Made:
+    async def _with_registered(self, basis: Basis, made: Made, leaf: str | None) -> Made:
         texts = await self.registered(leaf=leaf)
         block = blocks.registered_block(
             texts, basis.settings, basis.window, lambda text: basis.counter.count(_said(text))
         )
         return modes.with_block(made, block)
 
-    async def _overtaken(self, basis: _Basis, leaf: str | None) -> NotCompacted | None:
+    async def _aligned(
+        self,
+        material: modes.Material,
+        basis: Basis,
+        model: Model,
+        system: str,
+        tools: Sequence[Mapping[str, JsonValue]],
+    ) -> modes.Material:
+        """Return the material with the last request, where the model that is asked is the one that was sent it."""
+        if (why := why_not_the_same(model, await self.settings(leaf=basis.leaf))) is not None:
+            return replace(material, unaligned=why)
+        last = await self._last_request(basis.items, basis.leaf, basis.counter, system, tools)
+        return replace(material, last_request=last)
+
+    async def _overtaken(self, basis: Basis, leaf: str | None) -> NotCompacted | None:
         """Return why a leaf that is not the one planned on cannot be built on; None where only turns were added."""
         if leaf is None or basis.leaf is None or not await self.is_ancestor(basis.leaf, of=leaf):
             return "leaf_moved"
@@ -258,6 +332,8 @@ class Compacting(Registering, Usage):
     async def _append_summary(
         self, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...], leaf: str | None
     ) -> Appended:
+        if isinstance(planned, ranges.RangePlan):
+            return await self._append_range(planned, made, calls, leaf)
         return await self.append_compaction(
             made.text,
             first_kept_entry_id=planned.first_kept_entry_id,
@@ -267,10 +343,31 @@ class Compacting(Registering, Usage):
             expected_leaf=leaf,
         )
 
+    async def _append_range(
+        self, planned: RangePlan, made: Made, calls: tuple[JsonObject, ...], leaf: str | None
+    ) -> Appended:
+        head = planned.head
+        entry = NewEntry.compaction(
+            made.text,
+            first_kept_entry_id=planned.first_kept_entry_id if head is None else head.first_kept_id or "",
+            tokens_before=planned.plan.tokens_before,
+            details=made.details if head is None else ranges.noted_turns(planned, made.details),
+            calls=calls,
+        )
+        if head is not None:
+            entry = laid_out(entry, planned.ranges, pinned=planned.pinned, head=head)
+        return await self._append([entry], "raise", None, Seen(leaf, None))
 
-def _details(latest: Entry | None) -> JsonObject | None:
-    details = None if latest is None else latest.fields.get("details")
-    return details if isinstance(details, dict) else None
+
+def _beginning(
+    read: KnownContext,
+    settings: CompactionSettings,
+    pins: Sequence[str],
+    counts: Sequence[int],
+    live: frozenset[str],
+) -> Planned:
+    """Plan to summarize the beginning of the context."""
+    return plan.plan_session_compaction(read.items, read.compaction, settings, pinned=pins, counts=counts, live=live)
 
 
 def shown_summary(text: str) -> JsonObject:

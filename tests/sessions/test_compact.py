@@ -11,9 +11,10 @@ import pytest
 
 import flue_py
 import flue_py.sync
-from flue_py import InvalidArgument, ModelUnavailable, Session, Store, SummaryFailed
+from flue_py import CallConflict, InvalidArgument, ModelUnavailable, Session, Store, SummaryFailed
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.modes import Asker, Made, Material
+from flue_py.compaction.result import CompactionResult
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
 from tests.sessions.talk import user
@@ -28,6 +29,13 @@ Answer: TypeAlias = Callable[[ModelRequest], ModelReply | str | Awaitable[ModelR
 
 def model(answer: Answer) -> FunctionModel:
     return FunctionModel(answer, "small", provider="house", context_window=200_000)
+
+
+def said_by(done: CompactionResult) -> str:
+    """Return what the model said, without the line that names the entries that it stands for."""
+    text, line = (done.summary or "").rsplit("\n\n", 1)
+    assert line.startswith("[The originals are stored: entries ")
+    return text
 
 
 def reply(text: str = "what was said", call_id: str = "call-1", **usage: int) -> ModelReply:
@@ -71,7 +79,7 @@ async def test_a_session_is_compacted_in_one_call(session: Session) -> None:
 
     assert done.reason is None
     assert done.entry_id == session.leaf_id
-    assert (done.mode, done.summary) == ("llm", "what was said")
+    assert (done.mode, said_by(done)) == ("llm", "what was said")
     context = await session.build_context_entries()
     assert context[0].entry_id == done.entry_id
     assert [item.entry_id for item in context[1:]] == ids[-4:]
@@ -94,6 +102,30 @@ async def test_what_the_summary_cost_is_counted_once(session: Session, store: St
     assert (window.usage.input, window.usage.output) == (900, 40)
     (row,) = (await store.usage(session, group_by=("purpose", "model"))).rows
     assert (row.group, row.input, row.calls) == ({"purpose": "compaction", "model": "small"}, 900, 1)
+    assert window.calls == 1
+    assert done.entry_id in await session.entry_costs()
+
+
+async def test_a_call_that_was_booked_alone_is_of_its_summary_if_it_is_the_same(session: Session, store: Store) -> None:
+    (first, *_) = await talk(session)
+    fork = await session.fork()
+    usage: JsonObject = {"input": 900, "output": 40}
+    await session.record_call(usage, provider="house", model="small", call_id="ours", purpose="compaction")
+    await fork.record_call(usage, provider="house", model="small", call_id="theirs", purpose="compaction")
+    named: JsonObject = {**usage, "provider": "house", "model": "small"}
+    calls = ({**named, "callId": "ours"}, {**named, "callId": "theirs"})
+
+    done = await session.append_compaction("short", first_kept_entry_id=first, tokens_before=9, calls=calls)
+    assert (await session.aggregate_usage_since(None)).calls == 1
+    assert [*await session.entry_costs()] == [*done.entry_ids]
+    assert (await store.usage()).total.calls == 2
+    with pytest.raises(CallConflict):
+        await session.append_compaction(
+            "short", first_kept_entry_id=first, tokens_before=9, calls=[{**calls[0], "input": 1}]
+        )
+    await session.undo()
+    assert (await session.aggregate_usage_since(None)).calls == 0
+    assert (await store.usage()).total.calls == 2
 
 
 async def test_an_answer_of_unknown_usage_is_unknown_and_not_0(session: Session, store: Store) -> None:
@@ -181,7 +213,7 @@ async def test_a_leaf_that_was_moved_elsewhere_keeps_its_path_and_the_call_its_c
         return reply()
 
     done = await session.compact(model(answer), settings=SETTINGS)
-    assert (done.reason, done.appended, done.summary) == ("leaf_moved", None, "what was said")
+    assert (done.reason, done.appended, said_by(done)) == ("leaf_moved", None, "what was said")
     assert (await session.get_active_path())[-1].id == ids[3]
     (row,) = (await store.usage(session, group_by=("purpose",))).rows
     assert (row.input, row.calls) == (900, 1)
@@ -298,7 +330,7 @@ async def test_window_says_in_one_line_what_is_not_shown(session: Session) -> No
     done = await session.compact(mode="window", settings=SETTINGS)
     assert done.summary == f"[20 earlier messages are not shown here: entries {ids[0]} to {ids[19]}]"
     await talk(session, 2, start=12)
-    assert (await session.compact(model(lambda _: "told"), settings=SETTINGS)).summary == "told"
+    assert said_by(await session.compact(model(lambda _: "told"), settings=SETTINGS)) == "told"
     await talk(session, 2, start=14)
     done = await session.compact(mode="window", settings=SETTINGS)
     assert done.summary is not None
@@ -345,7 +377,7 @@ def test_the_blocking_twin_takes_plain_and_async_models(answer: Answer, text: st
         for number in range(20):
             session.append_message(user(f"question {number} " + "q" * 200))
         done = session.compact(model(answer), settings=SETTINGS)
-        assert (done.summary, done.entry_id) == (text, session.leaf_id)
+        assert (said_by(done), done.entry_id) == (text, session.leaf_id)
         assert store.verify().problems == []
 
 
