@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.kinds import COMPACTION
 from flue_py.core.layout import laid_out
 from flue_py.core.projection import ContextEntry, summary_text
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
+from flue_py.core.spoken import message_text
 from flue_py.core.uncompacting import uncompaction
 from flue_py.errors import LeafConflict, SummaryFailed
 from flue_py.lazy import lazy_module
@@ -267,19 +269,22 @@ class Compacting(Registering, Usage):
             leaf = (await self.refresh()).leaf_id
             moved = None if leaf == basis.leaf else await self._overtaken(basis, leaf)
             # What is registered is that of the path which is appended to: it may have changed while the text was made.
-            whole = made if moved is not None else await self._with_registered(basis, made, leaf)
+            whole = made if moved is not None else await self._with_registered(basis, planned, made, leaf)
             outcome = basis.made(whole, calls)
             if moved is not None or outcome.reason is not None:
                 return replace(outcome, reason=moved or outcome.reason)
             with suppress(LeafConflict):
                 return replace(outcome, appended=await self._append_summary(planned, whole, calls, leaf))
 
-    async def _with_registered(self, basis: Basis, made: Made, leaf: str | None) -> Made:
+    async def _with_registered(
+        self, basis: Basis, planned: SessionCompactionPlan, made: Made, leaf: str | None
+    ) -> Made:
         texts = await self.registered(leaf=leaf)
         block = blocks.registered_block(
             texts, basis.settings, basis.window, lambda text: basis.counter.count(_said(text))
         )
-        return modes.with_block(made, block)
+        stays = any(block.text in message_text(item.data) for item in planned.staying if item.kind == COMPACTION)
+        return modes.with_block(made, replace(block, text="") if stays else block)
 
     async def _overtaken(self, basis: Basis, leaf: str | None) -> NotCompacted | None:
         """Return why a leaf that is not the one planned on cannot be built on; None where only turns were added."""
