@@ -295,21 +295,20 @@ class Compacting(Registering, Aligning, Usage):
             leaf = (await self.refresh()).leaf_id
             moved = None if leaf == basis.leaf else await self._overtaken(basis, leaf)
             # What is registered is that of the path which is appended to: it may have changed while the text was made.
-            whole = made if moved is not None else await self._with_registered(basis, planned, made, leaf)
+            whole = made if moved is not None else await self._with_registered(basis, made, leaf)
             outcome = basis.made(whole, calls)
             if moved is not None or outcome.reason is not None:
                 return replace(outcome, reason=moved or outcome.reason)
             with suppress(LeafConflict):
                 return replace(outcome, appended=await self._append_summary(planned, whole, calls, leaf))
 
-    async def _with_registered(
-        self, basis: Basis, planned: SessionCompactionPlan, made: Made, leaf: str | None
-    ) -> Made:
+    async def _with_registered(self, basis: Basis, made: Made, leaf: str | None) -> Made:
         texts = await self.registered(leaf=leaf)
         block = blocks.registered_block(
             texts, basis.settings, basis.window, lambda text: basis.counter.count(_said(text))
         )
-        stays = any(block.text in message_text(item.data) for item in planned.staying if item.kind == COMPACTION)
+        staying = basis.found.staying if isinstance(basis.found, plan.SessionCompactionPlan) else ()
+        stays = any(block.text in message_text(item.data) for item in staying if item.kind == COMPACTION)
         return modes.with_block(made, replace(block, text="") if stays else block)
 
     async def _aligned(
