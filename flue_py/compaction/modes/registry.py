@@ -9,6 +9,7 @@ from flue_py.compaction.modes.hybrid import Hybrid
 from flue_py.compaction.modes.intent import Intent
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.lossless import Lossless
+from flue_py.compaction.modes.native import NativeMode
 from flue_py.compaction.modes.protocol import Mode
 from flue_py.compaction.modes.window import Window
 from flue_py.errors import InvalidArgument, shown
@@ -22,6 +23,7 @@ _OURS: Mapping[str, Callable[[], Mode]] = {
     "lossless": Lossless,
     "hybrid": Hybrid,
     "window": Window,
+    "native": NativeMode,
 }
 
 
