@@ -57,6 +57,10 @@ class Material:
         """Return whether one of the messages is the result of a call that failed; it is not decoded for it."""
         return self.planned.plan.content.has_failed(at)
 
+    def may_say(self, at: int, sign: str) -> bool:
+        """Return whether a message may have a sign of ASCII in it: False is certain, and takes no decoding."""
+        return self.planned.plan.content.may_say(at, sign)
+
     def message(self, at: int) -> Message:
         """Return one of the messages, by its place among them: the others need not be decoded."""
         return self.planned.plan.content.message(at)

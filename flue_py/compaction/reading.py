@@ -45,13 +45,13 @@ class Messages(Sequence[Message]):
     def __getitem__(self, index: slice) -> list[Message]: ...
 
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        found = self._found[index]
-        if found is None:
-            assert self._items is not None, "messages without items are there from the start"
-            found = self._found[index] = self._items[index].data
-        return found
+        if isinstance(index, int):
+            found = self._found[index]
+            if found is None:
+                assert self._items is not None, "messages without items are there from the start"
+                found = self._found[index] = self._items[index].data
+            return found
+        return [self[at] for at in range(*index.indices(len(self)))]
 
     def role(self, at: int) -> JsonValue:
         """Return the role of a message. O(1) for that of an entry."""
@@ -80,6 +80,11 @@ class Messages(Sequence[Message]):
             entry = item.entry
             found = undecoded_exchange(entry) if entry.kind == MESSAGE else _SUMMARY
             yield self[at] if found is None else found
+
+    def may_say(self, at: int, sign: str) -> bool:
+        """Return whether a message may have a sign of ASCII in it: False is certain."""
+        item = None if self._items is None else self._items[at]
+        return not isinstance(item, ContextEntry) or sign in item.entry.payload
 
     def has_failed(self, at: int) -> bool:
         """Return whether a message is the result of a call that failed."""
@@ -165,6 +170,10 @@ class PlannedContent:
     def tokens_before(self) -> int:
         """The estimated size of the whole context."""
         return estimate_messages(self._messages, self._policy, self._usage_from or 0).tokens
+
+    def may_say(self, at: int, sign: str) -> bool:
+        """Return whether one of the messages may have a sign of ASCII in it: False is certain."""
+        return self._messages.may_say(self.indices[at], sign)
 
     def message(self, at: int) -> Message:
         """Return one of the messages that leave, by its place among them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -73,7 +74,8 @@ def test_a_failed_call_changes_nothing_and_says_what_to_do(name: str) -> None:
             session = await filled(store)
             before = await session.build_context()
             with pytest.raises(SummaryFailed) as caught:
-                await session.compact(opened(name, provider), mode="llm", settings=KEEP_LITTLE)
+                settings = replace(KEEP_LITTLE, rate_limit_wait=0)
+                await session.compact(opened(name, provider), mode="llm", settings=settings)
 
             cause = caught.value.__cause__
             assert isinstance(cause, RateLimited)

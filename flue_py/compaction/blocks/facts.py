@@ -84,9 +84,10 @@ def _found(material: Material) -> _Lists:
     shown = {word for item in material.staying for text in _read(item.data) for word in text.split()}
     words: dict[str, None] = {}
     read = 0
-    for item, message in zip(reversed(material.leaving), reversed(material.messages), strict=True):
+    for at in range(len(material.leaving) - 1, -1, -1):
         if read > SEARCHED_CHARS:
             break
+        item, message = material.leaving[at], material.message(at)
         role, texts = message.get("role"), list(_read(message))
         read += sum(map(len, texts))
         if role in (ASSISTANT, TOOL_RESULT) and len(errors) < MOST_LINES:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, cast
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.content import ASSISTANT, USER, Message
+from flue_py.compaction.content import ASSISTANT, USER
 from flue_py.compaction.material import Material
 from flue_py.compaction.quoting import fenced
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -95,11 +95,14 @@ def _spoken(material: Material) -> Iterator[_Said]:
             message = material.message(at)
             text = "" if message.get("isMeta") is True else spoken_text(message_text(message)).strip()
             if text:
-                yield _Said(item.entry_id, text, _asked(material.message(at - 1)) if at else "")
+                yield _Said(item.entry_id, text, _asked(material, at - 1))
 
 
-def _asked(message: Message) -> str:
+def _asked(material: Material, at: int) -> str:
     """Return the question that a message of the model ends on, "" for none."""
+    if at < 0 or not material.may_say(at, "?"):
+        return ""
+    message = material.message(at)
     text = message_text(message).rstrip() if message.get("role") == ASSISTANT else ""
     if not text.endswith("?"):
         return ""

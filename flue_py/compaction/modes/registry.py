@@ -32,6 +32,11 @@ def mode_names() -> list[str]:
     return [*_OURS, *sorted({point.name for point in entry_points(group=GROUP)} - _OURS.keys())]
 
 
+def is_mode_name(name: str) -> bool:
+    """Return whether a mode can be chosen by a name. What is installed is looked through only for one that is not ours."""
+    return name in _OURS or name in mode_names()
+
+
 def find_mode(mode: str | Mode) -> Mode:
     """Return a mode by name; a mode itself is returned as it is. Raises `InvalidArgument` for a name of none."""
     if not isinstance(mode, str):
