@@ -47,13 +47,17 @@ def make_url(url: str) -> URL:
 # What a test has set for its database must not hold while that is emptied; a hang is a failure.
 _UNHURRIED = {"statement_timeout": "0", "lock_timeout": "60s", "default_transaction_read_only": "off"}
 
+_END_OTHERS = """
+    PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid();
+"""
+
 # Everything that a test can have left in a database, put back as a new one has it.
-_EMPTY = """
+_EMPTY = f"""
 DO $$
 DECLARE name text;
 BEGIN
-    PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid();
+    {_END_OTHERS}
     FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' LOOP
         EXECUTE format('DROP SCHEMA %I CASCADE', name);
     END LOOP;
@@ -63,12 +67,13 @@ CREATE SCHEMA public AUTHORIZATION pg_database_owner;
 GRANT USAGE ON SCHEMA public TO PUBLIC;
 """
 
-# Everything that a test of the contract can have left in a store. (A truncated table gets new files, which takes
-# longer than deleting what few rows most tests have.)
-_CLEAR = """
+# Everything that a test can have left in a store that it used through its API alone. (A truncated table gets new files,
+# which takes longer than deleting what few rows most tests have.)
+_CLEAR = f"""
 DO $$
 DECLARE made regclass;
 BEGIN
+    {_END_OTHERS}
     FOR made IN SELECT c.oid FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r'
         AND c.relname NOT IN ('flue_store', 'alembic_version') LOOP
         IF pg_total_relation_size(made) > 1000000 THEN
@@ -157,7 +162,7 @@ class Databases:
         return url
 
     def give_back_store(self, url: str) -> None:
-        """Accept a database whose store was used through its backend alone, and is closed."""
+        """Accept a database whose store was used through its API alone, and which nobody will use any more."""
         self._idle_stores.append(url)
 
     def give_back(self, url: str) -> None:
@@ -273,6 +278,23 @@ def new_database(postgres_databases: Databases) -> Iterator[NewDatabase]:
     yield take
     for url in lent:
         postgres_databases.give_back(url)
+
+
+@pytest.fixture
+def new_store_database(postgres_databases: Databases) -> Iterator[NewDatabase]:
+    """A function that returns the URL of a database to open a store of, which is this test's until it ends.
+
+    It is empty, or has a store without sessions, which takes a third of the time: for what uses the API alone.
+    """
+    lent: list[str] = []
+
+    def take() -> str:
+        lent.append(postgres_databases.take_store())
+        return lent[-1]
+
+    yield take
+    for url in lent:
+        postgres_databases.give_back_store(url)
 
 
 @pytest.fixture

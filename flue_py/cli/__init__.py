@@ -61,6 +61,8 @@ SECTIONS = {
         "plan": "Say what an edit of the context would cost.",
         "compact": "Replace the beginning of the context by a summary.",
         "uncompact": "Take a compaction back, one layer.",
+        "loss": "Show what a compaction lost.",
+        "recall": "Find words in what a compaction stands for.",
     },
     "Mark entries, set budgets": {
         "label": "Set or clear the label of an entry.",

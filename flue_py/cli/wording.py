@@ -26,6 +26,7 @@ _COMMANDS = {
     "move_leaf": "move",
     "go_back": "back",
     "get_tree": "tree",
+    "loss_report": "loss",
     "read_bundle": "unbundle",
     "write_bundle": "bundle",
     "import_file": "import",
@@ -46,6 +47,7 @@ _SAME = {
     "migrate",
     "compact",
     "uncompact",
+    "recall",
 }
 _CALL = re.compile(r"\b(?:store\.|session\.|flue_py\.|await )*([a-z_]+)\(\)")
 

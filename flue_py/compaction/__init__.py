@@ -31,6 +31,7 @@ from flue_py.compaction.policy import (
     CompactionPolicy,
     CompactionSettings,
 )
+from flue_py.compaction.ranges import RangePlan
 from flue_py.compaction.serialize import (
     FileLists,
     appended_file_lists,
@@ -69,6 +70,7 @@ __all__ = [
     "NoCompaction",
     "NoCompactionReason",
     "PreviousCompaction",
+    "RangePlan",
     "SessionCompactionPlan",
     "SummaryCall",
     "SummaryFailed",

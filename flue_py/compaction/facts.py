@@ -140,18 +140,29 @@ class Facts:
         return sum(len(self.of(kind)) for kind in FACT_KINDS)
 
 
-def facts_of(messages: Iterable[Message | ContextItem]) -> Facts:
-    """Return the facts of messages, or of the items of a context, by the rules above; never raises. O(text)."""
+Said: TypeAlias = Sequence[tuple[FactKind, str, str]]
+"""What one message says: kind, text, and the text by which it is the same as another."""
+
+
+def facts_of(messages: Iterable[Message | ContextItem], known: dict[str, Said] | None = None) -> Facts:
+    """Return the facts of messages, or of the items of a context, by the rules above; never raises. O(text).
+
+    ``known`` remembers what items say by the ids of their entries, for a caller that asks about many stretches of the
+    same history; an item must be the same in all of them.
+    """
     found: dict[tuple[FactKind, str], _Mentions] = {}
     for each in messages:
-        item = None if isinstance(each, Mapping) else each
-        message = item.data if item is not None else each
-        assert isinstance(message, Mapping)
-        is_own = item is None or item.kind == MESSAGE
-        entry_id = None if item is None else item.entry_id
-        for kind, text in _said(message, is_own=is_own):
-            key = kind, text if kind in ("file", "identifier") else alike(text)
-            found.setdefault(key, _Mentions(kind, text)).add(entry_id)
+        entry_id = None if isinstance(each, Mapping) else each.entry_id
+        said = None if known is None or entry_id is None else known.get(entry_id)
+        if said is None:
+            said = _said_by(each)
+            if known is not None and entry_id is not None:
+                known[entry_id] = said
+        for kind, text, same in said:
+            mentions = found.get((kind, same))
+            if mentions is None:
+                mentions = found[kind, same] = _Mentions(kind, text)
+            mentions.add(entry_id)
     by_kind: dict[str, list[Fact]] = {f"{kind}s": [] for kind in FACT_KINDS}
     for mentions in found.values():
         by_kind[f"{mentions.kind}s"].append(mentions.fact)
@@ -199,6 +210,15 @@ class _Mentions:
     @property
     def fact(self) -> Fact:
         return Fact(self.kind, self._text, tuple(self._entry_ids), self._count)
+
+
+def _said_by(each: Message | ContextItem) -> Said:
+    message = each if isinstance(each, Mapping) else each.data
+    is_own = isinstance(each, Mapping) or each.kind == MESSAGE
+    return [
+        (kind, text, text if kind in ("file", "identifier") else alike(text))
+        for kind, text in _said(message, is_own=is_own)
+    ]
 
 
 def _said(message: Message, *, is_own: bool) -> Iterator[tuple[FactKind, str]]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flue_py.compaction.facts import FACT_KINDS, Fact, FactKind, covered, facts_of, text_of
+from flue_py.compaction.facts import FACT_KINDS, Fact, FactKind, Said, covered, facts_of, text_of
 from flue_py.compaction.plan import ContextItem
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.layout import own_gap
+from flue_py.core.projection import ContextEntry, project_compacted, project_kept
 
 LISTED = 50
 """How many lost facts of each kind are listed."""
@@ -62,6 +65,34 @@ class LossReport:
         }
 
 
+@frozen
+class StandsFor:
+    """A compaction with the items that it stands for (``source``) and those that it kept word for word, in order."""
+
+    compaction_id: str
+    summary: str
+    source: tuple[ContextEntry, ...]
+    kept: tuple[ContextEntry, ...]
+
+
+def stands_for(compaction: Entry, path: Sequence[Entry]) -> StandsFor:
+    """Return what a compaction stands for; ``path`` is the path to it, root first, with it at its end. O(path)."""
+    kept = [item for item in project_compacted(compaction, path) if item.entry_id != compaction.id]
+    known = {item.entry_id for item in kept}
+    gap = own_gap(compaction, {each.id: each for each in path})
+    first, last = (0, compaction.depth) if gap is None else (gap.first, gap.last)
+    source = tuple(
+        item for item in project_kept(path) if item.entry_id not in known and first <= item.entry.depth <= last
+    )
+    summary = compaction.fields.get("summary")
+    return StandsFor(compaction.id, summary if isinstance(summary, str) else "", source, tuple(kept))
+
+
+def report_on(found: StandsFor, *, limit: int = LISTED, known: dict[str, Said] | None = None) -> LossReport:
+    """Return what `loss_report` does for a compaction; ``known`` is that of `facts_of`."""
+    return loss_report(found.compaction_id, found.summary, found.source, found.kept, limit=limit, known=known)
+
+
 def loss_report(
     compaction_id: str,
     summary: str,
@@ -69,13 +100,14 @@ def loss_report(
     kept: Sequence[ContextItem],
     *,
     limit: int = LISTED,
+    known: dict[str, Said] | None = None,
 ) -> LossReport:
     """Return which facts of ``source`` neither a summary nor the items that were kept say; ``limit`` of each kind.
 
-    O(text of both) and, for each fact whose words are all there, one search.
+    ``known`` is that of `facts_of`. O(text of both) and, for each fact whose words are all there, one search.
     """
     said = "\n".join([summary, text_of([item.data for item in kept])])
-    facts = facts_of(source)
+    facts = facts_of(source, known)
     kinds = tuple(_loss_of(kind, facts.of(kind), said, limit) for kind in FACT_KINDS)
     return LossReport(compaction_id, tuple(item.entry_id for item in source), kinds)
 

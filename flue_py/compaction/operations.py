@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 from flue_py.compaction.content import string_field
 from flue_py.compaction.material import Material
-from flue_py.compaction.quoting import on_one_line
+from flue_py.compaction.quoting import on_one_line, without_tags
 from flue_py.core.exchange import Call
 from flue_py.core.javascript import js_json
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -105,7 +105,7 @@ def unanswered_calls(material: Material) -> list[tuple[str, JsonObject, str]]:
 
 def called_on(part: Mapping[str, JsonValue]) -> str:
     """Return the tool and what it is called on, on one line."""
-    name, target = on_one_line(string_field(part, "name"), 80) or "?", _target(part.get("arguments"))
+    name, target = _name(part), _target(part.get("arguments"))
     return f'{name} → "{target}"' if target else name
 
 
@@ -131,16 +131,20 @@ def _operation(material: Material, turns: Sequence[int], call: Call, answer: int
     status = _status(material, () if answer is None else (answer,))
     error = ""
     if answer is not None and status == "failed":
-        error = message_text(material.message(answer))[:ERROR_CHARS]
+        error = without_tags(message_text(material.message(answer))[:ERROR_CHARS])
     return Operation(
         status,
-        on_one_line(string_field(part, "name"), 80) or "?",
+        _name(part),
         _target(part.get("arguments")),
         turns[call.at],
         on_one_line(string_field(message, "agentName") or string_field(message, "agent"), 80) or "assistant",
         material.leaving[call.at].entry_id,
         error,
     )
+
+
+def _name(part: Mapping[str, JsonValue]) -> str:
+    return without_tags(on_one_line(string_field(part, "name"), 80)) or "?"
 
 
 def _target(arguments: JsonValue) -> str:
@@ -151,7 +155,7 @@ def _target(arguments: JsonValue) -> str:
     found = next((value for value in (*named, *arguments.values()) if isinstance(value, str) and value.strip()), None)
     if found is None:
         found = next((js_json(value) for value in arguments.values() if isinstance(value, list)), "")
-    return on_one_line(found, _TARGET_CHARS)
+    return without_tags(on_one_line(found, _TARGET_CHARS))
 
 
 def _carried(earlier: Mapping[str, JsonValue] | None, before: int) -> Operations:

@@ -10,19 +10,22 @@ of that turn is summarized on its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import Literal, Protocol, TypeAlias, cast
 
 from flue_py.compaction.content import ASSISTANT, USER, Message
 from flue_py.compaction.cuts import Cuts
 from flue_py.compaction.estimate import estimate_tokens, usage_start
+from flue_py.compaction.joining import Told, joined
 from flue_py.compaction.policy import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, CompactionSettings
 from flue_py.compaction.reading import Messages, PlannedContent
 from flue_py.compaction.serialize import FileLists, appended_file_lists, listed_files
 from flue_py.core.entries import Entry
 from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION
+from flue_py.core.layout import RANGES
 from flue_py.core.projection import ContextEntry, pinned_ids
 from flue_py.errors import InvalidArgument, shown
 
@@ -242,32 +245,22 @@ class LatestCompaction(Protocol):
     def details(self) -> Mapping[str, JsonValue] | None: ...
 
 
-class _CompactionEntry(NamedTuple):
-    """What planning needs to know of a compaction, from its entry."""
-
-    summary: str
-    details: Mapping[str, JsonValue] | None
-
-    @classmethod
-    def of(cls, entry: Entry) -> _CompactionEntry:
-        fields = entry.fields
-        summary, details = fields.get("summary"), fields.get("details")
-        return cls(summary if isinstance(summary, str) else "", details if isinstance(details, Mapping) else None)
-
-
 @dataclass(frozen=True, slots=True)
 class SessionCompactionPlan:
     """A plan for a session, and the id of the entry behind the first kept message.
 
     ``leaving`` are the items of the context that the summary will stand for, in order, ``staying`` those that stay
     after it: what is pinned, then everything from the first kept entry on. The summary of an earlier compaction is
-    neither: it is ``plan.previous_summary``.
+    neither: it is ``plan.previous_summary``, and ``previous`` with what is stored beside it. So is that of a range that
+    leaves. ``taken_over`` is where these summaries are among the items.
     """
 
     plan: CompactionPlan
     first_kept_entry_id: str
     leaving: tuple[ContextItem, ...] = field(default=(), repr=False)
     staying: tuple[ContextItem, ...] = field(default=(), repr=False)
+    previous: Told | None = field(default=None, repr=False)
+    taken_over: tuple[int, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,20 +296,23 @@ def plan_session_compaction(
     kept, however much that is. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
     """
     messages = Messages(items)
+    summaries: Mapping[int, Told] = {}
     if isinstance(latest, Entry):
         carried = pinned_ids(latest.fields) if carried is None else carried
-        latest = _CompactionEntry.of(latest)
+        latest, summaries = _summaries(items, latest)
     carried = carried or ()
     start = 0 if latest is None else 1
     while start and start < len(items) and items[start].entry_id in carried:
         start += 1
     previous = None if latest is None else PreviousCompaction(latest.summary, start, latest.details)
-    staying = _pinned_indices(items, messages, pinned) if pinned else frozenset()
+    staying = _pinned_indices(items, messages, pinned) - summaries.keys() if pinned else frozenset()
     released = [n for n in range(1, start) if n not in staying]
     first_live = next((n for n in range(start, len(items)) if items[n].entry_id in live), len(items)) if live else None
 
     def may_cut(at: int) -> bool:
         if first_live is not None and at > first_live:
+            return False
+        if summaries and getattr(items[at], "is_pinned", False):
             return False
         return _may_cut(messages, at) and (items[at].kind == "message" or not policy.cut_at_message_entries)
 
@@ -329,12 +325,54 @@ def plan_session_compaction(
     if first_kept.kind != "message":
         return NoCompaction("first_kept_not_message")
     cut = plan.first_kept_index
+    gone = [at for at in summaries if at < cut]
+    told = [] if latest is None else [Told(latest.summary, latest.details)]
+    previous_told = joined([*told, *(summaries[at] for at in gone)], is_first=latest is not None)
+    if gone and previous_told is not None:
+        plan = _taking_over(plan, previous_told, gone)
+        if plan is None:
+            return NoCompaction("no_cut_point")
     pinned_before = tuple(items[n] for n in range(cut) if n in staying) if staying else ()
     return SessionCompactionPlan(
         plan,
         first_kept.entry_id,
         tuple(map(items.__getitem__, plan.content.indices)),
         (*pinned_before, *items[cut:]),
+        previous=previous_told,
+        taken_over=(*([0] if latest is not None else []), *gone),
+    )
+
+
+def _summaries(items: Sequence[ContextItem], latest: Entry) -> tuple[Told | None, dict[int, Told]]:
+    """Return what the summary says that comes first, if any, and by index what those of ranges say.
+
+    A compaction of a range has its own in the place of that, and another's comes first, or none.
+    """
+    if RANGES not in latest.fields or not items or not isinstance(items[0], ContextEntry):
+        return Told.of(latest), {}
+    found = {
+        at: Told.of(item.entry)
+        for at, item in enumerate(items)
+        if isinstance(item, ContextEntry) and item.entry.kind == COMPACTION
+    }
+    return found.pop(0, None), found
+
+
+def _taking_over(plan: CompactionPlan, previous: Told, gone: Collection[int]) -> CompactionPlan | None:
+    """Return a plan that takes over from summaries of ranges, too, instead of summarizing them as messages.
+
+    None where nothing else would leave.
+    """
+    content = plan.content.without(gone, listed_files(previous.details))
+    if not content.indices:
+        return None
+    earlier = PreviousCompaction(previous.summary, 0, previous.details)
+    return replace(
+        plan,
+        is_split_turn=bool(content.prefix),
+        content=content,
+        previous_summary=previous.summary,
+        carried_history=None if content.history else _carried_history(earlier, plan.policy),
     )
 
 

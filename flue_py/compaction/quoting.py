@@ -5,18 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+SUMMARY_TAGS = ("user-said", "registered", "reasoning", "file", "read-files", "modified-files")
+"""The tags in summaries: what is quoted there must not pass for what the user said, or for another block."""
+
 
 def fenced(tag: str, text: str, attributes: str = "", *, also: Sequence[str] = ()) -> str:
     """Return a text between an opening and a closing tag.
 
-    A tag of this name in the text, or of those in ``also``, no longer is one, so that the text cannot end its own
-    fence, nor begin another. O(text).
+    A tag of this name in the text, of those in ``also`` or of `SUMMARY_TAGS` no longer is one, so that the text cannot
+    end its own fence, nor begin another. O(text).
     """
+    return f"<{tag}{attributes}>\n{without_tags(text, (tag, *also))}\n</{tag}>"
+
+
+def without_tags(text: str, also: Sequence[str] = ()) -> str:
+    """Return a text in which nothing is a tag of `SUMMARY_TAGS` or of ``also``: their ``<`` is written ``&lt;``."""
     if "<" not in text:
-        return f"<{tag}{attributes}>\n{text}\n</{tag}>"
-    names = "|".join(map(re.escape, (tag, *also)))
-    safe = re.sub(rf"<(?=\s*/?\s*(?:{names})\b)", "&lt;", text, flags=re.IGNORECASE)
-    return f"<{tag}{attributes}>\n{safe}\n</{tag}>"
+        return text
+    names = "|".join(map(re.escape, (*also, *SUMMARY_TAGS)))
+    return re.sub(rf"<(?=\s*/?\s*(?:{names})\b)", "&lt;", text, flags=re.IGNORECASE)
 
 
 def on_one_line(text: str, most: int) -> str:

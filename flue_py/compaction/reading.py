@@ -5,7 +5,7 @@ Most of a plan needs no message: the role is beside the payload of an entry, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, overload
@@ -111,6 +111,11 @@ class PlannedContent:
         self._history, self._prefix = history, prefix
         self._earlier = earlier
         self._policy, self._usage_from = policy, usage_from
+
+    def without(self, gone: Collection[int], earlier: FileLists) -> PlannedContent:
+        """Return the same without some of the messages, with other files of earlier compactions."""
+        history, prefix = ([at for at in part if at not in gone] for part in (self._history, self._prefix))
+        return PlannedContent(self._messages, history, prefix, earlier, self._policy, self._usage_from)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PlannedContent):

@@ -57,6 +57,16 @@ class CompactionResult:
 
 
 @frozen
+class Fitted:
+    """Whether a context fits into the window of a model: its ``tokens``, the ``room`` for them, what was compacted."""
+
+    fits: bool
+    tokens: int
+    room: int
+    compactions: tuple[CompactionResult, ...] = ()
+
+
+@frozen
 class Uncompacted:
     """A compaction that was taken back: its id, and that of the one that is in effect again, None for no other.
 

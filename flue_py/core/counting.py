@@ -160,9 +160,12 @@ def usage_start(context: Sequence[Message] | Sequence[ContextEntry]) -> int:
         return 0
     first = context[0]
     if isinstance(first, ContextEntry):
-        if first.kind != COMPACTION:
+        # The latest one is not the first where it stands for a range.
+        entries = [item.entry for item in context if isinstance(item, ContextEntry)]
+        made_at = max((entry.depth for entry in entries if entry.kind == COMPACTION), default=-1)
+        if made_at < 0:
             return 0
-        newer = (isinstance(item, ContextEntry) and item.entry.depth > first.entry.depth for item in context)
+        newer = (entry.depth > made_at for entry in entries)
     elif _is_summary(first):
         made = first.get("timestamp")
         newer = (not isinstance(item, ContextEntry) and _is_after(item.get("timestamp"), made) for item in context)

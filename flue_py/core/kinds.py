@@ -34,7 +34,7 @@ class Kind(NamedTuple):
     """The usage that it reports counts for its path. Of messages, that of answers."""
 
     references: tuple[str, ...] = ()
-    """The fields of the payload that hold an id of an entry, or a list of ids."""
+    """The fields of the payload that hold an id of an entry, a list of ids, or objects of ids."""
     has_builder: bool = False
     """Its payload is an object, which a function of `flue_py.core.entries` builds: `append_custom` refuses the kind."""
 
@@ -61,7 +61,14 @@ KINDS: tuple[Kind, ...] = (
         prefix="[Context Summary]",
         may_be_paid=True,
         adds_usage=True,
-        references=("firstKeptEntryId", "pinnedEntryIds"),
+        references=(
+            "firstKeptEntryId",
+            "pinnedEntryIds",
+            "baseCompactionId",
+            "ranges",
+            "restoresCompactionId",
+            "takesBackCompactionId",
+        ),
         has_builder=True,
         heading="Summary of what came before",
         line_from="summary",

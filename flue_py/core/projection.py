@@ -2,14 +2,15 @@
 
 Without a compaction on the path, the context is every message and branch summary. With one, it is the latest
 compaction's summary, then the entries that it has pinned, then what lies between its first kept entry and itself,
-then what follows it. Earlier compactions emit nothing, and neither does one that takes another back: the context is
+then what follows it. A range that it names in what it keeps is one summary and what is pinned there (see
+`flue_py.core.layout`). Other compactions emit nothing, and neither does one that takes another back: the context is
 that of the one it restores. What exclusions on the path leave out is left out. The same path gives the same items, in
 every process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flue_py.core.entries import Entry
@@ -18,6 +19,7 @@ from flue_py.core.exclusions import WHOLE, excluded_parts, without_parts
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE, SHOWN_KINDS, kind_of
+from flue_py.core.layout import NO_GAP, Gap, Layout, gaps_of, layout_of
 from flue_py.core.native import NATIVE, native_beside
 from flue_py.errors import CorruptStore, InvalidEntry
 from flue_py.lazy import lazy_module
@@ -146,26 +148,46 @@ def project_compacted(compaction: Entry, path: Sequence[Entry]) -> list[ContextE
     """Return the context of a path whose latest compaction is known.
 
     ``path`` needs to hold only what may be kept: entries from at or before the first kept one, or from the
-    compaction on; and where the compaction has pinned entries, those, and the exclusions of the path. A first kept
-    entry that is not before the compaction on the path keeps nothing.
+    compaction on; of each range its first and last entry, and the compaction that stands for it; and where the
+    compaction has pinned entries or ranges, the pinned ones, and the exclusions of the path. A first kept entry that is
+    not before the compaction on the path keeps nothing.
     """
     fields = compaction.fields
-    first_kept = fields.get("firstKeptEntryId")
+    layout = layout_of(compaction.id, fields)
     pinned = pinned_ids(fields)
-    items = [ContextEntry(compaction)]
+    head, gaps = ([compaction], iter(())) if layout.is_plain else _placed(compaction, layout, path)
+    gap, summary = next(gaps, (NO_GAP, compaction))
+    before: list[ContextEntry] = []
     kept: list[ContextEntry] = []
     keeping = False
     for entry in path:
         if entry.depth < compaction.depth:
-            keeping = keeping or entry.id == first_kept
-            if not keeping and entry.id in pinned and entry.kind in SHOWN_KINDS:
-                items.append(ContextEntry(entry, is_pinned=True))
-            wanted = keeping
+            keeping = keeping or entry.id == layout.first_kept_id
+            if entry.depth > gap.last:
+                gap, summary = next(gaps, (NO_GAP, compaction))
+            if entry.depth == gap.first:
+                kept.append(ContextEntry(summary))
+            wanted = keeping and entry.depth < gap.first
+            if not wanted and entry.id in pinned and entry.kind in SHOWN_KINDS:
+                (kept if keeping else before).append(ContextEntry(entry, is_pinned=True))
         else:
             wanted = entry.depth > compaction.depth
         if wanted and entry.kind in CONTEXT_KINDS:
             kept.append(ContextEntry(entry))
-    return _without_excluded(items + kept, path)
+    return _without_excluded([*map(ContextEntry, head), *before, *kept], path)
+
+
+def _placed(
+    compaction: Entry, layout: Layout, path: Sequence[Entry]
+) -> tuple[list[Entry], Iterator[tuple[Gap, Entry]]]:
+    """Return the compaction whose summary comes first, if any, and the ranges, each with the one that stands for it."""
+    wanted = {*layout.named, layout.first_kept_id}
+    named = {entry.id: entry for entry in path if entry.depth <= compaction.depth and entry.id in wanted}
+    first = named.get(layout.head_id or "")
+    kept_from = named.get(layout.first_kept_id or "", compaction).depth
+    gaps = gaps_of(layout, named, kept_from, compaction.depth)
+    head = [first] if first is not None and first.kind == COMPACTION else []
+    return head, iter([(gap, named[gap.of.compaction_id or ""]) for gap in gaps])
 
 
 def pinned_ids(fields: Mapping[str, JsonValue]) -> frozenset[str]:

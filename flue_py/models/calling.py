@@ -160,7 +160,9 @@ class _Sent:
     ) -> None:
         self._model = model
         provider = provider_of_compactions(model)
-        messages = [sent for message in request.messages for sent in sent_to(message, provider, account)]
+        first, *others = request.messages
+        messages = [*sent_to(first, provider, account)]
+        messages += [sent for message in others for sent in sent_to(message, None)]
         said: list[JsonObject] = [] if request.system is None else [{"role": "system", "content": request.system}]
         told: dict[str, object] = {} if request.max_tokens is None else {"max_tokens": request.max_tokens}
         if request.timeout is not None and "timeout" not in model.unsupported_settings:

@@ -11,6 +11,8 @@ from flue_py.render.lines import Line, Span, counted, one_line, shortest_ids, ta
 from flue_py.render.rows import iso
 from flue_py.render.views import clipped, minute
 
+_WIDE = 60
+
 
 def log_lines(lines: Sequence[LogLine], look: Look) -> list[Line]:
     """Return lines of a log: revision, time, what was done, to which entries, by whom and why."""
@@ -60,7 +62,15 @@ def _edit(edit: Edit, short: dict[str, str]) -> str:
         return f"linked {edit.after}"
     if edit.what == "ended":
         return f"{_ending(edit.before)} -> {_ending(edit.after)}"
+    if edit.what == "metadata" and max(len(edit.before or ""), len(edit.after or "")) > _WIDE:
+        return ", ".join(map(one_line, _changed_keys(edit)))
     return f"{of}{_value(edit.before)} -> {_value(edit.after)}"
+
+
+def _changed_keys(edit: Edit) -> list[str]:
+    """Return the keys of metadata that an edit changed: whole, they would leave no room for the reason."""
+    before, after = decode_object(edit.before or "{}"), decode_object(edit.after or "{}")
+    return [key for key in {**before, **after} if before.get(key) != after.get(key)]
 
 
 def _ending(text: str | None) -> str:
@@ -71,7 +81,7 @@ def _ending(text: str | None) -> str:
 
 
 def _value(text: str | None) -> str:
-    return "(none)" if text is None else one_line(text, 60)
+    return "(none)" if text is None else one_line(text, _WIDE)
 
 
 def log_row(line: LogLine) -> JsonObject:

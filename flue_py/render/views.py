@@ -91,6 +91,8 @@ def context_summary(items: Sequence[ContextEntry], tokens: int, *, is_estimate: 
     text = f"{counted(len(items), 'message')}, size {about}{counted(tokens, 'token')}"
     if items and items[0].kind == COMPACTION:
         text += "; the first is the summary of what was compacted"
+    if (ranges := sum(item.kind == COMPACTION for item in items[1:])) > 0:
+        text += f"; {counted(ranges, 'summary', 'summaries')} of ranges"
     return text
 
 

@@ -2,14 +2,14 @@
 
 A `Conversation` has one current session. Every change is stored at once, so nothing need be saved before it
 switches to another. Going back, clearing and retrying move the leaf: nothing is deleted, and `undo` takes them
-back. It calls no model; `take_turn` is given one.
+back. It calls no model; `take_turn` and `compact` are given one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
@@ -24,6 +24,12 @@ from flue_py.render.lines import counted, one_line, text_of
 from flue_py.render.rows import entry_row, session_row, task_row
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
+
+if TYPE_CHECKING:
+    from flue_py.compaction.modes import Mode
+    from flue_py.compaction.policy import CompactionSettings
+    from flue_py.compaction.result import CompactionResult
+    from flue_py.core.model_seam import Model as CompactionModel
 
 REPLAYED_TURNS = 3
 """How many turns are shown again when a conversation is resumed."""
@@ -206,6 +212,24 @@ class Conversation:
             raise
         await self.session.append_messages(answers, source=source, on_conflict="branch")
         return answers
+
+    # -- making room ------------------------------------------------------------------------------------------
+
+    async def compact(
+        self,
+        model: CompactionModel | None = None,
+        *,
+        mode: str | Mode | None = None,
+        settings: CompactionSettings | None = None,
+        instructions: str | None = None,
+        window: int | None = None,
+    ) -> CompactionResult:
+        """Replace the beginning of the context by a text that stands for it, as `Session.compact` does.
+
+        Of the session as it is stored now. `Session.undo` takes it back. Raises what that raises.
+        """
+        await self.session.refresh()
+        return await self.session.compact(model, mode=mode, settings=settings, instructions=instructions, window=window)
 
     # -- other sessions ---------------------------------------------------------------------------------------
 

@@ -34,11 +34,11 @@ class Books(Protocol):
     ) -> Recorded: ...
 
 
-def model_of(model: object) -> Model:
+def model_of(model: object, what: str = "model") -> Model:
     """Return a model as it is. Raises `InvalidArgument` for anything else."""
     if not isinstance(model, model_seam.Model):
         raise InvalidArgument(
-            f"model: {shown(model)} is not a model; use flue_py.models.open_model, or FunctionModel for a function"
+            f"{what}: {shown(model)} is not a model; use flue_py.models.open_model, or FunctionModel for a function"
         )
     return model
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from flue_py.core.entries import Entry
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.layout import laid_out
 from flue_py.core.projection import ContextEntry, summary_text
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
 from flue_py.core.uncompacting import uncompaction
@@ -17,14 +18,16 @@ from flue_py.errors import LeafConflict, SummaryFailed
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import checked_count, checked_flag, checked_seen, checked_text, optional
 from flue_py.sessions.asking import BookingAsker, Patience, model_of
+from flue_py.sessions.handle import KnownContext
 from flue_py.sessions.registering import Registering
 from flue_py.sessions.usage import Usage
 
 if TYPE_CHECKING:
-    from flue_py.compaction import blocks, modes, plan, policy, result, running
+    from flue_py.compaction import blocks, modes, plan, policy, ranges, result, running
     from flue_py.compaction.modes import Made, Mode
-    from flue_py.compaction.plan import SessionCompactionPlan
+    from flue_py.compaction.plan import NoCompaction, SessionCompactionPlan
     from flue_py.compaction.policy import CompactionSettings
+    from flue_py.compaction.ranges import RangePlan
     from flue_py.compaction.result import CompactionResult, NotCompacted, Uncompacted
     from flue_py.context import counters
     from flue_py.context.counters import ModelCounter
@@ -36,12 +39,20 @@ else:
     modes = lazy_module("flue_py.compaction.modes")
     plan = lazy_module("flue_py.compaction.plan")
     policy = lazy_module("flue_py.compaction.policy")
+    ranges = lazy_module("flue_py.compaction.ranges")
     result = lazy_module("flue_py.compaction.result")
     running = lazy_module("flue_py.compaction.running")
 
 
+Planned: TypeAlias = "SessionCompactionPlan | NoCompaction"
+Finding: TypeAlias = (
+    "Callable[[KnownContext, CompactionSettings, Sequence[str], Sequence[int], frozenset[str]], Planned]"
+)
+"""Plans a compaction of a context, with its settings, the pins, the size of each item, and what must not leave."""
+
+
 @frozen
-class _Basis:
+class Basis:
     """What a compaction is to be made of: the context it was planned on, and the plan or why there is none."""
 
     leaf: str | None
@@ -54,13 +65,27 @@ class _Basis:
     tokens_before: int
     tokens_leaving: int
     tokens_staying: int
-    found: SessionCompactionPlan | plan.NoCompaction
+    found: Planned
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the plan is otherwise than asked for, in whole sentences."""
+        if not isinstance(self.found, ranges.RangePlan) or not self.found.is_widened:
+            return ()
+        first, last = self.found.first_entry_id, self.found.last_entry_id
+        return (f"the range is that from {first!r} to {last!r}: no call is separated from its results",)
 
     def nothing(self, reason: NotCompacted) -> CompactionResult:
         """Return the result of having made nothing."""
         planned = self.found if isinstance(self.found, plan.SessionCompactionPlan) else None
         return result.CompactionResult(
-            reason, self.mode.name, self.tokens_before, self.tokens_staying, planned=planned, counter=self.counter.name
+            reason,
+            self.mode.name,
+            self.tokens_before,
+            self.tokens_staying,
+            planned=planned,
+            counter=self.counter.name,
+            notes=self.notes,
         )
 
     def made(self, made: Made, calls: tuple[JsonObject, ...]) -> CompactionResult:
@@ -73,7 +98,7 @@ class _Basis:
             tokens_after=after,
             summary=made.text,
             calls=calls,
-            notes=made.notes,
+            notes=(*self.notes, *made.notes),
         )
 
     def material(
@@ -83,7 +108,7 @@ class _Basis:
         return modes.Material(
             planned,
             self.counter.count,
-            _details(self.latest),
+            None if planned.previous is None else planned.previous.details,
             instructions,
             window,
             None if model is None else model.context_window,
@@ -131,6 +156,12 @@ class Compacting(Registering, Usage):
         if window is None and asked is not None:
             window = asked.context_window
         basis = await self._basis_of(chosen, settings, window)
+        return await self._compact(basis, asked, instructions, window, dry_run=dry_run)
+
+    async def _compact(
+        self, basis: Basis, asked: Model | None, instructions: str | None, window: int | None, *, dry_run: bool
+    ) -> CompactionResult:
+        """Make the text for what was planned, and append it."""
         if isinstance(basis.found, plan.NoCompaction):
             return basis.nothing(basis.found.reason)
         if dry_run:
@@ -185,8 +216,13 @@ class Compacting(Registering, Usage):
         return result.Uncompacted(peeled.id, None if earlier is None else earlier.id, before, after, appended)
 
     async def _basis_of(
-        self, mode: str | Mode | None, settings: CompactionSettings | None, window: int | None
-    ) -> _Basis:
+        self,
+        mode: str | Mode | None,
+        settings: CompactionSettings | None,
+        window: int | None,
+        find: Finding | None = None,
+    ) -> Basis:
+        """Return what a compaction is to be made of; ``find`` says what to summarize, by default the beginning."""
         chosen = modes.checked_mode(mode, settings)
         settings = policy.checked_settings(settings)
         optional(checked_count, window, "window")
@@ -197,22 +233,20 @@ class Compacting(Registering, Usage):
             links = await self._backend.task_links(self._ref)
         counter = await self._counter_at(read.stamp.leaf_id)
 
-        def worked_out() -> _Basis:
+        def worked_out() -> Basis:
             counts = read.counts.get(counter.name)
             if counts is None:
                 counts = read.counts[counter.name] = counter.count_entries(read.items)
             live = running.live_callers(read.items, links)
-            found = plan.plan_session_compaction(
-                read.items, read.compaction, sized, pinned=pins, counts=counts, live=live
-            )
+            found = (find or _beginning)(read, sized, pins, counts, live)
             leaving, staying = 0, sum(counts)
             if isinstance(found, plan.SessionCompactionPlan):
                 leaving = sum(map(counts.__getitem__, found.plan.content.indices))
-                # The summary of an earlier compaction, which comes first, neither leaves nor stays.
-                staying = sum(counts) - leaving - (0 if read.compaction is None else counts[0])
+                # The summaries of earlier compactions that are taken over neither leave nor stay.
+                staying = sum(counts) - leaving - sum(map(counts.__getitem__, found.taken_over))
             sizes = sum(counts), leaving, staying
             tasks = running.running_tasks(links)
-            return _Basis(read.stamp.leaf_id, read.compaction, chosen, sized, window, tasks, counter, *sizes, found)
+            return Basis(read.stamp.leaf_id, read.compaction, chosen, sized, window, tasks, counter, *sizes, found)
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
         return await self._backend.waiting.call(worked_out)
@@ -226,7 +260,7 @@ class Compacting(Registering, Usage):
         return await self._backend.waiting.call(lambda: sum(counter.count_entries(items)))
 
     async def _append_made(
-        self, basis: _Basis, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...]
+        self, basis: Basis, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...]
     ) -> CompactionResult:
         """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
         while True:
@@ -240,14 +274,14 @@ class Compacting(Registering, Usage):
             with suppress(LeafConflict):
                 return replace(outcome, appended=await self._append_summary(planned, whole, calls, leaf))
 
-    async def _with_registered(self, basis: _Basis, made: Made, leaf: str | None) -> Made:
+    async def _with_registered(self, basis: Basis, made: Made, leaf: str | None) -> Made:
         texts = await self.registered(leaf=leaf)
         block = blocks.registered_block(
             texts, basis.settings, basis.window, lambda text: basis.counter.count(_said(text))
         )
         return modes.with_block(made, block)
 
-    async def _overtaken(self, basis: _Basis, leaf: str | None) -> NotCompacted | None:
+    async def _overtaken(self, basis: Basis, leaf: str | None) -> NotCompacted | None:
         """Return why a leaf that is not the one planned on cannot be built on; None where only turns were added."""
         if leaf is None or basis.leaf is None or not await self.is_ancestor(basis.leaf, of=leaf):
             return "leaf_moved"
@@ -258,6 +292,8 @@ class Compacting(Registering, Usage):
     async def _append_summary(
         self, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...], leaf: str | None
     ) -> Appended:
+        if isinstance(planned, ranges.RangePlan):
+            return await self._append_range(planned, made, calls, leaf)
         return await self.append_compaction(
             made.text,
             first_kept_entry_id=planned.first_kept_entry_id,
@@ -267,10 +303,31 @@ class Compacting(Registering, Usage):
             expected_leaf=leaf,
         )
 
+    async def _append_range(
+        self, planned: RangePlan, made: Made, calls: tuple[JsonObject, ...], leaf: str | None
+    ) -> Appended:
+        head = planned.head
+        entry = NewEntry.compaction(
+            made.text,
+            first_kept_entry_id=planned.first_kept_entry_id if head is None else head.first_kept_id or "",
+            tokens_before=planned.plan.tokens_before,
+            details=made.details if head is None else ranges.noted_turns(planned, made.details),
+            calls=calls,
+        )
+        if head is not None:
+            entry = laid_out(entry, planned.ranges, pinned=planned.pinned, head=head)
+        return await self._append([entry], "raise", None, Seen(leaf, None))
 
-def _details(latest: Entry | None) -> JsonObject | None:
-    details = None if latest is None else latest.fields.get("details")
-    return details if isinstance(details, dict) else None
+
+def _beginning(
+    read: KnownContext,
+    settings: CompactionSettings,
+    pins: Sequence[str],
+    counts: Sequence[int],
+    live: frozenset[str],
+) -> Planned:
+    """Plan to summarize the beginning of the context."""
+    return plan.plan_session_compaction(read.items, read.compaction, settings, pinned=pins, counts=counts, live=live)
 
 
 def shown_summary(text: str) -> JsonObject:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from flue_py.core.entries import Entry
-from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
-from flue_py.core.projection import RESTORES, ContextEntry, project_compacted, project_kept
+from flue_py.core.projection import RESTORES
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import checked_limit, checked_place
@@ -19,26 +18,12 @@ from flue_py.sessions.handle import waiting_of
 if TYPE_CHECKING:
     from flue_py.compaction import loss
     from flue_py.compaction import recall as recalling
-    from flue_py.compaction.loss import LossReport
+    from flue_py.compaction.loss import LossReport, StandsFor
     from flue_py.compaction.recall import Recalled
 else:
     # Most sessions are never compacted, and a command should start without this.
     loss = lazy_module("flue_py.compaction.loss")
     recalling = lazy_module("flue_py.compaction.recall")
-
-
-@frozen
-class _StandsFor:
-    """A compaction, what it stands for, and what it kept word for word."""
-
-    entry: Entry
-    source: list[ContextEntry]
-    kept: list[ContextEntry]
-
-    @property
-    def summary(self) -> str:
-        said = self.entry.fields.get("summary")
-        return said if isinstance(said, str) else ""
 
 
 class Recalling(Contexts):
@@ -60,9 +45,7 @@ class Recalling(Contexts):
         found = await self._stands_for(compaction)
         if found is None:
             return None
-        return await waiting_of(self).call(
-            lambda: loss.loss_report(found.entry.id, found.summary, found.source, found.kept, limit=limit)
-        )
+        return await waiting_of(self).call(lambda: loss.report_on(found, limit=limit))
 
     async def recall(self, compaction: str | None, words: str, *, limit: int = 10) -> Recalled:
         """Return where words stand in the entries that a compaction stands for, the best match first, with excerpts.
@@ -80,7 +63,7 @@ class Recalling(Contexts):
         if found is None:
             return recalling.Recalled(None)
         return await waiting_of(self).call(
-            lambda: recalling.recall(found.entry.id, found.source, words, limit=min(limit, recalling.MOST_HITS))
+            lambda: recalling.recall(found.compaction_id, found.source, words, limit=min(limit, recalling.MOST_HITS))
         )
 
     async def answer_recall(self, call: Mapping[str, JsonValue]) -> JsonObject:
@@ -103,16 +86,13 @@ class Recalling(Contexts):
             "isError": isinstance(asked, str),
         }
 
-    async def _stands_for(self, compaction: str | None) -> _StandsFor | None:
+    async def _stands_for(self, compaction: str | None) -> StandsFor | None:
         """Return what a compaction stands for; None for none in effect."""
         checked_place(compaction, "compaction")
         entry = await self.latest_compaction() if compaction is None else await self._compaction(compaction)
         if entry is None:
             return None
-        path = await self.get_active_path(leaf=entry.id)
-        kept = project_compacted(entry, path)[1:]
-        known = {item.entry_id for item in kept}
-        return _StandsFor(entry, [item for item in project_kept(path) if item.entry_id not in known], kept)
+        return loss.stands_for(entry, await self.get_active_path(leaf=entry.id))
 
     async def _compaction(self, entry_id: str) -> Entry:
         entry = await self.get_entry(entry_id)

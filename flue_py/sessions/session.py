@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from flue_py.sessions.appending import Appending
 from flue_py.sessions.budgeting import Budgeting
-from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.editing import Editing
 from flue_py.sessions.excluding import Excluding
+from flue_py.sessions.fitting import Fitting
 from flue_py.sessions.forking import Forking
 from flue_py.sessions.measuring import Measuring
 from flue_py.sessions.merging import Merging
 from flue_py.sessions.moving import Moving
 from flue_py.sessions.navigating import Navigating
 from flue_py.sessions.prefixing import Prefixing
+from flue_py.sessions.ranging import Ranging
 from flue_py.sessions.recalling import Recalling
 from flue_py.sessions.reporting import Reporting
 from flue_py.sessions.usage import Usage
@@ -21,8 +22,9 @@ from flue_py.sessions.weighing import Weighing
 
 
 class Session(
+    Fitting,
     Weighing,
-    Compacting,
+    Ranging,
     Recalling,
     Appending,
     Moving,

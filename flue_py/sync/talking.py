@@ -75,6 +75,7 @@ class Conversation(Twin[AsyncConversation]):
 
     rewind = blocking(AsyncConversation.rewind)
     clear = blocking(AsyncConversation.clear)
+    compact = blocking(AsyncConversation.compact)
     retry = blocking(AsyncConversation.retry)
 
     def take_turn(

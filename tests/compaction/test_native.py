@@ -194,3 +194,14 @@ def test_what_is_no_compaction_of_a_provider_is_taken_for_none(value: Any) -> No
     assert native_in(value) is None
     message: JsonObject = {"role": "user", "content": "text", "native": value}
     assert sent_to(message, "p") == [{"role": "user", "content": "text"}]
+
+
+def test_a_compaction_behind_other_messages_goes_out_as_its_text() -> None:
+    native: JsonObject = {"provider": "anthropic", "content": [BLOCK]}
+    summary: JsonObject = {"role": "user", "content": "the text", "native": native}
+    said: JsonObject = {"role": "user", "content": "before"}
+    system: JsonObject = {"role": "system", "content": "be brief"}
+
+    assert "the text" in str(to_anthropic([said, summary]).messages)
+    assert str(to_anthropic([said, summary]).messages).count("compaction") == 0
+    assert to_anthropic([system, summary]).messages == [{"role": "assistant", "content": [BLOCK]}]

@@ -18,6 +18,14 @@ from flue_py.core.usage import NO_USAGE
 from flue_py.render.entries import entry_name, entry_text
 from flue_py.render.transcript import transcript_body
 
+COMPACTION_REFERENCES = (
+    "firstKeptEntryId",
+    "pinnedEntryIds",
+    "baseCompactionId",
+    "ranges",
+    "restoresCompactionId",
+    "takesBackCompactionId",
+)
 USAGE = '"usage":{"input":3,"output":4,"totalTokens":7}'
 PAYLOADS = {
     "message": '{"role":"assistant","content":"words",' + USAGE + "}",
@@ -45,7 +53,7 @@ def test_the_table_is_as_the_documentation_of_the_format_says() -> None:
     }
     assert table == {
         "message": ("message", True, True, True, ()),
-        "compaction": ("summary", False, True, True, ("firstKeptEntryId", "pinnedEntryIds")),
+        "compaction": ("summary", False, True, True, COMPACTION_REFERENCES),
         "branch_summary": ("summary", True, True, False, ("fromId", "abandonedLeafId")),
         "custom_message": ("content", True, False, False, ()),
         "exclusion": (None, False, False, False, ("entryId",)),

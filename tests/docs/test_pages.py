@@ -66,6 +66,14 @@ def test_every_block_that_is_excused_from_running_is_there() -> None:
     assert all(reason.strip() for reason in pages.NOT_RUN.values())
 
 
+def test_whatever_is_made_shorter_is_there() -> None:
+    for page, changes in pages.SHORTER.items():
+        measured = [block for block in pages.blocks_of(page, text_of(page)) if "measured" in block.options]
+        programs = "\n".join(block.text for block in pages.blocks_of(page, text_of(page)) if block.language == "python")
+        assert measured
+        assert [long for long in changes if long not in programs] == []
+
+
 def test_the_readme_begins_with_what_ci_runs() -> None:
     blocks = [block.text for block in pages.blocks_of("README.md", text_of("README.md")) if block.language == "sh"]
     assert [("README.md", block) in pages.NOT_RUN for block in blocks[:2]] == [True, True]

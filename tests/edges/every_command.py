@@ -82,6 +82,8 @@ CALLS: dict[str, list[list[str]]] = {
         ["SESSION", "--keep", "10"],
         ["SESSION", "--mode", HOSTILE],
     ],
+    "loss": [["SESSION"], ["SESSION", "{last}"], ["SESSION", "--most", "3"]],
+    "recall": [["SESSION", HOSTILE], ["SESSION", "%", "--most", "2"], ["SESSION", "x", "--compaction", "{last}"]],
     "uncompact": [["SESSION"]],
     "plan": [
         ["SESSION", "compact", "--keep", "10", "--mode", "window"],

@@ -47,6 +47,33 @@ def test_a_session_is_compacted_and_uncompacted(flue: Flue) -> None:
     assert flue.json("context", session) == before
 
 
+def test_what_was_lost_is_shown_and_found(flue: Flue) -> None:
+    session = long_session(flue)
+    assert flue.lines("loss", session) == ["not compacted: nothing is lost"]
+    assert flue.json("loss", session) == {"sessionId": session, "compactionId": None}
+    assert flue.lines("recall", session, "theme.md") == ["not compacted: all of the conversation is in the context"]
+    done = flue.json("compact", session, "--mode", "window")
+
+    report = flue.json("loss", session, "--most", "2")
+    assert (report["compactionId"], report["entries"]) == (done["entryId"], len(done["leaving"]))
+    files = next(each for each in report["kinds"] if each["kind"] == "file")
+    assert files["leftOut"] == files["total"] - files["covered"] - 2
+    fact = files["lost"][0]
+    lines = flue.lines("loss", session, done["entryId"][:12], "--most", "2")
+    assert lines[0] == f"compaction {done['entryId']} stands for {report['entries']} entries"
+    assert f"  - {fact['text']}  entry {fact['entryIds'][-1]}, {fact['count']} times" in lines
+
+    found = flue.json("recall", session, fact["text"], "--most", "1")
+    assert found["hits"][0]["entryId"] in fact["entryIds"]
+    shown = flue.lines("recall", session, fact["text"], "--most", "1", "--compaction", done["entryId"])
+    assert shown[0] == f"{found['hits'][0]['entryId']} {found['hits'][0]['role']}"
+    assert any(fact["text"] in line for line in shown)
+    assert flue.lines("recall", session, "no", "such-words-anywhere-zzz")[0] != "nothing found"
+    assert flue.lines("recall", session, "zzz-nowhere-zzz") == ["nothing found"]
+    result = flue.run("loss", session, done["leaving"][0], code=1)
+    assert "is no compaction" in result.stderr
+
+
 def test_there_is_nothing_to_take_back(flue: Flue) -> None:
     session = flue.import_every_type()
     while flue.json("uncompact", session)["compactionId"] is not None:
@@ -66,6 +93,22 @@ def test_without_a_model_the_operations_are_listed(flue: Flue) -> None:
     done = flue.json("compact", session)
     assert (done["reason"], done["mode"], done["calls"]) == (None, "intent", [])
     assert "OPERATIONS" in done["summary"]
+
+
+def test_a_range_is_compacted(flue: Flue) -> None:
+    session = long_session(flue)
+    before = flue.json("context", session)
+    ids = [item["entryId"] for item in before]
+    done = flue.json("compact", session, "--from", ids[1], "--to", ids[-3])
+    assert (done["reason"], done["mode"]) == (None, "intent")
+    after = [item["entryId"] for item in flue.json("context", session)]
+    assert after[0] == ids[0]
+    assert after[-1] == ids[-1]
+    assert done["entryId"] in after[1:-1]
+    flue.json("uncompact", session)
+    assert flue.json("context", session) == before
+    refused = flue.run("compact", session, "--from", ids[1], "--keep", "9", code=2)
+    assert "--keep" in refused.stderr
 
 
 def test_an_edit_is_priced_and_not_made(flue: Flue) -> None:

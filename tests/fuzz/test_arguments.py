@@ -23,6 +23,7 @@ import flue_py.sync
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.model_seam import FunctionModel
 from flue_py.core.sessions import NewSession
 from flue_py.core.usage import UsageTotals
 from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, InvalidEntry, SessionNotFound
@@ -70,9 +71,11 @@ def usual_of_session(first: str, last: str) -> Usual:
         "context_snapshots": {},
         "compact": {"mode": "window"},
         "plan_compaction": {},
+        "compact_range": {"first": first, "last": last, "mode": "window"},
         "plan": {"edit": "resume"},
         "common_prefix": {"leaf_a": first},
         "uncompact": {},
+        "fit_to": {"model": FunctionModel(lambda _: "s", "m", context_window=100_000)},
         "loss_report": {},
         "recall": {"compaction": None, "words": "x"},
         "answer_recall": {"call": {"type": "toolCall", "id": "c", "name": "recall", "arguments": {"words": "x"}}},
@@ -247,7 +250,9 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         ("append_compaction", "tokens_before"), ("rewind", "turns"), ("changes", "after"), ("changes", "limit"),
         ("list_sessions", "limit"), ("watch", "after"), ("html_report", "warn_at"), ("html_report", "cutover_at"),
         ("context_snapshots", "warn_at"), ("context_snapshots", "cutover_at"),
-        ("compact", "window"), ("plan_compaction", "window"), ("loss_report", "limit"), ("recall", "limit"),
+        ("compact", "window"), ("plan_compaction", "window"), ("fit_to", "window"),
+        ("loss_report", "limit"), ("recall", "limit"),
+        ("compact_range", "window"),
         ("list_sessions", "limit"), ("watch", "after"), ("reserve", "tokens"), ("reserve", "cost"), ("reserve", "ttl"),
         ("budgeted", "tokens"), ("budgeted", "cost"), ("budgeted", "ttl"), ("list_budgets", "limit"),
         ("set_budget", "tokens"), ("set_budget", "spent_so_far"), ("measure_context", "window"),

@@ -73,8 +73,8 @@ def test_a_failed_call_changes_nothing_and_says_what_to_do(name: str) -> None:
         async with flue_py.open(":memory:") as store:
             session = await filled(store)
             before = await session.build_context()
+            settings = replace(KEEP_LITTLE, rate_limit_wait=0)
             with pytest.raises(SummaryFailed) as caught:
-                settings = replace(KEEP_LITTLE, rate_limit_wait=0)
                 await session.compact(opened(name, provider), mode="llm", settings=settings)
 
             cause = caught.value.__cause__

@@ -14,7 +14,7 @@ from tests.postgres import NewDatabase
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
-        new_database: NewDatabase = request.getfixturevalue("new_database")
+        new_database: NewDatabase = request.getfixturevalue("new_store_database")
         return new_database()
     return ":memory:" if request.param == "memory" else str(tmp_path / "sessions.db")
 

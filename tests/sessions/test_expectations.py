@@ -48,6 +48,12 @@ WRITES: dict[str, _Write] = {
         **given,  # type: ignore[arg-type]
     ),
     "compact": lambda store, session, entry, given: session.compact(mode="window", **given),  # type: ignore[arg-type]
+    "compact_range": lambda store, session, entry, given: session.compact_range(
+        entry,
+        None,
+        mode="window",
+        **given,  # type: ignore[arg-type]
+    ),
     "uncompact": lambda store, session, entry, given: session.uncompact(**given),  # type: ignore[arg-type]
     "append_branch_summary": lambda store, session, entry, given: session.append_branch_summary(
         "gone",

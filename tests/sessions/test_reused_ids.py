@@ -12,6 +12,7 @@ import flue_py.sync
 from flue_py import Session, SessionNotFound, Store
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.model_seam import FunctionModel
 from flue_py.core.usage import NO_USAGE
 from tests.sessions.talk import user
 
@@ -70,9 +71,11 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "context_snapshots": lambda session, entry: session.context_snapshots(),
     "compact": lambda session, entry: session.compact(mode="window"),
     "plan_compaction": lambda session, entry: session.plan_compaction(),
+    "compact_range": lambda session, entry: session.compact_range(entry, None, mode="window"),
     "plan": lambda session, entry: session.plan("resume"),
     "common_prefix": lambda session, entry: session.common_prefix(entry),
     "uncompact": lambda session, entry: session.uncompact(),
+    "fit_to": lambda session, entry: session.fit_to(FunctionModel(lambda _: "s", "m", context_window=100_000)),
     "loss_report": lambda session, entry: session.loss_report(),
     "recall": lambda session, entry: session.recall(None, "x"),
     "answer_recall": lambda session, entry: session.answer_recall({"id": "c", "arguments": {"words": "x"}}),

@@ -609,8 +609,11 @@ async def refused_to_open(url: Any) -> str:
 
 
 async def test_a_server_that_is_not_there_is_told_without_the_password() -> None:
-    # Nobody can listen on port 0.
-    assert "cannot be reached" in await refused_to_open(f"postgresql+asyncpg://someone:{SECRET}@127.0.0.1:0/sessions")
+    # Nobody listens on a port that is taken and not listened on. (For port 0 the driver takes that of every server.)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert "cannot be reached" in await refused_to_open(f"postgresql+asyncpg://someone:{SECRET}@{host}/sessions")
     await refused_to_open(f"postgresql+asyncpg://someone:{SECRET}@/sessions?host=/nowhere")
     await refused_to_open(f"postgresql+asyncpg:///sessions?host=/nowhere&user=someone&password={SECRET}")
 

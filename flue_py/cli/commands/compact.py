@@ -42,6 +42,8 @@ _REASONS = {
 @click.option("--instructions", metavar="TEXT", help="What the summary is to attend to.")
 @click.option("--keep", metavar="TOKENS", type=click.IntRange(0), help="How much of the end stays word for word.")
 @click.option("--window", metavar="TOKENS", type=click.IntRange(1), help="The context window of the session's model.")
+@click.option("--from", "first", metavar="ENTRY", help="Compact a range that begins here, and keep both ends.")
+@click.option("--to", "last", metavar="ENTRY", help="Where the range ends (default: at the leaf).")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 async def compact(
     session: Session,
@@ -50,20 +52,35 @@ async def compact(
     instructions: str | None,
     keep: int | None,
     window: int | None,
+    first: str | None,
+    last: str | None,
     dry_run: bool,
 ) -> Answer:
-    """Replace the beginning of SESSION's context by a summary. Nothing is deleted: undo or uncompact brings it back."""
+    """Replace the beginning of SESSION's context by a summary. Nothing is deleted: undo or uncompact brings it back.
+
+    With --from or --to it is a range instead, and what comes before and after it stays word for word.
+    """
     settings = policy.CompactionSettings(mode="llm" if model else _WITHOUT_MODEL)
     if keep is not None:
         settings = replace(settings, keep_recent_tokens=keep)
-    done = await session.compact(
-        models.open_model(model) if model else None,
-        mode=mode,
-        settings=settings,
-        instructions=instructions,
-        window=window,
-        dry_run=dry_run,
-    )
+    asked = models.open_model(model) if model else None
+    if first is None and last is None:
+        done = await session.compact(
+            asked, mode=mode, settings=settings, instructions=instructions, window=window, dry_run=dry_run
+        )
+    else:
+        if keep is not None:
+            raise click.UsageError("--keep says where a compaction ends; leave it out with --from and --to")
+        done = await session.compact_range(
+            None if first is None else await session.resolve_entry_id(first),
+            None if last is None else await session.resolve_entry_id(last),
+            asked,
+            mode=mode,
+            settings=settings,
+            instructions=instructions,
+            window=window,
+            dry_run=dry_run,
+        )
     return said(_told(done), _row(session, done))
 
 

@@ -16,6 +16,8 @@ ReadFile: TypeAlias = Callable[[str], str | None]
 
 MOST_FILES = 5
 MOST_CHARS = 50_000
+_WINDOW_PART = 8
+_CHARS_A_TOKEN = 3
 
 
 def reread_files(
@@ -23,13 +25,14 @@ def reread_files(
 ) -> Block:
     """Return the files that were read, written or edited last in what leaves, at most ``most``, the newest first.
 
-    They take ``chars`` characters together; the last one is cut to that. No block without any. O(messages).
+    They take ``chars`` characters together, and no more than an eighth of the window has room for; the last one is cut
+    to that. No block without any. O(messages).
     """
     if read is None:
         return Block()
     shown: list[str] = []
     notes: list[str] = []
-    left = chars
+    left = chars if material.window is None else min(chars, material.window // _WINDOW_PART * _CHARS_A_TOKEN)
     for path in _recent(material, most):
         if left <= 0:
             break

@@ -9,15 +9,17 @@ from flue_py.compaction.quoting import fenced
 
 TOKENS_A_TURN = 500
 TOKENS_IN_ALL = 4_000
+_WINDOW_PART = 16
 
 
 def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_all: int = TOKENS_IN_ALL) -> Block:
     """Return the newest thinking in what leaves, oldest first, each under the id of its entry.
 
-    At most ``per_turn`` tokens of a message and ``in_all`` together. No block without any. O(messages).
+    At most ``per_turn`` tokens of a message and ``in_all`` together, and a sixteenth of the window. No block without
+    any. O(messages).
     """
     found: list[str] = []
-    left = in_all
+    left = in_all if material.window is None else min(in_all, material.window // _WINDOW_PART)
     for at in range(len(material.leaving) - 1, -1, -1):
         if left <= 0:
             break

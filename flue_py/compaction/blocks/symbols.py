@@ -1,14 +1,17 @@
-"""Which Python file defines and imports what, by the files that were written whole."""
+"""Which source file defines and imports what, by the files that were written whole."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 
 from flue_py.compaction.blocks.block import Block
+from flue_py.compaction.blocks.grammars import GRAMMARS, parsed_symbols
 from flue_py.compaction.content import string_field
 from flue_py.compaction.material import Material
 from flue_py.compaction.quoting import on_one_line
 from flue_py.core.exchange import tool_calls
+from flue_py.errors import MissingExtra
 
 MOST_FILES = 20
 MOST_CHARS = 200_000
@@ -17,35 +20,70 @@ _LINE = 300
 
 
 def symbol_graph(material: Material) -> Block:
-    """Return what the Python files define and import that were written last in what leaves, the newest first.
+    """Return what the source files define and import that were written last in what leaves, the newest first.
 
-    Only contents that a call of ``write`` has are read; what does not parse is passed over. No block without any.
-    O(text of the files).
+    Python files, and with the extra ``symbols`` those of the languages of `GRAMMARS`; without it a note says which
+    files are missing. Only contents that a call of ``write`` has are read; what does not parse is passed over. No
+    block without any. O(text of the files).
     """
     lines: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    for path, content in _written(material):
+        if len(lines) >= MOST_FILES:
+            break
+        if path not in lines and path not in missing:
+            try:
+                lines[path] = file_symbols(path, content)
+            except MissingExtra as error:
+                missing[path] = str(error)
+    shown = [f"{on_one_line(path, 120)}: {found}" for path, found in lines.items() if found]
+    text = "\n".join(["[SYMBOL DEPENDENCY GRAPH]", *shown]) if shown else ""
+    named = ", ".join(on_one_line(path, 120) for path in missing)
+    notes = [f"the symbols of {named} are left out: {why}" for why in list(missing.values())[:1]]
+    return Block(text, notes=tuple(notes))
+
+
+def file_symbols(path: str, content: str) -> str:
+    """Return what a source file defines and imports as one line; "" where that is unknown, or it does not parse.
+
+    The ending of the path says the language. Raises `MissingExtra` for others than Python. O(size).
+    """
+    if path.endswith(".py"):
+        return _line(*_of_python(content))
+    grammar = GRAMMARS.get(_ending(path))
+    return "" if grammar is None else _line(*parsed_symbols(grammar, content))
+
+
+def _written(material: Material) -> Iterator[tuple[str, str]]:
+    """Yield path and content of the source files that were written whole, the newest first."""
     for message in reversed(material.messages):
         for call in reversed(tool_calls(message)):
             arguments = call.get("arguments")
-            if len(lines) >= MOST_FILES or string_field(call, "name") != "write" or not isinstance(arguments, dict):
+            if string_field(call, "name") != "write" or not isinstance(arguments, dict):
                 continue
             path, content = string_field(arguments, "path"), string_field(arguments, "content")
-            if path.endswith(".py") and path not in lines and content and len(content) <= MOST_CHARS:
-                lines[path] = _symbols(content)
-    shown = [f"{on_one_line(path, 120)}: {found}" for path, found in lines.items() if found]
-    return Block("\n".join(["[SYMBOL DEPENDENCY GRAPH]", *shown])) if shown else Block()
+            if content and len(content) <= MOST_CHARS and _ending(path) in (".py", *GRAMMARS):
+                yield path, content
 
 
-def _symbols(content: str) -> str:
-    try:
-        tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    defined = [_defined(node) for node in tree.body]
-    imported = [name for node in tree.body for name in _imported(node)]
-    parts = [", ".join(filter(None, defined))]
+def _ending(path: str) -> str:
+    return f".{path.rpartition('.')[2]}"
+
+
+def _line(defined: Sequence[str], imported: Sequence[str]) -> str:
+    parts = [", ".join(defined)]
     if imported:
         parts.append("imports " + ", ".join(dict.fromkeys(imported)))
     return on_one_line("; ".join(filter(None, parts)), _LINE)
+
+
+def _of_python(content: str) -> tuple[list[str], list[str]]:
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return [], []
+    defined = filter(None, map(_defined, tree.body))
+    return [*defined], [name for node in tree.body for name in _imported(node)]
 
 
 def _defined(node: ast.stmt) -> str:

@@ -39,8 +39,9 @@ def user_words(material: Material) -> Block:
     """Return what the user said in what leaves, and in what left before, each under the id of its entry.
 
     It takes up to ``settings.user_words_share`` of the window, or of what leaves where the window is unknown; and it
-    grows by at most half of what leaves, so that compacting always makes room. The first message and the newest are
-    always among it, cut in the middle where they are too long; of the others, the newest that fit. O(messages).
+    grows by at most three quarters of what leaves, so that compacting always makes room. The first message and the
+    newest are always among it, cut in the middle where they are too long; of the others, the newest that fit.
+    O(messages).
     """
     share = material.settings.user_words_share
     if not share:
@@ -54,7 +55,7 @@ def user_words(material: Material) -> Block:
     leaving = material.tokens_leaving
     if leaving is None:
         leaving = sum(map(material.count, material.messages))
-    room = min(int(share * (material.window or before + leaving)), before + leaving // 2)
+    room = min(int(share * (material.window or before + leaving)), before + leaving * 3 // 4)
     chosen = _chosen(material, found, room)
     return _block(chosen, left_out + len(found) - len(chosen))
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.block import Block
+from flue_py.compaction.joining import Told, text_in
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.protocol import Made
 from flue_py.compaction.operations import Operations, turns_before
@@ -36,6 +37,8 @@ def dressed(
     ahead = "".join(f"{block.text}\n\n" for block in before if block.text)
     behind = "".join(f"\n\n{block.text}" for block in after if block.text)
     stored: JsonObject = {**files.details, "mode": mode, "turns": turns_covered(material)}
+    if ends := _originals(material):
+        stored["originals"] = [*ends]
     if ahead or behind or inherited:
         stored["own"] = [len(ahead), len(ahead) + len(own)]
     if inherited:
@@ -89,19 +92,8 @@ def earlier_text(material: Material, mode: str | None = None) -> str:
     """
     text, details = material.previous_summary or "", material.earlier or {}
     if mode is not None and details.get("mode") == mode:
-        return _span(text, details.get("inherited")) or ""
-    own = _span(text, details.get("own"))
-    return text.removesuffix(appended_file_lists(listed_files(details))) if own is None else own
-
-
-def _span(text: str, span: JsonValue) -> str | None:
-    """Return the part of a text that a span names, None where it is no span of it."""
-    if not isinstance(span, (list, tuple)) or len(span) != 2:
-        return None
-    start, end = span
-    if not isinstance(start, int) or not isinstance(end, int) or not 0 <= start <= end <= len(text):
-        return None
-    return text[start:end]
+        return text_in(text, details.get("inherited")) or ""
+    return Told(text, details).own_text
 
 
 def covers(material: Material, first: int, what: str) -> str:
@@ -110,9 +102,24 @@ def covers(material: Material, first: int, what: str) -> str:
 
 
 def entries_named(material: Material) -> str:
-    """Return the ids between which the originals are stored."""
+    """Return the ids between which the originals are stored, also those that earlier compactions stood for."""
+    ends = _originals(material)
+    return f"entries {ends[0]} to {ends[1]}" if ends else "the entries before"
+
+
+def stored_block(material: Material) -> Block:
+    """Return a line that says where the originals are, for a mode whose text may not."""
+    return Block(f"[The originals are stored: {entries_named(material)}]")
+
+
+def _originals(material: Material) -> list[str]:
+    """Return the ids of the first entry that this compaction and those before it stand for, and of the last."""
     leaving = material.leaving
-    return f"entries {leaving[0].entry_id} to {leaving[-1].entry_id}" if leaving else "the entries before"
+    if not leaving:
+        return []
+    known = (material.earlier or {}).get("originals")
+    first = known[0] if isinstance(known, (list, tuple)) and known else None
+    return [first if isinstance(first, str) else leaving[0].entry_id, leaving[-1].entry_id]
 
 
 def noted(earlier: Mapping[str, JsonValue] | None, names: Sequence[str]) -> JsonObject:

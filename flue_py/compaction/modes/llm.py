@@ -10,13 +10,13 @@ from typing import TypeAlias
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.words import first_words
 from flue_py.compaction.material import Material
-from flue_py.compaction.modes.dressing import dressed, earlier_text, turns_covered
+from flue_py.compaction.modes.dressing import dressed, earlier_text, stored_block, turns_covered
 from flue_py.compaction.modes.folding import Folding, fold
 from flue_py.compaction.modes.protocol import Asker, Made
 from flue_py.compaction.modes.transcript import lines_of, shown
 from flue_py.compaction.plan import NO_PRIOR_HISTORY
 from flue_py.compaction.prompts import DATA_PROMPT, FENCES, INSTRUCTIONS, SYSTEM_PROMPT
-from flue_py.compaction.quoting import fenced
+from flue_py.compaction.quoting import fenced, without_tags
 from flue_py.compaction.summarize import MAX_SUMMARY_TOKENS, TURN_PREFIX_HEADING, SummaryKind, allowed_tokens
 from flue_py.core.frozen import frozen
 from flue_py.core.model_seam import ModelRequest
@@ -76,7 +76,8 @@ class Llm:
             raise InvalidArgument(f"mode {self.name!r} needs a model; give one, or choose a mode that needs none")
         text, notes = await self.told(material, asker, earlier_text(material))
         before, after = self.around.before(material), self.around.after(material)
-        return dressed(material, self.name, text, before=before, after=after, notes=notes)
+        # A model may leave out where what it says comes from: this it cannot.
+        return dressed(material, self.name, text, before=before, after=[*after, stored_block(material)], notes=notes)
 
     async def told(self, material: Material, asker: Asker, earlier: str) -> tuple[str, tuple[str, ...]]:
         """Return the model's summary alone, and what went otherwise than asked. ``earlier`` is what it continues."""
@@ -102,7 +103,8 @@ class Llm:
         if history < len(lines):
             folds.append(folding("turn_prefix", history, len(lines), None))
         await fold(folds, asker)
-        texts = [each.text or "" for each in folds]
+        # What it was shown may have made it write a tag of ours, such as that of what the user said.
+        texts = [without_tags(each.text or "") for each in folds]
         if not history:
             texts.insert(0, earlier or NO_PRIOR_HISTORY)
         return TURN_PREFIX_HEADING.join(texts), notes

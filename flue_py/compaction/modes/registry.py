@@ -33,7 +33,7 @@ def mode_names() -> list[str]:
 
 
 def is_mode_name(name: str) -> bool:
-    """Return whether a mode can be chosen by a name. What is installed is looked through only for one that is not ours."""
+    """Return whether a mode can be chosen by a name. Installed packages are asked only for one that is not ours."""
     return name in _OURS or name in mode_names()
 
 

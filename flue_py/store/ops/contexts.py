@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
+from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, decode_intact, decode_json, decode_object, payload_digest
 from flue_py.core.kinds import CONTEXT_KINDS, EXCLUSION
+from flue_py.core.layout import Gap, gaps_of, layout_of
 from flue_py.core.projection import RESTORES, context_of, pinned_ids, synthetic_message
 from flue_py.core.sessions import (
     LeafChoice,
@@ -21,8 +24,9 @@ from flue_py.store.collector import collector_held
 from flue_py.store.ops.attachments import Payloads, apart, checked_payload
 from flue_py.store.ops.paths import (
     exclusions_on_path,
-    named_on_path,
+    named_above,
     path_entries,
+    path_stretch,
     place_at,
     place_to_read,
     read_state_and_epoch,
@@ -43,6 +47,27 @@ from flue_py.store.sql.rows import Compaction, StoredBody
 _RESTORES = RESTORES.encode()
 
 
+class Kept(NamedTuple):
+    """What a compaction keeps of its path: the depth of the first kept entry, its own where it keeps nothing.
+
+    ``gaps`` are the ranges in what is kept, ``named`` the entries that it names, root first. ``is_plain`` where the end
+    of the path is all there is.
+    """
+
+    first: int
+    gaps: tuple[Gap, ...] = ()
+    named: tuple[Entry, ...] = ()
+    is_plain: bool = True
+
+    @property
+    def end(self) -> int:
+        """The depth from which on the path is kept without a gap."""
+        return self.gaps[-1].last + 1 if self.gaps else self.first
+
+
+EVERYTHING = Kept(0)
+
+
 def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
     """Return the kept part of a path and its latest compaction (see `Backend.read_context`)."""
     if unless is None and isinstance(leaf, Stored):
@@ -56,16 +81,26 @@ def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: Rea
         compaction = _latest_compaction(tx, state, position)
     stamp = ReadStamp(at, epoch)
     compaction = _in_effect(tx, state, compaction)
-    if compaction is None:
+    if compaction is None or position is None:
         return PathRead(at, state.leaf, state.revision, stamp, path_entries(tx, state, position, -1))
-    first, pinned = kept_by(tx, state, compaction)
-    entries = path_entries(tx, state, position, first - 1)
+    entries = _kept_entries(tx, state, position, kept_by(tx, state, compaction))
     summary = next(entry for entry in entries if entry.depth == compaction.depth)
-    if pinned and position is not None:
-        named = named_on_path(tx, state, position, pinned, first - 1)
-        entries = named + exclusions_on_path(tx, state, position, first - 1) + entries
-        entries = list({entry.depth: entry for entry in sorted(entries, key=attrgetter("depth"))}.values())
     return PathRead(at, state.leaf, state.revision, stamp, entries, summary)
+
+
+def _kept_entries(tx: Transaction, state: SessionState, position: Position, kept: Kept) -> list[Entry]:
+    """Return what a compaction keeps of a path, with what it names, and the exclusions, root first."""
+    if kept.is_plain:
+        return path_entries(tx, state, position, kept.first - 1)
+    entries = list(kept.named)
+    begin = kept.first
+    for gap in kept.gaps:
+        if begin < gap.first:
+            entries += path_stretch(tx, state, position, begin - 1, gap.first - 1)
+        begin = gap.last + 1
+    entries += path_entries(tx, state, position, begin - 1)
+    entries += exclusions_on_path(tx, state, position, begin - 1)
+    return list({entry.depth: entry for entry in sorted(entries, key=attrgetter("depth"))}.values())
 
 
 def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> MessagesRead:
@@ -74,15 +109,16 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
     messages: list[JsonObject] | None = []
     if position is not None:
         summary_depth = -1 if compaction is None else compaction.depth
-        first, pinned = (0, frozenset[str]()) if compaction is None else kept_by(tx, state, compaction)
+        kept = EVERYTHING if compaction is None else kept_by(tx, state, compaction)
+        first = kept.first
         messages = None
-        if not pinned:
+        if kept.is_plain:
             with collector_held(position.depth - first + 1):
                 rows = rows_of_path(tx, state, position, first - 1, read_sql.LANE_BODIES, read_sql.SPANS_BODIES)
                 payloads = Payloads(tx, state, stretch_of(state, position, first - 1))
                 messages = _messages(tx, state.tree_id, rows, summary_depth, payloads)
     if messages is None:
-        # What is pinned, excluded or damaged is found by ids, which are not among the bodies.
+        # What is pinned, summarized in its place, excluded or damaged is found by ids, which are not among the bodies.
         tx.require_snapshot()
         read = read_context(tx, session_id, leaf, None)
         messages = [item.data for item in context_of(read.entries or (), read.compaction)]
@@ -114,10 +150,10 @@ def _latest_compaction(tx: Transaction, state: SessionState, position: Position 
     return None if position is None else tx.first(read_sql.LATEST_COMPACTION, **spans_of(state, position))
 
 
-def latest_compaction_fields(tx: Transaction, state: SessionState, position: Position | None) -> JsonObject | None:
-    """Return the fields of the compaction in effect at a place; None where there is none."""
+def latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> tuple[str, JsonObject] | None:
+    """Return the id and the fields of the compaction in effect at a place; None where there is none."""
     compaction = _in_effect(tx, state, _latest_compaction(tx, state, position))
-    return None if compaction is None else _fields_of(tx, state, compaction)
+    return None if compaction is None else (compaction.id, _fields_of(tx, state, compaction))
 
 
 def _in_effect(tx: Transaction, state: SessionState, latest: Compaction | None) -> Compaction | None:
@@ -175,16 +211,20 @@ def _messages(
     return summary + messages
 
 
-def kept_by(tx: Transaction, state: SessionState, compaction: Compaction) -> tuple[int, frozenset[str]]:
-    """Return the depth of the first kept entry, or of the compaction itself where it keeps nothing.
-
-    And the ids of the entries that the compaction has pinned.
-    """
+def kept_by(tx: Transaction, state: SessionState, compaction: Compaction) -> Kept:
+    """Return what a compaction keeps of the path that it is on."""
     fields = _fields_of(tx, state, compaction)
-    first_kept = fields.get("firstKeptEntryId")
-    pinned = pinned_ids(fields)
-    if not isinstance(first_kept, str) or not is_storable(first_kept):
-        return compaction.depth, pinned
+    layout, pinned = layout_of(compaction.id, fields), pinned_ids(fields)
     where = place_at(state, compaction.lane_id, compaction.depth)
-    (depth,) = tx.first(read_sql.DEPTH_ON_PATH, **where, entry_id=first_kept) or (compaction.depth,)
-    return depth, pinned
+    first_kept = layout.first_kept_id
+    if layout.is_plain and not pinned:
+        if first_kept is None or not is_storable(first_kept):
+            return Kept(compaction.depth)
+        (depth,) = tx.first(read_sql.DEPTH_ON_PATH, **where, entry_id=first_kept) or (compaction.depth,)
+        return Kept(depth)
+    names = {*layout.named, *pinned, first_kept or ""}
+    named = {entry.id: entry for entry in named_above(tx, state, where, names, compaction.depth)}
+    first = named.get(first_kept or "")
+    kept_from = compaction.depth if first is None or first.depth >= compaction.depth else first.depth
+    gaps = gaps_of(layout, named, kept_from, compaction.depth)
+    return Kept(kept_from, tuple(gaps), tuple(named.values()), is_plain=False)

@@ -9,7 +9,7 @@ from flue_py.core.log import Edit, EditKind, Note, row_value
 from flue_py.core.pins import effective_pins
 from flue_py.core.sessions import EditMetadata, Expected, SessionInfo, Stored, check_entry_label, check_label
 from flue_py.errors import InvalidArgument
-from flue_py.store.ops.contexts import latest_compaction_fields
+from flue_py.store.ops.contexts import latest_compaction
 from flue_py.store.ops.marks import mark_of, pins_of, put_marks
 from flue_py.store.ops.pins import group_of
 from flue_py.store.ops.sessions import require_session, write_edits
@@ -98,7 +98,8 @@ def set_pin(
     check_pinnable(entry_id, entry.kind)
     group = group_of(tx, state, entry_id, state.position)
     own = pins_of(tx, state)
-    in_effect = effective_pins(own, latest_compaction_fields(tx, state, state.position))
+    latest = latest_compaction(tx, state, state.position)
+    in_effect = effective_pins(own, None if latest is None else latest[1])
     changed = [each for each in group if (own.get(each) != "on" if pinned else each in in_effect)]
     after = "on" if pinned else "off"
     if changed:

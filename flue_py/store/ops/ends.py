@@ -36,7 +36,7 @@ def read_context_end(tx: Transaction, session_id: str, limit: int, leaf: LeafCho
     state, at, position, compaction = place_and_compaction(tx, session_id, leaf)
     items: Sequence[ContextEntry] | None = ()
     if position is not None:
-        first = 0 if compaction is None else kept_by(tx, state, compaction)[0]
+        first = 0 if compaction is None else kept_by(tx, state, compaction).end
         items = _end(tx, state, position, (first, compaction is None), limit, project_kept, _messages_in)
     if items is None:
         # It may take the summary, too, or what that has pinned.

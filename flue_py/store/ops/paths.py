@@ -82,8 +82,15 @@ def named_on_path(
     tx: Transaction, state: SessionState, position: Position, ids: Iterable[str], last_depth: int
 ) -> list[Entry]:
     """Return those of some entries that lie on the path to a place, no deeper than ``last_depth``, root first."""
+    return named_above(tx, state, spans_of(state, position), ids, last_depth)
+
+
+def named_above(
+    tx: Transaction, state: SessionState, where: TreeLaneDepth, ids: Iterable[str], last_depth: int
+) -> list[Entry]:
+    """Return what `named_on_path` does, of the path to a lane and a depth."""
     named = json.dumps(sorted(each for each in ids if is_storable(each)))
-    rows = tx.rows(read_sql.NAMED_ON_PATH, **spans_of(state, position), ids=named, last_depth=last_depth)
+    rows = tx.rows(read_sql.NAMED_ON_PATH, **where, ids=named, last_depth=last_depth)
     return entries_of_rows(tx, state, rows)
 
 

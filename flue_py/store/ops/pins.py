@@ -1,19 +1,20 @@
 """Pins: marks on entries, and what a compaction writes down of them.
 
-A compaction keeps in its payload which entries are pinned, so that the context follows from the path alone. They are
-looked up in the transaction that appends it.
+A compaction keeps in its payload which entries are pinned, and which ranges stay summarized, so that the context
+follows from the path alone. They are looked up in the transaction that appends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from flue_py.core.entries import NewEntry
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.exchange import Pairing, answered_id, called_ids, messages_of
-from flue_py.core.jsontext import JsonObject, decode_object
-from flue_py.core.kinds import COMPACTION, SHOWN_KINDS
-from flue_py.core.pins import effective_pins, keeping_pinned
-from flue_py.store.ops.contexts import latest_compaction_fields
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.kinds import COMPACTION
+from flue_py.core.pins import keeping
+from flue_py.store.ops.contexts import latest_compaction
 from flue_py.store.ops.marks import pins_of
 from flue_py.store.ops.paths import named_on_path, path_stretch
 from flue_py.store.ops.state import find_visible
@@ -58,28 +59,27 @@ def _has_group(message: JsonObject) -> bool:
 def with_pins(
     tx: Transaction, state: SessionState, parent: Position | None, entries: Sequence[NewEntry]
 ) -> Sequence[NewEntry]:
-    """Return entries to be appended below ``parent``, the compactions among them with the pinned entries they keep."""
+    """Return entries to be appended below ``parent``, the compactions among them with what they keep besides."""
     if parent is None or all(new.kind != COMPACTION for new in entries):
         return entries
-    own = pins_of(tx, state)
-    latest = latest_compaction_fields(tx, state, parent)
-    pinned = effective_pins(own, latest)
-    if not pinned:
-        return entries
-    return [_with_pins(tx, state, parent, new, pinned) if new.kind == COMPACTION else new for new in entries]
+    own, latest = pins_of(tx, state), latest_compaction(tx, state, parent)
+    looking = _Looking(tx, state, parent)
+    return [keeping(new, own, latest, looking, parent.depth + 1) if new.kind == COMPACTION else new for new in entries]
 
 
-def _with_pins(
-    tx: Transaction, state: SessionState, parent: Position, new: NewEntry, pinned: Collection[str]
-) -> NewEntry:
-    fields = decode_object(new.payload)
-    first_kept = fields.get("firstKeptEntryId")
-    if "pinnedEntryIds" in fields or not isinstance(first_kept, str):
-        return new
-    found = named_on_path(tx, state, parent, [*pinned, first_kept], parent.depth)
-    depths = {entry.id: entry.depth for entry in found}
-    last = depths.get(first_kept, parent.depth + 1) - 1
-    ids = [entry.id for entry in found if entry.depth <= last and entry.kind in SHOWN_KINDS and entry.id in pinned]
-    groups = {member for entry_id in ids for member in group_of(tx, state, entry_id, parent)}
-    kept = [entry.id for entry in named_on_path(tx, state, parent, groups, last)] if groups else []
-    return keeping_pinned(new, fields, kept)
+class _Looking(NamedTuple):
+    """The path that a compaction is appended to."""
+
+    tx: Transaction
+    state: SessionState
+    parent: Position
+
+    def named(self, ids: Iterable[str], /) -> dict[str, Entry]:
+        """Return those of some entries that are on the path, by id, root first."""
+        wanted = set(ids)
+        found = named_on_path(self.tx, self.state, self.parent, wanted, self.parent.depth) if wanted else []
+        return {entry.id: entry for entry in found}
+
+    def group_of(self, entry_id: str, /) -> list[str]:
+        """Return what is pinned together with an entry."""
+        return group_of(self.tx, self.state, entry_id, self.parent)

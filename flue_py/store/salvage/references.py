@@ -41,4 +41,6 @@ def stored_anew(row: Found, text: str) -> StoredPayload:
 def _renamed(value: JsonValue, names: Mapping[str, str]) -> JsonValue:
     if isinstance(value, list):
         return [_renamed(item, names) for item in value]
+    if isinstance(value, dict):
+        return {name: _renamed(item, names) for name, item in value.items()}
     return names.get(value, value) if isinstance(value, str) else value

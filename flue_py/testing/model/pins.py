@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from flue_py.core.entries import NewEntry
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.exchange import group_ids, messages_of
-from flue_py.core.jsontext import decode_object
-from flue_py.core.kinds import COMPACTION, SHOWN_KINDS
-from flue_py.core.pins import effective_pins, keeping_pinned
+from flue_py.core.kinds import COMPACTION
+from flue_py.core.pins import effective_pins, keeping
 from flue_py.core.projection import latest_compaction
 from flue_py.core.sessions import LeafChoice, Stored
 from flue_py.testing.model.rows import Session
@@ -29,22 +29,28 @@ def pins_in_effect(session: Session, leaf: str | None) -> set[str]:
 
 
 def with_pins(session: Session, entries: Sequence[NewEntry], below: LeafChoice) -> Sequence[NewEntry]:
-    """Return entries to be appended below an entry, the compactions among them with the pinned entries they keep."""
+    """Return entries to be appended below an entry, the compactions among them with what they keep besides."""
     if isinstance(below, Stored) or all(new.kind != COMPACTION for new in entries):
         return entries
-    path, pinned = session.path(below), pins_in_effect(session, below)
-    made = []
-    for new in entries:
-        fields = decode_object(new.payload) if new.kind == COMPACTION and pinned else {}
-        if isinstance(first_kept := fields.get("firstKeptEntryId"), str) and "pinnedEntryIds" not in fields:
-            end = next((entry.depth for entry in path if entry.id == first_kept), len(path))
-            members = {
-                member
-                for entry in path[:end]
-                if entry.id in pinned and entry.kind in SHOWN_KINDS
-                for member in group_of(session, entry.id, below)
-            }
-            made.append(keeping_pinned(new, fields, [entry.id for entry in path[:end] if entry.id in members]))
-        else:
-            made.append(new)
-    return made
+    path = session.path(below)
+    compaction = latest_compaction(path)
+    latest = None if compaction is None else (compaction.id, compaction.fields)
+    looking = _Looking(session, below)
+    marks = session.seen("pin")
+    return [keeping(new, marks, latest, looking, len(path)) if new.kind == COMPACTION else new for new in entries]
+
+
+class _Looking(NamedTuple):
+    """The path that a compaction is appended to."""
+
+    session: Session
+    leaf: str | None
+
+    def named(self, ids: Iterable[str], /) -> dict[str, Entry]:
+        """Return those of some entries that are on the path, by id, root first."""
+        wanted = set(ids)
+        return {entry.id: entry for entry in self.session.path(self.leaf) if entry.id in wanted}
+
+    def group_of(self, entry_id: str, /) -> list[str]:
+        """Return what is pinned together with an entry."""
+        return group_of(self.session, entry_id, self.leaf)

@@ -11,6 +11,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.exchange import Pairing, messages_of
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import EXCLUSION
+from flue_py.core.layout import gaps_of, layout_of
 from flue_py.core.listing import (
     ANY_SESSION,
     LAST_ACTIVE_FIRST,
@@ -175,12 +176,7 @@ class ModelReads:
         path = session.path(at)
         compaction = latest_compaction(path)
         if compaction is not None:
-            first_kept = compaction.fields.get("firstKeptEntryId")
-            kept_from = (entry.depth for entry in path[: compaction.depth] if entry.id == first_kept)
-            start = next(kept_from, compaction.depth)
-            pinned = pinned_ids(compaction.fields)
-            counted = (entry for entry in path[:start] if entry.kind == EXCLUSION or entry.id in pinned)
-            path = [*(counted if pinned else ()), *path[start:]]
+            path = _kept_entries(path, compaction)
         return replace(_path_read(session, at, path), compaction=compaction)
 
     async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
@@ -347,3 +343,19 @@ def _start_of_end(messages: Sequence[JsonObject | None], limit: int) -> int:
 
 def _path_read(session: Session, leaf: str | None, entries: list[Entry] | None) -> PathRead:
     return PathRead(leaf, session.info.leaf_id, session.info.revision, ReadStamp(leaf, 0), entries)
+
+
+def _kept_entries(path: list[Entry], compaction: Entry) -> list[Entry]:
+    """Return what a compaction keeps of a path, with what it names, and the exclusions where it names anything."""
+    layout, pinned = layout_of(compaction.id, compaction.fields), pinned_ids(compaction.fields)
+    above = {entry.id: entry for entry in path[: compaction.depth + 1]}
+    start = above.get(layout.first_kept_id or "", compaction).depth
+    gaps = gaps_of(layout, above, start, compaction.depth)
+    names = set() if layout.is_plain and not pinned else {*layout.named, *pinned}
+    return [
+        entry
+        for entry in path
+        if (entry.depth >= start and not any(gap.first <= entry.depth <= gap.last for gap in gaps))
+        or (entry.id in names and entry.depth <= compaction.depth)
+        or (names and entry.kind == EXCLUSION)
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count
+from itertools import count
 from typing import NamedTuple
 
 from flue_py.core.exchange import Pairing, called_ids
@@ -71,12 +71,13 @@ def speakers_only(
 ) -> list[Said]:
     """Return what the model sees: messages of `SPEAKERS`, and of the roles in ``also``.
 
-    What ``provider`` made itself for ``account`` stands in place of the text that says the same.
+    What ``provider`` made itself for ``account`` stands in place of the text that says the same, where that comes first:
+    providers refuse it behind anything else.
     Commands of the user become text, ``custom`` messages the user's; what the user kept from the model, and other
     roles, are noted. Cost: O(messages).
     """
     said: list[Said] = []
-    for each in chain.from_iterable(_sent(each, provider, account) for each in messages):
+    for each in _sent(messages, provider, account):
         message, role = each.message, each.role
         if role == "bashExecution":
             if message.get("excludeFromContext"):
@@ -92,10 +93,14 @@ def speakers_only(
     return said
 
 
-def _sent(said: Said, provider: str | None, account: str | None) -> list[Said]:
-    if NATIVE not in said.message:
-        return [said]
-    return [Said(message) for message in sent_to(said.message, provider, account)]
+def _sent(messages: Iterable[Said], provider: str | None, account: str | None) -> Iterator[Said]:
+    is_first = True
+    for said in messages:
+        if NATIVE in said.message:
+            yield from map(Said, sent_to(said.message, provider if is_first else None, account))
+        else:
+            yield said
+        is_first = is_first and said.role in _SYSTEM
 
 
 def split_system(

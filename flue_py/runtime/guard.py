@@ -1,0 +1,390 @@
+"""`CompactionGuard`: the one object by which a runtime sees to it that a session stays inside its window.
+
+It is asked before and after each call of the model, and wraps a call so that an overflow is recovered from. What it
+decides by, and remembers, is stored with the session: another process goes on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from flue_py.compaction.modes import Mode, find_mode
+from flue_py.compaction.policy import CompactionSettings, checked_settings
+from flue_py.compaction.triggers import Decision, GuardState, Moment, TriggerSettings, decide
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.errors import ContextOverflow, FlueError, InvalidArgument, ModelError, SummaryFailed, shown
+from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
+from flue_py.runtime.guarding.claims import Claim
+from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, has_gone_on, input_since
+from flue_py.runtime.guarding.memory import BY, Memory, Remembered
+from flue_py.sessions.asking import model_of
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+from flue_py.store.waiting import shielded
+
+if TYPE_CHECKING:
+    from flue_py.compaction.result import CompactionResult
+    from flue_py.core.model_seam import Model
+
+__all__ = ["CompactionGuard", "GuardAnswer", "Outcome"]
+
+Result = TypeVar("Result")
+
+POLL_SECONDS = 0.1
+_TOLD_ONCE = frozenset({"breaker", "no_progress", "thrash", "disbelieved_report"})
+"""What holds a trigger back and is worth a line of the log, once in a cycle; the rest is the usual case."""
+
+
+class CompactionGuard:
+    """Sees to it that a session is compacted when it is due, once at a time, and no more often than it helps.
+
+    ``model`` is the session's own: its window counts, and it makes the summaries unless there is a ``summarizer``.
+    ``window`` takes the place of the model's. ``system`` and ``tools`` are what goes along with every call, so that
+    they are counted: "" and () if nothing does, None if that is unknown. ``mode`` and ``settings`` are those of
+    `Session.compact`, ``triggers`` says when. ``on_answer`` is called with every answer but ``nothing``. ``patience``
+    is for how many seconds an overflow waits for somebody else who compacts the session.
+
+    Raises `InvalidArgument`, also for a mode that needs a model where there is none.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        session: Session,
+        model: Model | None = None,
+        *,
+        summarizer: Model | None = None,
+        mode: str | Mode | None = None,
+        settings: CompactionSettings | None = None,
+        triggers: TriggerSettings | None = None,
+        window: int | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        on_answer: Callable[[GuardAnswer], object] | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        patience: float = 120.0,
+    ) -> None:
+        self.store = store
+        self.session = session
+        self.model = None if model is None else model_of(model)
+        self.summarizer = self.model if summarizer is None else model_of(summarizer)
+        self.mode = mode
+        self.settings = checked_settings(settings)
+        self.triggers = _checked_triggers(triggers)
+        self.window = window if window is not None or self.model is None else self.model.context_window
+        self.system = system
+        self.tools = tools
+        self.on_answer = on_answer
+        self.patience = patience
+        self._memory = Memory(session, clock)
+        chosen = find_mode(self.settings.mode if mode is None else mode)
+        if chosen.needs_model and self.summarizer is None and not self.settings.prefer_deterministic:
+            raise InvalidArgument(
+                f"model: mode {chosen.name!r} asks a model; give one, or choose a mode that needs none"
+            )
+
+    # -- asking -----------------------------------------------------------------------------------------------
+
+    async def before_call(self, agent: str = "") -> GuardAnswer:
+        """Compact if that is due before the model is called, and return what came of it.
+
+        ``agent`` is whose budget counts, by the name that its answers have; "" stands for all. A compaction that fails
+        is an answer, not an error. The cost of the context.
+        """
+        return await self._ask("before", agent)
+
+    async def after_call(self, agent: str = "") -> GuardAnswer:
+        """Compact if that is due after an answer was appended, and return what came of it; as `before_call`."""
+        return await self._ask("after", agent)
+
+    async def resumed(self, agent: str = "") -> GuardAnswer:
+        """Compact if that is due where a process takes a session up again; as `before_call`."""
+        return await self._ask("resume", agent)
+
+    async def compact(self, instructions: str | None = None) -> GuardAnswer:
+        """Compact now, whatever holds other compactions back, and return what came of it; as `before_call`."""
+        return await self._ask("demand", "", instructions)
+
+    async def decide(self, moment: Moment = "before", agent: str = "") -> Decision:
+        """Return what would be decided now, without doing it."""
+        found = await self._find_out()
+        return await self._decide(found, (await self._memory.read(found.cycle)).state, moment, agent, None)
+
+    async def should_compact(self, agent: str = "") -> bool:
+        """Return whether a compaction is due before the next call, and nothing holds it back."""
+        return (await self.decide("before", agent)).action == "compact"
+
+    async def request(self, instructions: str = "") -> None:
+        """Leave a request to compact, which the next question meets: what a tool for agents calls."""
+        found = await self._find_out()
+        why = "the agent asks for a compaction" + (f": {instructions}" if instructions else "")
+        await self._memory.change(
+            found.cycle, lambda now: (replace(now, state=replace(now.state, wanted=instructions)), why)
+        )
+
+    async def state(self) -> GuardState:
+        """Return what the guard remembers of the session."""
+        return (await self._memory.read((await self._find_out()).cycle)).state
+
+    async def reset(self) -> None:
+        """Forget failures and attempts, so that nothing is held back for them."""
+        found = await self._find_out()
+        await self._memory.change(
+            found.cycle, lambda now: (replace(now, state=replace(now.state, failures=0, attempts=())), "reset")
+        )
+
+    # -- a call -----------------------------------------------------------------------------------------------
+
+    async def call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], *, agent: str = "") -> Result:
+        """Call a model by ``ask``, which takes the context, and return what that returns.
+
+        It is asked `before_call`. If the window overflows all the same, `recover` is called, and ``ask`` once again
+        with the smaller context. Raises what ``ask`` raises, and `ContextOverflow` if that did not help.
+        """
+        await self.before_call(agent)
+        context = await self.session.build_context()
+        latest = await self.session.latest_compaction()
+        try:
+            return await ask(context)
+        except ContextOverflow as error:
+            answer = await self._recover(error, agent, None if latest is None else latest.id)
+            if answer.outcome not in ("compacted", "overtaken"):
+                error.add_note(f"the context was not compacted ({answer.outcome}): {answer.decision.reason}")
+                raise
+        try:
+            return await ask(await self.session.build_context())
+        except ContextOverflow as error:
+            await self._step_back()
+            raise _again(error) from error
+
+    async def recover(self, error: ContextOverflow, agent: str = "") -> GuardAnswer:
+        """Make room after a call has overflowed the window, and return what came of it.
+
+        The failed leaf steps back, and the session is compacted to fit what the error says of the window. Once only:
+        raises `ContextOverflow` if nothing was said and answered since the last time. With ``auto=False`` nothing is
+        done.
+        """
+        latest = await self.session.latest_compaction()
+        return await self._recover(error, agent, None if latest is None else latest.id)
+
+    async def _recover(self, error: ContextOverflow, agent: str, cycle: str | None) -> GuardAnswer:
+        """Do so for a call that was made in a cycle: whoever has compacted the session since then has made room."""
+        if not self.triggers.auto or not self.settings.enabled:
+            return await self._ask("overflow", agent)
+        await self._step_back()
+        found = await self._find_out()
+        recovered = (await self._memory.read(found.cycle)).state.recovered
+        if recovered and not await has_gone_on(self.session, recovered):
+            raise _again(error) from error
+        await self._wait_for_another(found.cycle)
+        found = await self._find_out()
+        if found.cycle is not None and found.cycle != cycle:
+            decision = await self._decide(found, GuardState(), "overflow", agent, None)
+            return self._told(GuardAnswer("overtaken", decision))
+        answer = await self._ask("overflow", agent, overflow=error)
+        if answer.outcome in ("compacted", "too_little", "nothing_to_cut"):
+            await self._spend_recovery(answer)
+        return answer
+
+    async def _spend_recovery(self, answer: GuardAnswer) -> None:
+        """Note that an overflow was recovered from here: there is one recovery for a message or an answer."""
+        leaf = self.session.leaf_id or ""
+        await self._note(
+            await self._find_out(),
+            lambda state: replace(state, recovered=leaf),
+            f"recovery from an overflow: {answer.outcome}; there is no other before a new message or answer",
+        )
+
+    async def _step_back(self) -> None:
+        """Retract an answer that failed and was stored, so that it is not part of the context again."""
+        leaf = await failed_leaf(self.session)
+        if leaf is not None:
+            await self.session.remove_leaf_message(leaf, by=BY, why="the call overflowed the window")
+
+    async def _wait_for_another(self, cycle: str | None) -> None:
+        """Wait for whoever compacts the session now."""
+        from anyio import sleep  # noqa: PLC0415 - it takes 30 ms to load
+
+        waited = 0.0
+        while (await self._memory.read(cycle)).claim is not None and waited < self.patience:
+            await sleep(POLL_SECONDS)
+            waited += POLL_SECONDS
+
+    # -- deciding ---------------------------------------------------------------------------------------------
+
+    async def _find_out(self) -> Found:
+        model = None if self.model is None else self.model.name
+        return await find_out(self.session, model, self.system, self.tools, self.window)
+
+    async def _decide(
+        self, found: Found, state: GuardState, moment: Moment, agent: str, instructions: str | None
+    ) -> Decision:
+        sent = await input_since(self.store, self.session, found.cycle, agent, self.triggers)
+        return decide(found.facts(moment, state, agent, sent, instructions), self.triggers, self.settings)
+
+    async def _ask(
+        self, moment: Moment, agent: str, instructions: str | None = None, *, overflow: ContextOverflow | None = None
+    ) -> GuardAnswer:
+        found = await self._find_out()
+        state = (await self._memory.read(found.cycle)).state
+        decision = await self._decide(found, state, moment, agent, instructions)
+        if decision.action == "none":
+            return GuardAnswer("nothing", decision)
+        if decision.action == "warn":
+            await self._note(found, lambda now: now.with_warning(agent), f"warning: {decision.reason}")
+            return self._told(GuardAnswer("warned", decision))
+        if decision.action == "held":
+            held_by = decision.held_by or ""
+            if held_by in _TOLD_ONCE and held_by not in state.told:
+                await self._note(found, lambda now: now.with_held(held_by), decision.reason)
+            return self._told(GuardAnswer("held", decision))
+        return self._told(await self._compact(found, decision, overflow))
+
+    async def _note(self, found: Found, change: Callable[[GuardState], GuardState], why: str) -> None:
+        """Write an event down, with the change of the state that it makes; a claim stays as it is."""
+        await self._memory.change(found.cycle, lambda now: (replace(now, state=change(now.state)), why))
+
+    def _told(self, answer: GuardAnswer) -> GuardAnswer:
+        if self.on_answer is not None:
+            self.on_answer(answer)
+        return answer
+
+    # -- compacting -------------------------------------------------------------------------------------------
+
+    async def _compact(self, found: Found, decision: Decision, overflow: ContextOverflow | None) -> GuardAnswer:
+        window = self._room(found, overflow)
+        settings = await self._sizes(found, decision)
+        planned = await self.session.plan_compaction(mode=self.mode, settings=settings, window=window)
+        freed = 1 - planned.tokens_staying / max(1, planned.tokens_before)
+        if planned.planned is None or (decision.trigger != "demand" and freed < self.triggers.least_share):
+            outcome: Outcome = "nothing_to_cut" if planned.planned is None else "too_little"
+            why = f"{outcome.replace('_', ' ')}: at most {freed:.1%} would be freed; {decision.reason}"
+            await self._note(found, lambda now: now.with_attempt(found.size.tokens, 0), why)
+            return GuardAnswer(outcome, decision, planned)
+        claim = await self._claim(found, decision)
+        if claim is None:
+            return GuardAnswer("elsewhere", decision)
+        try:
+            return await self._compact_now(found, decision, settings, window)
+        except BaseException:
+            with shielded(), suppress(FlueError):
+                await self._release(found.cycle, claim, "given up")
+            raise
+        finally:
+            claim.drop()
+
+    async def _compact_now(
+        self, found: Found, decision: Decision, settings: CompactionSettings, window: int | None
+    ) -> GuardAnswer:
+        try:
+            result = await self.session.compact(
+                self.summarizer,
+                mode=self.mode,
+                settings=settings,
+                instructions=decision.instructions,
+                window=window,
+            )
+        except (SummaryFailed, ModelError) as error:
+            return await self._failed(found, decision, error)
+        if result.reason in ("leaf_moved", "compacted_meanwhile"):
+            await self._finish(found.cycle, lambda state: state, f"nothing was appended: {result.reason}")
+            return GuardAnswer("overtaken", decision, result)
+        return await self._done(decision, result)
+
+    async def _failed(self, found: Found, decision: Decision, error: FlueError) -> GuardAnswer:
+        cause = f"{error}" if error.__cause__ is None else f"{error} ({error.__cause__})"
+        left = await self._finish(found.cycle, GuardState.with_failure, f"failed: {cause}; {decision.reason}")
+        if left.state.failures == self.triggers.max_failures:
+            await self._note(
+                found,
+                lambda now: now.with_held("breaker"),
+                f"{left.state.failures} compactions failed in a row: no more until one on demand succeeds",
+            )
+        return GuardAnswer("failed", decision, error=error)
+
+    async def _done(self, decision: Decision, result: CompactionResult) -> GuardAnswer:
+        share = result.tokens_freed / max(1, result.tokens_before)
+        is_little = share < self.triggers.least_share
+        after = await self._find_out()
+        if result.appended is None:
+            why = f"nothing was appended: {result.reason}; {decision.reason}"
+        else:
+            words = f"{result.tokens_before:,} -> {result.tokens_after:,} tokens ({result.counter})"
+            why = f"compacted, {words}, {share:.1%} freed; {decision.reason}"
+        done = GuardState.with_attempt if result.appended is None else GuardState.with_success
+        await self._finish(after.cycle, lambda state: done(state, after.size.tokens, share), why)
+        return GuardAnswer("too_little" if is_little else "compacted", decision, result)
+
+    def _room(self, found: Found, overflow: ContextOverflow | None) -> int | None:
+        """Return how many tokens the messages may take by our own count, the answer included; None if unknown."""
+        size, windows = found.size, [] if self.window is None else [self.window]
+        if overflow is not None:
+            # The provider counts otherwise than we do: what it says of the window is put into our tokens.
+            windows.append(size.tokens)
+            if overflow.window:
+                windows.append(overflow.window)
+            if overflow.window and overflow.tokens:
+                windows.append(overflow.window * size.tokens // overflow.tokens)
+        return max(1, min(windows) - found.overhead) if windows else None
+
+    async def _sizes(self, found: Found, decision: Decision) -> CompactionSettings:
+        settings = self.settings if self.settings.enabled else replace(self.settings, enabled=True)
+        if decision.moment == "overflow" and (await self._is_broken(found)):
+            settings = replace(settings, prefer_deterministic=True)
+        if decision.keep_turns is None:
+            return settings
+        kept = found.tokens_of_turns(decision.keep_turns, (await self.session.settings()).model)
+        return replace(settings, keep_recent_tokens=min(settings.keep_recent_tokens, kept))
+
+    async def _is_broken(self, found: Found) -> bool:
+        """Return whether so many compactions have failed in a row that no model is asked for one."""
+        failures = (await self._memory.read(found.cycle)).state.failures
+        return 0 < self.triggers.max_failures <= failures
+
+    async def _claim(self, found: Found, decision: Decision) -> Claim | None:
+        """Claim the session, and return the claim; None if somebody else has it."""
+        claim = Claim.make(self.session.id, found.cycle or "", self._memory.now())
+
+        def take(now: Remembered) -> tuple[Remembered, str] | None:
+            return None if now.claim is not None else (replace(now, claim=claim), f"compacting: {decision.reason}")
+
+        try:
+            taken = (await self._memory.change(found.cycle, take)).claim
+        except BaseException:
+            claim.drop()
+            raise
+        if taken == claim:
+            return claim
+        claim.drop()
+        return None
+
+    async def _finish(self, cycle: str | None, change: Callable[[GuardState], GuardState], why: str) -> Remembered:
+        """Write down what came of a compaction, and let go of the session."""
+        return await self._memory.change(cycle, lambda now: (Remembered(change(now.state), None), why))
+
+    async def _release(self, cycle: str | None, claim: Claim, why: str) -> None:
+        await self._memory.change(cycle, lambda now: (replace(now, claim=None), why) if now.claim == claim else None)
+
+
+def _checked_triggers(triggers: TriggerSettings | None) -> TriggerSettings:
+    if triggers is None:
+        return TriggerSettings()
+    if not isinstance(triggers, TriggerSettings):
+        raise InvalidArgument(f"triggers: should be TriggerSettings, not {shown(triggers)}")
+    return triggers
+
+
+def _again(error: ContextOverflow) -> ContextOverflow:
+    return ContextOverflow(
+        f"the context overflowed again after one compaction and one retry: {error}; take a model with a larger window, "
+        "or rewind",
+        provider=error.provider,
+        model=error.model,
+        call=error.call,
+        tokens=error.tokens,
+        window=error.window,
+    )

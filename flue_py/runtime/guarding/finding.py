@@ -1,0 +1,109 @@
+"""What a guard finds out about a session before it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from flue_py.compaction.context_budget import input_tokens
+from flue_py.compaction.triggers import Facts, GuardState, Moment, TriggerSettings
+from flue_py.context.counters import counter_for
+from flue_py.core.counting import ContextSize
+from flue_py.core.entries import Entry
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonValue
+from flue_py.core.kinds import MESSAGE, is_answer
+from flue_py.core.projection import ContextEntry
+from flue_py.core.turns import begins_turn
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+FAILED = ("error", "aborted")
+
+
+@frozen
+class Found:
+    """The context of a session, its size and its latest compaction."""
+
+    items: Sequence[ContextEntry]
+    latest: Entry | None
+    size: ContextSize
+
+    @property
+    def cycle(self) -> str | None:
+        """The id of the latest compaction."""
+        return None if self.latest is None else self.latest.id
+
+    @property
+    def overhead(self) -> int:
+        """The tokens of what goes along with the messages: the system prompt and the tools."""
+        return (self.size.system or 0) + (self.size.tools or 0)
+
+    def facts(self, moment: Moment, state: GuardState, agent: str, sent: int, instructions: str | None) -> Facts:
+        """Return what a decision is made of."""
+        answers = [item.entry for item in self.items if is_answer(item.kind, item.entry.role)]
+        latest = self.latest
+        return Facts(
+            moment,
+            self.size,
+            state,
+            len(answers),
+            None if latest is None else sum(entry.depth > latest.depth for entry in answers),
+            latest is None or any(item.entry.depth > latest.depth for item in self.items),
+            agent,
+            sent,
+            instructions,
+        )
+
+    def tokens_of_turns(self, turns: int, model: str | None) -> int:
+        """Return the tokens of the last so many answers and what lies between and after them."""
+        answers = [at for at, item in enumerate(self.items) if is_answer(item.kind, item.entry.role)]
+        if len(answers) < turns:
+            return sum(counter_for(model).count_entries(self.items))
+        return sum(counter_for(model).count_entries(self.items[answers[-turns] :]))
+
+
+async def find_out(
+    session: Session,
+    model: str | None,
+    system: str | None,
+    tools: Sequence[Mapping[str, JsonValue]] | None,
+    window: int | None,
+) -> Found:
+    """Return what a decision needs. The cost of the context, and of counting what was not counted before."""
+    items = await session.build_context_entries()
+    size = await session.measure_context(model, system=system, tools=tools, window=window)
+    return Found(items, await session.latest_compaction(), size)
+
+
+async def input_since(store: Store, session: Session, cycle: str | None, agent: str, settings: TriggerSettings) -> int:
+    """Return the tokens that an agent, or "" for all, has sent to the model since a compaction; 0 without a budget.
+
+    O(forks on the path) for all agents, O(calls) for one.
+    """
+    if not settings.has_budget:
+        return 0
+    if not agent:
+        return input_tokens((await session.aggregate_usage_since(cycle)).usage)
+    total = (await store.usage(session, path=True, since=cycle, agent=agent)).total
+    return total.input + total.cache_read + total.cache_write
+
+
+async def failed_leaf(session: Session) -> str | None:
+    """Return the leaf if it is an answer that failed; None if it is not."""
+    leaf = None if session.leaf_id is None else await session.get_entry(session.leaf_id)
+    if leaf is None or not is_answer(leaf.kind, leaf.role) or leaf.fields.get("stopReason") not in FAILED:
+        return None
+    return leaf.id
+
+
+async def has_gone_on(session: Session, since: str) -> bool:
+    """Return whether a user said anything, or the model gave an answer, after an entry. True if it is off the path."""
+    leaf = session.leaf_id
+    if leaf is None or await session.get_entry(since) is None or not await session.is_ancestor(since, of=leaf):
+        return True
+    later = await session.get_active_path_since(since)
+    return any(begins_turn(entry) or _is_good(entry) for entry in later)
+
+
+def _is_good(entry: Entry) -> bool:
+    return entry.kind == MESSAGE and is_answer(entry.kind, entry.role) and entry.fields.get("stopReason") not in FAILED

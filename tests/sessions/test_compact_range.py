@@ -1,0 +1,285 @@
+"""Compacting a range of the context: both ends stay as they are, and everything that reads a context knows of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from flue_py import EntryNotFound, InvalidArgument, Session, Store
+from flue_py.compaction import CompactionSettings, RangePlan
+from flue_py.compaction.result import CompactionResult
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from flue_py.errors import SummaryFailed
+from tests.sessions.talk import user
+from tests.sessions.test_uncompact import assert_all_reads_agree
+
+pytestmark = pytest.mark.anyio
+
+
+async def talk(session: Session, count: int, start: int = 0) -> list[str]:
+    asked = [user(f"question {number} " + "q" * 200) for number in range(start, start + count)]
+    return list((await session.append_messages(asked)).entry_ids)
+
+
+def call(call_id: str) -> JsonObject:
+    part: JsonObject = {"type": "toolCall", "id": call_id, "name": "read", "arguments": {"path": "a.txt"}}
+    return {"role": "assistant", "content": [part]}
+
+
+def result(call_id: str) -> JsonObject:
+    text: JsonObject = {"type": "text", "text": "r" * 300}
+    return {"role": "toolResult", "toolCallId": call_id, "toolName": "read", "content": [text], "isError": False}
+
+
+async def compacted(session: Session, first: str | None, last: str | None) -> CompactionResult:
+    done = await session.compact_range(first, last, mode="window")
+    assert done.reason is None
+    assert done.tokens_after is not None
+    assert done.tokens_after < done.tokens_before
+    await assert_all_reads_agree(session)
+    return done
+
+
+async def ids_in(session: Session) -> list[str]:
+    return [item.entry_id for item in await session.build_context_entries()]
+
+
+async def test_both_ends_stay_and_the_summary_stands_between(session: Session) -> None:
+    ids = await talk(session, 10)
+    before = await session.build_context()
+    done = await compacted(session, ids[2], ids[6])
+    after = await session.build_context()
+    assert after[:2] == before[:2]
+    assert after[3:] == before[7:]
+    assert await ids_in(session) == [*ids[:2], done.entry_id, *ids[7:]]
+    assert f"entries {ids[2]} to {ids[6]}" in str(after[2])
+    assert done.calls == ()
+    assert done.notes == ()
+
+
+async def test_undo_and_uncompact_take_it_back(session: Session) -> None:
+    ids = await talk(session, 10)
+    before = await session.build_context()
+    await compacted(session, ids[2], ids[6])
+    await session.undo()
+    assert await session.build_context() == before
+    await compacted(session, ids[2], ids[6])
+    await talk(session, 2, start=10)
+    since = (await session.build_context())[-2:]
+    taken = await session.uncompact()
+    assert taken is not None
+    assert taken.restored_id is None
+    assert await session.build_context() == before + since
+    await assert_all_reads_agree(session)
+
+
+async def test_several_ranges_stand_beside_each_other_and_come_off_one_by_one(session: Session) -> None:
+    ids = await talk(session, 14)
+    contexts = [await session.build_context()]
+    layers = []
+    for first, last in ((8, 10), (2, 4), (5, 6)):
+        layers.append((await compacted(session, ids[first], ids[last])).entry_id)
+        contexts.append(await session.build_context())
+    assert await ids_in(session) == [*ids[:2], layers[1], layers[2], ids[7], layers[0], *ids[11:]]
+    for layer, context in zip(reversed(layers), reversed(contexts[:-1]), strict=True):
+        taken = await session.uncompact()
+        assert taken is not None
+        assert taken.compaction_id == layer
+        assert await session.build_context() == context
+        await assert_all_reads_agree(session)
+    assert await session.uncompact() is None
+
+
+async def test_a_range_takes_over_the_summaries_in_it(session: Session) -> None:
+    ids = await talk(session, 12)
+    inner = await compacted(session, ids[3], ids[5])
+    outer = await compacted(session, ids[2], ids[7])
+    assert await ids_in(session) == [*ids[:2], outer.entry_id, *ids[8:]]
+    assert outer.summary is not None
+    assert inner.summary is not None
+    assert inner.summary in outer.summary
+    assert "[3 earlier messages are not shown here" in outer.summary.removeprefix(inner.summary)
+    again = await compacted(session, outer.entry_id, ids[8])
+    assert await ids_in(session) == [*ids[:2], again.entry_id, *ids[9:]]
+    await session.uncompact()
+    await session.uncompact()
+    assert await ids_in(session) == [*ids[:3], inner.entry_id, *ids[6:]]
+
+
+async def test_from_here_goes_to_the_leaf_and_what_is_written_later_follows(session: Session) -> None:
+    ids = await talk(session, 8)
+    done = await compacted(session, ids[3], None)
+    more = await talk(session, 2, start=8)
+    assert await ids_in(session) == [*ids[:3], done.entry_id, *more]
+    await assert_all_reads_agree(session)
+
+
+async def test_up_to_here_is_a_compaction_cut_where_it_was_asked_for(session: Session) -> None:
+    ids = await talk(session, 8)
+    done = await compacted(session, None, ids[4])
+    assert await ids_in(session) == [done.entry_id, *ids[5:]]
+    latest = await session.latest_compaction()
+    assert latest is not None
+    assert latest.fields["firstKeptEntryId"] == ids[5]
+    assert "ranges" not in latest.fields
+    everything = await compacted(session, None, ids[7])
+    assert await ids_in(session) == [everything.entry_id]
+    more = await talk(session, 1, start=8)
+    assert await ids_in(session) == [everything.entry_id, *more]
+    await assert_all_reads_agree(session)
+
+
+async def test_a_range_behind_a_compaction_leaves_its_summary_first(session: Session) -> None:
+    ids = await talk(session, 14)
+    whole = await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=700))
+    kept = (await ids_in(session))[1:]
+    done = await compacted(session, kept[2], kept[4])
+    assert await ids_in(session) == [whole.entry_id, *kept[:2], done.entry_id, *kept[5:]]
+    everything = await compacted(session, whole.entry_id, kept[1])
+    assert await ids_in(session) == [everything.entry_id, done.entry_id, *kept[5:]]
+    assert ids[-1] == kept[-1]
+    for _ in range(3):
+        await session.uncompact()
+        await assert_all_reads_agree(session)
+    assert await ids_in(session) == ids
+
+
+async def test_a_whole_compaction_takes_over_the_ranges_before_its_cut_and_leaves_the_others(session: Session) -> None:
+    ids = await talk(session, 30)
+    early = await compacted(session, ids[2], ids[5])
+    late = await compacted(session, ids[24], ids[26])
+    whole = await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=700))
+    found = await ids_in(session)
+    assert found[0] == whole.entry_id
+    assert late.entry_id in found
+    assert early.entry_id not in found
+    assert found[found.index(late.entry_id or "") + 1 :] == ids[27:]
+    assert whole.summary is not None
+    assert f"entries {ids[2]} to {ids[5]}" in whole.summary
+    await assert_all_reads_agree(session)
+    await session.uncompact()
+    assert early.entry_id in await ids_in(session)
+    await assert_all_reads_agree(session)
+
+
+async def test_a_range_is_widened_to_whole_exchanges(session: Session) -> None:
+    await talk(session, 2)
+    (caller,) = (await session.append_messages([call("a")])).entry_ids
+    answer, *_ = (await session.append_messages([result("a")])).entry_ids
+    ids = await talk(session, 4, start=2)
+    planned = await session.compact_range(answer, ids[1], mode="window", dry_run=True)
+    assert isinstance(planned.planned, RangePlan)
+    assert (planned.planned.first_entry_id, planned.planned.is_widened) == (caller, True)
+    done = await compacted(session, answer, ids[1])
+    assert done.notes == (f"the range is that from {caller!r} to {ids[1]!r}: no call is separated from its results",)
+    assert caller not in await ids_in(session)
+
+
+async def test_a_call_without_its_result_is_left_alone(session: Session) -> None:
+    ids = await talk(session, 6)
+    (caller,) = (await session.append_messages([call("a")])).entry_ids
+    with pytest.raises(InvalidArgument, match="result is still to come"):
+        await session.compact_range(ids[1], caller, mode="window")
+    done = await compacted(session, ids[1], None)
+    assert await ids_in(session) == [ids[0], done.entry_id, caller]
+    await session.append_messages([result("a")])
+    await assert_all_reads_agree(session)
+
+
+async def test_what_is_pinned_in_the_range_stays_after_the_summary(session: Session) -> None:
+    ids = await talk(session, 12)
+    await session.pin(ids[4])
+    done = await compacted(session, ids[2], ids[7])
+    assert await ids_in(session) == [*ids[:2], done.entry_id, ids[4], *ids[8:]]
+    assert [item.entry_id for item in await session.build_context_entries() if item.is_pinned] == [ids[4]]
+    again = await compacted(session, ids[8], ids[9])
+    assert await ids_in(session) == [*ids[:2], done.entry_id, ids[4], again.entry_id, *ids[10:]]
+    whole = await compacted(session, None, ids[10])
+    assert await ids_in(session) == [whole.entry_id, ids[4], ids[11]]
+    await session.unpin(ids[4])
+    last = await compacted(session, whole.entry_id, None)
+    assert (await ids_in(session)) in ([last.entry_id], [ids[4], last.entry_id])
+
+
+async def test_exclusions_in_and_around_a_range_hold(session: Session) -> None:
+    ids = await talk(session, 10)
+    await session.exclude(ids[1])
+    await session.exclude(ids[4])
+    done = await compacted(session, ids[3], ids[6])
+    assert await ids_in(session) == [ids[0], ids[2], done.entry_id, *ids[7:]]
+    await session.exclude(ids[8])
+    await session.include(ids[1])
+    assert await ids_in(session) == [*ids[:3], done.entry_id, ids[7], ids[9]]
+    await assert_all_reads_agree(session)
+
+
+async def test_what_cannot_be_a_range_is_refused_and_changes_nothing(session: Session) -> None:
+    ids = await talk(session, 8)
+    leaf = session.leaf_id
+    with pytest.raises(InvalidArgument, match="both None"):
+        await session.compact_range(None, None, mode="window")
+    with pytest.raises(EntryNotFound):
+        await session.compact_range("no-such-entry", ids[3], mode="window")
+    with pytest.raises(InvalidArgument, match="comes after"):
+        await session.compact_range(ids[3], ids[1], mode="window")
+    await compacted(session, ids[2], ids[4])
+    with pytest.raises(InvalidArgument, match="not in the context"):
+        await session.compact_range(ids[3], ids[6], mode="window")
+    await session.undo()
+    assert session.leaf_id == leaf
+
+
+async def test_a_pinned_summary_is_not_taken_over(session: Session) -> None:
+    ids = await talk(session, 10)
+    done = await compacted(session, ids[2], ids[4])
+    assert done.entry_id is not None
+    await session.pin(done.entry_id)
+    with pytest.raises(InvalidArgument, match="pinned summary"):
+        await session.compact_range(ids[1], ids[6], mode="window")
+
+
+async def test_a_model_is_asked_and_booked_before_its_answer_is_used(session: Session, store: Store) -> None:
+    ids = await talk(session, 8)
+    leaf = session.leaf_id
+    asked: list[ModelRequest] = []
+
+    def answer(request: ModelRequest) -> ModelReply:
+        asked.append(request)
+        said: JsonObject = {"role": "assistant", "content": "the middle", "usage": {"input": 90, "output": 4}}
+        return ModelReply((said,))
+
+    model = FunctionModel(answer, "small", provider="house")
+    done = await session.compact_range(ids[2], ids[5], model, instructions="mind the files")
+    assert done.summary is not None
+    assert done.summary.startswith("the middle")
+    text = str(asked[0].messages[0]["content"])
+    assert "question 2 " in text
+    assert "question 5 " in text
+    assert "question 1 " not in text
+    assert "question 6 " not in text
+    assert "mind the files" in text
+    total = (await store.usage(session)).total
+    assert (total.calls, total.input) == (1, 90)
+
+    def fail(request: ModelRequest) -> ModelReply:
+        raise RuntimeError("no")
+
+    await session.undo()
+    with pytest.raises(SummaryFailed):
+        await session.compact_range(ids[2], ids[5], FunctionModel(fail, "small", provider="house"))
+    assert (await session.refresh()).leaf_id == leaf
+
+
+async def test_turns_written_meanwhile_stay(session: Session, store: Store) -> None:
+    ids = await talk(session, 8)
+    other = await store.get_session(session.id)
+    assert other is not None
+    late: list[str] = []
+
+    async def answer(request: ModelRequest) -> ModelReply:
+        late.extend(await talk(other, 1, start=8))
+        return ModelReply(({"role": "assistant", "content": "the end"},))
+
+    done = await session.compact_range(ids[4], None, FunctionModel(answer, "small", provider="house"))
+    assert await ids_in(session) == [*ids[:4], done.entry_id, *late]
+    await assert_all_reads_agree(session)

@@ -1,0 +1,167 @@
+"""A guard on every store: what it is asked, what it does, what it remembers, and what the log has of it."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from flue_py import ContextOverflow, Session, Store
+from flue_py.compaction import ContextBudget
+from flue_py.compaction.triggers import TriggerSettings
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from flue_py.runtime.guard import GuardAnswer
+from flue_py.runtime.guarding.claims import Claim
+from flue_py.runtime.guarding.memory import BY, KEY
+from tests.sessions.guarded import answer, events, guard_of, model, talk
+from tests.sessions.talk import user
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_it_compacts_what_is_due_and_says_why(session: Session, store: Store) -> None:
+    guard = guard_of(store, session)
+    await talk(session, 20)
+    assert await guard.should_compact()
+    done = await guard.before_call()
+    assert (done.outcome, done.decision.trigger) == ("compacted", "tokens")
+    assert done.result is not None
+    assert done.result.entry_id == session.leaf_id
+    began, ended = await events(session)
+    for named in ("compacting:", "tokens (bytes/3)", "window of 2,000", "due above 1,500"):
+        assert named in began
+    assert ended.startswith(f"compacted, {done.result.tokens_before:,} -> {done.result.tokens_after:,} tokens")
+    assert not await guard.should_compact()
+    assert (await guard.before_call()).outcome == "nothing"
+    await session.undo()
+    assert await session.latest_compaction() is None
+
+
+async def test_an_agent_is_warned_of_once_and_then_cut_over(session: Session, store: Store) -> None:
+    budget = TriggerSettings(budget=ContextBudget(warn_at=300, cutover_at=500))
+    guard = guard_of(store, session, window=200_000, triggers=budget)
+    await talk(session, 3, usage={"input": 100, "output": 1}, agentName="ann", agent="ann")
+    assert (await guard.after_call("ann")).outcome == "warned"
+    assert (await guard.after_call("ann")).outcome == "nothing"
+    assert (await guard_of(store, session, window=200_000, triggers=budget).after_call("ann")).outcome == "nothing"
+    assert (await guard.after_call("bob")).outcome == "nothing"
+    await talk(session, 5, usage={"input": 100, "output": 1}, agentName="ann", agent="ann")
+    done = await guard.after_call("ann")
+    assert (done.outcome, done.decision.trigger) == ("compacted", "input_budget")
+    assert (await guard.before_call("ann")).outcome == "nothing"
+    assert "agent 'ann' has sent 300 tokens" in (await events(session))[0]
+
+
+async def test_the_call_of_a_compaction_is_in_the_window_that_triggered_it(session: Session, store: Store) -> None:
+    await store.set_budget(session, tokens=100_000)
+    usage: JsonObject = {"input": 900, "output": 40}
+    paid = {"usage": usage, "provider": "house", "model": "small", "responseId": "call-1", "stopReason": "stop"}
+    guard = guard_of(store, session, model(lambda _: ModelReply((answer("short", **paid),))))
+    await talk(session, 20, usage={"input": 1_700, "output": 1})
+    done = await guard.before_call()
+    assert done.outcome == "compacted"
+    whole = await session.aggregate_usage_since(None)
+    assert whole.usage.input == 20 * 1_700 + 900
+    assert (await session.aggregate_usage_since(session.leaf_id)).usage.input == 0
+    (row,) = (await store.usage(session, purpose="compaction", group_by=("purpose",))).rows
+    assert (row.calls, row.input) == (1, 900)
+    (left,) = await session.budgets()
+    assert left.allowed == 100_000
+
+
+async def test_a_request_is_met_at_the_next_question_also_of_another_process(session: Session, store: Store) -> None:
+    asked: list[ModelRequest] = []
+
+    def summarize(request: ModelRequest) -> str:
+        asked.append(request)
+        return "short"
+
+    await talk(session, 6)
+    await guard_of(store, session).request("mind the numbers")
+    again = await store.open_session("triage", scope="user-7")
+    done = await guard_of(store, again, model(summarize)).before_call()
+    assert (done.outcome, done.decision.trigger) == ("compacted", "agent_requested")
+    assert "mind the numbers" in str(asked[0].messages)
+    await talk(again, 1)
+    assert (await guard_of(store, again).before_call()).outcome == "nothing"
+
+
+async def test_an_overflow_is_recovered_from(session: Session, store: Store) -> None:
+    await talk(session, 12)
+    guard = guard_of(store, session, window=100_000)
+    seen: list[int] = []
+
+    async def ask(context: list[JsonObject]) -> str:
+        seen.append(len(context))
+        if len(context) > 20:
+            await session.append_message({"role": "assistant", "content": [], "stopReason": "error"})
+            raise ContextOverflow("too long", tokens=1_000, window=600)
+        return "fine"
+
+    assert await guard.call(ask) == "fine"
+    assert seen[0] == 24
+    assert seen[1] < 20
+    assert all(entry.fields.get("stopReason") != "error" for entry in await session.get_active_path())
+    assert any(line.what == "retract" and line.by == BY for line in await session.log())
+    assert "overflowed" in (await events(session))[1]
+
+
+async def test_who_comes_second_asks_no_model(session: Session, store: Store) -> None:
+    await talk(session, 20)
+    other = await store.open_session("triage", scope="user-7")
+    second: list[GuardAnswer] = []
+
+    async def summarize(_: ModelRequest) -> str:
+        second.append(await guard_of(store, other).before_call())
+        return "short"
+
+    first = FunctionModel(summarize, "small", context_window=200_000)
+    assert (await guard_of(store, session, first).before_call()).outcome == "compacted"
+    assert [each.outcome for each in second] == ["elsewhere"]
+    assert len([entry for entry in await session.get_active_path() if entry.kind == "compaction"]) == 1
+
+
+async def test_a_claim_of_a_process_that_is_gone_is_none_and_counts_as_a_failure(
+    session: Session, store: Store
+) -> None:
+    await talk(session, 20)
+    guard = guard_of(store, session)
+    claim = Claim.make(session.id, "", 0)
+    await session.set_metadata({KEY: {"claim": claim.to_json()}})
+    assert (await guard.before_call()).outcome == "elsewhere"
+    claim.drop()
+    assert (await guard.state()).failures == 1
+    assert (await guard.before_call()).outcome == "compacted"
+    assert "has ended, which counts as a failure" in (await events(session))[0]
+
+
+async def test_what_somebody_else_writes_meanwhile_is_kept(session: Session, store: Store) -> None:
+    await talk(session, 20)
+    other = await store.open_session("triage", scope="user-7")
+
+    async def summarize(_: ModelRequest) -> str:
+        await other.append_message(user("meanwhile"))
+        await other.set_metadata({"mine": 1}, merge=True)
+        return "short"
+
+    done = await guard_of(store, session, FunctionModel(summarize, "small", context_window=200_000)).before_call()
+    assert done.outcome == "compacted"
+    assert (await session.build_context())[-1]["content"] == "meanwhile"
+    assert session.metadata["mine"] == 1
+
+
+async def test_a_cancelled_compaction_lets_go_of_the_session(session: Session, store: Store) -> None:
+    await talk(session, 20)
+
+    with anyio.CancelScope() as scope:
+
+        async def stop(_: ModelRequest) -> str:
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+            raise AssertionError
+
+        await guard_of(store, session, FunctionModel(stop)).before_call()
+    assert scope.cancelled_caught
+    assert (await guard_of(store, session).before_call()).outcome == "compacted"
+    assert "given up" in await events(session)

@@ -1,0 +1,263 @@
+"""A guard in memory: what is due, what is held back, and what an overflow leads to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flue_py import ContextOverflow, InvalidArgument, ModelUnavailable, Session, Store
+from flue_py.compaction.triggers import TriggerSettings
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.model_seam import ModelRequest
+from flue_py.runtime.guard import CompactionGuard, GuardAnswer
+from flue_py.runtime.guarding.claims import Claim
+from tests.sessions.guarded import SETTINGS, WINDOW, answer, events, guard_of, model, talk, wrong_results
+from tests.sessions.talk import user
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("target", ["memory"], indirect=True)]
+
+
+async def test_a_session_below_the_threshold_is_left_alone_and_its_log_too(session: Session, store: Store) -> None:
+    guard = guard_of(store, session)
+    await talk(session, 2)
+    revision = session.revision
+    for asked in (guard.before_call, guard.after_call, guard.resumed):
+        assert (await asked()).outcome == "nothing"
+    assert session.revision == revision
+    assert await events(session) == []
+
+
+async def test_system_and_tools_are_counted(session: Session, store: Store) -> None:
+    await talk(session, 8)
+    assert not await guard_of(store, session, system="", tools=()).should_compact()
+    guard = guard_of(store, session, system="s" * 3_000, tools=[{"name": "read", "parameters": {}}])
+    done = await guard.before_call()
+    assert done.outcome == "compacted"
+    assert (done.decision.size.system or 0) >= 1_000
+    assert not await guard.should_compact()
+
+
+async def test_a_hundred_compactions_in_a_row(session: Session, store: Store, target: str) -> None:
+    guard = guard_of(store, session)
+    rounds = 100 if target == ":memory:" else 3
+    done = 0
+    while done < rounds:
+        await talk(session, 1)
+        if (await guard.before_call()).outcome == "compacted":
+            done += 1
+            assert not await guard.should_compact()
+        assert (await session.measure_context("small")).tokens <= 1_500
+    assert len([entry for entry in await session.get_active_path() if entry.kind == "compaction"]) == rounds
+    assert len(await events(session)) == 2 * rounds
+
+
+async def test_answers_trigger_and_as_many_stay(session: Session, store: Store) -> None:
+    guard = guard_of(
+        store, session, window=200_000, triggers=TriggerSettings(trigger_turns=8, keep_recent_turns=3, thrash_share=0)
+    )
+    await talk(session, 7)
+    assert (await guard.before_call()).outcome == "nothing"
+    await talk(session, 1)
+    assert (await guard.after_call()).outcome == "compacted"
+    kept = await session.build_context_entries()
+    assert sum(item.role == "assistant" for item in kept) <= 3
+    assert (await guard.before_call()).decision.trigger == ""
+
+
+async def test_a_session_that_is_full_when_it_is_resumed(session: Session, store: Store) -> None:
+    await talk(session, 20)
+    off = guard_of(store, session, triggers=TriggerSettings(on_resume=False))
+    assert (await off.resumed()).outcome == "nothing"
+    assert (await guard_of(store, session).resumed()).outcome == "compacted"
+
+
+async def test_on_demand_nothing_is_held_back(session: Session, store: Store) -> None:
+    await talk(session, 10)
+    guard = guard_of(store, session, triggers=TriggerSettings(auto=False))
+    assert (await guard.compact("mind the numbers")).outcome == "compacted"
+    assert (await guard.compact()).outcome == "nothing_to_cut"
+
+
+async def test_three_failures_in_a_row_are_enough(session: Session, store: Store) -> None:
+    calls = []
+
+    def fail(_: ModelRequest) -> str:
+        calls.append(1)
+        raise ModelUnavailable("down")
+
+    await talk(session, 20)
+    before = await session.build_context()
+    for _ in range(3):
+        failed = await guard_of(store, session, model(fail)).before_call()
+        assert (failed.outcome, failed.error is not None) == ("failed", True)
+    for _ in range(3):
+        held = await guard_of(store, session, model(fail)).before_call()
+        assert (held.outcome, held.decision.held_by) == ("held", "breaker")
+    assert len(calls) == 3
+    assert await session.build_context() == before
+    said = await events(session)
+    assert [text.partition(":")[0] for text in said] == [
+        *(["compacting", "failed"] * 3),
+        "3 compactions failed in a row",
+    ]
+    assert "down" in said[1]
+    assert (await guard_of(store, session).compact()).outcome == "compacted"
+    assert (await guard_of(store, session).state()).failures == 0
+
+
+async def test_less_than_a_twentieth_freed_is_no_second_attempt(session: Session, store: Store) -> None:
+    calls = []
+
+    def long_winded(request: ModelRequest) -> str:
+        calls.append(request)
+        return "s" * 4_650
+
+    await talk(session, 20)
+    guard = guard_of(store, session, model(long_winded))
+    first = await guard.before_call()
+    assert first.outcome == "too_little"
+    for _ in range(3):
+        assert (await guard.before_call()).outcome in ("held", "nothing")
+    assert len(calls) == 1
+    await session.append_message(user("q" * 100))
+    held = await guard.before_call()
+    assert held.decision.held_by == "no_progress"
+    assert (await guard_of(store, session).before_call()).outcome == "held"
+    assert len(calls) == 1
+    await talk(session, 6)
+    await guard.before_call()
+    assert len(calls) > 1
+
+
+async def test_where_next_to_nothing_could_be_freed_no_model_is_asked(session: Session, store: Store) -> None:
+    def never(_: ModelRequest) -> str:
+        raise AssertionError
+
+    await session.append_message(user("go"))
+    await session.append_message(answer("on it"))
+    await session.append_message(user("x" * 6_000))
+    guard = guard_of(store, session, model(never))
+    assert (await guard.before_call()).outcome == "too_little"
+    assert (await guard.before_call()).outcome == "held"
+    assert (await guard.before_call()).outcome == "held"
+    assert len(await events(session)) == 2
+
+
+async def test_one_message_with_five_hundred_rounds_of_tools(session: Session, store: Store, target: str) -> None:
+    guard = guard_of(store, session)
+    await session.append_message(user("Do it all."))
+    compactions = 0
+    for number in range(500 if target == ":memory:" else 60):
+        if (await guard.before_call()).outcome == "compacted":
+            compactions += 1
+        call: JsonObject = {"type": "toolCall", "id": f"c{number}", "name": "read", "arguments": {"path": f"f{number}"}}
+        await session.append_messages(
+            [
+                {"role": "assistant", "content": [call], "stopReason": "toolUse"},
+                {"role": "toolResult", "toolCallId": f"c{number}", "toolName": "read", "content": "r" * 200},
+            ]
+        )
+        await guard.after_call()
+        context = await session.build_context()
+        assert (await session.measure_context("small")).tokens <= 1_500
+        assert wrong_results(context) == []
+    assert compactions == 0
+    assert await session.latest_compaction() is not None
+
+
+async def test_a_second_overflow_is_an_error_and_costs_nothing_more(session: Session, store: Store) -> None:
+    await talk(session, 12)
+    summaries = []
+
+    def summarize(_: ModelRequest) -> str:
+        summaries.append(1)
+        return "short"
+
+    async def ask(_: list[JsonObject]) -> str:
+        await session.append_message({"role": "assistant", "content": [], "stopReason": "error"})
+        raise ContextOverflow("too long")
+
+    for _ in range(3):
+        with pytest.raises(ContextOverflow, match="again after one compaction and one retry"):
+            await guard_of(store, session, model(summarize), window=100_000).call(ask)
+    assert len(summaries) == 1
+    await session.append_message(user("and now?"))
+    with pytest.raises(ContextOverflow):
+        await guard_of(store, session, model(summarize), window=100_000).call(ask)
+    assert len(summaries) > 1
+
+
+async def test_without_auto_an_overflow_is_left_to_the_caller(session: Session, store: Store) -> None:
+    await talk(session, 12)
+
+    async def ask(_: list[JsonObject]) -> str:
+        await session.append_message({"role": "assistant", "content": [], "stopReason": "error"})
+        raise ContextOverflow("too long")
+
+    guard = guard_of(store, session, triggers=TriggerSettings(auto=False))
+    with pytest.raises(ContextOverflow, match="too long"):
+        await guard.call(ask)
+    assert await session.latest_compaction() is None
+    assert (await session.get_active_path())[-1].fields["stopReason"] == "error"
+
+
+async def test_an_overflow_asks_no_model_that_has_failed_three_times(session: Session, store: Store) -> None:
+    def fail(_: ModelRequest) -> str:
+        raise ModelUnavailable("down")
+
+    await talk(session, 20)
+    guard = guard_of(store, session, model(fail))
+    for _ in range(3):
+        await guard.before_call()
+    overflow = ContextOverflow("too long")
+    done = await guard.recover(overflow)
+    assert done.outcome == "compacted"
+    assert done.result is not None
+    assert done.result.mode == "intent"
+
+
+async def test_a_claim_of_another_machine_ends_by_itself(session: Session, store: Store) -> None:
+    await talk(session, 20)
+    claim = Claim.make(session.id, "", 0)
+    claim.drop()
+    elsewhere = replace(claim, host="elsewhere")
+    assert elsewhere.holds(session.id, 599)
+    assert not elsewhere.holds(session.id, 600)
+    assert not elsewhere.holds("another", 0)
+    assert Claim.from_json(elsewhere.to_json()) == elsewhere
+    assert Claim.from_json({"pid": "1"}) is None
+
+
+async def test_every_answer_but_nothing_is_passed_on(session: Session, store: Store) -> None:
+    told: list[GuardAnswer] = []
+    guard = guard_of(store, session, on_answer=told.append)
+    await talk(session, 2)
+    await guard.before_call()
+    await talk(session, 20)
+    await guard.before_call()
+    assert [each.outcome for each in told] == ["compacted"]
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"triggers": 7}, "triggers"),
+        ({"settings": 7}, "settings"),
+        ({"mode": "none"}, "mode"),
+        ({"summarizer": 7}, "model"),
+    ],
+)
+async def test_a_guard_that_makes_no_sense_is_refused(
+    session: Session, store: Store, given: dict[str, object], named: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=named):
+        guard_of(store, session, **given)  # type: ignore[arg-type]
+
+
+async def test_a_mode_without_a_model_needs_none(session: Session, store: Store) -> None:
+    with pytest.raises(InvalidArgument, match="asks a model"):
+        CompactionGuard(store, session, window=WINDOW)
+    await talk(session, 20)
+    guard = CompactionGuard(store, session, window=WINDOW, mode="intent", settings=SETTINGS)
+    assert (await guard.before_call()).outcome == "compacted"

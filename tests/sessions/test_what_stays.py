@@ -1,0 +1,175 @@
+"""What the user said, through many compactions; and turns that are written while a model is asked."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from flue_py import Session, Store
+from flue_py.compaction import CompactionSettings
+from flue_py.compaction.modes import Hybrid, Intent, Lossless, Mode
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.model_seam import FunctionModel, ModelRequest
+from tests.sessions.talk import user
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = CompactionSettings(keep_recent_tokens=300)
+WINDOW = 10_000
+
+
+def model(name: str = "small") -> FunctionModel:
+    return FunctionModel(lambda _: "## Goal\nfinish", name, context_window=200_000)
+
+
+def assistant(text: str) -> JsonObject:
+    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
+
+
+async def work(session: Session, number: int, said: str) -> None:
+    """Append a turn: what the user said, a call with its result, and an answer."""
+    call: JsonObject = {"type": "toolCall", "id": f"c{number}", "name": "bash", "arguments": {"command": "make"}}
+    await session.append_messages(
+        [
+            user(said),
+            {"role": "assistant", "content": [call]},
+            {"role": "toolResult", "toolCallId": f"c{number}", "toolName": "bash", "content": "line " * 300},
+            assistant("so on " * 100),
+        ]
+    )
+
+
+def shown(messages: list[JsonObject]) -> str:
+    return "\n".join(str(message["content"]) for message in messages)
+
+
+@pytest.mark.parametrize("mode", ["llm", Hybrid(), Intent(), Lossless(state="on")], ids=lambda mode: str(mode)[:8])
+async def test_all_constraints_within_the_share_survive_ten_compactions(
+    session: Session, store: Store, mode: str | Mode
+) -> None:
+    said = []
+    for number in range(40):
+        said.append(f"Constraint {number}: never use tool {number} on the folder of project {number * 7}.")
+        await work(session, number, said[-1])
+        if number % 4 == 3:
+            done = await session.compact(model(), mode=mode, settings=SETTINGS, window=WINDOW)
+            assert done.appended is not None
+            text = shown(await session.build_context())
+            assert [each for each in said if each not in text] == []
+    assert sum(entry.kind == "compaction" for entry in await session.get_active_path()) == 10
+    assert (await store.verify()).problems == []
+
+
+@pytest.mark.parametrize("mode", ["llm", "hybrid", "intent", "lossless"])
+async def test_where_most_of_what_was_said_is_the_users_it_stays_too(session: Session, mode: str) -> None:
+    said = [f"Constraint {number}: keep the names of module {number} as they are, " + "x" * 60 for number in range(20)]
+    for each in said:
+        await session.append_messages([user(each), assistant("Yes, I will mind that from now on. " * 6)])
+    done = await session.compact(model(), mode=mode, settings=CompactionSettings(keep_recent_tokens=60), window=WINDOW)
+    assert done.appended is not None
+    text = shown(await session.build_context())
+    assert [each for each in said if each not in text] == []
+
+
+@pytest.mark.parametrize("mode", ["llm", "hybrid", "intent", "lossless"])
+async def test_the_first_and_the_newest_stay_where_each_alone_is_larger_than_the_share(
+    session: Session, mode: str
+) -> None:
+    await work(session, 0, "FIRST begins " + "f" * 20_000 + " FIRST ends")
+    for number in range(1, 9):
+        await work(session, number, f"wish {number}")
+    for number in range(9, 12):
+        await work(session, number, "NEWEST begins " + "n" * 20_000 + " NEWEST ends")
+        await session.append_message(assistant("done " * 300))
+        done = await session.compact(model(), mode=mode, settings=SETTINGS, window=WINDOW)
+        assert done.appended is not None
+        text = shown(await session.build_context())
+        for words in ("FIRST begins", "FIRST ends", "NEWEST begins", "NEWEST ends", "characters left out"):
+            assert words in text
+        assert (done.tokens_after or 0) < WINDOW // 2
+
+
+class Held:
+    """A model that answers when it is let go."""
+
+    def __init__(self) -> None:
+        self.asked, self.let_go = anyio.Event(), anyio.Event()
+
+    async def answer(self, request: ModelRequest) -> str:
+        self.asked.set()
+        await self.let_go.wait()
+        return "what was said"
+
+    @property
+    def model(self) -> FunctionModel:
+        return FunctionModel(self.answer, "small", context_window=200_000)
+
+
+async def test_the_session_goes_on_while_a_model_is_asked(session: Session, store: Store) -> None:
+    for number in range(8):
+        await work(session, number, f"wish {number}")
+    before = await session.build_context_entries()
+    held = Held()
+    made = []
+
+    async def compact() -> None:
+        made.append(await session.compact(held.model, settings=SETTINGS))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(compact)
+        await held.asked.wait()
+        async with anyio.create_task_group() as writers:
+            for number in range(10, 30):
+                writers.start_soon(session.append_message, user(f"meanwhile {number}"))
+            writers.start_soon(session.build_context)
+            writers.start_soon(session.measure_context)
+        await work(session, 30, "and a whole turn")
+        assert [item.entry_id for item in (await session.build_context_entries())[: len(before)]] == [
+            item.entry_id for item in before
+        ]
+        held.let_go.set()
+    (done,) = made
+    assert done.appended is not None
+    assert done.planned is not None
+    text = shown(await session.build_context())
+    assert all(text.count(f"meanwhile {number}") == 1 for number in range(10, 30))
+    assert text.endswith(shown([assistant("so on " * 100)]))
+    staying = [item.entry_id for item in done.planned.staying]
+    after = [item.entry_id for item in await session.build_context_entries()]
+    assert after[: len(staying) + 1] == [done.entry_id, *staying]
+    assert len(after) == 1 + len(staying) + 20 + 4
+    await session.uncompact()
+    restored = [item.entry_id for item in await session.build_context_entries()]
+    assert restored == [item.entry_id for item in before] + after[len(staying) + 1 :]
+    assert (await store.verify()).problems == []
+
+
+async def test_a_call_that_is_made_meanwhile_gets_its_result_after_the_compaction(session: Session) -> None:
+    for number in range(8):
+        await work(session, number, f"wish {number}")
+    held = Held()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: session.compact(held.model, settings=SETTINGS))
+        await held.asked.wait()
+        call: JsonObject = {"type": "toolCall", "id": "late", "name": "bash", "arguments": {"command": "sleep"}}
+        await session.append_message({"role": "assistant", "content": [call]})
+        held.let_go.set()
+    await session.append_message({"role": "toolResult", "toolCallId": "late", "toolName": "bash", "content": "slept"})
+    context = await session.build_context()
+    assert "what was said" in shown(context[:1])
+    assert [message["role"] for message in context[-2:]] == ["assistant", "toolResult"]
+
+
+async def test_a_compaction_that_is_cancelled_meanwhile_leaves_what_was_written(session: Session) -> None:
+    for number in range(8):
+        await work(session, number, f"wish {number}")
+    held = Held()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: session.compact(held.model, settings=SETTINGS))
+        await held.asked.wait()
+        await session.append_message(user("meanwhile"))
+        context, revision = await session.build_context(), session.revision
+        tasks.cancel_scope.cancel()
+    assert await session.build_context() == context
+    assert (await session.refresh()).revision == revision
+    assert (await session.compact(model(), settings=SETTINGS)).appended is not None
