@@ -71,10 +71,9 @@ def speakers_only(
 ) -> list[Said]:
     """Return what the model sees: messages of `SPEAKERS`, and of the roles in ``also``.
 
-    What ``provider`` made itself for ``account`` stands in place of the text that says the same, where that comes first:
-    providers refuse it behind anything else.
-    Commands of the user become text, ``custom`` messages the user's; what the user kept from the model, and other
-    roles, are noted. Cost: O(messages).
+    What ``provider`` made itself for ``account`` stands in place of the text that says the same, where it comes first,
+    as providers ask. Commands of the user become text, ``custom`` messages the user's; what the user kept from the
+    model, and other roles, are noted. Cost: O(messages).
     """
     said: list[Said] = []
     for each in _sent(messages, provider, account):
