@@ -9,7 +9,22 @@ from flue_py.compaction.plan import ContextItem, CountTokens, SessionCompactionP
 from flue_py.compaction.policy import CompactionSettings
 from flue_py.core.exchange import Pairing
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.jsontext import JsonObject, JsonValue
+
+
+@frozen
+class LastRequest:
+    """The request that the session's model would be sent now, which begins as the one it was sent last.
+
+    ``messages`` are the whole context, ``system`` ("" for none) and ``tools`` what goes with it. It takes ``tokens``
+    tokens, of which the first ``cached_tokens`` were in the last request, byte for byte.
+    """
+
+    messages: tuple[JsonObject, ...]
+    system: str
+    tools: tuple[JsonObject, ...]
+    tokens: int
+    cached_tokens: int
 
 
 @frozen
@@ -22,6 +37,9 @@ class Material:
     and ``summarizer_window`` that of the model that is asked. ``count`` says how many tokens a message takes, and
     ``tokens_leaving`` how many those take that leave, the earlier summary left out; None if nobody counted.
     ``tasks`` are the task sessions that run, each as its id and a few words.
+
+    ``last_request`` is there if the model that is asked is the session's own, and the caller said what goes with its
+    requests; if only the latter is so, ``unaligned`` says why not.
     """
 
     planned: SessionCompactionPlan
@@ -32,6 +50,8 @@ class Material:
     summarizer_window: int | None = None
     tokens_leaving: int | None = None
     tasks: tuple[str, ...] = ()
+    last_request: LastRequest | None = None
+    unaligned: str | None = None
 
     @property
     def leaving(self) -> tuple[ContextItem, ...]:
@@ -56,10 +76,6 @@ class Material:
     def has_failed(self, at: int) -> bool:
         """Return whether one of the messages is the result of a call that failed; it is not decoded for it."""
         return self.planned.plan.content.has_failed(at)
-
-    def may_say(self, at: int, sign: str) -> bool:
-        """Return whether a message may have a sign of ASCII in it: False is certain, and takes no decoding."""
-        return self.planned.plan.content.may_say(at, sign)
 
     def message(self, at: int) -> Message:
         """Return one of the messages, by its place among them: the others need not be decoded."""

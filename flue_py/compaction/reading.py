@@ -81,11 +81,6 @@ class Messages(Sequence[Message]):
             found = undecoded_exchange(entry) if entry.kind == MESSAGE else _SUMMARY
             yield self[at] if found is None else found
 
-    def may_say(self, at: int, sign: str) -> bool:
-        """Return whether a message may have a sign of ASCII in it: False is certain."""
-        item = None if self._items is None else self._items[at]
-        return not isinstance(item, ContextEntry) or sign in item.entry.payload
-
     def has_failed(self, at: int) -> bool:
         """Return whether a message is the result of a call that failed."""
         item = None if self._items is None else self._items[at]
@@ -175,10 +170,6 @@ class PlannedContent:
     def tokens_before(self) -> int:
         """The estimated size of the whole context."""
         return estimate_messages(self._messages, self._policy, self._usage_from or 0).tokens
-
-    def may_say(self, at: int, sign: str) -> bool:
-        """Return whether one of the messages may have a sign of ASCII in it: False is certain."""
-        return self._messages.may_say(self.indices[at], sign)
 
     def message(self, at: int) -> Message:
         """Return one of the messages that leave, by its place among them."""

@@ -101,6 +101,9 @@ CONTEXT_KINDS = frozenset(kind.name for kind in KINDS if kind.stands_in_place)
 SHOWN_KINDS = frozenset(kind.name for kind in KINDS if kind.says is not None)
 """The kinds that a context can show at all: those, and a compaction. All of them can be pinned."""
 
+SUMMARIES = frozenset(kind.name for kind in KINDS if kind.says == "summary")
+"""The kinds whose text was made of other entries."""
+
 BUILT_KINDS = frozenset(kind.name for kind in KINDS if kind.has_builder)
 """The kinds whose payload is an object that `flue_py.core.entries` builds."""
 

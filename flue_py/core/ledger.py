@@ -155,6 +155,16 @@ def replaced_by(call: CallRow, names: Iterable[str], find: Callable[[str], CallR
     ]
 
 
+def is_booked_alone(call: CallRow, known: CallRow | None) -> bool:
+    """Return whether the ledger has the call of an entry already, with these numbers, from its session and no entry.
+
+    A summary is paid for before its entry is made: it is booked at once, and on the entry as soon as that is there.
+    """
+    if known is None or known.entry_id is not None or known.session_key != call.session_key:
+        return False
+    return not differences(known, call)
+
+
 @frozen
 class Recorded:
     """What recording a paid call did. ``is_new`` is False if it had been reported before, and nothing was changed.

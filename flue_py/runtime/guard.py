@@ -69,7 +69,7 @@ class CompactionGuard:
         patience: float = 120.0,
     ) -> None:
         self.store = store
-        self.session = session
+        self._session = session
         self.model = None if model is None else model_of(model)
         self.summarizer = self.model if summarizer is None else model_of(summarizer)
         self.mode = mode
@@ -86,6 +86,11 @@ class CompactionGuard:
             raise InvalidArgument(
                 f"model: mode {chosen.name!r} asks a model; give one, or choose a mode that needs none"
             )
+
+    @property
+    def session(self) -> Session:
+        """The session that it guards; another one has a guard of its own."""
+        return self._session
 
     # -- asking -----------------------------------------------------------------------------------------------
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.layout import laid_out
 from flue_py.core.projection import ContextEntry, summary_text
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
 from flue_py.core.uncompacting import uncompaction
 from flue_py.errors import LeafConflict, SummaryFailed
 from flue_py.lazy import lazy_module
+from flue_py.sessions.aligning import Aligning, why_not_the_same
 from flue_py.sessions.arguments import checked_count, checked_flag, checked_seen, checked_text, optional
 from flue_py.sessions.asking import BookingAsker, Patience, model_of
 from flue_py.sessions.handle import KnownContext
+from flue_py.sessions.measuring import checked_request
 from flue_py.sessions.registering import Registering
 from flue_py.sessions.usage import Usage
 
@@ -56,6 +58,7 @@ class Basis:
     """What a compaction is to be made of: the context it was planned on, and the plan or why there is none."""
 
     leaf: str | None
+    items: Sequence[ContextEntry]
     latest: Entry | None
     mode: Mode
     settings: CompactionSettings
@@ -117,7 +120,11 @@ class Basis:
         )
 
 
-class Compacting(Registering, Usage):
+Around: TypeAlias = tuple[str, Sequence[Mapping[str, JsonValue]]]
+"""What goes with each request of a session: the system prompt and the tools."""
+
+
+class Compacting(Registering, Aligning, Usage):
     """How a `Session` is compacted."""
 
     __slots__ = ()
@@ -133,6 +140,8 @@ class Compacting(Registering, Usage):
         dry_run: bool = False,
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> CompactionResult:
         """Replace the beginning of the context by a text that stands for it, and return what was done, or why not.
 
@@ -145,29 +154,44 @@ class Compacting(Registering, Usage):
         somebody else compacted, nothing is appended. With ``dry_run``, no model is asked. `undo` takes it back.
         ``expected_leaf`` and ``expected_revision`` are compared before anything is planned.
 
+        ``system`` and ``tools`` are what goes with the session's own requests ("" and () for none). If both are given,
+        and ``model`` is the session's, a summary is asked for by the last request with one message more, so that most
+        of it is read from the provider's cache; where that cannot be, ``notes`` say why, and a transcript is sent.
+
         Raises `SummaryFailed`, whose cause is the model's error, `LeafConflict`, `RevisionConflict`, and
         `InvalidArgument` for a mode that needs a model where there is none. The cost of the context, and of the model.
         """
         checked_flag(dry_run, "dry_run")
         checked_text(instructions, "instructions")
+        checked_request(None, None, system, tools)
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
         if window is None and asked is not None:
             window = asked.context_window
         basis = await self._basis_of(chosen, settings, window)
-        return await self._compact(basis, asked, instructions, window, dry_run=dry_run)
+        around = None if system is None or tools is None else (system, tools)
+        return await self._compact(basis, asked, instructions, window, dry_run=dry_run, around=around)
 
     async def _compact(
-        self, basis: Basis, asked: Model | None, instructions: str | None, window: int | None, *, dry_run: bool
+        self,
+        basis: Basis,
+        asked: Model | None,
+        instructions: str | None,
+        window: int | None,
+        *,
+        dry_run: bool,
+        around: Around | None = None,
     ) -> CompactionResult:
-        """Make the text for what was planned, and append it."""
+        """Make the text for what was planned, and append it. ``around`` is what goes with the session's requests."""
         if isinstance(basis.found, plan.NoCompaction):
             return basis.nothing(basis.found.reason)
         if dry_run:
             return basis.nothing("dry_run")
         asker = None if asked is None else self._asker_of(asked, basis.settings)
         material = basis.material(basis.found, instructions, window, asked)
+        if asked is not None and around is not None:
+            material = await self._aligned(material, basis, asked, *around)
         made = await modes.make_text(basis.mode, material, asker)
         if not made.text.strip():
             raise SummaryFailed(basis.mode.name, "it made no text")
@@ -246,7 +270,9 @@ class Compacting(Registering, Usage):
                 staying = sum(counts) - leaving - sum(map(counts.__getitem__, found.taken_over))
             sizes = sum(counts), leaving, staying
             tasks = running.running_tasks(links)
-            return Basis(read.stamp.leaf_id, read.compaction, chosen, sized, window, tasks, counter, *sizes, found)
+            return Basis(
+                read.stamp.leaf_id, read.items, read.compaction, chosen, sized, window, tasks, counter, *sizes, found
+            )
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
         return await self._backend.waiting.call(worked_out)
@@ -280,6 +306,20 @@ class Compacting(Registering, Usage):
             texts, basis.settings, basis.window, lambda text: basis.counter.count(_said(text))
         )
         return modes.with_block(made, block)
+
+    async def _aligned(
+        self,
+        material: modes.Material,
+        basis: Basis,
+        model: Model,
+        system: str,
+        tools: Sequence[Mapping[str, JsonValue]],
+    ) -> modes.Material:
+        """Return the material with the last request, where the model that is asked is the one that was sent it."""
+        if (why := why_not_the_same(model, await self.settings(leaf=basis.leaf))) is not None:
+            return replace(material, unaligned=why)
+        last = await self._last_request(basis.items, basis.leaf, basis.counter, system, tools)
+        return replace(material, last_request=last)
 
     async def _overtaken(self, basis: Basis, leaf: str | None) -> NotCompacted | None:
         """Return why a leaf that is not the one planned on cannot be built on; None where only turns were added."""

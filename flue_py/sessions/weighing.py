@@ -16,6 +16,7 @@ from flue_py.core.prefixes import chain_of
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.lazy import lazy_module
+from flue_py.sessions.aligning import tokens_around
 from flue_py.sessions.arguments import checked_flag, optional
 from flue_py.sessions.compacting import Compacting, shown_summary
 from flue_py.sessions.edits import Compact, Edit, EditChoice, Exclude, Fork, Resume, Rewind, checked_edit
@@ -25,7 +26,8 @@ from flue_py.sessions.moving import Moving
 
 if TYPE_CHECKING:
     from flue_py.compaction import modes, plan
-    from flue_py.context import counters, measuring
+    from flue_py.compaction.modes import aligned
+    from flue_py.context import counters
     from flue_py.context.counters import ModelCounter
     from flue_py.core.usage import UsageTotals
     from flue_py.prices import caches, weighing
@@ -34,9 +36,9 @@ if TYPE_CHECKING:
     from flue_py.prices.weighing import CallSize, EditKind, EditPlan
 else:
     modes = lazy_module("flue_py.compaction.modes")
+    aligned = lazy_module("flue_py.compaction.modes.aligned")
     plan = lazy_module("flue_py.compaction.plan")
     counters = lazy_module("flue_py.context.counters")
-    measuring = lazy_module("flue_py.context.measuring")
     caches = lazy_module("flue_py.prices.caches")
     weighing = lazy_module("flue_py.prices.weighing")
 
@@ -141,12 +143,9 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
         rules = caches.cache_rules(model, provider)
         answer = await self.latest_assistant(leaf=leaf)
         is_warm = self._is_warm(answer, model, rules) if cached is None else cached and answer is not None
-        sent: list[ContextEntry] = []
-        if is_warm and answer is not None:
-            sent = (await self._read_context(answer.parent_id)).items
+        sent = await self._sent_for(answer if is_warm else None)
         counter = counters.counter_for(model)
-        texts = [*([system] if system else ()), *measuring.texts_of(tools or ())]
-        around = counters.ENTRY_COUNTS.tally_texts(texts, counter).tokens
+        around = tokens_around(system, tools, counter)
         is_aligned = system is not None and tools is not None
         return _Basis(leaf, read.items, sent, is_warm, counter, rules, model, provider, around, is_aligned)
 
@@ -182,14 +181,15 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
         staying = cast("Sequence[ContextEntry]", planned.staying)
         if not found.mode.needs_model:
             made = await modes.make_text(found.mode, found.material(planned, None, edit.window, None), None)
-            return _Edited(staying, basis.counter.count(shown_summary(made.text)))
+            whole = await self._with_registered(found, made, basis.leaf)
+            return _Edited(staying, basis.counter.count(shown_summary(whole.text)))
         tokens = edit.summary_tokens
         if tokens is None:
             tokens = min(USUAL_SUMMARY_TOKENS, found.tokens_leaving)
-        if basis.is_aligned:
-            call = weighing.summary_call(basis.request(basis.now), PROMPT_TOKENS, tokens)
-        else:
-            call = weighing.CallSize(input=found.tokens_leaving + PROMPT_TOKENS, output=tokens)
+        request = basis.request(basis.now)
+        call = weighing.CallSize(input=found.tokens_leaving + PROMPT_TOKENS, output=tokens)
+        if basis.is_aligned and request.cache_read >= aligned.LEAST_CACHED * (request.request + PROMPT_TOKENS):
+            call = weighing.summary_call(request, PROMPT_TOKENS, tokens)
         return _Edited(staying, tokens, call, is_estimate=True)
 
     def _weighed(self, edit: Edit, basis: _Basis, edited: _Edited) -> EditPlan:

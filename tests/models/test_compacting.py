@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,8 @@ needs("models", "pydantic_ai", "openai", "anthropic")
 
 import flue_py
 from flue_py.compaction import CompactionSettings
+from flue_py.compaction.modes.aligned import LEAST_CACHED
+from flue_py.core.model_seam import ModelRequest
 from flue_py.errors import RateLimited, SummaryFailed
 from flue_py.models import open_model
 from tests.models import servers
@@ -86,3 +89,43 @@ def test_a_failed_call_changes_nothing_and_says_what_to_do(name: str) -> None:
 
     with servers.provider() as provider:
         anyio.run(run, provider)
+
+
+SYSTEM = "You find out why builds are red."
+TOOLS = ({"name": "read", "description": "Read a file.", "parameters": {"type": "object", "properties": {}}},)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_summary_is_asked_for_by_the_last_request_and_a_message_more(name: str) -> None:
+    is_openai = name == NAMES[0]
+    made = servers.response if is_openai else servers.message_events
+    messages, around = ("input", ("tools",)) if is_openai else ("messages", ("system", "tools"))
+
+    async def run(provider: Provider) -> None:
+        provider.answers = [Answer(made("It passes.")), Answer(made("## Goal\nA green build."))]
+        model = opened(name, provider)
+        async with flue_py.open(":memory:") as store:
+            session = await filled(store)
+            await session.append_message({"role": "user", "content": "What does it say? " + "log " * 5000})
+            turn = ModelRequest(tuple(await session.build_context()), SYSTEM, TOOLS, max_tokens=400)
+            reply = await model.complete(turn)
+            await session.append_messages(list(reply.messages))
+            done = await session.compact(model, mode="llm", settings=KEEP_LITTLE, system=SYSTEM, tools=TOOLS)
+            assert done.notes == ()
+            assert done.summary is not None
+            assert done.summary.startswith("## Goal")
+            assert (await store.verify()).problems == []
+        [(path, before), (other, summary)] = provider.asked
+        assert path == other
+        sent, asked = before[messages], summary[messages]
+        assert as_bytes(asked[: len(sent)]) == as_bytes(sent)
+        assert len(asked) == len(sent) + 2
+        assert as_bytes([before[each] for each in around]) == as_bytes([summary[each] for each in around])
+        assert len(as_bytes(sent)) >= LEAST_CACHED * len(as_bytes(asked))
+
+    with servers.provider() as provider:
+        anyio.run(run, provider)
+
+
+def as_bytes(value: Any) -> bytes:
+    return json.dumps(value).encode()

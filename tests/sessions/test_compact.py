@@ -11,7 +11,7 @@ import pytest
 
 import flue_py
 import flue_py.sync
-from flue_py import InvalidArgument, ModelUnavailable, Session, Store, SummaryFailed
+from flue_py import CallConflict, InvalidArgument, ModelUnavailable, Session, Store, SummaryFailed
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.modes import Asker, Made, Material
 from flue_py.compaction.result import CompactionResult
@@ -102,6 +102,30 @@ async def test_what_the_summary_cost_is_counted_once(session: Session, store: St
     assert (window.usage.input, window.usage.output) == (900, 40)
     (row,) = (await store.usage(session, group_by=("purpose", "model"))).rows
     assert (row.group, row.input, row.calls) == ({"purpose": "compaction", "model": "small"}, 900, 1)
+    assert window.calls == 1
+    assert done.entry_id in await session.entry_costs()
+
+
+async def test_a_call_that_was_booked_alone_is_of_its_summary_if_it_is_the_same(session: Session, store: Store) -> None:
+    (first, *_) = await talk(session)
+    fork = await session.fork()
+    usage: JsonObject = {"input": 900, "output": 40}
+    await session.record_call(usage, provider="house", model="small", call_id="ours", purpose="compaction")
+    await fork.record_call(usage, provider="house", model="small", call_id="theirs", purpose="compaction")
+    named: JsonObject = {**usage, "provider": "house", "model": "small"}
+    calls = ({**named, "callId": "ours"}, {**named, "callId": "theirs"})
+
+    done = await session.append_compaction("short", first_kept_entry_id=first, tokens_before=9, calls=calls)
+    assert (await session.aggregate_usage_since(None)).calls == 1
+    assert [*await session.entry_costs()] == [*done.entry_ids]
+    assert (await store.usage()).total.calls == 2
+    with pytest.raises(CallConflict):
+        await session.append_compaction(
+            "short", first_kept_entry_id=first, tokens_before=9, calls=[{**calls[0], "input": 1}]
+        )
+    await session.undo()
+    assert (await session.aggregate_usage_since(None)).calls == 0
+    assert (await store.usage()).total.calls == 2
 
 
 async def test_an_answer_of_unknown_usage_is_unknown_and_not_0(session: Session, store: Store) -> None:

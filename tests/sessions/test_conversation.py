@@ -12,6 +12,7 @@ import pytest
 
 import flue_py
 from flue_py import JsonObject
+from flue_py.compaction import CompactionSettings
 from flue_py.errors import AmbiguousId, InvalidArgument, LeafConflict, SessionNotFound
 from flue_py.runtime import housekeeping
 from flue_py.runtime.commands import COMMANDS, Reply, run_command
@@ -434,3 +435,24 @@ async def test_a_question_that_became_several_entries_is_taken_back_whole(talk: 
     with pytest.raises(RuntimeError):
         await talk.take_turn(asking, model)
     assert talk.session.leaf_id == before
+
+
+# -- making room ------------------------------------------------------------------------------------------------------
+
+
+async def test_it_is_compacted_as_it_is_stored_now(talk: Conversation, store: flue_py.Store) -> None:
+    settings = CompactionSettings(keep_recent_tokens=60, user_words_share=0)
+    for number in range(10):
+        await talk.take_turn(f"more {number} " + "x" * 200, _answers)
+    elsewhere = await store.open_session("talk")
+    await elsewhere.append_message(user("meanwhile"))
+    done = await talk.compact(mode="window", settings=settings)
+    assert done.entry_id == talk.session.leaf_id
+    assert done.tokens_before > (done.tokens_after or 0)
+    assert (await said(talk))[-2:] == ["meanwhile", "[compaction]"]
+    assert any(turn.is_compacted for turn in await talk.turns())
+    assert (await talk.compact(mode="window", settings=settings)).reason == "no_cut_point"
+
+
+async def _answers(_: list[JsonObject]) -> list[JsonObject]:
+    return [assistant("fine")]

@@ -62,8 +62,9 @@ async def test_the_call_of_a_compaction_is_in_the_window_that_triggered_it(sessi
     done = await guard.before_call()
     assert done.outcome == "compacted"
     whole = await session.aggregate_usage_since(None)
-    assert whole.usage.input == 20 * 1_700 + 900
-    assert (await session.aggregate_usage_since(session.leaf_id)).usage.input == 0
+    assert (whole.usage.input, whole.calls) == (20 * 1_700 + 900, 21)
+    assert (await store.usage(session, path=True)).total.calls == 21
+    assert (await session.aggregate_usage_since(session.leaf_id)).calls == 0
     (row,) = (await store.usage(session, purpose="compaction", group_by=("purpose",))).rows
     assert (row.calls, row.input) == (1, 900)
     (left,) = await session.budgets()

@@ -77,14 +77,8 @@ class Folding:
         if isinstance(answer, ContextOverflow):
             self._make_smaller(answer)
             return
-        if isinstance(answer, Exception):
-            raise SummaryFailed(self.kind, str(answer) or type(answer).__name__) from answer
-        if answer.stop_reason == "length":
-            limit = None if self._request is None else self._request.max_tokens
-            raise SummaryFailed(self.kind, f"the answer was cut off at {limit} tokens")
-        if not answer.text.strip():
-            raise SummaryFailed(self.kind, "the answer has no text")
-        self.text = answer.text
+        limit = None if self._request is None else self._request.max_tokens
+        self.text = checked_answer(self.kind, answer, limit).text
         self._at, self._offset = self._next
 
     def _budget(self) -> int | None:
@@ -131,6 +125,19 @@ class Folding:
         self._room = self._tokens(self._chunk) // 2
         if self._room < LEAST_TOKENS:
             raise SummaryFailed(self.kind, str(error) or type(error).__name__) from error
+
+
+def checked_answer(
+    kind: SummaryKind, answer: ModelReply | Exception, limit: int | None, *, may_be_blank: bool = False
+) -> ModelReply:
+    """Return an answer with a summary in it. Raises `SummaryFailed` for any other, from the error of a failed call."""
+    if isinstance(answer, Exception):
+        raise SummaryFailed(kind, str(answer) or type(answer).__name__) from answer
+    if answer.stop_reason == "length":
+        raise SummaryFailed(kind, f"the answer was cut off at {limit} tokens")
+    if not may_be_blank and not answer.text.strip():
+        raise SummaryFailed(kind, "the answer has no text")
+    return answer
 
 
 async def fold(folds: Sequence[Folding], asker: Asker) -> None:

@@ -10,8 +10,9 @@ from typing import TypeAlias
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.words import first_words
 from flue_py.compaction.material import Material
+from flue_py.compaction.modes.aligned import aligned_request
 from flue_py.compaction.modes.dressing import dressed, earlier_text, stored_block, turns_covered
-from flue_py.compaction.modes.folding import Folding, fold
+from flue_py.compaction.modes.folding import Folding, checked_answer, fold
 from flue_py.compaction.modes.protocol import Asker, Made
 from flue_py.compaction.modes.transcript import lines_of, shown
 from flue_py.compaction.plan import NO_PRIOR_HISTORY
@@ -20,7 +21,7 @@ from flue_py.compaction.quoting import fenced, without_tags
 from flue_py.compaction.summarize import MAX_SUMMARY_TOKENS, TURN_PREFIX_HEADING, SummaryKind, allowed_tokens
 from flue_py.core.frozen import frozen
 from flue_py.core.model_seam import ModelRequest
-from flue_py.errors import InvalidArgument
+from flue_py.errors import ContextOverflow, InvalidArgument
 from flue_py.errors import shown as shown_value
 
 PURPOSE = "compaction"
@@ -83,6 +84,11 @@ class Llm:
         """Return the model's summary alone, and what went otherwise than asked. ``earlier`` is what it continues."""
         plan = material.planned.plan
         log, notes = self._read_change_log()
+        text, why = await self._told_by_last_request(material, asker, log)
+        if text is not None:
+            return without_tags(text), notes
+        if why is not None:
+            notes = (*notes, f"the summary was made from a transcript: {why}")
         history = len(plan.messages_to_summarize)
         lines = lines_of(material)
         asked = partial(self._asked, material, log)
@@ -108,6 +114,34 @@ class Llm:
         if not history:
             texts.insert(0, earlier or NO_PRIOR_HISTORY)
         return TURN_PREFIX_HEADING.join(texts), notes
+
+    async def _told_by_last_request(self, material: Material, asker: Asker, log: str) -> tuple[str | None, str | None]:
+        """Return the summary that the model writes below its last request; None, and why, where it cannot be asked so.
+
+        Why is None where the caller did not say what goes with the requests. Raises `SummaryFailed`.
+        """
+        if material.last_request is None:
+            return None, material.unaligned
+        if self.template is not None:
+            return None, "a template takes the place of the instruction"
+        known = []
+        if log:
+            known += [
+                "What has been changed, from a log that is right where the above differs:",
+                _fence("change-log", log),
+            ]
+        if material.instructions:
+            known.append(f"Additional focus: {material.instructions}")
+        request = aligned_request(material, "\n\n".join(known), _limit(material, "initial"), PURPOSE)
+        if isinstance(request, str):
+            return None, request
+        [answer] = await asker.ask_all([request])
+        if isinstance(answer, ContextOverflow):
+            return None, "the last request and a message more were too long for the model"
+        text = checked_answer("initial", answer, request.max_tokens, may_be_blank=True).text
+        if not text.strip():
+            return None, "below the last request, the model wrote nothing, or called tools instead"
+        return text, None
 
     def _read_change_log(self) -> tuple[str, tuple[str, ...]]:
         if self.change_log is None:
@@ -136,9 +170,7 @@ class Llm:
         if material.instructions:
             known.append(f"Additional focus: {material.instructions}")
         prompt = "\n\n".join(known)
-        limit = allowed_tokens(_of(kind, before), material.settings) or MAX_SUMMARY_TOKENS
-        if material.summarizer_window is not None:
-            limit = min(limit, max(material.summarizer_window // 4, 1))
+        limit = _limit(material, _of(kind, before))
         system = f"{SYSTEM_PROMPT} {DATA_PROMPT}"
         return ModelRequest(({"role": "user", "content": prompt},), system, max_tokens=limit, purpose=PURPOSE)
 
@@ -151,6 +183,13 @@ class Llm:
         }
         # In one go: what is filled in may itself look like a variable.
         return _VARIABLE.sub(lambda found: values[found[1]], template)
+
+
+def _limit(material: Material, kind: SummaryKind) -> int:
+    """Return how many tokens the answer to a request of a kind may have."""
+    limit = allowed_tokens(kind, material.settings) or MAX_SUMMARY_TOKENS
+    window = material.summarizer_window
+    return limit if window is None else min(limit, max(window // 4, 1))
 
 
 def _of(kind: SummaryKind, before: str | None) -> SummaryKind:

@@ -11,6 +11,7 @@ from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import payload_digest
+from flue_py.core.kinds import SUMMARIES
 from flue_py.core.ledger import call_row, default_call_id
 from flue_py.core.listing import slot_of
 from flue_py.core.rows import BlobRow, CallRow, LaneRow, MoveRow, Payer, RequestRow
@@ -28,7 +29,7 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, Paid
 from flue_py.errors import InvalidEntry
 from flue_py.store.collector import collector_held
-from flue_py.store.ops.ledger import check_path, check_spending, insert_calls, paid_by, payer_row, take_back
+from flue_py.store.ops.ledger import check_path, check_spending, insert_calls, paid_by, payer_row, take_alone, take_back
 from flue_py.store.ops.path_sums import renew_sums
 from flue_py.store.ops.pins import with_pins
 from flue_py.store.ops.sessions import create_session, require_session
@@ -265,6 +266,8 @@ class EntryBatch:
         self.attachments: list[Row] = []
         self.calls: list[CallRow] = []
         self._replaced: list[tuple[CallRow, Sequence[str]]] = []
+        # Calls of summaries, which are booked before their entries are made.
+        self._booked_before: list[CallRow] = []
         self._conflict = conflict
         self._placed: dict[str, Position] = {}
         # The places that this call has filled, so that an imported sibling opens a lane of its own.
@@ -351,8 +354,9 @@ class EntryBatch:
         Raises `InvalidEntry` where the sums of what a path paid would leave 64 bits.
         """
         gone = take_back(tx, self._replaced)
+        alone = take_alone(tx, self._booked_before)
         reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict, self.drawn)
-        self.note_spending(paid_by(reported).minus(paid_by(gone)) if gone else paid_by(reported))
+        self.note_spending(paid_by(reported).minus(paid_by([*gone, *alone])) if gone or alone else paid_by(reported))
         if len(reported) < len(self._reported):
             self._renew_sums({call.identity for call in reported})
         check_path(self.paid)
@@ -508,4 +512,6 @@ class EntryBatch:
                 self.drawn.add(entry_id)
             if call.replaces and self._conflict is not None:
                 self._replaced.append((row, call.replaces))
+            elif call.call_id is not None and new.kind in SUMMARIES and self._conflict is None:
+                self._booked_before.append(row)
         return unreported

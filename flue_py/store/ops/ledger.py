@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from flue_py.core.calls import CallDifference, PaidCall
-from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
+from flue_py.core.ledger import CallId, Recorded, call_row, differences, is_booked_alone, replaced_by
 from flue_py.core.rows import CallRow, Payer
 from flue_py.core.sessions import is_storable
 from flue_py.core.usage import MAX_AMOUNT, NOTHING_PAID, Paid, SumTooLarge
@@ -87,22 +87,27 @@ def _insert_many(
 
 def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -> list[CallRow]:
     """Delete the rows that calls take the place of (see `replaced_by`), by the ids they name; return those rows."""
-    gone = []
+    gone: list[CallRow] = []
     for call, names in calls:
-        gone_here = replaced_by(call, names, partial(_call_of, tx, call))
-        if gone_here:
-            name_calls(tx, gone_here)
-        for known in gone_here:
-            scope, provider, call_id = known.identity
-            tx.run(
-                ledger_sql.DELETE_CALL,
-                scope=scope,
-                provider=provider,
-                call_id=call_id,
-                session_key=known.session_key,
-            )
-            gone.append(known)
+        gone += _delete(tx, replaced_by(call, names, partial(_call_of, tx, call)))
     return gone
+
+
+def take_alone(tx: Transaction, calls: Iterable[CallRow]) -> Sequence[CallRow]:
+    """Delete the rows of calls that were booked without the entry they belong to; return those rows."""
+    distinct = {call.identity: call for call in calls}.values()
+    found = ((call, find_call(tx, call.scope, CallId(call.provider, call.call_id))) for call in distinct)
+    return _delete(tx, [known for call, known in found if known is not None and is_booked_alone(call, known)])
+
+
+def _delete(tx: Transaction, calls: Sequence[CallRow]) -> Sequence[CallRow]:
+    if calls:
+        name_calls(tx, calls)
+    for known in calls:
+        scope, provider, call_id = known.identity
+        key = known.session_key
+        tx.run(ledger_sql.DELETE_CALL, scope=scope, provider=provider, call_id=call_id, session_key=key)
+    return calls
 
 
 def _call_of(tx: Transaction, call: CallRow, name: str) -> CallRow | None:

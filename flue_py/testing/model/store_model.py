@@ -14,8 +14,16 @@ from typing import Literal
 
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.kinds import MESSAGE
-from flue_py.core.ledger import Recorded, call_row, default_call_id, differences, owners_of_tasks, replaced_by
+from flue_py.core.kinds import MESSAGE, SUMMARIES
+from flue_py.core.ledger import (
+    Recorded,
+    call_row,
+    default_call_id,
+    differences,
+    is_booked_alone,
+    owners_of_tasks,
+    replaced_by,
+)
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.log import NO_NOTE, Edit, Note, ended_task, row_value
 from flue_py.core.operations import Outcome
@@ -645,7 +653,11 @@ class ModelStore(ModelMarks, ModelBudgets):
                     at_us=row.entry.created_us,
                 )
                 reported.append(paid)
-                gone += [] if differing is None else self._replaced(paid, call.replaces)
+                if differing is not None:
+                    gone += self._replaced(paid, call.replaces)
+                elif new.kind in SUMMARIES and call.call_id is not None:
+                    known = self._ledger.get(paid.identity)
+                    gone += [known] if known and is_booked_alone(paid, known) and known not in gone else []
         calls = self._new_calls(session, reported, differing, gone)
         rows[:] = with_paid_sums(rows, session.tree, calls.values())
         _check_range((row.paid for row in rows), "path cost")

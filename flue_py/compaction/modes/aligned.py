@@ -1,0 +1,71 @@
+"""Asking for a summary by the request that the model was sent last: most of it is read from the provider's cache."""
+
+from __future__ import annotations
+
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes.folding import MARGIN
+from flue_py.compaction.plan import ContextItem
+from flue_py.compaction.prompts import ALIGNED, ALIGNED_EARLIER
+from flue_py.compaction.quoting import on_one_line
+from flue_py.core.exchange import Pairing
+from flue_py.core.model_seam import ModelRequest
+from flue_py.core.spoken import message_text
+from flue_py.errors import InvalidArgument
+
+LEAST_CACHED = 0.85
+"""The share of such a request that has to be in the cache: with less, a transcript is the shorter thing to send."""
+_SHOWN_CHARS = 200
+
+
+def aligned_request(material: Material, known: str, limit: int, purpose: str) -> ModelRequest | str:
+    """Return the last request with one user message more, or in a few words why a summary is not asked for so.
+
+    ``known`` is what is told beside the instruction, ``limit`` how many tokens the answer may have. Its tools are
+    declared, so that the beginning is the same bytes; calls in the answer are not made. O(size).
+    """
+    last = material.last_request
+    if last is None:
+        return material.unaligned or "there is no last request"
+    pairing = Pairing(last.messages)
+    groups = (pairing.group_of(place) for place in range(len(last.messages)))
+    if any(group is not None and group.is_open for group in groups):
+        return "a call of a tool is without its result"
+    prompt = _prompt(material, known)
+    tokens = last.tokens + material.tokens_of(prompt)
+    if last.cached_tokens < LEAST_CACHED * tokens:
+        return f"only {last.cached_tokens:,} of its {tokens:,} tokens would be in the cache"
+    window = material.summarizer_window
+    if window is not None and tokens + limit > window * MARGIN:
+        return f"its {tokens:,} tokens and the answer do not fit into a window of {window:,}"
+    try:
+        return ModelRequest(
+            (*last.messages, {"role": "user", "content": prompt}),
+            last.system or None,
+            last.tools,
+            max_tokens=limit,
+            purpose=purpose,
+        )
+    except InvalidArgument as error:
+        return str(error)
+
+
+def _prompt(material: Material, known: str) -> str:
+    """Return the message that asks for the summary: what it is to stand for, and how to write it."""
+    first = _first_kept(material)
+    shown = "" if first is None else on_one_line(message_text(first.data), _SHOWN_CHARS)
+    role = "" if first is None else str(first.data.get("role"))
+    after = _kept_after(material, first)
+    cut = f"The last {after} messages stay in sight; the first of them is of role {role}"
+    cut += f" and begins: {shown!r}." if shown else "."
+    earlier = ALIGNED_EARLIER if material.previous_summary else ""
+    return "\n\n".join(filter(None, [ALIGNED.format(cut=cut, earlier=earlier), known]))
+
+
+def _first_kept(material: Material) -> ContextItem | None:
+    first = material.planned.first_kept_entry_id
+    return next((item for item in material.staying if item.entry_id == first), None)
+
+
+def _kept_after(material: Material, first: ContextItem | None) -> int:
+    staying = material.staying
+    return len(staying) - (0 if first is None else staying.index(first))

@@ -1,0 +1,246 @@
+"""A summary is asked for by the last request and one message more, so that most of it is in the provider's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flue_py.sync
+from flue_py import InvalidArgument, Session, SummaryFailed
+from flue_py.compaction import CompactionSettings
+from flue_py.compaction.modes.aligned import LEAST_CACHED
+from flue_py.context.counters import counter_for
+from flue_py.core.jsontext import JsonObject, encode_json
+from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from flue_py.errors import ContextOverflow
+from tests.adapters.messages.contexts import TRANSCRIPTS
+from tests.formats.transcripts import lines_of
+from tests.sessions.talk import user
+
+pytestmark = pytest.mark.anyio
+
+MODEL = "claude-sonnet-5"
+SYSTEM = "You are a coding agent."
+TOOLS: tuple[JsonObject, ...] = (
+    {"name": "read", "description": "Read a file.", "parameters": {"type": "object", "properties": {}}},
+)
+SETTINGS = CompactionSettings(keep_recent_tokens=600, user_words_share=0)
+
+
+class Asked:
+    """A model that keeps what it is asked, and answers in turn."""
+
+    def __init__(self, *answers: ModelReply | str | Exception, name: str = MODEL, **more: Any) -> None:
+        self.requests: list[ModelRequest] = []
+        self._answers = [*answers] or ["## Task\nTell the answers."]
+        self.model = FunctionModel(self._answer, name, **more)
+
+    def _answer(self, request: ModelRequest) -> ModelReply | str:
+        self.requests.append(request)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def assistant(text: str) -> JsonObject:
+    return {"role": "assistant", "content": text, "provider": "anthropic", "model": MODEL}
+
+
+async def talk(session: Session, turns: int = 30) -> None:
+    for number in range(turns):
+        await session.append_message(user(f"question {number} " + "why? " * 150))
+        await session.append_message(assistant(f"answer {number} " + "thus. " * 50))
+
+
+def as_sent(request: ModelRequest) -> bytes:
+    """Return a request in the order of a provider's cache: tools, system, messages."""
+    parts = [*request.tools, {"system": request.system}, *request.messages]
+    return b"".join(encode_json(part, "request")[0].encode() for part in parts)
+
+
+def compacting(asked: Asked, session: Session, **more: Any) -> Any:
+    given = {"settings": SETTINGS, "mode": "llm", "system": SYSTEM, "tools": TOOLS, **more}
+    return session.compact(asked.model, **given)
+
+
+async def test_the_request_is_the_last_one_and_a_message_more(session: Session) -> None:
+    await talk(session)
+    answer = await session.latest_assistant()
+    assert answer is not None
+    sent = ModelRequest(tuple(await session.build_context(leaf=answer.parent_id)), SYSTEM, TOOLS)
+    asked = Asked()
+    done = await compacting(asked, session, instructions="mind the questions")
+
+    (request,) = asked.requests
+    assert as_sent(request).startswith(as_sent(sent))
+    assert len(request.messages) == len(sent.messages) + 2
+    assert (request.system, request.tools, request.purpose) == (SYSTEM, TOOLS, "compaction")
+    prompt = str(request.messages[-1]["content"])
+    assert request.messages[-1]["role"] == "user"
+    assert "Additional focus: mind the questions" in prompt
+    kept = [item for item in await session.build_context_entries() if item.kind == "message"]
+    assert f"The last {len(kept)} messages stay in sight; the first of them is of role user and begins: " in prompt
+    assert "question " in prompt
+    assert done.summary is not None
+    assert done.summary.startswith("## Task\nTell the answers.")
+    assert done.notes == ()
+    assert len(done.calls) == 1
+
+
+async def test_the_second_one_brings_the_notes_before_it_up_to_date(session: Session) -> None:
+    await talk(session)
+    asked = Asked()
+    await compacting(asked, session)
+    await talk(session, 20)
+    done = await compacting(asked, session)
+    assert done.appended is not None
+    assert done.notes == ()
+    assert "begins with notes of what happened before" in str(asked.requests[1].messages[-1]["content"])
+    assert "[Context Summary]" in str(asked.requests[1].messages[0]["content"])
+    assert "begins with notes" not in str(asked.requests[0].messages[-1]["content"])
+
+
+Change = Callable[[Session], Any]
+
+
+async def open_call(session: Session) -> None:
+    part = {"type": "toolCall", "id": "call-1", "name": "read", "arguments": {"path": "a.py"}}
+    await session.append_message({**assistant(""), "content": [part]})
+
+
+async def early_exclusion(session: Session) -> None:
+    await session.exclude((await session.get_active_path())[4].id)
+
+
+async def large_question(session: Session) -> None:
+    await session.append_message(user("log " * 20_000))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (open_call, "a call of a tool is without its result"),
+        (early_exclusion, "tokens would be in the cache"),
+        (large_question, "tokens would be in the cache"),
+    ],
+)
+async def test_where_it_cannot_be_a_transcript_is_sent_and_a_note_says_why(
+    session: Session, change: Change, why: str
+) -> None:
+    await talk(session)
+    await change(session)
+    asked = Asked()
+    done = await compacting(asked, session)
+    (note,) = done.notes
+    assert note.startswith("the summary was made from a transcript: ")
+    assert why in note
+    assert done.summary is not None
+    assert all("<conversation>" in str(request.messages) and not request.tools for request in asked.requests)
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        ({"name": "another"}, f"the session's model is {MODEL}, and another is asked"),
+        ({"provider": "bedrock"}, "the session's provider is anthropic, and bedrock is asked"),
+        ({"context_window": 9_000}, "do not fit into a window of 9,000"),
+    ],
+)
+async def test_another_model_gets_a_transcript(session: Session, model: dict[str, Any], why: str) -> None:
+    await talk(session)
+    asked = Asked(**model)
+    done = await compacting(asked, session)
+    assert why in done.notes[0]
+    assert "<conversation>" in str(asked.requests[0].messages)
+    assert done.appended is not None
+
+
+async def test_who_does_not_say_what_goes_with_a_request_gets_a_transcript(session: Session) -> None:
+    await talk(session)
+    for more in ({"system": None}, {"tools": None}, {"system": None, "tools": None}):
+        asked = Asked()
+        done = await compacting(asked, session, **more)
+        assert done.notes == ()
+        assert "<conversation>" in str(asked.requests[0].messages)
+        await session.undo()
+    with pytest.raises(InvalidArgument, match="system"):
+        await compacting(Asked(), session, system=5)
+    with pytest.raises(InvalidArgument, match="tools"):
+        await compacting(Asked(), session, tools="read")
+
+
+async def test_a_request_that_is_too_long_after_all_is_a_transcript_and_other_failures_change_nothing(
+    session: Session,
+) -> None:
+    await talk(session)
+    before = await session.build_context()
+    with pytest.raises(SummaryFailed):
+        await compacting(Asked(OSError("down")), session)
+    assert await session.build_context() == before
+    asked = Asked(ContextOverflow("too long"), "short notes")
+    done = await compacting(asked, session)
+    assert "too long for the model" in done.notes[0]
+    assert done.summary is not None
+    assert done.summary.startswith("short notes")
+    assert len(asked.requests) == 2
+
+
+async def test_calls_in_the_answer_are_not_made(session: Session) -> None:
+    await talk(session)
+    call: JsonObject = {"type": "toolCall", "id": "call-9", "name": "read", "arguments": {}}
+    text: JsonObject = {"type": "text", "text": "short notes"}
+    both = ModelReply(({"role": "assistant", "content": [text, call], "stopReason": "toolUse"},))
+    done = await compacting(Asked(both), session)
+    assert done.summary is not None
+    assert done.summary.startswith("short notes")
+    assert done.notes == ()
+    await session.undo()
+
+    only = ModelReply(({"role": "assistant", "content": [call], "stopReason": "toolUse"},))
+    asked = Asked(only, "from a transcript")
+    done = await compacting(asked, session)
+    assert done.summary is not None
+    assert done.summary.startswith("from a transcript")
+    assert "called tools instead" in done.notes[0]
+    assert len(done.calls) == 2
+
+
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+def test_most_of_the_request_is_in_the_cache_over_real_transcripts(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "session.jsonl"
+    file.write_bytes(b"".join(lines_of(name)))
+    with flue_py.sync.open(":memory:", prices=False) as store:
+        (imported,) = flue_py.sync.import_file(store, file).sessions
+        session = store.get_session(imported.session_id)
+        assert session is not None
+        path = session.get_active_path()
+        shares = [found for entry in path[:: max(len(path) // 25, 1)] if (found := aligned_share(session, entry.id))]
+    assert all(found >= LEAST_CACHED for found in shares)
+    # Of a conversation of a few lines, nothing is to be compacted.
+    assert shares or len(path) < 20
+
+
+def aligned_share(session: flue_py.sync.Session, leaf: str) -> float | None:
+    """Compact a fork at a leaf; return the share of the request that was sent before, None for a transcript."""
+    fork = session.fork(at=leaf)
+    model = fork.settings().model
+    answer = fork.latest_assistant()
+    asked = Asked("short notes", name=model or "unknown")
+    done = fork.compact(asked.model, mode="llm", settings=SETTINGS, system=SYSTEM, tools=TOOLS)
+    if not asked.requests or done.notes:
+        return None
+    assert answer is not None
+    (request,) = asked.requests
+    sent = ModelRequest(tuple(session.build_context(leaf=answer.parent_id)), SYSTEM, TOOLS)
+    assert as_sent(request).startswith(as_sent(sent))
+    return share(sent, request, model)
+
+
+def share(sent: ModelRequest, request: ModelRequest, model: str | None) -> float:
+    counter = counter_for(model)
+    before, now = (sum(counter.count(message) for message in each.messages) for each in (sent, request))
+    return before / now
