@@ -199,9 +199,9 @@ class Compacting(Registering, Aligning, Usage):
             raise SummaryFailed(basis.mode.name, "it made no text")
         return await self._append_made(basis, basis.found, made, () if asker is None else tuple(asker.calls))
 
-    def _asker_of(self, model: Model, settings: CompactionSettings) -> BookingAsker:
+    def _asker_of(self, model: Model, settings: CompactionSettings, purpose: str | None = None) -> BookingAsker:
         patience = Patience(settings.summary_timeout, settings.rate_limit_wait)
-        return BookingAsker(model, self, self._backend.waiting, self._backend.new_entry_id, patience)
+        return BookingAsker(model, self, self._backend.waiting, self._backend.new_entry_id, patience, purpose)
 
     async def plan_compaction(
         self,
