@@ -11,6 +11,7 @@ from flue_py.compaction import CompactionSettings
 from flue_py.compaction.triggers import TriggerSettings
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import ModelRequest
+from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
 from flue_py.runtime.guarding.claims import Claim
 from tests.sessions.guarded import SETTINGS, WINDOW, answer, events, guard_of, model, talk, wrong_results
@@ -292,3 +293,27 @@ async def test_a_mode_without_a_model_needs_none(session: Session, store: Store)
     await talk(session, 20)
     guard = CompactionGuard(store, session, window=WINDOW, mode="intent", settings=SETTINGS)
     assert (await guard.before_call()).outcome == "compacted"
+
+
+async def test_a_message_before_a_compaction_is_taken_back_with_it(session: Session, store: Store) -> None:
+    await talk(session, 20)
+    conversation = Conversation(store, session)
+    guard = guard_of(store, session)
+    calls = []
+
+    async def ask(_: list[JsonObject]) -> list[JsonObject]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ModelUnavailable("down")
+        return [answer("fine")]
+
+    with pytest.raises(ModelUnavailable):
+        await conversation.take_turn("and now?", lambda _: guard.call(ask))
+    assert await session.latest_compaction() is not None
+    retried = await conversation.retry()
+    assert retried is not None
+    assert retried.text == "and now?"
+    assert await session.latest_compaction() is None
+    assert await conversation.take_turn(retried.message, lambda _: guard.call(ask)) == [answer("fine")]
+    said = [item.data["content"] for item in await session.build_context_entries() if item.role == "user"]
+    assert said.count("and now?") == 1
