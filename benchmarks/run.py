@@ -25,6 +25,7 @@ NAMES = (
     "usage",
     "context",
     "counting",
+    "prefixes",
     "compaction_speed",
     "size",
     "open",

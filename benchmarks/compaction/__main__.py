@@ -2,8 +2,10 @@
 
 Run with ``python -m benchmarks.compaction``, which takes a minute and needs no network. The transcripts are those of
 the tests and of the demo that are long enough; ``--folder`` takes others, ``--window`` other windows, and ``--each``
-prints each transcript on its own. A cell such as ``97 / 54`` says that the mode keeps 97 % where a plain window, the
-end of the same transcript with the same number of tokens, has 54 %. An asterisk stands where it does not keep more.
+prints each transcript on its own; ``--write`` puts the tables into docs/concepts/compaction.md.
+
+A cell such as ``97 / 54`` says that the mode keeps 97 % where a plain window, the end of the same transcript with the
+same number of tokens, has 54 %. An asterisk stands where it does not keep more.
 
 After one compaction: the whole transcript was there, and was compacted. After ten: it grew in ten parts of equal size,
 and was compacted after each of them. What is kept is what all of the transcript has, not only its last part.
@@ -21,6 +23,8 @@ from pathlib import Path
 from benchmarks.compaction.measures import COLUMNS, RESULTS, Asked, Row, rows_of
 from benchmarks.compaction.transcripts import SHARED, transcripts
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "compaction.md"
+BEGIN, END = "<!-- kept: begin, written by python -m benchmarks.compaction --write -->", "<!-- kept: end -->"
 WINDOWS = (16_000, 32_000, 64_000)
 HEADINGS = ("mode", "compactions", "tokens", *COLUMNS, "to make", "to read")
 
@@ -69,16 +73,29 @@ def tables(asked: Sequence[Asked], windows: Sequence[int]) -> Iterator[str]:
         yield ""
 
 
+def written(page: str, lines: Sequence[str]) -> str:
+    """Return a page with these lines in place of the tables that it has."""
+    before, _, rest = page.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return "\n".join([before + BEGIN, "", *lines, END + after])
+
+
 def main() -> None:
     """Print the tables."""
     arguments = ArgumentParser(prog="python -m benchmarks.compaction", description=__doc__)
     arguments.add_argument("--folder", type=Path, help="take the transcripts of this folder")
     arguments.add_argument("--window", type=int, action="append", help="take this window; may be given several times")
     arguments.add_argument("--each", action="store_true", help="print each transcript on its own")
+    arguments.add_argument("--write", action="store_true", help="write the tables into the page")
     given = arguments.parse_args()
+    if given.write and (given.folder or given.window or given.each):
+        arguments.error("--write takes the transcripts, and the windows, that the page is about")
     asked = [Asked.of(each) for each in transcripts(SHARED if given.folder is None else (given.folder,))]
     if not asked:
         sys.exit("no transcript there is long enough to be compacted")
+    if given.write:
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), list(tables(asked, WINDOWS))), encoding="utf-8")
+        return
     for each in asked:
         print(f"- {each.transcript.name}: {len(each.transcript.messages)} messages, {dict(each.total)}")
     print()

@@ -9,8 +9,9 @@ from flue_py.compaction.plan import ContextItem
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.kinds import COMPACTION, EXCLUSION
 from flue_py.core.layout import own_gap
-from flue_py.core.projection import ContextEntry, project_compacted, project_kept
+from flue_py.core.projection import RESTORES, ContextEntry, project_compacted, project_kept
 
 LISTED = 50
 """How many lost facts of each kind are listed."""
@@ -91,6 +92,25 @@ def stands_for(compaction: Entry, path: Sequence[Entry]) -> StandsFor:
 def report_on(found: StandsFor, *, limit: int = LISTED, known: dict[str, Said] | None = None) -> LossReport:
     """Return what `loss_report` does for a compaction; ``known`` is that of `facts_of`."""
     return loss_report(found.compaction_id, found.summary, found.source, found.kept, limit=limit, known=known)
+
+
+def losses_in(entries: Sequence[Entry], *, most: int, limit: int) -> dict[str, LossReport]:
+    """Return the reports of the newest compactions of a tree, at most ``most``, by the ids of their entries.
+
+    ``entries`` are all of the tree, parents before children; ``limit`` is as in `loss_report`. What messages say is
+    worked out once for all of them: O(entries), and O(path and its facts) for each compaction.
+    """
+    by_id = {entry.id: entry for entry in entries}
+    # An exclusion of a part makes an item another one from there on.
+    known: dict[str, Said] | None = None if any(entry.kind == EXCLUSION for entry in entries) else {}
+    made = [entry for entry in entries if entry.kind == COMPACTION and RESTORES not in entry.fields]
+    found = {}
+    for entry in made[max(len(made) - most, 0) :]:
+        path = [entry]
+        while (parent := by_id.get(path[-1].parent_id or "")) is not None:
+            path.append(parent)
+        found[entry.id] = report_on(stands_for(entry, path[::-1]), limit=limit, known=known)
+    return found
 
 
 def loss_report(

@@ -25,8 +25,9 @@ from flue_py.core.turns import begins_turn
 from flue_py.core.usage_shapes import KINDS, read_reported
 from flue_py.render.entries import entry_name, entry_text
 from flue_py.render.lines import one_line
+from flue_py.render.report_compactions import compactions_json
 from flue_py.render.report_edits import edits_of
-from flue_py.render.report_growth import Growth, growth_of, speaker_of
+from flue_py.render.report_growth import Growth, active_path, growth_of, speaker_of
 from flue_py.render.views import minute, session_facts, session_name
 
 RESHAPING_KINDS = frozenset({COMPACTION, "exclusion"})
@@ -43,7 +44,8 @@ class ReportedSession:
 
     ``task_id`` is what its parent calls it, ``parent_id`` that parent; both None for the session reported on.
     ``sizes`` are tokens by entry id, empty if they were not counted; ``costs`` are what the ledger has for entries.
-    ``source`` is what a fork without a name of its own was forked from.
+    ``source`` is what a fork without a name of its own was forked from. ``losses`` are the loss reports of compactions,
+    by their entries' ids, as JSON, with ``entryIds``.
     """
 
     info: SessionInfo
@@ -54,6 +56,7 @@ class ReportedSession:
     sizes: Mapping[str, int] = field(default_factory=dict)
     costs: Mapping[str, EntryCost] = field(default_factory=dict)
     source: SessionInfo | None = None
+    losses: Mapping[str, JsonObject] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -103,6 +106,8 @@ def _session_json(session: ReportedSession) -> JsonObject:
     place = {entry.id: number for number, entry in enumerate(session.entries)}
     contexts = reshaped_contexts(session.entries)
     leaf = session.info.leaf_id
+    active = [session.entries[number] for number in active_path(session.entries, leaf)]
+    compactions = compactions_json(session.entries, active, session.losses, session.sizes, _stretches)
     return {
         "id": session.info.id,
         "name": session.name,
@@ -115,7 +120,11 @@ def _session_json(session: ReportedSession) -> JsonObject:
         ],
         "spent": _spent_json(session.info),
         "counted": bool(session.sizes),
-        "entries": [_entry_json(entry, session, place, contexts) for entry in session.entries],
+        "entries": [
+            _entry_json(entry, session, place, contexts)
+            | ({"compaction": compactions[entry.id]} if entry.id in compactions else {})
+            for entry in session.entries
+        ],
     }
 
 

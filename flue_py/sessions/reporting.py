@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from flue_py import context, render
 from flue_py.core.entries import Entry, from_microseconds
-from flue_py.core.kinds import SHOWN_KINDS
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.kinds import COMPACTION, SHOWN_KINDS
 from flue_py.core.ledger import LedgerQuery, UsageRow
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import InvalidArgument, SessionNotFound, shown
+from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import checked_flag, checked_moment
 from flue_py.sessions.handle import Handle
 from flue_py.store.backend import Backend
 
 if TYPE_CHECKING:
+    from flue_py.compaction import loss
     from flue_py.render.report_data import ReportedSession, Thresholds
+else:
+    loss = lazy_module("flue_py.compaction.loss")
+
+_MOST_COMPACTIONS = 20
+"""Of so many of the newest compactions a report says what they lost: of each, that takes as long as its path."""
+_MOST_LOST = 20
 
 
 class Reporting(Handle):
@@ -46,7 +55,8 @@ class Reporting(Handle):
         """Return the session and its task sessions as one HTML file, which asks no network for anything.
 
         It shows the tree with every branch, what the model sees at each entry against what is stored, how the context
-        of each agent grew, and what the session and its tasks have paid, by model. Tasks come last active first.
+        of each agent grew, what compactions stand for and lost (of each session, the newest 20), and what the session
+        and its tasks have paid, by model. Tasks come last active first.
         ``warn_at`` and ``cutover_at`` draw lines at so many input tokens; 0 draws none. ``sizes=False`` saves the time
         to count tokens. What is stored and the arguments decide every byte: the time of making is on the page only as
         ``made_at`` (UTC). O(entries + calls of the trees), and O(path) for each compaction. Raises `InvalidArgument`.
@@ -54,7 +64,7 @@ class Reporting(Handle):
         thresholds = checked_thresholds(warn_at, cutover_at)
         checked_flag(sizes, "sizes")
         made = None if made_at is None else from_microseconds(checked_moment(made_at))
-        first, *tasks = await read_reported(self._backend, self._ref, sizes=sizes)
+        first, *tasks = await read_reported(self._backend, self._ref, sizes=sizes, lost=True)
         found = [first, *sorted(tasks, key=lambda task: task.info.active_us, reverse=True)]
         bill = await read_bill(self._backend, self._ref)
         return render.report.html_report(found, thresholds, bill=bill, made_at=made)
@@ -69,8 +79,12 @@ class Reporting(Handle):
         return render.report.context_snapshots(await read_reported(self._backend, self._ref, sizes=False), thresholds)
 
 
-async def read_reported(backend: Backend, session_id: str, *, sizes: bool = True) -> list[ReportedSession]:
+async def read_reported(
+    backend: Backend, session_id: str, *, sizes: bool = True, lost: bool = False
+) -> list[ReportedSession]:
     """Return a session and the closure of its task links, breadth first. Five reads a session.
+
+    With ``lost``, what its newest compactions lost is worked out.
 
     A task that is missing is left out, and one that is reached twice is there once. Raises `SessionNotFound` if
     the session itself is missing.
@@ -81,7 +95,7 @@ async def read_reported(backend: Backend, session_id: str, *, sizes: bool = True
     while waiting:
         here, task_id, parent_id = waiting.popleft()
         try:
-            found.append(await _read_one(backend, here, task_id, parent_id, sizes=sizes))
+            found.append(await _read_one(backend, here, task_id, parent_id, sizes=sizes, lost=lost))
             links = await backend.task_links(here)
         except SessionNotFound:
             if not found:
@@ -94,8 +108,16 @@ async def read_reported(backend: Backend, session_id: str, *, sizes: bool = True
     return found
 
 
+def _losses(entries: Sequence[Entry]) -> dict[str, JsonObject]:
+    """Return what the newest compactions of a tree lost, as the report takes it."""
+    if all(entry.kind != COMPACTION for entry in entries):
+        return {}
+    reports = loss.losses_in(entries, most=_MOST_COMPACTIONS, limit=_MOST_LOST)
+    return {entry_id: {**report.json, "entryIds": [*report.entry_ids]} for entry_id, report in reports.items()}
+
+
 async def _read_one(
-    backend: Backend, session_id: str, task_id: str | None, parent_id: str | None, *, sizes: bool
+    backend: Backend, session_id: str, task_id: str | None, parent_id: str | None, *, sizes: bool, lost: bool
 ) -> ReportedSession:
     # The row first: entries that are appended meanwhile are in the tree, and the leaf is one that the tree has.
     info = await backend.get_session(session_id)
@@ -113,6 +135,7 @@ async def _read_one(
         entry_sizes(entries) if sizes else {},
         costs,
         await source_of(backend, info),
+        await backend.waiting.call(lambda: _losses(entries)) if lost else {},
     )
 
 

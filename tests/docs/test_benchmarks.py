@@ -60,6 +60,11 @@ PRINTED = {
         "count 100 messages, bytes/3: first",
         "count 100 messages, bytes/3: again",
     ),
+    "prefixes": (
+        "common prefix of two branches of 100: known",
+        "common prefix of two branches of 100: beside a known one",
+        "common prefix of two branches of 100: first",
+    ),
     "compaction_speed": (
         "plan a compaction of 400 messages",
         "text of mode intent for 400 messages",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.anyio
 steps = st.lists(
     st.tuples(
         st.sampled_from(
-            ["ask", "ask", "say", "call", "pin", "exclude", "compact", "uncompact", "rewind", "jump", "jump"]
+            ["ask", "ask", "say", "call", "pin", "exclude", "compact", "range", "uncompact", "rewind", "jump", "jump"]
         ),
         st.integers(0, 400),
     ),
@@ -45,20 +47,33 @@ def same_session(store: flue_py.sync.Store, session: BlockingSession) -> Blockin
     return found
 
 
-def grow(session: BlockingSession, taken: list[Step], leaves: list[str | None]) -> None:
+def summarize_range(session: BlockingSession, size: int) -> None:
+    """Compact a few messages of the context, wherever they are, if they can be."""
+    shown = [item.entry_id for item in session.build_context_entries() if item.kind == "message"]
+    if shown:
+        first = size % len(shown)
+        with suppress(InvalidArgument):
+            session.compact_range(shown[first], shown[min(first + 3, len(shown) - 1)], mode="window")
+
+
+def grow(session: BlockingSession, taken: list[tuple[str, int]], leaves: list[str | None]) -> None:
     numbers = count()
     for step in taken:
         what, size = step
-        if what == "jump" and leaves:
+        if what == "jump":
             session.move_leaf(leaves[size % len(leaves)])
-        elif what != "jump":
-            take(session, step, numbers)
+        elif what == "range":
+            summarize_range(session, size)
+        else:
+            take(session, cast("Step", step), numbers)
         if session.leaf_id not in leaves:
             leaves.append(session.leaf_id)
 
 
 @given(steps, st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=15))
-def test_the_digests_agree_with_the_projections_over_any_tree(taken: list[Step], pairs: list[tuple[int, int]]) -> None:
+def test_the_digests_agree_with_the_projections_over_any_tree(
+    taken: list[tuple[str, int]], pairs: list[tuple[int, int]]
+) -> None:
     with flue_py.sync.open(":memory:") as store:
         session, leaves = store.create_session(), [None]
         grow(session, taken, leaves)
@@ -74,7 +89,7 @@ def test_the_digests_agree_with_the_projections_over_any_tree(taken: list[Step],
 
 
 @given(steps)
-def test_the_projection_of_a_leaf_is_the_same_bytes_forever(taken: list[Step]) -> None:
+def test_the_projection_of_a_leaf_is_the_same_bytes_forever(taken: list[tuple[str, int]]) -> None:
     with flue_py.sync.open(":memory:") as store:
         session, leaves = store.create_session(), [None]
         grow(session, taken[: len(taken) // 2], leaves)

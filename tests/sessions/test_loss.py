@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from flue_py import EntryNotFound, InvalidArgument, Session, Store
@@ -122,3 +125,36 @@ async def test_another_branchs_compaction_is_reported_too(session: Session) -> N
     await session.undo()
     assert await session.loss_report() is None
     assert await session.loss_report(compaction) == report
+
+
+def told_of(page: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the ids of the entries that a report embeds, and what it says of each compaction."""
+    _, _, rest = page.partition('id="report-data">')
+    entries = json.loads(rest.partition("</script")[0])["sessions"][0]["entries"]
+    return [entry["id"] for entry in entries], [entry["compaction"] for entry in entries if "compaction" in entry]
+
+
+async def test_a_report_has_each_layer_and_what_took_it_back(session: Session) -> None:
+    for number in range(4):
+        await talk(session, number)
+    first = await compacted(session)
+    await talk(session, 5)
+    await talk(session, 6)
+    second = await compacted(session)
+    back = await session.uncompact()
+    assert back is not None
+    ids, (one, two, taking) = told_of(await session.html_report(sizes=False))
+    taker = ids.index(back.appended.entry_ids[0])
+    assert taking == {"takesBack": ids.index(second), "restores": ids.index(first)}
+    assert one["isInEffect"]
+    assert "isInEffect" not in two
+    assert two["takenBackBy"] == [taker]
+    report = await session.loss_report(second)
+    assert report is not None
+    assert [ids[at] for start, end in two["in"] for at in range(start, end + 1)] == list(report.entry_ids)
+    assert two["entries"] == len(report.entry_ids)
+    found = {kind: (total, covered) for kind, total, covered, _, _ in two["kinds"]}
+    assert found == {each.kind: (each.total, each.covered) for each in report.kinds if each.total}
+    (text, at, count) = next(lost for kind, _, _, lost, _ in two["kinds"] if kind == "file")[0]
+    fact = next(fact for fact in report.lost if fact.kind == "file")
+    assert (text, ids[at], count) == (fact.text, fact.entry_ids[-1], fact.count)

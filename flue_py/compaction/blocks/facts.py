@@ -22,8 +22,8 @@ MOST_TOKENS = 1_200
 """What the block takes in a large window, a third of it for each of its lists."""
 MOST_LINES = 24
 MOST_NAMES = 250
-READ_CHARS = 100_000
-SEARCHED_CHARS = 400_000
+READ_CHARS = 80_000
+SEARCHED_CHARS = 250_000
 """So much text is read for names, and searched for errors and decisions, the newest first: a compaction takes no longer
 for a longer session."""
 
@@ -84,16 +84,20 @@ def _found(material: Material) -> _Lists:
     shown = {word for item in material.staying for text in _read(item.data) for word in text.split()}
     words: dict[str, None] = {}
     read = 0
-    for item, message in zip(reversed(material.leaving), reversed(material.messages), strict=True):
+    for at in range(len(material.roles) - 1, -1, -1):
+        role = material.roles[at]
         if read > SEARCHED_CHARS:
             break
-        role, texts = message.get("role"), list(_read(message))
+        if role not in (ASSISTANT, TOOL_RESULT):
+            continue
+        message, entry_id = material.message(at), material.leaving[at].entry_id
+        texts = list(_read(message))
         read += sum(map(len, texts))
-        if role in (ASSISTANT, TOOL_RESULT) and len(errors) < MOST_LINES:
-            _add(errors, _errors(message, texts), item.entry_id)
+        if len(errors) < MOST_LINES:
+            _add(errors, _errors(message, texts), entry_id)
         if role == ASSISTANT:
             if len(decisions) < MOST_LINES:
-                _add(decisions, _decisions(texts[0]), item.entry_id)
+                _add(decisions, _decisions(texts[0]), entry_id)
             if read <= READ_CHARS:
                 words.update((word, None) for text in texts for word in text.split() if word not in shown)
     return {"errors": errors, "decisions": decisions, "names": dict.fromkeys(_names(words), "")}

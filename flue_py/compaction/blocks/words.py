@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, cast
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.content import ASSISTANT, USER, Message
+from flue_py.compaction.content import ASSISTANT, USER
 from flue_py.compaction.material import Material
 from flue_py.compaction.quoting import fenced
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -28,11 +28,15 @@ _MISSES = 50
 
 
 class _Said(NamedTuple):
-    """``asked`` is the question of the model that it answers: "the second one" says nothing without."""
+    """``asked`` is the question of the model that it answers: "the second one" says nothing without.
+
+    It is looked for in the message at ``before`` when the words are about to be chosen; nowhere if that is below 0.
+    """
 
     entry_id: str
     text: str
     asked: str = ""
+    before: int = -1
 
 
 def user_words(material: Material) -> Block:
@@ -96,16 +100,18 @@ def _spoken(material: Material) -> Iterator[_Said]:
             message = material.message(at)
             text = "" if message.get("isMeta") is True else spoken_text(message_text(message)).strip()
             if text:
-                yield _Said(item.entry_id, text, _asked(material.message(at - 1)) if at else "")
+                yield _Said(item.entry_id, text, before=at - 1)
 
 
-def _asked(message: Message) -> str:
-    """Return the question that a message of the model ends on, "" for none."""
-    text = message_text(message).rstrip() if message.get("role") == ASSISTANT else ""
+def _with_question(material: Material, said: _Said) -> _Said:
+    """Return what was said with the question that the message of the model before it ends on."""
+    if said.before < 0 or material.roles[said.before] != ASSISTANT:
+        return said
+    text = message_text(material.message(said.before)).rstrip()
     if not text.endswith("?"):
-        return ""
+        return said
     line = text[-_ASKED_CHARS:].splitlines()[-1]
-    return _SENTENCE_END.split(line)[-1].strip()
+    return said._replace(asked=_SENTENCE_END.split(line)[-1].strip())
 
 
 def _carried(earlier: Mapping[str, JsonValue] | None) -> tuple[list[_Said], int]:
@@ -130,15 +136,17 @@ def _text_or_empty(value: JsonValue) -> str:
 def _chosen(material: Material, found: list[_Said], room: int) -> list[_Said]:
     """Return those that fit, in order: the first and the newest, and then from the newest to the oldest."""
     ends = sorted({0, len(found) - 1})
-    chosen = {at: _cut(material, found[at], max(room // len(ends), LEAST_TOKENS)) for at in ends}
+    most = max(room // len(ends), LEAST_TOKENS)
+    chosen = {at: _cut(material, _with_question(material, found[at]), most) for at in ends}
     left = room - sum(material.tokens_of(_shown(said)) for said in chosen.values())
     misses = 0
     for at in range(len(found) - 2, 0, -1):
         if left <= 0 or misses > _MISSES:
             break
-        tokens = material.tokens_of(_shown(found[at]))
+        said = _with_question(material, found[at])
+        tokens = material.tokens_of(_shown(said))
         if tokens <= left:
-            chosen[at] = found[at]
+            chosen[at] = said
             left -= tokens
         else:
             misses += 1

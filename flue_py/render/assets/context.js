@@ -134,6 +134,7 @@ class Reading {
     const made = make("div", { class: "entry" }, factList(facts.filter(([, value]) => value)));
     const isMarkdown = MARKDOWN_SAID.has(entry.kind === "message" ? entry.role : entry.kind);
     made.append(...entry.parts.map((part) => partElement(part, { ...this.how, isMarkdown })));
+    if (entry.compaction) made.append(compactionElement(this.session, this.at, this.choose));
     if (entry.rest) made.append(make("h3", { text: "Stored beside it" }), partElement(["json", entry.rest]));
     return made;
   }
