@@ -27,6 +27,8 @@ pytest_plugins = ("tests.browser", "tests.postgres")
 
 GRACE_SECONDS = 5.0
 """How long a thread that is already ending may take at the end of the run."""
+MEMORY_BYTES = 4 * 2**30
+"""How much must be free in a file system in memory for temporary files to be there."""
 
 # A slow machine is not a bug: no deadline per example, and no complaint about slow generation.
 _ALWAYS = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -57,8 +59,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("--hypothesis-profile"):
         seeded = config.getoption("--hypothesis-seed") is not None
         settings.load_profile("long" if slow else "seeded" if seeded else "modest")
+    if "TMPDIR" not in os.environ and not config.getoption("basetemp"):
+        _keep_files_in_memory(config)
     if sys.dont_write_bytecode:
         _keep_bytecode(config)
+
+
+def _keep_files_in_memory(config: pytest.Config) -> None:
+    """Have the temporary files of the run, thousands of stores among them, where nothing waits for a disk, and remove
+    them at its end. With ``TMPDIR`` or ``--basetemp`` they are where these say, and stay.
+    """
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free < MEMORY_BYTES:
+        return
+    folder = tempfile.mkdtemp(prefix="flue-py-", dir=memory)
+    os.chmod(folder, 0o1777)  # some tests make a folder for all in it, which another user works in
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
 def _keep_bytecode(config: pytest.Config) -> None:

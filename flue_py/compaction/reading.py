@@ -45,13 +45,13 @@ class Messages(Sequence[Message]):
     def __getitem__(self, index: slice) -> list[Message]: ...
 
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        found = self._found[index]
-        if found is None:
-            assert self._items is not None, "messages without items are there from the start"
-            found = self._found[index] = self._items[index].data
-        return found
+        if isinstance(index, int):
+            found = self._found[index]
+            if found is None:
+                assert self._items is not None, "messages without items are there from the start"
+                found = self._found[index] = self._items[index].data
+            return found
+        return [self[at] for at in range(*index.indices(len(self)))]
 
     def role(self, at: int) -> JsonValue:
         """Return the role of a message. O(1) for that of an entry."""

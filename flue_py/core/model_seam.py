@@ -27,8 +27,10 @@ class ModelRequest:
     ``messages`` are messages of ours, at least one; ``system`` stands above them. ``tools`` are those that are
     declared, each with ``name``, ``description`` and ``parameters`` (a JSON schema): a reply may call them.
     ``max_tokens`` bounds the answer, ``timeout`` the seconds until it is whole; None leaves both to the model.
-    ``purpose`` is what the ledger notes. Raises `InvalidArgument` naming the field. Messages are not copied: treat them
-    as frozen. O(size).
+    ``purpose`` is what the ledger notes. With ``compacts`` the provider is asked to compact the messages itself: the
+    reply's message has that as a part ``compaction``, unchanged. A message may have a provider's own parts in the field
+    ``native`` (`flue_py.core.native`), which that provider is sent in place of the content. Raises `InvalidArgument`
+    naming the field. Messages are not copied: treat them as frozen. O(size).
     """
 
     messages: tuple[JsonObject, ...]
@@ -37,6 +39,7 @@ class ModelRequest:
     max_tokens: int | None = None
     timeout: float | None = None
     purpose: str = "turn"
+    compacts: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "messages", _checked_messages(self.messages))
@@ -46,6 +49,8 @@ class ModelRequest:
         check_amount(self.max_tokens, "max_tokens")
         if self.timeout is not None and not _is_duration(self.timeout):
             raise InvalidArgument(f"timeout: should be a number of seconds above 0 or None, not {shown(self.timeout)}")
+        if not isinstance(self.compacts, bool):
+            raise InvalidArgument(f"compacts: should be True or False, not {shown(self.compacts)}")
         try:
             checked_tag(self.purpose, "purpose")
         except InvalidEntry as error:

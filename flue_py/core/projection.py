@@ -20,6 +20,7 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE, SHOWN_KINDS, kind_of
 from flue_py.core.layout import NO_GAP, Gap, Layout, gaps_of, layout_of
+from flue_py.core.native import NATIVE, native_beside
 from flue_py.errors import CorruptStore, InvalidEntry
 from flue_py.lazy import lazy_module
 
@@ -90,7 +91,8 @@ class ContextRead:
 def synthetic_message(kind: str, data: JsonValue, created_us: int) -> JsonObject:
     """Return the user message that stands for an entry that is not a message itself.
 
-    A summary is one text behind the prefix of its kind. Other content may be any JSON: what is not the content of a
+    A summary is one text behind the prefix of its kind; what a provider made of the same stands beside it, in the field
+    ``native``, for that provider. Other content may be any JSON: what is not the content of a
     message is shown as its JSON text. Raises `CorruptStore` for a summary that is not an object.
     """
     timestamp = created_us // 1000
@@ -99,7 +101,9 @@ def synthetic_message(kind: str, data: JsonValue, created_us: int) -> JsonObject
     if not isinstance(data, dict):
         raise CorruptStore(f"the payload of a {kind} is a {type(data).__name__}, not an object; run verify()")
     text = summary_text(kind, str(data.get("summary", "")))
-    return {"role": "user", "content": [{"type": "text", "text": text}], "timestamp": timestamp}
+    message: JsonObject = {"role": "user", "content": [{"type": "text", "text": text}], "timestamp": timestamp}
+    native = native_beside(data.get("details"), str(data.get("summary", "")))
+    return message if native is None else {**message, NATIVE: native}
 
 
 def _content(kind: str, data: JsonValue) -> JsonValue:

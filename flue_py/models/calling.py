@@ -14,8 +14,10 @@ from pydantic_ai.tools import ToolDefinition
 from flue_py.adapters.messages.pydantic_ai import to_pydantic_ai
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import ModelReply, ModelRequest
+from flue_py.core.native import sent_to
 from flue_py.errors import InvalidArgument, ModelError, ModelUnavailable, shown
 from flue_py.models.answers import failure_in, paid_call, reply_of
+from flue_py.models.compacting import compacted, compaction_reply, provider_of_compactions
 from flue_py.models.failures import Place, failure_of
 from flue_py.models.secrets import Secrets
 
@@ -40,8 +42,10 @@ class CalledModel:
         max_output_tokens: int | None,
         stream: bool,
         secrets: Secrets,
+        account: str | None = None,
     ) -> None:
         self._model = model
+        self._account = account
         self._settings = dict(settings)
         self._context_window = context_window
         self._max_output_tokens = max_output_tokens
@@ -68,18 +72,26 @@ class CalledModel:
         """How many tokens an answer may have, None if that is not known."""
         return self._max_output_tokens
 
+    @property
+    def account(self) -> str | None:
+        """Whose account it is, as the caller named it; None if nobody did."""
+        return self._account
+
     def __repr__(self) -> str:
         return f"<{self._place}>"
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Return the answer to a request, made by one call.
 
-        An answer may be empty; one that calls tools is returned as it is. Raises `ModelError`; cancellation passes
+        An answer may be empty; one that calls tools is returned as it is. With ``request.compacts`` it is what the
+        provider made of the messages; `ModelRefused` where it cannot. Raises `ModelError`; cancellation passes
         through, and what is no failure of the model or its provider, such as an error of a ``FunctionModel``.
         """
         if not isinstance(request, ModelRequest):
             raise InvalidArgument(f"request: should be a ModelRequest, not {shown(request)}")
-        sent = _Sent(self._model, request, self._settings)
+        if request.compacts:
+            return await self._compact(request)
+        sent = _Sent(self._model, request, self._settings, self._account)
         failure: ModelError | None = None
         async with _opened(self._model):
             with anyio.move_on_after(request.timeout) as scope:
@@ -97,6 +109,25 @@ class CalledModel:
             # Raised here, so that what it hides of the client's error is not in its context either.
             raise failure
         return reply_of(sent.answer, self._place)
+
+    async def _compact(self, request: ModelRequest) -> ModelReply:
+        failure: ModelError | None = None
+        body: JsonObject = {}
+        async with _opened(self._model):
+            with anyio.move_on_after(request.timeout) as scope:
+                try:
+                    body = await compacted(self._model, request, self._settings, self._place, self._account)
+                except ModelError:
+                    raise
+                except Exception as error:  # whatever a client raises
+                    failure = failure_of(error, self._place, None)
+                    if failure is None:
+                        raise
+        if scope.cancelled_caught:
+            failure = self._hung(request, None)
+        if failure is not None:
+            raise failure
+        return compaction_reply(body, self._place, self._account)
 
     def _hung(self, request: ModelRequest, so_far: JsonObject | None) -> ModelUnavailable:
         late = f"there was no whole answer within {request.timeout:g} seconds"
@@ -124,15 +155,21 @@ async def _opened(model: TheirModel) -> AsyncIterator[None]:
 class _Sent:
     """One request on its way, and what has come of it so far."""
 
-    def __init__(self, model: TheirModel, request: ModelRequest, settings: Mapping[str, object]) -> None:
+    def __init__(
+        self, model: TheirModel, request: ModelRequest, settings: Mapping[str, object], account: str | None
+    ) -> None:
         self._model = model
+        provider = provider_of_compactions(model)
+        first, *others = request.messages
+        messages = [*sent_to(first, provider, account)]
+        messages += [sent for message in others for sent in sent_to(message, None)]
         said: list[JsonObject] = [] if request.system is None else [{"role": "system", "content": request.system}]
         told: dict[str, object] = {} if request.max_tokens is None else {"max_tokens": request.max_tokens}
         if request.timeout is not None and "timeout" not in model.unsupported_settings:
             # Clients have a limit of their own, which may be the shorter one.
             told["timeout"] = float(request.timeout)
         self._request: dict[str, Any] = {
-            "messages": to_pydantic_ai([*said, *request.messages]).messages,
+            "messages": to_pydantic_ai([*said, *messages]).messages,
             "model_settings": cast("ModelSettings", {**settings, **told}),
             "model_request_parameters": ModelRequestParameters(function_tools=[_tool(tool) for tool in request.tools]),
         }

@@ -24,6 +24,7 @@ def open_model(
     context_window: int | None = None,
     max_output_tokens: int | None = None,
     stream: bool | None = None,
+    account: str | None = None,
 ) -> Model:
     """Return a model of pydantic-ai as a `Model`: by its name, such as ``"anthropic:claude-sonnet-4-5"``, or as it is.
 
@@ -31,7 +32,8 @@ def open_model(
     ``OPENAI_API_KEY``. ``settings`` are pydantic-ai's ``ModelSettings`` for each call, over those of the model; where
     they do not say ``max_retries``, nothing is sent twice: to wait is up to the caller. ``context_window`` and
     ``max_output_tokens`` are those of the model by default, as far as they are known. With ``stream`` an answer is read
-    as it comes: by default only that of Anthropic, which then tells what an answer cost that breaks off.
+    as it comes: by default only that of Anthropic, which then tells what an answer cost that breaks off. ``account`` is
+    a name of yours for whose key it is: what a provider compacted itself goes back to the same account alone.
 
     It holds no connection between calls, needs no closing, and may be used by several tasks, and by one event loop
     after the other. Raises `MissingExtra`, `ModelDenied` where there is no key, and `InvalidArgument` naming the
@@ -41,6 +43,8 @@ def open_model(
 
     check_amount(context_window, "context_window")
     check_amount(max_output_tokens, "max_output_tokens")
+    if account is not None and (not isinstance(account, str) or not account):
+        raise InvalidArgument(f"account: should be a string with characters or None, not {shown(account)}")
     found = _found(model, {"api_key": api_key, "base_url": base_url})
     return CalledModel(
         found,
@@ -49,6 +53,7 @@ def open_model(
         max_output_tokens=max_output_tokens or max_output_of(found),
         stream=found.system == "anthropic" if stream is None else stream,
         secrets=Secrets(keys_of(found)),
+        account=account,
     )
 
 

@@ -61,14 +61,21 @@ class BookingAsker:
     """Asks a model, and writes each call that was paid for into the ledger as soon as it is answered.
 
     A request without a timeout gets that of ``patience``. Where the provider takes no call for a while and says for how
-    long, that is waited for and the request made again, as long as ``patience`` lasts.
+    long, that is waited for and the request made again, as long as ``patience`` lasts. With ``purpose``, every request
+    is for that.
 
     ``calls`` are these calls, each with the id by which the ledger knows it: an entry that names them is not counted
     again. Calls that failed are booked, and are not among them: no entry is made of them.
     """
 
     def __init__(
-        self, model: Model, books: Books, waiting: Waiting, new_id: Callable[[], str], patience: Patience = NO_PATIENCE
+        self,
+        model: Model,
+        books: Books,
+        waiting: Waiting,
+        new_id: Callable[[], str],
+        patience: Patience = NO_PATIENCE,
+        purpose: str | None = None,
     ) -> None:
         self.calls: list[JsonObject] = []
         self._model = model
@@ -77,11 +84,14 @@ class BookingAsker:
         self._new_id = new_id
         self._timeout = patience.timeout
         self._wait_left = patience.rate_limit_wait
+        self._purpose = purpose
 
     async def ask(self, request: ModelRequest) -> ModelReply:
         """Return the answer to a request. Raises what the model raises, `ModelError` among it."""
         if request.timeout is None and self._timeout is not None:
             request = replace(request, timeout=self._timeout)
+        if self._purpose is not None:
+            request = replace(request, purpose=self._purpose)
         while True:
             try:
                 return await self._ask_once(request)

@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from inspect import isawaitable
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flue_py.core.entries import Entry, NewEntry, leaving
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.log import Note
 from flue_py.core.sessions import STORED, LeafChoice, Navigated, check_entry_label
 from flue_py.core.spoken import message_text
 from flue_py.core.turns import is_editable
 from flue_py.errors import EntryNotFound, InvalidArgument
+from flue_py.lazy import lazy_module
 from flue_py.sessions.appending import write_what_fits
 from flue_py.sessions.arguments import checked_id, checked_seen
-from flue_py.sessions.handle import Handle
+from flue_py.sessions.branching import Branching, BranchMaking, checked_making
+
+if TYPE_CHECKING:
+    from flue_py.compaction import branches
+    from flue_py.compaction.modes import Mode
+    from flue_py.compaction.policy import CompactionSettings
+    from flue_py.core.model_seam import Model
+else:
+    branches = lazy_module("flue_py.compaction.branches")
 
 
 @frozen
@@ -49,7 +58,7 @@ SummaryAnswer: TypeAlias = str | BranchSummary | Literal[False] | None
 Summarizing: TypeAlias = Callable[[Leaving], SummaryAnswer | Awaitable[SummaryAnswer]]
 
 
-class Navigating(Handle):
+class Navigating(Branching):
     """How a `Session` goes to another of its entries."""
 
     __slots__ = ()
@@ -64,6 +73,11 @@ class Navigating(Handle):
         why: str | None = None,
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
+        model: Model | None = None,
+        mode: str | Mode | None = None,
+        settings: CompactionSettings | None = None,
+        instructions: str | None = None,
+        window: int | None = None,
     ) -> Navigated:
         """Go to an entry that the session sees, and return where that led.
 
@@ -76,13 +90,24 @@ class Navigating(Handle):
         what is left (`Leaving`), and returns the summary, None to go without one, or False to stay: then the result is
         ``cancelled``. If it raises, nothing has changed. ``label`` is put on the summary, or else on the entry.
 
-        Raises `EntryNotFound`, `InvalidArgument`, and `LeafConflict` if the leaf was moved meanwhile. O(1), and with a
-        callback, O(what is left).
+        With ``model``, ``mode`` or ``settings`` in its place, the summary is made as `compact` makes one, of what the
+        context at the leaf has below the common ancestor, with ``instructions`` about what to attend to; without
+        anything there, none. Each call is in the ledger, for ``branch_summary``, before its answer is used. If the
+        summary fails, the leaf stays where it was.
+
+        Raises `EntryNotFound`, `InvalidArgument`, `SummaryFailed`, whose cause is the model's error, and `LeafConflict`
+        if the leaf was moved meanwhile, also by a message that was appended. O(1), and with a callback or a model,
+        O(what is left).
         """
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
         if not (summary is None or isinstance(summary, str | BranchSummary) or callable(summary)):
             raise _no_summary(summary)
+        making = checked_making(model, mode, settings, instructions, window)
+        if making is not None:
+            if summary is not None:
+                raise InvalidArgument("summary: give either a summary, or the model or mode that makes it")
+            summary = self._made_by(making)
         note = Note(by, why)
         seen = checked_seen(expected_leaf, expected_revision)
         async with self._turn:
@@ -117,6 +142,19 @@ class Navigating(Handle):
         self._limits.check_entries(entries)
         went, _ = await write_what_fits(write, self._pricer.price_entries(entries))
         return replace(went, draft=draft)
+
+    def _made_by(self, making: BranchMaking) -> Summarizing:
+        """Return a callback that has a summary made of what is left."""
+
+        async def summarize(leaving: Leaving) -> BranchSummary | None:
+            found = await self._summarize_branch(making, leaving.from_id, leaving.common_id)
+            if found is None:
+                return None
+            made, calls = found
+            notes: JsonObject = {"notes": [*made.notes]} if made.notes else {}
+            return BranchSummary(branches.PREAMBLE + made.text, {**made.details, **notes}, calls=calls)
+
+        return summarize
 
     async def _answer(self, ask: Summarizing, left: str | None, to: str | None) -> SummaryAnswer:
         """Return what the callback says of what is left. The session may be read and written meanwhile."""

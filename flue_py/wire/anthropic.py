@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.native import COMPACTION_PART
 from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.wire.differences import difference
 from flue_py.wire.leftovers import Leftovers
@@ -217,9 +218,10 @@ def _printed(part: Mapping[str, JsonValue], left: Leftovers, provider: JsonValue
         return [_call(part, left)]
     if kind in ("image", "file"):
         return _media(part, left)
-    if isinstance(kind, str) and kind in _PASSED:
+    is_foreign = kind == COMPACTION_PART and provider not in (None, PROVIDER)
+    if isinstance(kind, str) and kind in _PASSED and not is_foreign:
         return [dict(part)]
-    left.note(f"a part {kind!r}")
+    left.note("a compaction of another provider" if is_foreign else f"a part {kind!r}")
     return []
 
 

@@ -39,6 +39,7 @@ class Provider:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.headers: list[dict[str, str]] = []
         self.over = Event()
         self.reached = Event()
         self.port = 0
@@ -63,6 +64,7 @@ def provider() -> Iterator[Provider]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             state.asked.append((self.path, json.loads(body)))
+            state.headers.append({name.lower(): value for name, value in self.headers.items()})
             answer = state.answers.pop(0)
             state.reached.set()
             if answer.hangs:
@@ -176,6 +178,24 @@ def response_events(*texts: str, ends: bool = True) -> bytes:
     return events(*[{**event, "sequence_number": number} for number, event in enumerate(made)], named=True)
 
 
+def compacted_response(*said: str, **more: Any) -> dict[str, Any]:
+    """Return what `POST /responses/compact` answers: what the user said, and one item with the rest."""
+    output: list[dict[str, Any]] = [
+        {
+            "id": f"msg_{number}",
+            "type": "message",
+            "status": "completed",
+            "role": "user",
+            "content": [{"type": "input_text", "text": text}],
+        }
+        for number, text in enumerate(said)
+    ]
+    output.append({"id": "cmp_1", "type": "compaction", "encrypted_content": "gAAAAABo-encrypted=="})
+    told = {"id": "resp_c1", "object": "response.compaction", "created_at": 1_750_000_000}
+    usage = {**response()["usage"], "input_tokens_details": {"cached_tokens": 100, "cache_write_tokens": 0}}
+    return {**told, "output": output, "usage": usage, **more}
+
+
 # --- Anthropic's Messages: https://docs.anthropic.com/en/api/messages ------------------------------------------------
 
 ANTHROPIC_USAGE = {
@@ -192,6 +212,24 @@ def message(text: str | None = "The log says TIMEOUT.", **more: Any) -> dict[str
     told = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-5-20260101"}
     usage = dict(ANTHROPIC_USAGE)
     return {**told, "content": content, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage, **more}
+
+
+COMPACTION_BLOCK = {
+    "type": "compaction",
+    "content": "The user wants a green build. build.log says TIMEOUT.",
+    "encrypted_content": None,
+    "signature": "EqQBCkYIBxgC-signed==",
+    "tool_changes": [],
+}
+
+
+def compaction_message(*blocks: dict[str, Any], iterations: int = 1, **more: Any) -> dict[str, Any]:
+    """Return what a request with ``compaction`` is answered: the block alone, and what it cost by iterations alone."""
+    step = {**ANTHROPIC_USAGE, "type": "compaction"}
+    none = {name: 0 for name, count in ANTHROPIC_USAGE.items() if isinstance(count, int)}
+    usage = {**none, "iterations": [dict(step) for _ in range(iterations)]}
+    told = {"content": [*(blocks or (COMPACTION_BLOCK,))], "stop_reason": "compaction", "usage": usage}
+    return message(None, **{**told, **more})
 
 
 def anthropic_error(status: int, kind: str, text: str, **headers: str) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -75,8 +76,9 @@ def test_a_failed_call_changes_nothing_and_says_what_to_do(name: str) -> None:
         async with flue_py.open(":memory:") as store:
             session = await filled(store)
             before = await session.build_context()
+            settings = replace(KEEP_LITTLE, rate_limit_wait=0)
             with pytest.raises(SummaryFailed) as caught:
-                await session.compact(opened(name, provider), mode="llm", settings=KEEP_LITTLE)
+                await session.compact(opened(name, provider), mode="llm", settings=settings)
 
             cause = caught.value.__cause__
             assert isinstance(cause, RateLimited)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 from typing import Literal, TypeAlias
 
@@ -9,18 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py.sync
-from flue_py.compaction import CompactionSettings
+from flue_py.compaction import CompactionSettings, RangePlan
 from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.projection import project_kept
+from flue_py.core.projection import project, project_kept
+from flue_py.errors import InvalidArgument
 from flue_py.sync import Session
 
-Step: TypeAlias = tuple[Literal["ask", "say", "call", "pin", "exclude", "compact", "uncompact", "rewind"], int]
+Step: TypeAlias = tuple[Literal["ask", "say", "call", "pin", "exclude", "compact", "range", "uncompact", "rewind"], int]
 
 steps = st.lists(
     st.tuples(
         st.sampled_from(
-            ["ask", "ask", "say", "call", "call", "pin", "exclude", "compact", "compact", "uncompact", "rewind"]
+            [
+                "ask",
+                "ask",
+                "say",
+                "call",
+                "call",
+                "pin",
+                "exclude",
+                "compact",
+                "compact",
+                "range",
+                "range",
+                "uncompact",
+                "rewind",
+            ]
         ),
         st.integers(0, 400),
     ),
@@ -70,6 +86,36 @@ def compact(session: Session, keep: int) -> None:
     assert session.build_context() == after
 
 
+def compact_range(session: Session, size: int) -> None:
+    """Compact a range: what lies before and after it stays, byte for byte, and it comes off again."""
+    before = session.build_context_entries()
+    ids = [item.entry_id for item in before]
+    first, last = sorted((size % len(ids), size // 3 % len(ids)))
+    pins = session.pins()
+    if any(item.kind == "compaction" and item.entry_id in pins for item in before):
+        with suppress(InvalidArgument):
+            session.compact_range(ids[first], ids[last], mode="window", dry_run=True)
+        return
+    done = session.compact_range(ids[first], ids[last] if size % 5 else None, mode="window")
+    after = session.build_context_entries()
+    if done.appended is None:
+        assert done.reason in ("no_cut_point", "not_smaller")
+        assert after == before
+        return
+    assert isinstance(done.planned, RangePlan)
+    begin, end = ids.index(done.planned.first_entry_id), ids.index(done.planned.last_entry_id)
+    kept = len(ids) - end - 1
+    assert before[:begin] == after[:begin]
+    assert [item.data for item in before[end + 1 :]] == [item.data for item in after[len(after) - kept :]]
+    assert after[begin].entry_id == done.entry_id
+    assert [item.data for item in project(session.get_active_path())] == [item.data for item in after]
+    assert_is_valid(session.build_context())
+    assert session.uncompact() is not None
+    assert session.build_context_entries() == before
+    session.undo()
+    assert session.build_context_entries() == after
+
+
 def take(session: Session, step: Step, numbers: count[int]) -> None:
     what, size = step
     items = session.build_context_entries()
@@ -82,6 +128,8 @@ def take(session: Session, step: Step, numbers: count[int]) -> None:
         session.append_messages(exchange(size, numbers))
     elif what == "compact":
         compact(session, size)
+    elif items and what == "range":
+        compact_range(session, size)
     elif what == "uncompact":
         session.uncompact()
     elif shown and what == "pin":

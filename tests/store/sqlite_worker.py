@@ -8,6 +8,7 @@ the pid of one to wait for, which is answered with how it ended. A job reads and
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import random
@@ -19,10 +20,11 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import flue_py.sync
 from flue_py.errors import StoreBusy
 from flue_py.store.backend import Backend
 from flue_py.store.schema.ddl import schema_statements
@@ -156,8 +158,17 @@ def hold_a_reservation(line: Line, *, path: str, session_id: str) -> None:
     asyncio.run(main())
 
 
+def run_program(line: Line, *, program: str, arguments: list[str]) -> None:
+    """Run the text of a program with these arguments; say what it printed, and what it wrote to stderr."""
+    printed, errors = io.StringIO(), io.StringIO()
+    sys.argv[1:] = arguments
+    with redirect_stdout(printed), redirect_stderr(errors):
+        exec(program, {"__name__": "__main__"})
+    line.say([printed.getvalue(), errors.getvalue()])
+
+
 JOBS: dict[str, Callable[..., None]] = {
-    job.__name__: job for job in (die_at_work, append_batches, hold_a_snapshot, spend, hold_a_reservation)
+    job.__name__: job for job in (die_at_work, append_batches, hold_a_snapshot, spend, hold_a_reservation, run_program)
 }
 
 
@@ -188,6 +199,8 @@ def serve(control: socket.socket) -> None:
 if __name__ == "__main__":
     # What is imported late is imported once, here.
     schema_statements()
+    with flue_py.sync.open(":memory:", prices=False) as warm:
+        warm.create_session().append_message({"role": "user", "content": "warm"})
     user("warm")
     with socket.socket(fileno=int(sys.argv[1])) as parent:
         serve(parent)

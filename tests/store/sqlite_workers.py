@@ -109,6 +109,16 @@ class Nursery:
         self._workers.append(worker)
         return worker
 
+    def run(self, program: str, *arguments: object) -> str:
+        """Run the text of a program in a process of its own, which must end well and write nothing to stderr.
+
+        Returns what it printed.
+        """
+        worker = self.start("run_program", program=program, arguments=[str(argument) for argument in arguments])
+        printed, errors = worker.hear()
+        assert (errors, worker.wait()) == ("", 0)
+        return str(printed).strip()
+
     def wait_for(self, pid: int) -> int:
         """Wait for the end of a process; return its exit code, or minus the signal."""
         self._control.send(json.dumps({"wait_for": pid}).encode())

@@ -7,8 +7,6 @@ import os
 import secrets
 import shutil
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
@@ -27,7 +25,8 @@ from flue_py.store.seam import Sources
 from flue_py.store.sqlite import writer as sqlite_writer
 from flue_py.store.sqlite.file import commit
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
-from tests.store.sqlite_batches import GUARD_SECONDS, opened
+from tests.store.sqlite_batches import opened
+from tests.store.sqlite_workers import Nursery
 
 pytestmark = pytest.mark.anyio
 
@@ -64,20 +63,16 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "s.db"
 
 
-def run(script: str, *args: object) -> str:
-    """Run a program in a process of its own; return what it printed."""
-    ended = subprocess.run(
-        [sys.executable, "-c", script, *map(str, args)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=GUARD_SECONDS,
-    )
-    assert (ended.stderr, ended.returncode) == ("", 0)
-    return ended.stdout.strip()
+Run: TypeAlias = Callable[..., str]
 
 
-async def test_opening_a_store_twice_in_a_process_lets_go_of_no_lock(path: Path) -> None:
+@pytest.fixture
+def run(workers: Nursery) -> Run:
+    """A function that runs a program in a process of its own, and returns what it printed."""
+    return workers.run
+
+
+async def test_opening_a_store_twice_in_a_process_lets_go_of_no_lock(path: Path, run: Run) -> None:
     async with opened(path) as backend:
         session = await new_session(backend, *talk(2))
         async with opened(path):
@@ -189,7 +184,9 @@ async def test_no_backup_is_made_of_another_file_that_took_the_place(
 
 
 @pytest.mark.parametrize("name", HARMS)
-async def test_a_log_or_an_index_that_was_taken_away_ends_all_writing(path: Path, opening: Opening, name: str) -> None:
+async def test_a_log_or_an_index_that_was_taken_away_ends_all_writing(
+    path: Path, run: Run, opening: Opening, name: str
+) -> None:
     async with opening(path) as backend:
         session = await new_session(backend, *talk(20))
         do_harm(path, name)
@@ -233,7 +230,7 @@ async def test_a_read_that_notices_it_first_saves_what_was_acknowledged(
 
 @pytest.mark.parametrize("name", ["log removed", "index removed", "both removed"])
 async def test_what_another_process_then_writes_outlives_the_store_that_lost_its_files(
-    path: Path, opening: Opening, name: str
+    path: Path, run: Run, opening: Opening, name: str
 ) -> None:
     async with opening(path) as backend:
         session = await new_session(backend, *talk(20))
@@ -247,7 +244,7 @@ async def test_what_another_process_then_writes_outlives_the_store_that_lost_its
     assert run(VERIFY, path) == "[]"
 
 
-async def test_a_borrowed_engine_that_lost_its_log_is_not_opened_again(path: Path) -> None:
+async def test_a_borrowed_engine_that_lost_its_log_is_not_opened_again(path: Path, run: Run) -> None:
     engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
     try:
         backend = await open_engine(engine, sources=random_sources(), durability="normal")
@@ -318,7 +315,7 @@ async def test_a_log_that_is_cut_to_its_limit_is_whole(path: Path, opening: Open
         assert (await backend.verify()).problems == []
 
 
-async def test_processes_that_come_and_go_leave_an_open_store_its_files(path: Path, opening: Opening) -> None:
+async def test_processes_that_come_and_go_leave_an_open_store_its_files(path: Path, run: Run, opening: Opening) -> None:
     async with opening(path) as backend:
         session = await new_session(backend)
         for written in range(1, 3):

@@ -30,26 +30,30 @@ def to_openai(context: Context) -> ProviderList:
     return ProviderList(chat_list(said_of(context), left), None, left.notes())
 
 
-def to_responses(context: Context) -> ProviderList:
+def to_responses(context: Context, *, account: str | None = None) -> ProviderList:
     """Return a context as items of OpenAI's Responses, every call with an output.
 
     What the system said is in the list. Reasoning goes out where OpenAI gave it. What OpenAI's types ask for and our
     messages do not say is filled in: an answer's ``id`` (``msg_3``, by its place), ``status`` and ``annotations``, a
     picture's ``detail``; items that came from such a list stay as they came. Raises `InvalidEntry` with the path of
     what is not a message of ours. O(size).
+
+    What OpenAI compacted itself goes out as it came, unless it was made for another ``account``.
     """
     left = Leftovers()
-    return ProviderList(responses_list(said_of(context), left, is_complete=True), None, left.notes())
+    items = responses_list(said_of(context), left, is_complete=True, account=account)
+    return ProviderList(items, None, left.notes())
 
 
-def to_anthropic(context: Context) -> ProviderList:
+def to_anthropic(context: Context, *, account: str | None = None) -> ProviderList:
     """Return a context as messages of Anthropic, users and answers taking turns; ``system`` is a string or blocks.
 
     The results of an answer's tools stand in one message, right behind it. Reasoning goes out where Anthropic signed
-    it. Raises `InvalidEntry` with the path of what is not a message of ours. O(size).
+    it, and what Anthropic compacted itself, unless that was made for another ``account``. Raises `InvalidEntry` with
+    the path of what is not a message of ours. O(size).
     """
     left = Leftovers()
-    system, messages = anthropic_list(said_of(context), left)
+    system, messages = anthropic_list(said_of(context), left, account=account)
     return ProviderList(messages, system, left.notes())
 
 

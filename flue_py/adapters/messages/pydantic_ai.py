@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flue_py.adapters.messages.parts import decoded, held_in, milliseconds, moment_of, text_of, usage_of
 from flue_py.adapters.messages.values import Context, FrameworkList, OurMessages, said_of
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.native import COMPACTION_PART
 from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.errors import InvalidEntry, MissingExtra, shown
 from flue_py.wire.gemini import is_of_google
@@ -171,10 +172,21 @@ class _Maker:
             called = {"tool_name": str(part.get("name")), "tool_call_id": str(part.get("id"))}
             given = arguments if arguments is None or isinstance(arguments, (str, dict)) else json.dumps(arguments)
             return [self.kit.ToolCallPart(args=given, **called, **_signed(part.get("thoughtSignature"), message))]
+        if kind == COMPACTION_PART and _text(message.get("provider")):
+            return [self._compaction(part, message)]
         if kind in ("image", "file") and (data := decoded(held_in(part)[0])) is not None:
             return [self.kit.FilePart(self.kit.BinaryContent(data=data, media_type=held_in(part)[1]))]
         self.left.note(f"a part {kind!r} of an answer")
         return []
+
+    def _compaction(self, part: JsonObject, message: JsonObject) -> theirs.CompactionPart:
+        details = {name: value for name, value in part.items() if name not in ("type", "content")}
+        return self.kit.CompactionPart(  # type: ignore[no-any-return]
+            content=_text(part.get("content")),
+            id=_text(part.get("id")),
+            provider_name=message["provider"],
+            provider_details=details or None,
+        )
 
     def _thought(self, part: JsonObject, message: JsonObject) -> theirs.ThinkingPart:
         content, signature = str(part.get("thinking")), part.get("thinkingSignature")
@@ -306,6 +318,14 @@ def _from_answer(message: theirs.ModelResponse, left: Leftovers) -> JsonObject:
     return {**made, **milliseconds(message.timestamp)}
 
 
+def _from_compaction(part: Any) -> JsonObject:  # noqa: ANN401 - a part of the class
+    """Return a provider's compaction in the provider's own fields. What pydantic-ai noted for itself is left out."""
+    details = part.provider_details or {}
+    kept = {name: value for name, value in details.items() if not name.startswith("pydantic_ai_") and value is not None}
+    said: JsonObject = {} if part.content is None else {"content": part.content}
+    return {**({} if part.id is None else {"id": part.id}), **said, **kept, "type": COMPACTION_PART}
+
+
 def _from_answered(part: Any, left: Leftovers) -> list[JsonValue]:  # noqa: ANN401 - a part of any answer
     details: Mapping[str, JsonValue] = getattr(part, "provider_details", None) or {}
     signature = details.get("thought_signature")
@@ -314,6 +334,8 @@ def _from_answered(part: Any, left: Leftovers) -> list[JsonValue]:  # noqa: ANN4
         return [{"type": "text", "text": part.content, **signed}]
     if part.part_kind == "thinking":
         return [_from_thought(part, signature)]
+    if part.part_kind == "compaction" and part.provider_name:
+        return [_from_compaction(part)]
     if part.part_kind == "tool-call":
         signed = {} if signature is None else {"thoughtSignature": signature}
         arguments = part.args

@@ -20,9 +20,10 @@ def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_
     """
     found: list[str] = []
     left = in_all if material.window is None else min(in_all, material.window // _WINDOW_PART)
-    for item, message in zip(reversed(material.leaving), reversed(material.messages), strict=True):
+    for at in range(len(material.leaving) - 1, -1, -1):
         if left <= 0:
             break
+        item, message = material.leaving[at], material.message(at)
         text = _cut(material, _thinking(material, message), min(per_turn, left)) if _may_think(message) else ""
         if text:
             shown = fenced("reasoning", text, f' entry="{item.entry_id}"')

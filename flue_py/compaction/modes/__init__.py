@@ -8,6 +8,7 @@ from flue_py.compaction.modes.intent import Intent
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.lossless import Lossless
 from flue_py.compaction.modes.making import make_text
+from flue_py.compaction.modes.native import NativeMode
 from flue_py.compaction.modes.protocol import Asker, Made, Material, Mode
 from flue_py.compaction.modes.registry import GROUP, find_mode, mode_names
 from flue_py.compaction.modes.starting import checked_mode
@@ -23,6 +24,7 @@ __all__ = [
     "Made",
     "Material",
     "Mode",
+    "NativeMode",
     "Window",
     "checked_mode",
     "find_mode",

@@ -9,6 +9,7 @@ from flue_py.compaction.modes.hybrid import Hybrid
 from flue_py.compaction.modes.intent import Intent
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.lossless import Lossless
+from flue_py.compaction.modes.native import NativeMode
 from flue_py.compaction.modes.protocol import Mode
 from flue_py.compaction.modes.window import Window
 from flue_py.errors import InvalidArgument, shown
@@ -22,12 +23,18 @@ _OURS: Mapping[str, Callable[[], Mode]] = {
     "lossless": Lossless,
     "hybrid": Hybrid,
     "window": Window,
+    "native": NativeMode,
 }
 
 
 def mode_names() -> list[str]:
     """Return the names of all modes that can be chosen here: ours, then those of installed packages, sorted."""
     return [*_OURS, *sorted({point.name for point in entry_points(group=GROUP)} - _OURS.keys())]
+
+
+def is_mode_name(name: str) -> bool:
+    """Return whether a mode can be chosen by a name. Installed packages are asked only for one that is not ours."""
+    return name in _OURS or name in mode_names()
 
 
 def find_mode(mode: str | Mode) -> Mode:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flue_py.compaction.modes.protocol import Mode
-from flue_py.compaction.modes.registry import find_mode, mode_names
+from flue_py.compaction.modes.registry import find_mode, is_mode_name, mode_names
 from flue_py.compaction.policy import CompactionSettings, checked_settings
 from flue_py.errors import InvalidArgument, shown
 
@@ -17,8 +17,9 @@ def checked_mode(
     path of the field: ``settings.mode``, ``mode``, ``model``.
     """
     settings = checked_settings(settings)
-    if mode is None and settings.mode not in (names := mode_names()):
-        raise InvalidArgument(f"settings.mode: there is no {shown(settings.mode)}; choose one of {', '.join(names)}")
+    if mode is None and not is_mode_name(settings.mode):
+        names = ", ".join(mode_names())
+        raise InvalidArgument(f"settings.mode: there is no {shown(settings.mode)}; choose one of {names}")
     found = find_mode(settings.mode if mode is None else mode)
     if has_model is False and found.needs_model and not settings.prefer_deterministic:
         raise InvalidArgument(

@@ -9,6 +9,7 @@ from hypothesis.stateful import rule
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.layout import Layout, Range, laid_out
 from flue_py.core.projection import latest_compaction
 from flue_py.core.sessions import NewSession, OnConflict
 from flue_py.core.uncompacting import uncompaction
@@ -60,6 +61,23 @@ class Growing(ComparingMachine):
         session_id = self._session(pick)
         new = data.draw(strategies.compactions(self._entry(session_id, kept)))
         self._change(session_id, lambda backend: backend.append(session_id, [new]))
+
+    @rule(pick=picks, kept=picks, ends=st.lists(st.tuples(picks, picks, picks), max_size=3), pinned=picks)
+    def compact_range(self, pick: int, kept: int, ends: list[tuple[int, int, int]], pinned: int) -> None:
+        """Append a compaction with ranges: some as a session makes them, some that are none."""
+        session_id = self._session(pick)
+        path = self._run(self._model.read_path(session_id)).entries or () if self._is_there(session_id) else ()
+        if not path:
+            return
+        ids = [entry.id for entry in path]
+        known = [None, *(entry.id for entry in path if entry.kind == "compaction"), ids[pinned % len(ids)]]
+        chosen = [(ids[at % len(ids)], ids[to % len(ids)], known[by % len(known)]) for at, to, by in ends]
+        in_order = sorted(chosen, key=lambda each: ids.index(each[0])) if kept % 3 else chosen
+        new = NewEntry.compaction("so far", first_kept_entry_id=ids[kept % min(len(ids), 3)], tokens_before=9)
+        head = Layout(known[pick % len(known)], None) if pick % 4 else None
+        named = ids[pinned % len(ids) :: 3] if pinned % 2 else []
+        laid = laid_out(new, [Range(*each) for each in in_order], pinned=named, head=head)
+        self._change(session_id, lambda backend: backend.append(session_id, [laid]))
 
     @rule(pick=picks)
     def uncompact(self, pick: int) -> None:

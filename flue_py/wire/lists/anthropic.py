@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.wire.anthropic import EXTRA, block_from_part, latest_cache_marks, printed_result, without_blanks
+from flue_py.core.native import COMPACTION_PART
+from flue_py.wire.anthropic import EXTRA, PROVIDER, block_from_part, latest_cache_marks, printed_result, without_blanks
 from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.said import Said, SystemApart, answered, joined_answers, split_system, with_own_ids
 from flue_py.wire.openai_chat import parts_of
 
 
-def anthropic_list(messages: Iterable[Said], left: Leftovers) -> SystemApart:
+def anthropic_list(messages: Iterable[Said], left: Leftovers, *, account: str | None = None) -> SystemApart:
     """Return messages of ours as Anthropic messages, users and answers taking turns, and what the system said.
 
     The results of an answer's tools stand at the beginning of one message of the user, right behind it. Reasoning
     goes out where Anthropic signed it; of marks for the cache the last ones do, as many as it takes. What the system
-    said is a string, blocks, or None. Cost: O(messages).
+    said is a string, blocks, or None. What Anthropic compacted itself, for ``account``, goes out as it came.
+    Cost: O(messages).
     """
-    system, said = split_system(messages, left)
+    system, said = split_system(messages, left, provider=PROVIDER, account=account)
     turns = _turns(with_own_ids(answered(joined_answers(said), left), left), left)
-    if turns and turns[0].get("role") != "user":
+    if turns and turns[0].get("role") != "user" and not _begins_compacted(turns[0]):
         left.change("a message of the user stands before the first answer, which the API asks for")
         turns.insert(0, {"role": "user", "content": "(continued)"})
     told = (_system(system, left) if system else None) or None
@@ -29,6 +31,12 @@ def anthropic_list(messages: Iterable[Said], left: Leftovers) -> SystemApart:
     marked = request["messages"] if isinstance(request, dict) else None
     kept = [each for each in marked if isinstance(each, dict)] if isinstance(marked, list) else turns
     return SystemApart(request["system"] if isinstance(request, dict) else told, kept)
+
+
+def _begins_compacted(turn: JsonObject) -> bool:
+    """Return whether a list begins with what Anthropic compacted itself, which nothing may stand before."""
+    first = next(iter(_blocks(turn.get("content"))), None)
+    return isinstance(first, dict) and first.get("type") == COMPACTION_PART
 
 
 def _system(system: Sequence[Said], left: Leftovers) -> JsonValue:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.native import COMPACTION_PART
 from flue_py.wire.codex_items import TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
 from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import Leftovers
@@ -16,19 +17,23 @@ _ALSO = frozenset({"developer"})
 _PI_ID = re.compile(r"[^|]+\|(fc|ctc)_[^|]*")
 
 
-def responses_list(messages: Iterable[Said], left: Leftovers, *, is_complete: bool = False) -> list[JsonObject]:
+def responses_list(
+    messages: Iterable[Said], left: Leftovers, *, is_complete: bool = False, account: str | None = None
+) -> list[JsonObject]:
     """Return messages of ours as Responses items, every call with an output.
 
     Where it is to be ``is_complete``, with what OpenAI's types ask for and our messages do not say.
 
     Reasoning goes out where OpenAI gave it, as the item that came. Outputs stay where they are: the format does not
-    ask for them right behind the calls. Cost: O(messages).
+    ask for them right behind the calls. What OpenAI compacted itself, for ``account``, goes out as it came.
+    Cost: O(messages).
     """
     items: list[JsonObject] = []
     called: dict[str, str] = {}
-    for said in answered(speakers_only(messages, left, also=_ALSO), left, in_place=True):
+    spoken = speakers_only(messages, left, also=_ALSO, provider="openai", account=account)
+    for said in answered(spoken, left, in_place=True):
         printed = [_without_pi_id(item) for item in _printed(said, left)]
-        if is_complete and EXTRA not in said.extra:
+        if is_complete and EXTRA not in said.extra and all(item.get("type") != COMPACTION_PART for item in printed):
             printed = [completed(item, f"msg_{number}") for number, item in enumerate(printed, len(items))]
         items += [_paired(item, called, is_made_up=said.is_made_up) for item in printed]
     return items

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from flue_py.core.exchange import Pairing, called_ids
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import MESSAGE
+from flue_py.core.native import NATIVE, sent_to
 from flue_py.core.projection import ContextEntry
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.openai_chat import parts_of
@@ -60,14 +61,22 @@ def said_in(context: Iterable[ContextEntry]) -> Iterator[Said]:
         yield Said(message, item.entry.extra_fields if whole else {})
 
 
-def speakers_only(messages: Iterable[Said], left: Leftovers, *, also: frozenset[str] = frozenset()) -> list[Said]:
+def speakers_only(
+    messages: Iterable[Said],
+    left: Leftovers,
+    *,
+    also: frozenset[str] = frozenset(),
+    provider: str | None = None,
+    account: str | None = None,
+) -> list[Said]:
     """Return what the model sees: messages of `SPEAKERS`, and of the roles in ``also``.
 
-    Commands of the user become text, ``custom`` messages the user's; what the user kept from the model, and other
-    roles, are noted. Cost: O(messages).
+    What ``provider`` made itself for ``account`` stands in place of the text that says the same, where it comes first,
+    as providers ask. Commands of the user become text, ``custom`` messages the user's; what the user kept from the
+    model, and other roles, are noted. Cost: O(messages).
     """
     said: list[Said] = []
-    for each in messages:
+    for each in _sent(messages, provider, account):
         message, role = each.message, each.role
         if role == "bashExecution":
             if message.get("excludeFromContext"):
@@ -83,9 +92,21 @@ def speakers_only(messages: Iterable[Said], left: Leftovers, *, also: frozenset[
     return said
 
 
-def split_system(messages: Iterable[Said], left: Leftovers) -> tuple[list[Said], list[Said]]:
+def _sent(messages: Iterable[Said], provider: str | None, account: str | None) -> Iterator[Said]:
+    is_first = True
+    for said in messages:
+        if NATIVE in said.message:
+            yield from map(Said, sent_to(said.message, provider if is_first else None, account))
+        else:
+            yield said
+        is_first = is_first and said.role in _SYSTEM
+
+
+def split_system(
+    messages: Iterable[Said], left: Leftovers, *, provider: str | None = None, account: str | None = None
+) -> tuple[list[Said], list[Said]]:
     """Return what the system said, and what everybody else did (see `speakers_only`), for a list without the former."""
-    said = speakers_only(messages, left, also=_SYSTEM)
+    said = speakers_only(messages, left, also=_SYSTEM, provider=provider, account=account)
     system = [each for each in said if each.role in _SYSTEM]
     if said[: len(system)] != system:
         left.change("system messages from within the conversation stand at its beginning")
