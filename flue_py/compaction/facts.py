@@ -271,8 +271,9 @@ def _of_arguments(arguments: JsonValue) -> Iterator[tuple[FactKind, str]]:
 
 
 def _of_result(text: str, *, is_failed: bool) -> Iterator[tuple[FactKind, str]]:
-    lines = [_line(line) for line in text[:_ENDS_OF_RESULT].splitlines() if _WORD.search(line)][:1]
-    lines += [_line(line) for line in text[-_ENDS_OF_RESULT:].splitlines() if _WORD.search(line)][-1:]
+    first = _first_worded(text[:_ENDS_OF_RESULT].splitlines())
+    last = _first_worded(reversed(text[-_ENDS_OF_RESULT:].splitlines()))
+    lines = [_line(line) for line in (first, last) if line is not None]
     errors = _error_lines(text) or (lines[:1] if is_failed else [])
     for line in errors:
         yield "error", line
@@ -280,6 +281,10 @@ def _of_result(text: str, *, is_failed: bool) -> Iterator[tuple[FactKind, str]]:
     for line in dict.fromkeys(lines):
         if line not in errors:
             yield "result", line
+
+
+def _first_worded(lines: Iterable[str]) -> str | None:
+    return next(filter(_WORD.search, lines), None)
 
 
 def _named(text: str) -> Iterator[tuple[FactKind, str]]:

@@ -89,6 +89,13 @@ def stands_for(compaction: Entry, path: Sequence[Entry]) -> StandsFor:
     return StandsFor(compaction.id, summary if isinstance(summary, str) else "", source, tuple(kept))
 
 
+def left_context(compaction: Entry, path: Sequence[Entry], context: Sequence[ContextEntry]) -> StandsFor:
+    """Return what all compactions on a path stand for, by the context at its end, as that of the latest. O(path)."""
+    shown = {item.entry_id for item in context}
+    source = tuple(item for item in project_kept(path) if item.entry_id not in shown)
+    return StandsFor(compaction.id, "", source, tuple(context))
+
+
 def report_on(found: StandsFor, *, limit: int = LISTED, known: dict[str, Said] | None = None) -> LossReport:
     """Return what `loss_report` does for a compaction; ``known`` is that of `facts_of`."""
     return loss_report(found.compaction_id, found.summary, found.source, found.kept, limit=limit, known=known)

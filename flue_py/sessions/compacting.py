@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION
 from flue_py.core.layout import laid_out
 from flue_py.core.projection import ContextEntry, summary_text
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
+from flue_py.core.spoken import message_text
 from flue_py.core.uncompacting import uncompaction
 from flue_py.errors import LeafConflict, SummaryFailed
 from flue_py.lazy import lazy_module
@@ -305,7 +307,9 @@ class Compacting(Registering, Aligning, Usage):
         block = blocks.registered_block(
             texts, basis.settings, basis.window, lambda text: basis.counter.count(_said(text))
         )
-        return modes.with_block(made, block)
+        staying = basis.found.staying if isinstance(basis.found, plan.SessionCompactionPlan) else ()
+        stays = any(block.text in message_text(item.data) for item in staying if item.kind == COMPACTION)
+        return modes.with_block(made, replace(block, text="") if stays else block)
 
     async def _aligned(
         self,

@@ -66,7 +66,6 @@ class Ranging(Compacting):
         checked_text(instructions, "instructions")
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
-        chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
         for entry_id in (first, last):
             if entry_id is not None and await self.get_entry(entry_id) is None:

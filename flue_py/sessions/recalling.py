@@ -9,6 +9,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.projection import RESTORES
+from flue_py.core.sessions import STORED
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import checked_limit, checked_place
@@ -50,16 +51,16 @@ class Recalling(Contexts):
     async def recall(self, compaction: str | None, words: str, *, limit: int = 10) -> Recalled:
         """Return where words stand in the entries that a compaction stands for, the best match first, with excerpts.
 
-        ``compaction`` is the id of its entry, or None for the one in effect; without one nothing is found. ``words``
-        are taken literally, whatever they are; case, white space and emphasis do not matter. What has them as they
-        were given comes first, then what has most of them, then the newest. At most ``limit`` entries, each with up to
-        400 characters. Every fact of `loss_report` is found by its text. Raises `EntryNotFound`, and `InvalidArgument`
-        for another entry. O(path).
+        ``compaction`` is the id of its entry, or None for all that are in effect; without any nothing is found.
+        ``words`` are taken literally, whatever they are; case, white space and emphasis do not matter. What has them as
+        they were given comes first, then what has most of them, then the newest. At most ``limit`` entries, each with
+        up to 400 characters. Every fact of `loss_report` is found by its text. Raises `EntryNotFound`, and
+        `InvalidArgument` for another entry. O(path).
         """
         if not isinstance(words, str):
             raise InvalidArgument(f"words: should be a text, not {shown(words)}")
         checked_limit(limit)
-        found = await self._stands_for(compaction)
+        found = await self._gone() if compaction is None else await self._stands_for(compaction)
         if found is None:
             return recalling.Recalled(None)
         return await waiting_of(self).call(
@@ -71,7 +72,7 @@ class Recalling(Contexts):
 
         ``call`` is the part of the model's answer: ``id``, ``name``, ``arguments``. What the arguments lack is said in
         a result that failed, so that the model can mend it. Nothing is appended. Raises `InvalidArgument` for a call
-        without an id. The cost of `recall` for the compaction in effect.
+        without an id. The cost of `recall` for the compactions in effect.
         """
         call_id = call.get("id") if isinstance(call, Mapping) else None
         if not isinstance(call_id, str):
@@ -93,6 +94,14 @@ class Recalling(Contexts):
         if entry is None:
             return None
         return loss.stands_for(entry, await self.get_active_path(leaf=entry.id))
+
+    async def _gone(self) -> StandsFor | None:
+        """Return all that the context no longer has, as what the latest compaction stands for; None without any."""
+        read = await self._read_context(STORED)
+        if read.compaction is None:
+            return None
+        path = await self.get_active_path(leaf=read.stamp.leaf_id)
+        return loss.left_context(read.compaction, path, read.items)
 
     async def _compaction(self, entry_id: str) -> Entry:
         entry = await self.get_entry(entry_id)

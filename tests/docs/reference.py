@@ -49,6 +49,7 @@ GROUPS = {
         "CallDifference",
     ),
     "The log and marks": ("LogLine", "Edit", "MarkEffect", "Exclusion"),
+    "What an edit costs": ("EditPlan", "Compact", "Rewind", "Exclude", "Fork", "Resume", "CommonPrefix"),
     "Branches side by side": ("LeafDiff", "DiffSide", "ToolUse"),
     "Budgets": ("Budget", "Reservation", "BudgetedCall", "HeldAmount"),
     "Odds and ends": ("BackupReport", "STORED", "JsonObject", "JsonValue", "__version__"),

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from flue_py import ContextOverflow, InvalidArgument, ModelUnavailable, Session, Store
+from flue_py.compaction import CompactionSettings
 from flue_py.compaction.triggers import TriggerSettings
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import ModelRequest
+from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
 from flue_py.runtime.guarding.claims import Claim
 from tests.sessions.guarded import SETTINGS, WINDOW, answer, events, guard_of, model, talk, wrong_results
@@ -36,6 +38,36 @@ async def test_system_and_tools_are_counted(session: Session, store: Store) -> N
     assert done.outcome == "compacted"
     assert (done.decision.size.system or 0) >= 1_000
     assert not await guard.should_compact()
+
+
+async def test_what_is_kept_leaves_room_for_system_and_tools(session: Session, store: Store) -> None:
+    await talk(session, 12)
+    settings = CompactionSettings(user_words_share=0)
+    guard = guard_of(store, session, settings=settings, system="s" * 3_000, tools=())
+    assert (await guard.before_call()).outcome == "compacted"
+    size = await session.measure_context("small", system="s" * 3_000, tools=())
+    assert size.tokens <= 1_500
+
+
+async def test_an_overflow_of_a_context_that_somebody_else_has_compacted_compacts_nothing(
+    session: Session, store: Store
+) -> None:
+    await talk(session, 20)
+    other = await store.open_session("triage", scope="user-7")
+    asked: list[int] = []
+
+    async def ask(context: list[JsonObject]) -> str:
+        asked.append(len(context))
+        if len(asked) == 1:
+            assert (await guard_of(store, other).before_call()).outcome == "compacted"
+            raise ContextOverflow("too long")
+        return "fine"
+
+    def never(_: ModelRequest) -> str:
+        raise AssertionError
+
+    assert await guard_of(store, session, model(never), window=100_000).call(ask) == "fine"
+    assert asked[1] < asked[0] == 40
 
 
 async def test_a_hundred_compactions_in_a_row(session: Session, store: Store, target: str) -> None:
@@ -261,3 +293,27 @@ async def test_a_mode_without_a_model_needs_none(session: Session, store: Store)
     await talk(session, 20)
     guard = CompactionGuard(store, session, window=WINDOW, mode="intent", settings=SETTINGS)
     assert (await guard.before_call()).outcome == "compacted"
+
+
+async def test_a_message_before_a_compaction_is_taken_back_with_it(session: Session, store: Store) -> None:
+    await talk(session, 20)
+    conversation = Conversation(store, session)
+    guard = guard_of(store, session)
+    calls = []
+
+    async def ask(_: list[JsonObject]) -> list[JsonObject]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ModelUnavailable("down")
+        return [answer("fine")]
+
+    with pytest.raises(ModelUnavailable):
+        await conversation.take_turn("and now?", lambda _: guard.call(ask))
+    assert await session.latest_compaction() is not None
+    retried = await conversation.retry()
+    assert retried is not None
+    assert retried.text == "and now?"
+    assert await session.latest_compaction() is None
+    assert await conversation.take_turn(retried.message, lambda _: guard.call(ask)) == [answer("fine")]
+    said = [item.data["content"] for item in await session.build_context_entries() if item.role == "user"]
+    assert said.count("and now?") == 1

@@ -158,3 +158,25 @@ async def test_a_report_has_each_layer_and_what_took_it_back(session: Session) -
     (text, at, count) = next(lost for kind, _, _, lost, _ in two["kinds"] if kind == "file")[0]
     fact = next(fact for fact in report.lost if fact.kind == "file")
     assert (text, ids[at], count) == (fact.text, fact.entry_ids[-1], fact.count)
+
+
+async def test_ranges_have_reports_of_their_own(session: Session) -> None:
+    ids = [entry for number in range(6) for entry in await talk(session, number)]
+    first = await session.compact_range(ids[2], ids[3], mode="window")
+    second = await session.compact_range(ids[6], ids[9], mode="window")
+    one, two = await session.loss_report(first.entry_id), await session.loss_report(second.entry_id)
+    assert one is not None
+    assert two is not None
+    assert (one.entry_ids, two.entry_ids) == (tuple(ids[2:4]), tuple(ids[6:10]))
+    assert "src/part1.py" in {fact.text for fact in one.lost}
+    assert {"src/part3.py", "src/part4.py"} <= {fact.text for fact in two.lost}
+    assert f"entries {ids[6]} to {ids[9]}" in str(second.summary)
+    for report in (one, two):
+        for fact in report.lost:
+            found = await session.recall(report.compaction_id, fact.text)
+            assert found.hits[0].entry_id in fact.entry_ids
+    # An agent need not know of which compaction it asks.
+    for words, where in (("src/part1.py", ids[2]), ("src/part3.py", ids[6])):
+        assert [hit.entry_id for hit in (await session.recall(None, words)).hits] == [where]
+    _, told = told_of(await session.html_report(sizes=False))
+    assert [each["isInEffect"] for each in told] == [True, True]

@@ -135,6 +135,27 @@ async def test_a_compaction_that_somebody_wrote_by_hand_loses_none(session: Sess
     assert [each.text for each in await session.registered()] == [RULES]
 
 
+async def test_beside_a_summary_that_stays_they_are_shown_once(session: Session) -> None:
+    await session.register("rules", RULES)
+    await talk(session, 10)
+    await session.compact(mode="intent", settings=CompactionSettings(keep_recent_tokens=1_000, user_words_share=0))
+    kept = [item.entry_id for item in await session.build_context_entries()]
+    settings = CompactionSettings(user_words_share=0)
+    done = await session.compact_range(kept[2], kept[-2], mode="window", settings=settings)
+    assert done.appended is not None
+    assert str(await session.build_context()).count("Never push.") == 1
+    assert [each.text for each in await session.registered()] == [RULES]
+    await talk(session, 10, start=10)
+    await session.register("rules", "New rules.")
+    kept = [item.entry_id for item in await session.build_context_entries()]
+    done = await session.compact_range(kept[-8], kept[-2], mode="window", settings=settings)
+    assert done.appended is not None
+    assert "New rules." in str(done.summary)
+    assert (await session.compact(mode="intent", settings=SETTINGS)).appended is not None
+    assert str(await session.build_context()).count("Never push.") == 0
+    assert str(await session.build_context()).count("New rules.") == 1
+
+
 async def test_what_is_registered_while_the_model_answers_is_in_the_summary(session: Session, store: Store) -> None:
     await session.register("way", "the old way", kind="plan")
     await talk(session, 10)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @command(paged=True)
 @session_argument
 @click.argument("words", metavar="WORDS...", nargs=-1, required=True)
-@click.option("--compaction", metavar="ENTRY", type=ENTRY, help="Look behind this compaction (default: in effect).")
+@click.option("--compaction", metavar="ENTRY", type=ENTRY, help="Look behind this one only (default: all in effect).")
 @click.option(
     "--most",
     metavar="N",
