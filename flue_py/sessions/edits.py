@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flue_py.core.frozen import frozen
@@ -75,18 +75,33 @@ class Resume:
 
 
 Edit: TypeAlias = Compact | Rewind | Exclude | Fork | Resume
-EditChoice: TypeAlias = Edit | Literal["compact", "fork", "resume"]
+EditChoice: TypeAlias = Edit | Literal["compact", "rewind", "exclude", "fork", "resume"]
 
 
-def checked_edit(edit: EditChoice) -> Edit:
-    """Return an edit; the name of one that needs no arguments stands for it. Raises `InvalidArgument`."""
+def checked_edit(edit: EditChoice, arguments: Mapping[str, object]) -> Edit:
+    """Return an edit, given as one, or by its name and what is given of its arguments. Raises `InvalidArgument`."""
+    leaves = ("to", "at")  # None is a leaf: the one before the first entry
+    arguments = {name: value for name, value in arguments.items() if value is not (STORED if name in leaves else None)}
     if isinstance(edit, Compact | Rewind | Exclude | Fork | Resume):
+        if arguments:
+            raise InvalidArgument(
+                f"{next(iter(arguments))}: is an argument of an edit given by its name; this {type(edit).__name__} has its own"
+            )
         return edit
-    if isinstance(edit, str) and edit in _PLAIN:
-        return _PLAIN[edit]
-    raise InvalidArgument(
-        f"edit: {shown(edit)} is not an edit; give Compact(), Rewind(to=...), Exclude([...]), Fork(at=...) or Resume()"
-    )
+    made = _NAMED.get(edit) if isinstance(edit, str) else None
+    if made is None:
+        raise InvalidArgument(f"edit: {shown(edit)} is not an edit; give one of {', '.join(_NAMED)}")
+    try:
+        return made(**arguments)
+    except TypeError as error:
+        said = str(error).partition("__init__() ")[2]
+        raise InvalidArgument(f"edit: {made.__name__} {said}") from error
 
 
-_PLAIN: dict[str, Edit] = {"compact": Compact(), "fork": Fork(), "resume": Resume()}
+_NAMED: dict[str, Callable[..., Edit]] = {
+    "compact": Compact,
+    "rewind": Rewind,
+    "exclude": Exclude,
+    "fork": Fork,
+    "resume": Resume,
+}

@@ -26,7 +26,8 @@ from flue_py.sessions.moving import Moving
 
 if TYPE_CHECKING:
     from flue_py.compaction import modes, plan
-    from flue_py.compaction.modes import aligned
+    from flue_py.compaction.modes import Mode, aligned
+    from flue_py.compaction.policy import CompactionSettings
     from flue_py.context import counters
     from flue_py.context.counters import ModelCounter
     from flue_py.core.usage import UsageTotals
@@ -107,12 +108,20 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
         cached: bool | None = None,
+        to: LeafChoice = STORED,
+        turns: int | None = None,
+        entry_ids: Sequence[str] | None = None,
+        at: LeafChoice = STORED,
+        mode: str | Mode | None = None,
+        settings: CompactionSettings | None = None,
+        window: int | None = None,
+        summary_tokens: int | None = None,
     ) -> EditPlan:
         """Return what an edit of the context would cost, and when it has paid for itself. Nothing is changed.
 
-        ``edit`` is `Compact`, `Rewind`, `Exclude`, `Fork` or `Resume`; ``"compact"``, ``"fork"`` and ``"resume"`` stand
-        for those without arguments. ``model`` and its ``provider`` are those of the next call, by default those that
-        the path has at its leaf. ``system`` and ``tools`` are what goes with each request, as for `measure_context`.
+        ``edit`` is `Compact`, `Rewind`, `Exclude`, `Fork` or `Resume`; or its name, such as ``"rewind"``, with its own
+        arguments, those after ``cached``. ``model`` and its ``provider`` are those of the next call, by default those
+        that the path has at its leaf. ``system`` and ``tools`` are what goes with each request, as for `measure_context`.
         ``cached`` says whether the last request is in the provider's cache still; by default, it is if the
         last answer on the path is by this model and younger than the provider keeps anything.
 
@@ -120,7 +129,8 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
         what the edit itself raises, but for conflicts. The cost of two contexts, and O(size) of what this process has
         not counted before.
         """
-        wanted = checked_edit(edit)
+        compacting = {"mode": mode, "settings": settings, "window": window, "summary_tokens": summary_tokens}
+        wanted = checked_edit(edit, {"to": to, "turns": turns, "entry_ids": entry_ids, "at": at, **compacting})
         checked_request(model, provider, system, tools)
         optional(checked_flag, cached, "cached")
         basis = await self._weighed_against(model, provider, system, tools, cached)

@@ -14,6 +14,7 @@ from flue_py import Compact, EditPlan, EntryNotFound, Exclude, Fork, InvalidArgu
 from flue_py.compaction import CompactionSettings
 from flue_py.context.counters import counter_for
 from flue_py.core.jsontext import JsonObject
+from flue_py.sessions.edits import EditChoice
 
 pytestmark = pytest.mark.anyio
 
@@ -96,7 +97,8 @@ async def test_a_rewind_keeps_the_beginning_and_pays_at_once(session: Session) -
     assert (plan.common_items, plan.tokens_after, plan.rewritten) == (8, sum(counts[:8]), 0)
     assert plan.tokens_saved == sum(counts[8:])
     assert (plan.turns_to_pay, plan.never) == (1, None)
-    assert await session.plan(Rewind(turns=4)) == plan
+    assert await session.plan(Rewind(turns=4)) == await session.plan("rewind", turns=4) == plan
+    assert await session.plan("rewind", to=ids[7]) == plan
     await session.rewind(to=ids[7])
     assert await sizes(session, session.leaf_id) == counts[:8]
 
@@ -164,7 +166,7 @@ async def test_a_fork_reads_what_the_session_sent(session: Session) -> None:
 async def test_nothing_is_changed_and_unknown_is_none(session: Session, store: Store) -> None:
     ids = await talk(session, 2)
     before = (session.leaf_id, (await session.refresh()).revision, await session.log())
-    edits = ("compact", "fork", "resume", Rewind(to=ids[0]), Exclude([ids[0]]))
+    edits: tuple[EditChoice, ...] = ("compact", "fork", "resume", Rewind(to=ids[0]), Exclude([ids[0]]))
     for edit in edits:
         plan = await session.plan(edit, model="nobody-knows")
         assert isinstance(plan, EditPlan)
@@ -178,8 +180,8 @@ async def test_nothing_is_changed_and_unknown_is_none(session: Session, store: S
 
 async def test_what_is_not_an_edit_is_refused(session: Session) -> None:
     ids = await talk(session, 1)
-    for wrong in ("rewind", "exclude", None, 5, Rewind):
-        with pytest.raises(InvalidArgument, match=r"edit: .* is not an edit; give Compact\(\)"):
+    for wrong in ("rewound", "", None, 5, Rewind):
+        with pytest.raises(InvalidArgument, match=r"edit: .* is not an edit; give one of compact, rewind"):
             await session.plan(wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="either to= or turns="):
         Rewind()
@@ -188,7 +190,13 @@ async def test_what_is_not_an_edit_is_refused(session: Session) -> None:
     with pytest.raises(InvalidArgument, match="summary_tokens"):
         Compact(summary_tokens=-1)
     with pytest.raises(EntryNotFound):
-        await session.plan(Exclude(["missing"]))
+        await session.plan("exclude", entry_ids=["missing"])
+    with pytest.raises(InvalidArgument, match=r"edit: Exclude missing .*'entry_ids'"):
+        await session.plan("exclude")
+    with pytest.raises(InvalidArgument, match=r"edit: Fork got an unexpected keyword argument 'turns'"):
+        await session.plan("fork", turns=1)
+    with pytest.raises(InvalidArgument, match="turns: is an argument of an edit given by its name; this Rewind has its own"):
+        await session.plan(Rewind(turns=1), turns=1)
     with pytest.raises(EntryNotFound):
         await session.plan(Fork(at="missing"))
     await session.move_leaf(ids[0])
