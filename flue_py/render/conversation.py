@@ -9,6 +9,7 @@ from pathlib import PurePath
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.kinds import COMPACTION, MESSAGE, kind_of
+from flue_py.core.layout import BASE
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.spoken import message_text
 from flue_py.core.turns import Turn
@@ -78,7 +79,8 @@ def said_lines(entries: Sequence[Entry]) -> list[Line]:
     for entry in entries:
         text = printable(said(entry))
         if entry.kind == COMPACTION:
-            lines.append((("(the turns before were compacted here)", "yellow"),))
+            what = "a range of the turns before was" if BASE in entry.fields else "the turns before were"
+            lines.append(((f"({what} compacted here)", "yellow"),))
         elif text and entry.role == "user":
             lines += [((f"> {line}", "bold cyan"),) for line in text.splitlines()]
         elif text and entry.role == "assistant":
@@ -104,7 +106,9 @@ def saved_transcript(entries: Sequence[Entry], *, model: str, saved: datetime) -
         kind = kind_of(entry.kind)
         if kind.says == "summary":
             fields = entry.data if isinstance(entry.data, dict) else {}
-            name = "Summary of the turns before" if entry.kind == COMPACTION else kind.heading
+            name = kind.heading
+            if entry.kind == COMPACTION:
+                name = "Summary of a range of the turns before" if BASE in fields else "Summary of the turns before"
             parts += ["---", f"**{name}**", str(fields.get("summary", "")).strip()]
         elif text:
             parts += ["---", f"**{_ROLES[entry.role or '']}**", text]

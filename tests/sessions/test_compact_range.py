@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import flue_py
 from flue_py import EntryNotFound, InvalidArgument, Session, Store
 from flue_py.compaction import CompactionSettings, RangePlan
 from flue_py.compaction.result import CompactionResult
@@ -283,3 +284,40 @@ async def test_turns_written_meanwhile_stay(session: Session, store: Store) -> N
     done = await session.compact_range(ids[4], None, FunctionModel(answer, "small", provider="house"))
     assert await ids_in(session) == [*ids[:4], done.entry_id, *late]
     await assert_all_reads_agree(session)
+
+
+async def test_a_compaction_of_ones_own_keeps_the_ranges_behind_its_cut(session: Session) -> None:
+    ids = await talk(session, 12)
+    await compacted(session, ids[1], ids[2])
+    late = await compacted(session, ids[7], ids[8])
+    mine = await session.append_compaction("so far", first_kept_entry_id=ids[5], tokens_before=1)
+    assert await ids_in(session) == [mine.entry_id, *ids[5:7], late.entry_id, *ids[9:]]
+    await assert_all_reads_agree(session)
+
+
+async def test_forks_and_earlier_leaves_see_the_context_of_their_place(session: Session) -> None:
+    ids = await talk(session, 10)
+    before = await session.build_context()
+    done = await compacted(session, ids[2], ids[6])
+    fork = await session.fork()
+    assert await fork.build_context() == await session.build_context()
+    await fork.uncompact()
+    assert await fork.build_context() == before
+    assert await session.build_context(leaf=ids[9]) == before
+    assert done.entry_id in await ids_in(session)
+
+
+async def test_what_a_range_lost_is_told_of_the_range_alone(session: Session) -> None:
+    ids = await talk(session, 8)
+    done = await compacted(session, ids[2], ids[5])
+    report = await session.loss_report(done.entry_id)
+    assert report is not None
+    assert report.entry_ids == tuple(ids[2:6])
+
+
+async def test_exports_say_that_others_do_not_show_ranges(session: Session) -> None:
+    ids = await talk(session, 8)
+    await compacted(session, ids[2], ids[5])
+    for name in ("pi", "flue"):
+        exported = await flue_py.export_session(session, name)
+        assert any("the ranges of a compaction" in str(note) for note in exported.notes), exported.notes
