@@ -21,7 +21,8 @@ class Compact:
     """`Session.compact`, with the same arguments.
 
     ``summary_tokens`` is how long the summary is taken to be that a model would write; None for a usual length. A mode
-    that asks no model makes its text, and that is counted. Raises `InvalidArgument` for a number below 0.
+    that asks no model makes its text, and that is counted: functions that it was given are called. Raises
+    `InvalidArgument` for a number below 0.
     """
 
     mode: str | Mode | None = None

@@ -179,7 +179,7 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
         if isinstance(planned, plan.NoCompaction):
             return _Edited(basis.now)
         staying = cast("Sequence[ContextEntry]", planned.staying)
-        if not found.mode.needs_model:
+        if not found.mode.needs_model or found.settings.prefer_deterministic:
             made = await modes.make_text(found.mode, found.material(planned, None, edit.window, None), None)
             whole = await self._with_registered(found, made, basis.leaf)
             return _Edited(staying, basis.counter.count(shown_summary(whole.text)))

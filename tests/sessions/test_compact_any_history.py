@@ -104,6 +104,8 @@ def compact_range(session: Session, size: int) -> None:
         return
     assert isinstance(done.planned, RangePlan)
     begin, end = ids.index(done.planned.first_entry_id), ids.index(done.planned.last_entry_id)
+    # A summary that comes first and is taken over leaves with the range.
+    begin = min([begin, *done.planned.taken_over])
     kept = len(ids) - end - 1
     assert before[:begin] == after[:begin]
     assert [item.data for item in before[end + 1 :]] == [item.data for item in after[len(after) - kept :]]

@@ -131,6 +131,8 @@ async def test_a_compaction_without_a_model_is_counted_and_one_with_a_model_esti
     done = await session.compact(mode="window", settings=SETTINGS)
     assert (counted.tokens_before, counted.tokens_after) == (done.tokens_before, done.tokens_after)
     await session.undo()
+    without = replace(SETTINGS, prefer_deterministic=True)
+    assert (await session.plan(Compact(mode="llm", settings=without))).summary_call is None
 
     asked = await session.plan(Compact(settings=SETTINGS, summary_tokens=500))
     assert asked.summary_call is not None
