@@ -225,7 +225,7 @@ class _Planning:
             tuple(item for at, item in enumerate(self._items) if at not in left),
             previous,
             tuple(summaries),
-            first_entry_id=self._items[begin].entry_id,
+            first_entry_id=self._items[0 if absorbs else begin].entry_id,
             last_entry_id=self._items[end].entry_id,
             is_widened=is_widened,
             head=head,

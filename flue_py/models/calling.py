@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -113,6 +114,10 @@ class CalledModel:
     async def _compact(self, request: ModelRequest) -> ModelReply:
         failure: ModelError | None = None
         body: JsonObject = {}
+        most = self._max_output_tokens
+        if most is not None and request.max_tokens is not None and request.max_tokens > most:
+            # A mode does not know the model's limit, and a provider refuses what is above it.
+            request = replace(request, max_tokens=most)
         async with _opened(self._model):
             with anyio.move_on_after(request.timeout) as scope:
                 try:

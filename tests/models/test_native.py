@@ -280,6 +280,18 @@ def test_a_model_whose_interface_has_none_is_told_so_or_the_fallback_makes_the_t
     running(run)
 
 
+def test_no_more_is_asked_for_than_the_model_can_answer() -> None:
+    async def run(provider: Provider, store: flue_py.Store) -> None:
+        session = await filled(store)
+        provider.answers = [Answer(compaction_of(ANTHROPIC))]
+        model = open_model(ANTHROPIC, api_key=KEY, base_url=provider.url, stream=False, max_output_tokens=4_000)
+        await session.compact(model, mode="native", settings=KEEP_LITTLE)
+
+        assert provider.request["max_tokens"] == 4_000
+
+    running(run)
+
+
 def test_what_is_registered_goes_with_the_block() -> None:
     async def run(provider: Provider, store: flue_py.Store) -> None:
         session = await filled(store)

@@ -184,8 +184,8 @@ DEPTH_ON_PATH = statement(TreeLaneDepthEntry, tuple[int])(
 )
 # Entries on a path that are named, and its exclusions, up to a depth.
 NAMED_ON_PATH = statement(NamedOnPath, StoredEntry)(
-    WITH_SPANS + f"SELECT {ENTRY} FROM entries e JOIN spans s ON {IN_SPAN}"
-    f" WHERE e.tree_id = :tree_id AND e.id {IN_IDS} AND e.depth <= :last_depth"
+    WITH_SPANS + f"SELECT {ENTRY} FROM {ENTRIES_BY_ID}"
+    f" AND e.depth <= :last_depth AND EXISTS (SELECT 1 FROM spans s WHERE {IN_SPAN})"
 )
 EXCLUSIONS_ON_PATH = statement(ExclusionsOnPath, StoredEntry)(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN} AND e.kind = 'exclusion'"
