@@ -121,7 +121,8 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
 
         ``edit`` is `Compact`, `Rewind`, `Exclude`, `Fork` or `Resume`; or its name, such as ``"rewind"``, with its own
         arguments, those after ``cached``. ``model`` and its ``provider`` are those of the next call, by default those
-        that the path has at its leaf. ``system`` and ``tools`` are what goes with each request, as for `measure_context`.
+        that the path has at its leaf. ``system`` and ``tools`` are what goes with each request, as for
+        `measure_context`.
         ``cached`` says whether the last request is in the provider's cache still; by default, it is if the
         last answer on the path is by this model and younger than the provider keeps anything.
 

@@ -195,7 +195,7 @@ async def test_what_is_not_an_edit_is_refused(session: Session) -> None:
         await session.plan("exclude")
     with pytest.raises(InvalidArgument, match=r"edit: Fork got an unexpected keyword argument 'turns'"):
         await session.plan("fork", turns=1)
-    with pytest.raises(InvalidArgument, match="turns: is an argument of an edit given by its name; this Rewind has its own"):
+    with pytest.raises(InvalidArgument, match="turns: is an argument of an edit given by its name"):
         await session.plan(Rewind(turns=1), turns=1)
     with pytest.raises(EntryNotFound):
         await session.plan(Fork(at="missing"))
