@@ -84,9 +84,8 @@ def checked_edit(edit: EditChoice, arguments: Mapping[str, object]) -> Edit:
     arguments = {name: value for name, value in arguments.items() if value is not (STORED if name in leaves else None)}
     if isinstance(edit, Compact | Rewind | Exclude | Fork | Resume):
         if arguments:
-            raise InvalidArgument(
-                f"{next(iter(arguments))}: is an argument of an edit given by its name; this {type(edit).__name__} has its own"
-            )
+            name = next(iter(arguments))
+            raise InvalidArgument(f"{name}: is an argument of an edit given by its name, not of {shown(edit)}")
         return edit
     made = _NAMED.get(edit) if isinstance(edit, str) else None
     if made is None:
