@@ -122,7 +122,7 @@ class _Planning:
             if end >= min(opened):
                 return None
         for at in self._summaries:
-            if begin < at <= end and at in self._pins:
+            if begin <= at <= end and at in self._pins:
                 raise InvalidArgument(
                     f"entry {self._items[at].entry_id!r} is a pinned summary in the range; unpin() it, or choose a "
                     "range before or after it"

@@ -239,6 +239,21 @@ async def test_a_pinned_summary_is_not_taken_over(session: Session) -> None:
         await session.compact_range(ids[1], ids[6], mode="window")
 
 
+async def test_a_pinned_summary_that_comes_first_is_not_taken_over(session: Session) -> None:
+    await talk(session, 12)
+    whole = await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=400))
+    assert whole.entry_id is not None
+    await session.pin(whole.entry_id)
+    before = await session.build_context()
+    kept = (await ids_in(session))[1:]
+    for first in (None, whole.entry_id):
+        with pytest.raises(InvalidArgument, match="pinned summary"):
+            await session.compact_range(first, kept[1], mode="window")
+    assert await session.build_context() == before
+    done = await compacted(session, kept[0], kept[1])
+    assert await ids_in(session) == [whole.entry_id, done.entry_id, *kept[2:]]
+
+
 async def test_a_model_is_asked_and_booked_before_its_answer_is_used(session: Session, store: Store) -> None:
     ids = await talk(session, 8)
     leaf = session.leaf_id
