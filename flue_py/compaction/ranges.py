@@ -115,7 +115,7 @@ class _Planning:
             )
         if opened:
             end = min(opened) - 1
-            asked = begin, end
+            asked = asked[0], end
             if begin > end:
                 return None
             begin, end = self._widened(begin, end)

@@ -176,6 +176,15 @@ async def test_a_range_is_widened_to_whole_exchanges(session: Session) -> None:
     assert caller not in await ids_in(session)
 
 
+async def test_a_range_that_ends_before_an_open_call_says_that_it_was_widened(session: Session) -> None:
+    await talk(session, 2)
+    caller, answer = (await session.append_messages([call("a"), result("a")])).entry_ids
+    (*_, last), (opened,) = await talk(session, 2, start=2), (await session.append_messages([call("b")])).entry_ids
+    done = await compacted(session, answer, None)
+    assert done.notes == (f"the range is that from {caller!r} to {last!r}: no call is separated from its results",)
+    assert (await ids_in(session))[-1] == opened
+
+
 async def test_a_call_without_its_result_is_left_alone(session: Session) -> None:
     ids = await talk(session, 6)
     (caller,) = (await session.append_messages([call("a")])).entry_ids
