@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Literal, TypeAlias, TypeGuard
 
 from flue_py.errors import InvalidArgument, shown
@@ -61,7 +61,10 @@ def _wrong_amount(value: object) -> str:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    # A whole number may be too large for a float, which `isfinite` makes of it.
+    return abs(value) <= sys.float_info.max
 
 
 def _wrong_share(value: object) -> str:

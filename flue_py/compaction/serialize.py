@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from flue_py.compaction.content import ASSISTANT, TOOL_RESULT, USER, Message, content_parts, string_field
 from flue_py.compaction.policy import DEFAULT_POLICY, CompactionPolicy
+from flue_py.compaction.quoting import without_tags
 from flue_py.core.javascript import js_entries, js_json, utf16_prefix, utf16_sort_key
 from flue_py.core.jsontext import JsonObject, JsonValue, utf16_length
 
@@ -107,11 +108,16 @@ def file_lists(read: Iterable[str], written: Iterable[str], edited: Iterable[str
 def appended_file_lists(lists: FileLists) -> str:
     """Return what the lists add to the end of a summary: nothing, or tagged blocks after a blank line."""
     sections = [
-        f"\n\n<{tag}>\n" + "\n".join(paths) + f"\n</{tag}>"
+        f"\n\n<{tag}>\n" + "\n".join(map(_shown_path, paths)) + f"\n</{tag}>"
         for tag, paths in (("read-files", lists.read_files), ("modified-files", lists.modified_files))
         if paths
     ]
     return "".join(sections)
+
+
+def _shown_path(path: str) -> str:
+    """Return a path as a line of a list: one that was made up by a model cannot end the list or begin another block."""
+    return without_tags(path if path.isprintable() else " ".join(path.split()))
 
 
 def listed_files(details: Mapping[str, JsonValue] | None) -> FileLists:

@@ -6,9 +6,9 @@ what a caller can do. `flue_py.models.open_model` makes one of a provider's mode
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable
-from math import isfinite
 from typing import Protocol, runtime_checkable
 
 from flue_py.core.calls import NAMES_OF_A_CALL, checked_tag, read_calls
@@ -188,7 +188,8 @@ def check_amount(value: object, where: str) -> None:
 
 
 def _is_duration(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 and isfinite(value)
+    # A whole number may be too large for a float, which everybody who waits makes of it.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
 
 
 def _checked_objects(value: object, where: str) -> tuple[JsonObject, ...]:

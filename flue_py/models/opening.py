@@ -39,13 +39,13 @@ def open_model(
     after the other. Raises `MissingExtra`, `ModelDenied` where there is no key, and `InvalidArgument` naming the
     argument. Nothing is sent.
     """
-    from flue_py.models.calling import CalledModel  # noqa: PLC0415 - needs the extra
-
     check_amount(context_window, "context_window")
     check_amount(max_output_tokens, "max_output_tokens")
     if account is not None and (not isinstance(account, str) or not account):
         raise InvalidArgument(f"account: should be a string with characters or None, not {shown(account)}")
     found = _found(model, {"api_key": api_key, "base_url": base_url})
+    from flue_py.models.calling import CalledModel  # noqa: PLC0415 - needs the extra, which is there
+
     return CalledModel(
         found,
         settings=_checked_settings(settings, found),

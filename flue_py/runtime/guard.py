@@ -6,13 +6,14 @@ decides by, and remembers, is stored with the session: another process goes on w
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from flue_py.compaction.modes import Mode, find_mode
+from flue_py.compaction.modes import Mode, checked_mode
 from flue_py.compaction.policy import CompactionSettings, checked_settings
 from flue_py.compaction.triggers import Decision, GuardState, Moment, TriggerSettings, decide
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -21,7 +22,9 @@ from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
 from flue_py.runtime.guarding.claims import Claim
 from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, has_gone_on, input_since
 from flue_py.runtime.guarding.memory import BY, Memory, Remembered
+from flue_py.sessions.arguments import checked_count, checked_function, optional
 from flue_py.sessions.asking import model_of
+from flue_py.sessions.measuring import checked_request
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.store.waiting import shielded
@@ -75,17 +78,15 @@ class CompactionGuard:
         self.mode = mode
         self.settings = checked_settings(settings)
         self.triggers = _checked_triggers(triggers)
+        optional(checked_count, window, "window")
         self.window = window if window is not None or self.model is None else self.model.context_window
+        checked_request(None, None, system, tools)
         self.system = system
         self.tools = tools
-        self.on_answer = on_answer
-        self.patience = patience
-        self._memory = Memory(session, clock)
-        chosen = find_mode(self.settings.mode if mode is None else mode)
-        if chosen.needs_model and self.summarizer is None and not self.settings.prefer_deterministic:
-            raise InvalidArgument(
-                f"model: mode {chosen.name!r} asks a model; give one, or choose a mode that needs none"
-            )
+        self.on_answer = checked_function(on_answer, "on_answer")
+        self.patience = _checked_patience(patience)
+        self._memory = Memory(session, checked_function(clock, "clock"))
+        checked_mode(mode, self.settings, has_model=self.summarizer is not None)
 
     @property
     def session(self) -> Session:
@@ -381,6 +382,12 @@ def _checked_triggers(triggers: TriggerSettings | None) -> TriggerSettings:
     if not isinstance(triggers, TriggerSettings):
         raise InvalidArgument(f"triggers: should be TriggerSettings, not {shown(triggers)}")
     return triggers
+
+
+def _checked_patience(seconds: float) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= sys.float_info.max:
+        raise InvalidArgument(f"patience: should be a number of seconds, 0 or more, not {shown(seconds)}")
+    return seconds
 
 
 def _again(error: ContextOverflow) -> ContextOverflow:

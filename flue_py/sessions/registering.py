@@ -106,7 +106,7 @@ class Registering(Registered, Appending):
 
 def _check_name(name: str) -> None:
     check_new_name(name, "name")
-    if not isinstance(name, str) or len(name.splitlines()) != 1:
+    if not isinstance(name, str) or name.splitlines() != [name] or not name.strip():
         raise InvalidArgument("name: should be one line, by which the text is replaced and taken off the register")
 
 

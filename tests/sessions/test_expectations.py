@@ -60,6 +60,8 @@ WRITES: dict[str, _Write] = {
         from_id=entry,
         **given,  # type: ignore[arg-type]
     ),
+    "register": lambda store, session, entry, given: session.register("rules", "Be brief.", **given),  # type: ignore[arg-type]
+    "unregister": lambda store, session, entry, given: session.unregister("rules", **given),  # type: ignore[arg-type]
     "append_custom": lambda store, session, entry, given: session.append_custom("note", 1, **given),  # type: ignore[arg-type]
     "import_entries": lambda store, session, entry, given: session.import_entries(
         [placed(new_message(user("more")), "new", entry)],

@@ -278,6 +278,13 @@ async def test_every_answer_but_nothing_is_passed_on(session: Session, store: St
         ({"settings": 7}, "settings"),
         ({"mode": "none"}, "mode"),
         ({"summarizer": 7}, "model"),
+        ({"on_answer": 3}, "on_answer"),
+        ({"clock": 3}, "clock"),
+        ({"patience": "x"}, "patience"),
+        ({"patience": -1}, "patience"),
+        ({"window": 10**400}, "window"),
+        ({"system": 7}, "system"),
+        ({"tools": "read"}, "tools"),
     ],
 )
 async def test_a_guard_that_makes_no_sense_is_refused(

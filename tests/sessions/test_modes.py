@@ -211,6 +211,8 @@ def test_settings_are_checked_as_a_whole() -> None:
         ("registered_item_tokens", -1),
         ("registered_tokens", None),
         ("summary_timeout", float("inf")),
+        ("summary_timeout", 10**400),
+        ("user_words_share", 10**400),
         ("summary_timeout", None),
         ("rate_limit_wait", -1),
         ("rate_limit_wait", float("nan")),

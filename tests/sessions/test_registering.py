@@ -201,6 +201,9 @@ async def test_caps_cut_and_say_what_is_missing(session: Session) -> None:
     [
         ({"name": ""}, "name: should be one line"),
         ({"name": "a\nb"}, "name: should be one line"),
+        ({"name": "a\n"}, "name: should be one line"),
+        ({"name": "a\u2028"}, "name: should be one line"),
+        ({"name": "\t"}, "name: should be one line"),
         ({"text": " "}, "text: is not a text with words"),
         ({"text": 7}, "text: is not a text with words"),
         ({"kind": "rule"}, "kind: 'rule' is not one of instructions, plan, todo, skill"),
