@@ -90,6 +90,17 @@ async def test_after_a_pause_or_with_another_model_everything_is_written_anew(se
     assert (await session.plan(Resume(), cached=True)).kept > 0
 
 
+async def test_the_same_model_of_another_provider_has_another_cache(session: Session) -> None:
+    await talk(session, 2)
+    other = await session.plan("resume", model=MODEL, provider="openrouter")
+    assert (other.is_warm, other.kept) == (False, 0)
+    assert not (await session.plan("resume", provider="openrouter")).is_warm
+    for provider in ("anthropic", "Anthropic", None):
+        assert (await session.plan("resume", model=MODEL, provider=provider)).is_warm
+    await session.append_message({"role": "assistant", "content": "ok", "model": MODEL})
+    assert (await session.plan("resume", model=MODEL, provider="openrouter")).is_warm
+
+
 async def test_a_rewind_keeps_the_beginning_and_pays_at_once(session: Session) -> None:
     ids = await talk(session)
     counts = await sizes(session, ids[-1])
