@@ -115,14 +115,14 @@ class _Planning:
             )
         if opened:
             end = min(opened) - 1
-            asked = begin, end
+            asked = asked[0], end
             if begin > end:
                 return None
             begin, end = self._widened(begin, end)
             if end >= min(opened):
                 return None
         for at in self._summaries:
-            if begin < at <= end and at in self._pins:
+            if begin <= at <= end and at in self._pins:
                 raise InvalidArgument(
                     f"entry {self._items[at].entry_id!r} is a pinned summary in the range; unpin() it, or choose a "
                     "range before or after it"

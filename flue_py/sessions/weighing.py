@@ -193,6 +193,9 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
         if not found.mode.needs_model or found.settings.prefer_deterministic:
             made = await modes.make_text(found.mode, found.material(planned, None, edit.window, None), None)
             whole = await self._with_registered(found, made, basis.leaf)
+            if found.made(whole, ()).reason is not None:
+                # `compact` refuses it, and the context stays as it is.
+                return _Edited(basis.now)
             return _Edited(staying, basis.counter.count(shown_summary(whole.text)))
         tokens = edit.summary_tokens
         if tokens is None:

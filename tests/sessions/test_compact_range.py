@@ -176,6 +176,15 @@ async def test_a_range_is_widened_to_whole_exchanges(session: Session) -> None:
     assert caller not in await ids_in(session)
 
 
+async def test_a_range_that_ends_before_an_open_call_says_that_it_was_widened(session: Session) -> None:
+    await talk(session, 2)
+    caller, answer = (await session.append_messages([call("a"), result("a")])).entry_ids
+    (*_, last), (opened,) = await talk(session, 2, start=2), (await session.append_messages([call("b")])).entry_ids
+    done = await compacted(session, answer, None)
+    assert done.notes == (f"the range is that from {caller!r} to {last!r}: no call is separated from its results",)
+    assert (await ids_in(session))[-1] == opened
+
+
 async def test_a_call_without_its_result_is_left_alone(session: Session) -> None:
     ids = await talk(session, 6)
     (caller,) = (await session.append_messages([call("a")])).entry_ids
@@ -237,6 +246,21 @@ async def test_a_pinned_summary_is_not_taken_over(session: Session) -> None:
     await session.pin(done.entry_id)
     with pytest.raises(InvalidArgument, match="pinned summary"):
         await session.compact_range(ids[1], ids[6], mode="window")
+
+
+async def test_a_pinned_summary_that_comes_first_is_not_taken_over(session: Session) -> None:
+    await talk(session, 12)
+    whole = await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=400))
+    assert whole.entry_id is not None
+    await session.pin(whole.entry_id)
+    before = await session.build_context()
+    kept = (await ids_in(session))[1:]
+    for first in (None, whole.entry_id):
+        with pytest.raises(InvalidArgument, match="pinned summary"):
+            await session.compact_range(first, kept[1], mode="window")
+    assert await session.build_context() == before
+    done = await compacted(session, kept[0], kept[1])
+    assert await ids_in(session) == [whole.entry_id, done.entry_id, *kept[2:]]
 
 
 async def test_a_model_is_asked_and_booked_before_its_answer_is_used(session: Session, store: Store) -> None:

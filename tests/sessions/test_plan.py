@@ -154,6 +154,15 @@ async def test_a_compaction_without_a_model_is_counted_and_one_with_a_model_esti
     assert 1 < aligned.turns_to_pay <= asked.turns_to_pay
 
 
+async def test_a_compaction_that_would_be_refused_as_not_smaller_has_nothing_to_do(session: Session) -> None:
+    await session.append_messages([{"role": "user", "content": "hi"}, answer("ok"), {"role": "user", "content": "go"}])
+    settings = CompactionSettings(keep_recent_tokens=1)
+    plan = await session.plan(Compact(mode="intent", settings=settings))
+    assert (plan.turns_to_pay, plan.never) == (None, "nothing_to_do")
+    assert plan.tokens_after == plan.tokens_before
+    assert (await session.compact(mode="intent", settings=settings)).reason == "not_smaller"
+
+
 async def test_a_fork_reads_what_the_session_sent(session: Session) -> None:
     ids = await talk(session)
     plan = await session.plan(Fork(at=ids[9]))
