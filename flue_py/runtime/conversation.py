@@ -223,13 +223,23 @@ class Conversation:
         settings: CompactionSettings | None = None,
         instructions: str | None = None,
         window: int | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> CompactionResult:
         """Replace the beginning of the context by a text that stands for it, as `Session.compact` does.
 
         Of the session as it is stored now. `Session.undo` takes it back. Raises what that raises.
         """
         await self.session.refresh()
-        return await self.session.compact(model, mode=mode, settings=settings, instructions=instructions, window=window)
+        return await self.session.compact(
+            model,
+            mode=mode,
+            settings=settings,
+            instructions=instructions,
+            window=window,
+            system=system,
+            tools=tools,
+        )
 
     # -- other sessions ---------------------------------------------------------------------------------------
 

@@ -47,9 +47,10 @@ class CompactionGuard:
 
     ``model`` is the session's own: its window counts, and it makes the summaries unless there is a ``summarizer``.
     ``window`` takes the place of the model's. ``system`` and ``tools`` are what goes along with every call, so that
-    they are counted: "" and () if nothing does, None if that is unknown. ``mode`` and ``settings`` are those of
-    `Session.compact`, ``triggers`` says when. ``on_answer`` is called with every answer but ``nothing``. ``patience``
-    is for how many seconds an overflow waits for somebody else who compacts the session.
+    they are counted, and most of what a summary is made of is read from the provider's cache: "" and () if nothing
+    does, None if that is unknown. ``mode`` and ``settings`` are those of `Session.compact`, ``triggers`` says when.
+    ``on_answer`` is called with every answer but ``nothing``. ``patience`` is for how many seconds an overflow waits
+    for somebody else who compacts the session.
 
     Raises `InvalidArgument`, also for a mode that needs a model where there is none.
     """
@@ -293,6 +294,8 @@ class CompactionGuard:
                 settings=settings,
                 instructions=decision.instructions,
                 window=window,
+                system=self.system,
+                tools=self.tools,
             )
         except (SummaryFailed, ModelError) as error:
             return await self._failed(found, decision, error)

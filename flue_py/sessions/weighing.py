@@ -124,7 +124,7 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
         that the path has at its leaf. ``system`` and ``tools`` are what goes with each request, as for
         `measure_context`.
         ``cached`` says whether the last request is in the provider's cache still; by default, it is if the
-        last answer on the path is by this model and younger than the provider keeps anything.
+        last answer on the path is by this model of this provider and younger than the provider keeps anything.
 
         Prices are those of the store (`flue_py.open(prices=...)`); one that is unknown leaves ``price`` None. Raises
         what the edit itself raises, but for conflicts. The cost of two contexts, and O(size) of what this process has
@@ -153,19 +153,22 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
             model, provider = settings.model, provider or settings.provider
         rules = caches.cache_rules(model, provider)
         answer = await self.latest_assistant(leaf=leaf)
-        is_warm = self._is_warm(answer, model, rules) if cached is None else cached and answer is not None
+        is_warm = self._is_warm(answer, model, provider, rules) if cached is None else cached and answer is not None
         sent = await self._sent_for(answer if is_warm else None)
         counter = counters.counter_for(model)
         around = tokens_around(system, tools, counter)
         is_aligned = system is not None and tools is not None
         return _Basis(leaf, read.items, sent, is_warm, counter, rules, model, provider, around, is_aligned)
 
-    def _is_warm(self, answer: Entry | None, model: str | None, rules: CacheRules) -> bool:
-        """Return whether the request of the last answer is likely to be in the cache of a model."""
+    def _is_warm(self, answer: Entry | None, model: str | None, provider: str | None, rules: CacheRules) -> bool:
+        """Return whether the request of the last answer is likely to be in the cache of a provider's model."""
         if answer is None or provenance_of(answer) is not None:
             return False
-        by = answer.fields.get("model")
+        by, at = answer.fields.get("model"), answer.fields.get("provider")
         if isinstance(by, str) and model is not None and not is_same_model(by, model):
+            return False
+        # Each provider has a cache of its own, also where several serve the same model.
+        if isinstance(at, str) and at and provider and at.lower() != provider.lower():
             return False
         return self._pricer.now_us() - answer.created_us <= rules.lifetime_seconds * 1_000_000
 
@@ -193,6 +196,9 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
         if not found.mode.needs_model or found.settings.prefer_deterministic:
             made = await modes.make_text(found.mode, found.material(planned, None, edit.window, None), None)
             whole = await self._with_registered(found, made, basis.leaf)
+            if found.made(whole, ()).reason is not None:
+                # `compact` refuses it, and the context stays as it is.
+                return _Edited(basis.now)
             return _Edited(staying, basis.counter.count(shown_summary(whole.text)))
         tokens = edit.summary_tokens
         if tokens is None:

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 import flue_py.sync
-from flue_py import InvalidArgument, Session, SummaryFailed
+from flue_py import InvalidArgument, Session, Store, SummaryFailed
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.modes.aligned import LEAST_CACHED
 from flue_py.context.counters import counter_for
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow
+from flue_py.runtime.conversation import Conversation
+from flue_py.runtime.guard import CompactionGuard
 from tests.adapters.messages.contexts import TRANSCRIPTS
 from tests.formats.transcripts import lines_of
 from tests.sessions.talk import user
@@ -89,6 +91,17 @@ async def test_the_request_is_the_last_one_and_a_message_more(session: Session) 
     assert done.summary.startswith("## Task\nTell the answers.")
     assert done.notes == ()
     assert len(done.calls) == 1
+
+
+async def test_a_guard_and_a_conversation_ask_so_too(session: Session, store: Store) -> None:
+    await talk(session)
+    asked = Asked()
+    guard = CompactionGuard(store, session, asked.model, settings=SETTINGS, system=SYSTEM, tools=TOOLS)
+    assert (await guard.compact()).outcome == "compacted"
+    await talk(session)
+    conversation = Conversation(store, session)
+    assert (await conversation.compact(asked.model, settings=SETTINGS, system=SYSTEM, tools=TOOLS)).reason is None
+    assert [(request.system, request.tools) for request in asked.requests] == [(SYSTEM, TOOLS)] * 2
 
 
 async def test_the_second_one_brings_the_notes_before_it_up_to_date(session: Session) -> None:

@@ -90,6 +90,17 @@ async def test_after_a_pause_or_with_another_model_everything_is_written_anew(se
     assert (await session.plan(Resume(), cached=True)).kept > 0
 
 
+async def test_the_same_model_of_another_provider_has_another_cache(session: Session) -> None:
+    await talk(session, 2)
+    other = await session.plan("resume", model=MODEL, provider="openrouter")
+    assert (other.is_warm, other.kept) == (False, 0)
+    assert not (await session.plan("resume", provider="openrouter")).is_warm
+    for provider in ("anthropic", "Anthropic", None):
+        assert (await session.plan("resume", model=MODEL, provider=provider)).is_warm
+    await session.append_message({"role": "assistant", "content": "ok", "model": MODEL})
+    assert (await session.plan("resume", model=MODEL, provider="openrouter")).is_warm
+
+
 async def test_a_rewind_keeps_the_beginning_and_pays_at_once(session: Session) -> None:
     ids = await talk(session)
     counts = await sizes(session, ids[-1])
@@ -152,6 +163,15 @@ async def test_a_compaction_without_a_model_is_counted_and_one_with_a_model_esti
     assert aligned.turns_to_pay is not None
     assert asked.turns_to_pay is not None
     assert 1 < aligned.turns_to_pay <= asked.turns_to_pay
+
+
+async def test_a_compaction_that_would_be_refused_as_not_smaller_has_nothing_to_do(session: Session) -> None:
+    await session.append_messages([{"role": "user", "content": "hi"}, answer("ok"), {"role": "user", "content": "go"}])
+    settings = CompactionSettings(keep_recent_tokens=1)
+    plan = await session.plan(Compact(mode="intent", settings=settings))
+    assert (plan.turns_to_pay, plan.never) == (None, "nothing_to_do")
+    assert plan.tokens_after == plan.tokens_before
+    assert (await session.compact(mode="intent", settings=settings)).reason == "not_smaller"
 
 
 async def test_a_fork_reads_what_the_session_sent(session: Session) -> None:
