@@ -34,7 +34,8 @@ class RangePlan(SessionCompactionPlan):
     ``is_widened`` says that the range is larger than what was asked for. ``head`` is whose summary comes first, and
     from where the path is kept, ``ranges`` are what stays summarized, the new one without a compaction, and ``pinned``
     are the entries that stay in or before them; ``head`` is None where the range begins with the context, and
-    something comes after it: that is stored as any other compaction.
+    something comes after it: that is stored as any other compaction, with ``pinned`` only where it has to name what
+    was unpinned and is not in the range.
     """
 
     first_entry_id: str = ""
@@ -146,10 +147,12 @@ class _Planning:
         spans = [
             (call.at, max(results, default=call.at))
             for call, results in self._pairing.results.items()
-            if call.at not in self._pins and call.at not in self._carried
+            if call.at not in self._pins
         ]
         while True:
-            cut = [span for span in spans if span[0] <= end and span[1] >= begin]
+            # What was unpinned leaves only with the summary that comes first; otherwise it stays where it is.
+            free = [span for span in spans if begin == 0 or span[0] not in self._carried]
+            cut = [span for span in free if span[0] <= end and span[1] >= begin]
             wider = min([begin, *(low for low, _ in cut)]), max([end, *(high for _, high in cut)])
             if wider == (begin, end):
                 return wider
@@ -163,7 +166,9 @@ class _Planning:
         while after < len(self._items) and self._items[after].is_pinned:
             after += 1
         if begin == 0 and after < len(self._items):
-            return self._planned(0, after - 1, self._pins, settings, is_widened, None)
+            # What was unpinned and is not in the range stays as it is: nobody asked to summarize it.
+            held = self._pins | set(range(end + 1, after))
+            return self._planned(0, after - 1, held, settings, is_widened, None, names_pinned=not held <= self._pins)
         # Pinned items from before the kept part, or from a range, stay where they are.
         absorbs = begin == 0 and self._has_head
         begin += absorbs
@@ -199,8 +204,9 @@ class _Planning:
         head: Layout | None,
         *,
         absorbs: bool = False,
+        names_pinned: bool = True,
     ) -> RangePlan | NoCompaction:
-        summaries = [at for at in self._summaries if begin - absorbs <= at <= end]
+        summaries = [at for at in self._summaries if begin - absorbs <= at <= end and at not in held]
         gone = [at for at in range(begin, end + 1) if at not in held and at not in summaries]
         if not gone:
             return NoCompaction("no_cut_point")
@@ -229,8 +235,8 @@ class _Planning:
             last_entry_id=self._items[end].entry_id,
             is_widened=is_widened,
             head=head,
-            ranges=() if head is None else self._ranges(begin, end),
-            pinned=() if head is None else self._pinned(begin, end, held),
+            ranges=self._ranges(begin, end, has_own=head is not None) if names_pinned else (),
+            pinned=self._pinned(begin, end, held) if names_pinned else (),
         )
 
     def _continued(self, told: Told | None, start: int) -> Told:
@@ -249,20 +255,21 @@ class _Planning:
         found = next((each for each in ranges if each.compaction_id == entry_id), None)
         return (entry_id, entry_id) if found is None else (found.first_id, found.last_id)
 
-    def _ranges(self, begin: int, end: int) -> tuple[Range, ...]:
+    def _ranges(self, begin: int, end: int, *, has_own: bool) -> tuple[Range, ...]:
         """Return what stays summarized, in the order of the path: the ranges outside of the new one, and that."""
         known = {} if self._layout is None else {each.compaction_id: each for each in self._layout.ranges}
         shown = {at: known[self._items[at].entry_id] for at in self._summaries if self._items[at].entry_id in known}
-        new = Range(self._span(begin)[0], self._span(end)[1], None)
+        new = [Range(self._span(begin)[0], self._span(end)[1], None)] if has_own else []
         before = [each for at, each in shown.items() if at < begin]
-        return (*before, new, *(each for at, each in shown.items() if at > end))
+        return (*before, *new, *(each for at, each in shown.items() if at > end))
 
     def _pinned(self, begin: int, end: int, held: frozenset[int]) -> tuple[str, ...]:
         """Return what stays in the ranges and before the kept part."""
-        stays = [
-            at for at in range(len(self._items)) if self._items[at].is_pinned or (begin <= at <= end and at in held)
-        ]
-        return tuple(self._items[at].entry_id for at in stays)
+        return tuple(
+            item.entry_id
+            for at, item in enumerate(self._items)
+            if (at in held if begin <= at <= end else item.is_pinned)
+        )
 
 
 def noted_turns(planned: RangePlan, details: JsonObject) -> JsonObject:

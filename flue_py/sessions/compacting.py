@@ -358,7 +358,7 @@ class Compacting(Registering, Aligning, Usage):
             details=made.details if head is None else ranges.noted_turns(planned, made.details),
             calls=calls,
         )
-        if head is not None:
+        if head is not None or planned.pinned:
             entry = laid_out(entry, planned.ranges, pinned=planned.pinned, head=head)
         return await self._append([entry], "raise", None, Seen(leaf, None))
 

@@ -211,6 +211,37 @@ async def test_what_is_pinned_in_the_range_stays_after_the_summary(session: Sess
     assert (await ids_in(session)) in ([last.entry_id], [ids[4], last.entry_id])
 
 
+async def test_what_was_unpinned_outside_of_the_range_stays(session: Session) -> None:
+    ids = await talk(session, 12)
+    late = await compacted(session, ids[9], ids[10])
+    for at in (1, 3, 5):
+        await session.pin(ids[at])
+    whole = await compacted(session, None, ids[6])
+    await session.unpin(ids[1])
+    await session.unpin(ids[3])
+    before = await session.build_context()
+    assert await ids_in(session) == [whole.entry_id, ids[1], ids[3], ids[5], *ids[7:9], late.entry_id, ids[11]]
+    done = await compacted(session, None, ids[1])
+    assert await ids_in(session) == [done.entry_id, ids[3], ids[5], *ids[7:9], late.entry_id, ids[11]]
+    assert (await session.build_context())[1:] == before[2:]
+    assert list(await session.pins()) == [ids[5]]
+    await session.uncompact()
+    assert await session.build_context() == before
+
+
+async def test_an_unpinned_exchange_is_not_taken_apart(session: Session) -> None:
+    await talk(session, 2)
+    caller, answer = (await session.append_messages([call("a"), result("a")])).entry_ids
+    ids = await talk(session, 4, start=2)
+    await session.pin(caller)
+    whole = await compacted(session, None, ids[1])
+    await session.unpin(caller)
+    assert await ids_in(session) == [whole.entry_id, caller, answer, *ids[2:]]
+    done = await compacted(session, None, caller)
+    assert await ids_in(session) == [done.entry_id, *ids[2:]]
+    assert any(repr(answer) in note for note in done.notes)
+
+
 async def test_exclusions_in_and_around_a_range_hold(session: Session) -> None:
     ids = await talk(session, 10)
     await session.exclude(ids[1])
