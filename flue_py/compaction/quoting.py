@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from html import escape
 
 SUMMARY_TAGS = ("user-said", "registered", "reasoning", "file", "read-files", "modified-files")
 """The tags in summaries: what is quoted there must not pass for what the user said, or for another block."""
@@ -16,6 +17,11 @@ def fenced(tag: str, text: str, attributes: str = "", *, also: Sequence[str] = (
     end its own fence, nor begin another. O(text).
     """
     return f"<{tag}{attributes}>\n{without_tags(text, (tag, *also))}\n</{tag}>"
+
+
+def attribute(name: str, value: str) -> str:
+    """Return an attribute for `fenced`, on one line: the value can end neither its quotes nor the tag."""
+    return f' {name}="{escape(" ".join(value.split()))}"'
 
 
 def without_tags(text: str, also: Sequence[str] = ()) -> str:
