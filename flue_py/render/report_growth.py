@@ -9,6 +9,7 @@ from flue_py.core.calls import agent_of
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE
+from flue_py.core.projection import RESTORES
 from flue_py.core.told import reported_counts
 from flue_py.core.usage_shapes import read_reported
 from flue_py.render.lines import one_line
@@ -110,6 +111,9 @@ def _lines_of(path: Sequence[int], entries: Sequence[Entry]) -> dict[str | None,
     for number in path:
         entry = entries[number]
         if entry.kind == COMPACTION:
+            if RESTORES in entry.fields:
+                # It takes a compaction back: the context grows again.
+                continue
             before = entry.fields.get("tokensBefore")
             for line in lines.values():
                 line.cumulative = 0

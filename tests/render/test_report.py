@@ -269,6 +269,20 @@ def test_each_agent_has_a_line_along_the_active_path_which_a_compaction_sets_bac
     assert (data["warnAt"], data["cutoverAt"]) == (100, 200)
 
 
+def test_taking_a_compaction_back_is_no_compaction_in_the_growth() -> None:
+    back = {"summary": "", "firstKeptEntryId": "q", "tokensBefore": 20}
+    entries = [
+        *growing(),
+        made("u", "e", kind="compaction", depth=7, **back, restoresCompactionId=None, takesBackCompactionId="k"),
+        answer("f", "u", {"input": 200, "output": 1}, depth=8, agentName="Planner"),
+    ]
+    data: Any = report_data([reported(entries)], Thresholds())
+    assert [line["compactions"] for line in data["growth"]] == [[[1, 5, 155]], [[1, 5, 155]]]
+    assert [turn[5] for turn in data["growth"][0]["turns"]] == [105, 20, 220]
+    rows = [json.loads(line) for line in context_snapshots([reported(entries)], Thresholds()).splitlines()]
+    assert sum("compaction_occurred" in row for row in rows) == 1
+
+
 def test_snapshots_are_a_line_a_turn_and_a_line_a_compaction() -> None:
     lines = [
         json.loads(line) for line in context_snapshots([reported(growing())], Thresholds(warn_at=100)).splitlines()
