@@ -307,7 +307,7 @@ def plan_session_compaction(
     staying = _pinned_indices(items, messages, pinned) if pinned else frozenset()
     first_told = None if latest is None else _first_told(latest, stays=0 in staying)
     previous = None if first_told is None else PreviousCompaction(first_told.summary, start, first_told.details)
-    held = [items[at] for at in summaries if at in staying]
+    held = [at for at in summaries if at in staying]
     summaries = {at: each for at, each in summaries.items() if at not in staying}
     released = [n for n in range(1, start) if n not in staying]
     first_live = next((n for n in range(start, len(items)) if items[n].entry_id in live), len(items)) if live else None
@@ -358,19 +358,18 @@ def _first_told(latest: LatestCompaction, *, stays: bool) -> Told:
     return Told("", {"turns": details["turns"]} if details is not None and "turns" in details else None)
 
 
-def _carries(held: Collection[ContextItem], items: Sequence[ContextItem], at: int) -> bool:
+def _carries(held: Collection[int], items: Sequence[ContextItem], at: int) -> bool:
     """Return whether a compaction that is cut there still shows the pinned summaries of ranges.
 
     It shows what lies after its cut in the context, and pinned entries from before its cut on the path. The summary of
     a range lies where it was appended, which can be long after the range.
     """
-    kept = {item.entry_id for item in items[at:]}
     cut = items[at]
-    return all(
-        item.entry_id in kept
-        or (isinstance(item, ContextEntry) and isinstance(cut, ContextEntry) and item.entry.depth < cut.entry.depth)
-        for item in held
-    )
+    return all(index >= at or _is_older(items[index], cut) for index in held)
+
+
+def _is_older(item: ContextItem, than: ContextItem) -> bool:
+    return isinstance(item, ContextEntry) and isinstance(than, ContextEntry) and item.entry.depth < than.entry.depth
 
 
 def _summaries(items: Sequence[ContextItem], latest: Entry) -> tuple[Told | None, dict[int, Told]]:
