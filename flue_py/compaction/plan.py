@@ -252,7 +252,7 @@ class SessionCompactionPlan:
     ``leaving`` are the items of the context that the summary will stand for, in order, ``staying`` those that stay
     after it: what is pinned, then everything from the first kept entry on. The summary of an earlier compaction is
     neither: it is ``plan.previous_summary``, and ``previous`` with what is stored beside it. So is that of a range that
-    leaves. ``taken_over`` is where these summaries are among the items.
+    leaves. A pinned summary stays like any pinned entry. ``taken_over`` is where these summaries are among the items.
     """
 
     plan: CompactionPlan
@@ -304,15 +304,20 @@ def plan_session_compaction(
     start = 0 if latest is None else 1
     while start and start < len(items) and items[start].entry_id in carried:
         start += 1
-    previous = None if latest is None else PreviousCompaction(latest.summary, start, latest.details)
-    staying = _pinned_indices(items, messages, pinned) - summaries.keys() if pinned else frozenset()
+    staying = _pinned_indices(items, messages, pinned) if pinned else frozenset()
+    first_told = None if latest is None else _first_told(latest, stays=0 in staying)
+    previous = None if first_told is None else PreviousCompaction(first_told.summary, start, first_told.details)
+    held = [at for at in summaries if at in staying]
+    summaries = {at: each for at, each in summaries.items() if at not in staying}
     released = [n for n in range(1, start) if n not in staying]
     first_live = next((n for n in range(start, len(items)) if items[n].entry_id in live), len(items)) if live else None
 
     def may_cut(at: int) -> bool:
         if first_live is not None and at > first_live:
             return False
-        if summaries and getattr(items[at], "is_pinned", False):
+        if (summaries or held) and getattr(items[at], "is_pinned", False):
+            return False
+        if held and not _carries(held, items, at):
             return False
         return _may_cut(messages, at) and (items[at].kind == "message" or not policy.cut_at_message_entries)
 
@@ -326,12 +331,14 @@ def plan_session_compaction(
         return NoCompaction("first_kept_not_message")
     cut = plan.first_kept_index
     gone = [at for at in summaries if at < cut]
-    told = [] if latest is None else [Told(latest.summary, latest.details)]
+    told = [] if first_told is None else [first_told]
     previous_told = joined([*told, *(summaries[at] for at in gone)], is_first=latest is not None)
     if gone and previous_told is not None:
         plan = _taking_over(plan, previous_told, gone)
         if plan is None:
             return NoCompaction("no_cut_point")
+    if latest is not None and 0 in staying:
+        plan = replace(plan, previous_summary=plan.previous_summary or None)
     pinned_before = tuple(items[n] for n in range(cut) if n in staying) if staying else ()
     return SessionCompactionPlan(
         plan,
@@ -339,8 +346,30 @@ def plan_session_compaction(
         tuple(map(items.__getitem__, plan.content.indices)),
         (*pinned_before, *items[cut:]),
         previous=previous_told,
-        taken_over=(*([0] if latest is not None else []), *gone),
+        taken_over=(*([0] if latest is not None and 0 not in staying else []), *gone),
     )
+
+
+def _first_told(latest: LatestCompaction, *, stays: bool) -> Told:
+    """Return what is continued of the summary that comes first: of one that stays, no more than the count of turns."""
+    details = latest.details
+    if not stays:
+        return Told(latest.summary, details)
+    return Told("", {"turns": details["turns"]} if details is not None and "turns" in details else None)
+
+
+def _carries(held: Collection[int], items: Sequence[ContextItem], at: int) -> bool:
+    """Return whether a compaction that is cut there still shows the pinned summaries of ranges.
+
+    It shows what lies after its cut in the context, and pinned entries from before its cut on the path. The summary of
+    a range lies where it was appended, which can be long after the range.
+    """
+    cut = items[at]
+    return all(index >= at or _is_older(items[index], cut) for index in held)
+
+
+def _is_older(item: ContextItem, than: ContextItem) -> bool:
+    return isinstance(item, ContextEntry) and isinstance(than, ContextEntry) and item.entry.depth < than.entry.depth
 
 
 def _summaries(items: Sequence[ContextItem], latest: Entry) -> tuple[Told | None, dict[int, Told]]:

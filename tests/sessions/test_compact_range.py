@@ -294,6 +294,39 @@ async def test_a_pinned_summary_that_comes_first_is_not_taken_over(session: Sess
     assert await ids_in(session) == [whole.entry_id, done.entry_id, *kept[2:]]
 
 
+async def test_compact_keeps_a_pinned_summary_that_comes_first_once(session: Session) -> None:
+    await talk(session, 12)
+    settings = CompactionSettings(keep_recent_tokens=200, user_words_share=0)
+    whole = await session.compact(mode="window", settings=settings)
+    assert whole.entry_id is not None
+    assert whole.summary is not None
+    await session.pin(whole.entry_id)
+    await talk(session, 8, start=12)
+    done = await session.compact(mode="window", settings=settings)
+    found = await ids_in(session)
+    assert found[:2] == [done.entry_id, whole.entry_id]
+    assert str(await session.build_context()).count(whole.summary[:60]) == 1
+    assert done.summary is not None
+    assert whole.summary not in done.summary
+    assert done.tokens_after == (await session.plan_compaction(settings=settings)).tokens_before
+    await assert_all_reads_agree(session)
+
+
+async def test_compact_keeps_the_pinned_summary_of_a_range(session: Session) -> None:
+    ids = await talk(session, 12)
+    settings = CompactionSettings(keep_recent_tokens=200, user_words_share=0)
+    done = await compacted(session, ids[4], ids[6])
+    assert done.entry_id is not None
+    await session.pin(done.entry_id)
+    for start in (12, 20):
+        whole = await session.compact(mode="window", settings=settings)
+        assert (await ids_in(session))[0] == whole.entry_id
+        assert (await ids_in(session)).count(done.entry_id) == 1
+        assert whole.tokens_after == (await session.plan_compaction(settings=settings)).tokens_before
+        await assert_all_reads_agree(session)
+        await talk(session, 8, start=start)
+
+
 async def test_a_model_is_asked_and_booked_before_its_answer_is_used(session: Session, store: Store) -> None:
     ids = await talk(session, 8)
     leaf = session.leaf_id
