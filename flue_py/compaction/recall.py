@@ -18,6 +18,8 @@ MOST_HITS = 100
 EXCERPT_CHARS = 400
 MOST_WORDS = 64
 """More words of a question are not looked for one by one."""
+_RUNS = re.compile(r"[\s*`]+|&lt;|[^\s*`&]+|&")
+"""The pieces of a text that `alike` changes each by itself."""
 
 RECALL_TOOL: JsonObject = {
     "name": "recall",
@@ -121,7 +123,7 @@ def recall(compaction_id: str, source: Sequence[ContextItem], words: str, *, lim
         return Recalled(compaction_id)
     found = [_match(at, item, sought, each, words) for at, item in enumerate(source)]
     ranked = sorted((one for one in found if one.words), key=lambda one: (one[:3], one.at), reverse=True)
-    hits = tuple(_hit(source[one.at], one, words, each) for one in ranked[:limit])
+    hits = tuple(_hit(source[one.at], one, sought, each) for one in ranked[:limit])
     return Recalled(compaction_id, hits, len(ranked) - len(hits))
 
 
@@ -133,28 +135,52 @@ def _match(at: int, item: ContextItem, sought: str, each: Sequence[str], words: 
     return _Found(says, is_whole, sum(word in text for word in each), at)
 
 
-def _hit(item: ContextItem, found: _Found, words: str, each: Sequence[str]) -> Recall:
+def _hit(item: ContextItem, found: _Found, sought: str, each: Sequence[str]) -> Recall:
     text = text_of([item.data])
     role = item.data.get("role")
     return Recall(
         item.entry_id,
         role if isinstance(role, str) else "user",
-        _excerpt(text, words, each),
+        _excerpt(text, sought, each),
         found.words,
         found.is_whole,
     )
 
 
-def _excerpt(text: str, words: str, each: Sequence[str]) -> str:
+def _excerpt(text: str, sought: str, each: Sequence[str]) -> str:
     """Return the part of a text around its first match, as it stands there."""
-    given = re.findall(r"[^\s*`…]+", words)
-    match = re.search(r"[\s*`]+".join(map(re.escape, given[:MOST_WORDS])), text, re.IGNORECASE)
-    if match is None:
-        match = re.search("|".join(map(re.escape, each)), text, re.IGNORECASE)
-    at = match.start() if match else 0
+    at = _place(text, _first_match(alike(text), sought, each))
     begin = max(at - EXCERPT_CHARS // 4, 0)
     end = begin + EXCERPT_CHARS
     return ("…" if begin else "") + text[begin:end].strip() + ("…" if end < len(text) else "")
+
+
+def _first_match(text: str, sought: str, each: Sequence[str]) -> int:
+    """Return where the words begin in a text as it is compared; else where the rarest of them is, of these the longest.
+
+    A word such as "the" says nothing of where the others are.
+    """
+    if (whole := text.find(sought)) >= 0:
+        return whole
+    counted = [(text.count(word), -len(word), word) for word in each if word in text]
+    return text.find(min(counted)[2]) if counted else 0
+
+
+def _place(text: str, at: int) -> int:
+    """Return where in a text stands what is at ``at`` in `alike` of it. O(text)."""
+    passed = 0
+    for run in _RUNS.finditer(text):
+        said = alike(run[0]) or (" " if passed else "")
+        if passed + len(said) <= at:
+            passed += len(said)
+            continue
+        if run[0] == "&lt;":
+            return run.start()
+        for place, letter in enumerate(run[0], run.start()):
+            passed += len(letter.casefold())
+            if passed > at:
+                return place
+    return 0
 
 
 def asked_words(arguments: JsonValue) -> tuple[str, int] | str:
