@@ -21,7 +21,8 @@ def fenced(tag: str, text: str, attributes: str = "", *, also: Sequence[str] = (
 
 def attribute(name: str, value: str) -> str:
     """Return an attribute for `fenced`, on one line: the value can end neither its quotes nor the tag."""
-    return f' {name}="{escape(" ".join(value.split()))}"'
+    line = escape(" ".join(value.splitlines()), quote=False).replace('"', "&quot;")
+    return f' {name}="{line}"'
 
 
 def without_tags(text: str, also: Sequence[str] = ()) -> str:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.content import string_field
 from flue_py.compaction.material import Material
-from flue_py.compaction.quoting import fenced
+from flue_py.compaction.quoting import attribute, fenced
 from flue_py.core.exchange import tool_calls
 
 ReadFile: TypeAlias = Callable[[str], str | None]
@@ -43,7 +43,7 @@ def reread_files(
             continue
         if isinstance(text, str) and text:
             more = f"\n[… {len(text) - left} more characters]" if len(text) > left else ""
-            shown.append(fenced("file", text[:left] + more, f' path="{path}"'))
+            shown.append(fenced("file", text[:left] + more, attribute("path", path)))
             left -= len(text)
     text = "\n".join(["[FILES IN USE — as they are now]", *shown]) if shown else ""
     return Block(text, notes=tuple(notes))

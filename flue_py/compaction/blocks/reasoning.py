@@ -5,7 +5,7 @@ from __future__ import annotations
 from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.content import ASSISTANT, content_parts, string_field
 from flue_py.compaction.material import Material
-from flue_py.compaction.quoting import fenced
+from flue_py.compaction.quoting import attribute, fenced
 
 TOKENS_A_TURN = 500
 TOKENS_IN_ALL = 4_000
@@ -26,7 +26,7 @@ def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_
         item, message = material.leaving[at], material.message(at)
         text = _cut(material, _thinking(material, message), min(per_turn, left)) if _may_think(message) else ""
         if text:
-            shown = fenced("reasoning", text, f' entry="{item.entry_id}"')
+            shown = fenced("reasoning", text, attribute("entry", item.entry_id))
             found.append(shown)
             left -= material.tokens_of(shown)
     return Block("\n".join(["[REASONING EXCERPTS]", *reversed(found)])) if found else Block()
