@@ -10,7 +10,8 @@ from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import checked_flag, checked_function, checked_id, checked_seen, checked_text
 from flue_py.sessions.asking import model_of
-from flue_py.sessions.compacting import Compacting, Planned
+from flue_py.sessions.basis import Planned
+from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.handle import KnownContext
 
 if TYPE_CHECKING:
