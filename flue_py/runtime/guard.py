@@ -23,7 +23,7 @@ from flue_py.runtime.guarding.claims import Claim
 from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, has_gone_on, input_since
 from flue_py.runtime.guarding.memory import BY, Memory, Remembered
 from flue_py.sessions.arguments import checked_count, checked_function, optional
-from flue_py.sessions.asking import model_of
+from flue_py.sessions.asking import model_of, window_of
 from flue_py.sessions.measuring import checked_request
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -80,7 +80,7 @@ class CompactionGuard:
         self.settings = checked_settings(settings)
         self.triggers = _checked_triggers(triggers)
         optional(checked_count, window, "window")
-        self.window = window if window is not None or self.model is None else self.model.context_window
+        self.window = window_of(window, self.model)
         checked_request(None, None, system, tools)
         self.system = system
         self.tools = tools

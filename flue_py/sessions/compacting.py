@@ -26,7 +26,7 @@ from flue_py.sessions.arguments import (
     checked_text,
     optional,
 )
-from flue_py.sessions.asking import BookingAsker, Patience, book, model_of
+from flue_py.sessions.asking import BookingAsker, Patience, book, model_of, window_of
 from flue_py.sessions.basis import Basis, Finding, beginning, said
 from flue_py.sessions.hooking import ask_hook
 from flue_py.sessions.measuring import checked_request
@@ -110,8 +110,7 @@ class Compacting(Registering, Aligning, Usage):
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
-        if window is None and asked is not None:
-            window = asked.context_window
+        window = window_of(window, asked)
         basis = await self._basis_of(chosen, settings, window)
         around = None if system is None or tools is None else (system, tools)
         return await self._compact(
