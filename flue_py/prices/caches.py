@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flue_py.core.counting import model_names
 from flue_py.core.frozen import frozen
 
@@ -47,7 +49,5 @@ def cache_rules(model: str | None, provider: str | None = None) -> CacheRules:
     for source, prefixes, rules in _RULES:
         if (provider or "").lower().startswith(source) or any(name.startswith(prefixes) for name in names):
             least = next((tokens for start, tokens in _LEAST if names and names[-1].startswith(start)), None)
-            if least is None:
-                return rules
-            return CacheRules(least, rules.step, rules.lifetime_seconds, rules.source)
+            return rules if least is None else replace(rules, least_tokens=least)
     return ASSUMED

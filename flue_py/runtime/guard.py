@@ -27,7 +27,7 @@ from flue_py.sessions.asking import model_of, window_of
 from flue_py.sessions.measuring import checked_request
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.store.waiting import shielded
+from flue_py.store.waiting import POLL_SECONDS
 
 if TYPE_CHECKING:
     from flue_py.compaction.result import CompactionResult
@@ -37,7 +37,6 @@ __all__ = ["CompactionGuard", "GuardAnswer", "Outcome"]
 
 Result = TypeVar("Result")
 
-POLL_SECONDS = 0.1
 _TOLD_ONCE = frozenset({"breaker", "no_progress", "thrash", "disbelieved_report"})
 """What holds a trigger back and is worth a line of the log, once in a cycle; the rest is the usual case."""
 
@@ -86,6 +85,7 @@ class CompactionGuard:
         self.tools = tools
         self.on_answer = checked_function(on_answer, "on_answer")
         self.patience = _checked_patience(patience)
+        self._waiting = store.backend.waiting
         self._memory = Memory(session, checked_function(clock, "clock"))
         checked_mode(mode, self.settings, has_model=self.summarizer is not None)
 
@@ -127,11 +127,8 @@ class CompactionGuard:
 
     async def request(self, instructions: str = "") -> None:
         """Leave a request to compact, which the next question meets: what a tool for agents calls."""
-        found = await self._find_out()
         why = "the agent asks for a compaction" + (f": {instructions}" if instructions else "")
-        await self._memory.change(
-            found.cycle, lambda now: (replace(now, state=replace(now.state, wanted=instructions)), why)
-        )
+        await self._note(await self._find_out(), lambda state: replace(state, wanted=instructions), why)
 
     async def state(self) -> GuardState:
         """Return what the guard remembers of the session."""
@@ -139,10 +136,7 @@ class CompactionGuard:
 
     async def reset(self) -> None:
         """Forget failures and attempts, so that nothing is held back for them."""
-        found = await self._find_out()
-        await self._memory.change(
-            found.cycle, lambda now: (replace(now, state=replace(now.state, failures=0, attempts=())), "reset")
-        )
+        await self._note(await self._find_out(), lambda state: replace(state, failures=0, attempts=()), "reset")
 
     # -- a call -----------------------------------------------------------------------------------------------
 
@@ -214,11 +208,9 @@ class CompactionGuard:
 
     async def _wait_for_another(self, cycle: str | None) -> None:
         """Wait for whoever compacts the session now."""
-        from anyio import sleep  # noqa: PLC0415 - it takes 30 ms to load
-
         waited = 0.0
         while (await self._memory.read(cycle)).claim is not None and waited < self.patience:
-            await sleep(POLL_SECONDS)
+            await self._waiting.pause(POLL_SECONDS)
             waited += POLL_SECONDS
 
     # -- deciding ---------------------------------------------------------------------------------------------
@@ -278,8 +270,8 @@ class CompactionGuard:
         try:
             return await self._compact_now(found, decision, settings, window)
         except BaseException:
-            with shielded(), suppress(FlueError):
-                await self._release(found.cycle, claim, "given up")
+            with suppress(FlueError):
+                await self._waiting.finish(self._release(found.cycle, claim, "given up"))
             raise
         finally:
             claim.drop()
