@@ -308,6 +308,8 @@ def plan_session_compaction(
     first_told = None if latest is None else _first_told(latest, stays=0 in staying)
     previous = None if first_told is None else PreviousCompaction(first_told.summary, start, first_told.details)
     held = [at for at in summaries if at in staying]
+    if latest is not None and 0 in staying:
+        held.append(0)
     summaries = {at: each for at, each in summaries.items() if at not in staying}
     released = [n for n in range(1, start) if n not in staying]
     first_live = next((n for n in range(start, len(items)) if items[n].entry_id in live), len(items)) if live else None
@@ -359,10 +361,10 @@ def _first_told(latest: LatestCompaction, *, stays: bool) -> Told:
 
 
 def _carries(held: Collection[int], items: Sequence[ContextItem], at: int) -> bool:
-    """Return whether a compaction that is cut there still shows the pinned summaries of ranges.
+    """Return whether a compaction that is cut there still shows the pinned summaries.
 
-    It shows what lies after its cut in the context, and pinned entries from before its cut on the path. The summary of
-    a range lies where it was appended, which can be long after the range.
+    It shows what lies after its cut in the context, and pinned entries from before its cut on the path. A summary lies
+    where it was appended, which can be long after what it stands for, and after what its compaction kept.
     """
     cut = items[at]
     return all(index >= at or _is_older(items[index], cut) for index in held)
