@@ -250,9 +250,11 @@ class SessionCompactionPlan:
     """A plan for a session, and the id of the entry behind the first kept message.
 
     ``leaving`` are the items of the context that the summary will stand for, in order, ``staying`` those that stay
-    after it: what is pinned, then everything from the first kept entry on. The summary of an earlier compaction is
-    neither: it is ``plan.previous_summary``, and ``previous`` with what is stored beside it. So is that of a range that
-    leaves. A pinned summary stays like any pinned entry. ``taken_over`` is where these summaries are among the items.
+    after it: what is pinned, then everything from the first kept entry on. In the plan of a session, what was pinned
+    after it was summarized comes before all of these: it is not in the context now, and comes back. The summary of an
+    earlier compaction is neither: it is ``plan.previous_summary``, and ``previous`` with what is stored beside it. So
+    is that of a range that leaves. A pinned summary stays like any pinned entry. ``taken_over`` is where these
+    summaries are among the items.
     """
 
     plan: CompactionPlan

@@ -136,6 +136,11 @@ def sized_for(settings: CompactionSettings, window: int | None) -> CompactionSet
     return replace(settings, reserve_tokens=reserve, keep_recent_tokens=keep)
 
 
+def keeping_less(settings: CompactionSettings, tokens: int) -> CompactionSettings:
+    """Return settings that keep so many tokens less of the end, for something else that will be in the context."""
+    return replace(settings, keep_recent_tokens=max(settings.keep_recent_tokens - tokens, 0)) if tokens else settings
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:
     """Named departures from the reference. Each switch is on by default; `FAITHFUL_POLICY` has all of them off.
