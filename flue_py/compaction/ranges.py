@@ -272,7 +272,14 @@ class _Planning:
         )
 
 
-def entry_of(planned: SessionCompactionPlan, text: str, details: JsonObject, calls: Sequence[JsonObject]) -> NewEntry:
+def entry_of(
+    planned: SessionCompactionPlan,
+    text: str,
+    details: JsonObject,
+    calls: Sequence[JsonObject],
+    *,
+    from_hook: bool = False,
+) -> NewEntry:
     """Return the compaction to append for a plan of any kind."""
     head = planned.head if isinstance(planned, RangePlan) else None
     entry = NewEntry.compaction(
@@ -281,6 +288,7 @@ def entry_of(planned: SessionCompactionPlan, text: str, details: JsonObject, cal
         tokens_before=planned.plan.tokens_before,
         details=details if head is None else _noted_turns(planned, details),
         calls=calls,
+        from_hook=from_hook,
     )
     if isinstance(planned, RangePlan) and (head is not None or planned.pinned):
         entry = laid_out(entry, planned.ranges, pinned=planned.pinned, head=head)
