@@ -155,12 +155,15 @@ def _plan(
     pinned: frozenset[int] = frozenset(),
     released: Sequence[int] = (),
     counts: Sequence[int] | None = None,
+    most: int | None = None,
 ) -> CompactionPlan | None:
     """Return the plan; ``pinned`` and ``released`` are indices: always kept, no longer kept."""
     start = previous.first_kept_index if previous else 0
     count = (lambda index: estimate_tokens(messages[index], policy)) if counts is None else counts.__getitem__
-    budget = settings.keep_recent_tokens - sum(map(count, pinned))
-    cut = _find_cut(len(messages), start, cuts, budget, policy, pinned, count)
+    held = sum(map(count, pinned))
+    cut = _find_cut(len(messages), start, cuts, settings.keep_recent_tokens - held, policy, pinned, count)
+    if most is not None and cut is not None:
+        cut = _fitting_cut(len(messages), cut, cuts, most - held, pinned, count)
     if cut is None or cut <= start:
         return None
     turn_start = _turn_start(messages, start, cut)
@@ -206,6 +209,23 @@ def _find_cut(
                 return following
             return cuts.last_before(index) if policy.cut_before_large_tail else cuts.first()
     return cuts.first()
+
+
+def _fitting_cut(end: int, cut: int, cuts: Cuts, most: int, pinned: frozenset[int], count: Callable[[int], int]) -> int:
+    """Return a cut, or the first after it from which on at most so many tokens are kept; itself where none is.
+
+    The message at which a budget is used up is kept, however large it is: with it there may be no room for anything.
+    """
+    kept = sum(count(index) for index in range(cut, end) if index not in pinned)
+    if kept <= most:
+        return cut
+    at = cut
+    for later in cuts.after(cut):
+        kept -= sum(count(index) for index in range(at, later) if index not in pinned)
+        at = later
+        if kept <= most:
+            return later
+    return cut
 
 
 def _turn_start(messages: Messages, start: int, cut: int) -> int | None:
@@ -286,6 +306,7 @@ def plan_session_compaction(
     carried: Collection[str] | None = None,
     counts: Sequence[int] | None = None,
     live: Collection[str] = (),
+    most: int | None = None,
 ) -> SessionCompactionPlan | NoCompaction:
     """Return the plan for a session's context, or why there is none.
 
@@ -295,7 +316,9 @@ def plan_session_compaction(
     wherever they are (`Session.pins`): they are not summarized, and count as kept. Entries that ``latest`` had pinned
     and that are no longer pinned are summarized now. ``counts`` says how many tokens each item takes, by default what
     `estimate_tokens` says. ``live`` are entries that must not be summarized: everything from the first of them on is
-    kept, however much that is. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
+    kept, however much that is. ``most`` is how many tokens may stay: where the message that uses up what is kept makes
+    it more, the cut is made after it, if there is one. Each item's ``data`` is read once. Cost: as
+    `prepare_compaction`.
     """
     messages = Messages(items)
     summaries: Mapping[int, Told] = {}
@@ -327,7 +350,7 @@ def plan_session_compaction(
 
     cuts = Cuts(messages, start, may_cut, staying, whole=policy.keep_exchanges_whole)
     usage_from = _usage_start(items, messages) if policy.ignore_older_usage else 0
-    plan = _plan(messages, cuts, settings, previous, policy, usage_from, staying, released, counts)
+    plan = _plan(messages, cuts, settings, previous, policy, usage_from, staying, released, counts, most)
     if plan is None:
         return NoCompaction("no_cut_point")
     first_kept = items[plan.first_kept_index]

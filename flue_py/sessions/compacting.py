@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from flue_py.core.entries import Entry
@@ -312,7 +313,9 @@ class Compacting(Registering, Aligning, Usage):
             live = running.live_callers(read.items, links)
             hidden = returning.Hidden(path, read.compaction, pins, read.items)
             back = sum(counter.count_entries(hidden.items)) if path else 0
-            found = (find or _beginning)(read, policy.keeping_less(sized, back), pins, counts, live)
+            most = policy.most_kept(sized, window)
+            planning = find or partial(_beginning, most=None if most is None else most - back)
+            found = planning(read, policy.keeping_less(sized, back), pins, counts, live)
             leaving, staying = 0, sum(counts)
             if isinstance(found, plan.SessionCompactionPlan):
                 leaving = sum(map(counts.__getitem__, found.plan.content.indices))
@@ -428,9 +431,13 @@ def _beginning(
     pins: Sequence[str],
     counts: Sequence[int],
     live: frozenset[str],
+    *,
+    most: int | None,
 ) -> Planned:
-    """Plan to summarize the beginning of the context."""
-    return plan.plan_session_compaction(read.items, read.compaction, settings, pinned=pins, counts=counts, live=live)
+    """Plan to summarize the beginning of the context; at most so many tokens stay, where that can be."""
+    return plan.plan_session_compaction(
+        read.items, read.compaction, settings, pinned=pins, counts=counts, live=live, most=most
+    )
 
 
 def shown_summary(text: str) -> JsonObject:

@@ -388,6 +388,25 @@ async def test_what_is_kept_fits_into_the_window(session: Session) -> None:
     assert 750 <= planned.tokens_staying < 750 + 75
 
 
+async def test_a_message_that_leaves_no_room_for_a_summary_is_not_kept_for_being_new(session: Session) -> None:
+    await talk(session, 4)
+    await session.append_message(user("x" * 3 * 7_000))
+    newer = await talk(session, 2, start=4)
+    for settings in (SETTINGS, CompactionSettings(keep_recent_tokens=2_000)):
+        planned = (await session.plan_compaction(settings=settings, window=8_000)).planned
+        assert planned is not None
+        assert planned.first_kept_entry_id in newer
+    done = await session.compact(mode="intent", window=8_000)
+    assert done.tokens_after is not None
+    assert done.tokens_after < 6_000
+    assert (await session.compact(mode="intent", window=8_000)).reason == "no_cut_point"
+    # As the newest message it is what the next call is about.
+    await session.append_message(user("y" * 3 * 7_000))
+    planned = (await session.plan_compaction(window=8_000)).planned
+    assert planned is not None
+    assert planned.first_kept_entry_id == session.leaf_id
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
