@@ -120,9 +120,13 @@ def beginning(
     pins: Sequence[str],
     counts: Sequence[int],
     live: frozenset[str],
+    *,
+    most: int | None,
 ) -> Planned:
-    """Plan to summarize the beginning of the context."""
-    return plan.plan_session_compaction(read.items, read.compaction, settings, pinned=pins, counts=counts, live=live)
+    """Plan to summarize the beginning of the context; at most so many tokens stay, where that can be."""
+    return plan.plan_session_compaction(
+        read.items, read.compaction, settings, pinned=pins, counts=counts, live=live, most=most
+    )
 
 
 def shown_summary(text: str) -> JsonObject:
