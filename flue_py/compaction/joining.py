@@ -7,11 +7,15 @@ from itertools import chain
 from typing import NamedTuple
 
 from flue_py.compaction.serialize import appended_file_lists, file_lists, listed_files
-from flue_py.core.entries import Entry
+from flue_py.core.entries import FROM_HOOK, Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.registered import REGISTERED
 
 TURNS_BEFORE = "turnsBefore"
 """The detail of a summary of a range that says how many turns lie before it."""
+
+WRITTEN = frozenset({"mode", "turns", "originals", "own", TURNS_BEFORE, REGISTERED})
+"""The details that are written beside every summary, whoever made it."""
 
 
 class Told(NamedTuple):
@@ -22,10 +26,13 @@ class Told(NamedTuple):
 
     @classmethod
     def of(cls, entry: Entry) -> Told:
-        """Return what the entry of a compaction says."""
+        """Return what the entry of a compaction says. What a hook has stored beside its text is the hook's own."""
         fields = entry.fields
         summary, details = fields.get("summary"), fields.get("details")
-        return cls(summary if isinstance(summary, str) else "", details if isinstance(details, Mapping) else None)
+        told = details if isinstance(details, Mapping) else None
+        if told is not None and fields.get(FROM_HOOK) is True:
+            told = {name: value for name, value in told.items() if name in WRITTEN}
+        return cls(summary if isinstance(summary, str) else "", told)
 
     @property
     def own_text(self) -> str:

@@ -10,13 +10,14 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import Appended
 
 NotCompacted: TypeAlias = Literal[
-    "no_cut_point", "first_kept_not_message", "not_smaller", "dry_run", "leaf_moved", "compacted_meanwhile"
+    "no_cut_point", "first_kept_not_message", "not_smaller", "dry_run", "cancelled", "leaf_moved", "compacted_meanwhile"
 ]
 """Why nothing was appended:
 
 - ``no_cut_point``: nothing can be cut off, or nothing new; ``first_kept_not_message``: see `NoCompaction`
 - ``not_smaller``: what was made is not smaller than what it would stand for
 - ``dry_run``: the caller asked what it would do
+- ``cancelled``: a hook wanted none; the notes say why
 - ``leaf_moved``: meanwhile the leaf was moved to where what was planned is not on the path
 - ``compacted_meanwhile``: another compaction was appended meanwhile
 """
@@ -30,7 +31,8 @@ class CompactionResult:
     ``tokens_after`` are the sizes of the context in tokens, both as ``counter`` counts them, which is the one for the
     model of the session. ``tokens_after`` is None where nothing was made; ``tokens_staying`` is what stays beside the
     summary. ``summary`` is the text. ``calls`` are the paid calls that it took, as the ledger has them, also where
-    nothing was appended; ``notes`` say in whole sentences what went otherwise than asked.
+    nothing was appended; ``notes`` say in whole sentences what went otherwise than asked. ``from_hook`` says that a
+    hook gave the text in place of a mode.
     """
 
     reason: NotCompacted | None
@@ -44,6 +46,7 @@ class CompactionResult:
     calls: tuple[JsonObject, ...] = ()
     notes: tuple[str, ...] = ()
     appended: Appended | None = None
+    from_hook: bool = False
 
     @property
     def entry_id(self) -> str | None:

@@ -47,6 +47,9 @@ else:
 
 Source: TypeAlias = Literal["prompt", "skill", "shell", "task", "retry"]
 
+FROM_HOOK = "fromHook"
+"""The field of a compaction whose text a program gave in place of a mode."""
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
@@ -204,6 +207,7 @@ class NewEntry:
         details: JsonValue = None,
         usage: Mapping[str, JsonValue] | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
+        from_hook: bool = False,
         id: str | None = None,
         parent_id: str | None = None,
         created_at: datetime | None = None,
@@ -213,7 +217,8 @@ class NewEntry:
 
         ``usage`` is the sum of the summarisation calls; ``calls`` are their single usages for the ledger (each may
         carry ``provider``, ``model`` and ``callId``). Without ``calls`` the ledger gets one row; without ``usage``
-        it is the sum of the calls. Raises `InvalidEntry` naming the field. O(size).
+        it is the sum of the calls. ``from_hook`` notes that a program gave the text in place of a mode: its details
+        are the program's own. Raises `InvalidEntry` naming the field. O(size).
         """
         _check_string(summary, "summary")
         _check_string(first_kept_entry_id, "first_kept_entry_id")
@@ -224,6 +229,8 @@ class NewEntry:
             "firstKeptEntryId": first_kept_entry_id,
             "tokensBefore": tokens_before,
         }
+        if from_hook:
+            fields[FROM_HOOK] = True
         made = _summary(COMPACTION, fields, details, usage, calls)
         return _placed(changed(made, references=(first_kept_entry_id,)), id, parent_id, created_at, extra)
 

@@ -119,6 +119,7 @@ class Appending(Contexts, Marking):
         details: JsonValue = None,
         usage: Mapping[str, JsonValue] | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
+        from_hook: bool = False,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
         keep_exchanges_whole: bool = True,
@@ -130,10 +131,12 @@ class Appending(Contexts, Marking):
         ``usage`` is the sum of what the summarization calls used, ``calls`` their single usages for the
         ledger. A first kept entry that would leave a tool call out and keep its result, which no provider takes, is
         moved back to the message of the call, and ``oddities`` say so; with ``keep_exchanges_whole=False`` it is not.
+        ``from_hook`` notes that a program gave the text in place of a mode: later compactions read none of its details.
         Raises `EntryNotFound` if the session sees no such first kept entry (on the path or off it),
         `InvalidEntry`; otherwise as `append_message`. The cost of the context, or else O(1).
         """
         checked_flag(keep_exchanges_whole, "keep_exchanges_whole")
+        checked_flag(from_hook, "from_hook")
         checked_on_conflict(on_conflict)
         seen = checked_seen(expected_leaf, expected_revision)
         entry = NewEntry.compaction(
@@ -143,6 +146,7 @@ class Appending(Contexts, Marking):
             details=details,
             usage=usage,
             calls=calls,
+            from_hook=from_hook,
         )
         if keep_exchanges_whole:
             leaf = await self._leaf_before(idempotency_key, on_conflict, seen)

@@ -57,6 +57,26 @@ class Patience:
 NO_PATIENCE = Patience()
 
 
+async def book(
+    books: Books, call: Mapping[str, object], new_id: Callable[[], str], purpose: str, outcome: str | None = None
+) -> JsonObject:
+    """Write a paid call into the ledger, and return it with its id there.
+
+    ``call`` is a usage object with ``provider``, ``model`` and ``callId`` as far as they are known.
+    """
+    provider, model = _name(call.get("provider")), _name(call.get("model"))
+    call_id = _name(call.get("callId")) or new_id()
+    usage = cast("JsonObject", {name: value for name, value in call.items() if name not in NAMES_OF_A_CALL})
+    record = partial(books.record_call, usage, provider=provider, model=model, purpose=purpose, outcome=outcome)
+    try:
+        await record(call_id=call_id)
+    except CallConflict:
+        # Some providers, and many stand-ins, give every answer the same id: what was paid counts all the same.
+        call_id = new_id()
+        await record(call_id=call_id)
+    return {**usage, "provider": provider, "model": model, "callId": call_id}
+
+
 class BookingAsker:
     """Asks a model, and writes each call that was paid for into the ledger as soon as it is answered.
 
@@ -127,21 +147,10 @@ class BookingAsker:
         return await self._waiting.outcomes([self.ask(request) for request in requests])
 
     async def _book(self, call: Mapping[str, object], purpose: str, outcome: str | None) -> JsonObject:
-        """Write a call into the ledger, and return it with its id there."""
-        provider = _name(call.get("provider")) or self._model.provider or ""
+        provider = _name(call.get("provider")) or self._model.provider
         model = _name(call.get("model")) or self._model.name
-        call_id = _name(call.get("callId")) or self._new_id()
-        usage = cast("JsonObject", {name: value for name, value in call.items() if name not in NAMES_OF_A_CALL})
-        record = partial(
-            self._books.record_call, usage, provider=provider, model=model, purpose=purpose, outcome=outcome
-        )
-        try:
-            await record(call_id=call_id)
-        except CallConflict:
-            # Some providers, and many stand-ins, give every answer the same id: what was paid counts all the same.
-            call_id = self._new_id()
-            await record(call_id=call_id)
-        return {**usage, "provider": provider, "model": model, "callId": call_id}
+        named = {**call, "provider": provider, "model": model}
+        return await book(self._books, named, self._new_id, purpose, outcome)
 
 
 def _patience(timeout: float | None) -> float | None:

@@ -19,15 +19,24 @@ from flue_py.core.uncompacting import uncompaction
 from flue_py.errors import LeafConflict, SummaryFailed
 from flue_py.lazy import lazy_module
 from flue_py.sessions.aligning import Aligning, why_not_the_same
-from flue_py.sessions.arguments import checked_count, checked_flag, checked_seen, checked_text, optional
-from flue_py.sessions.asking import BookingAsker, Patience, model_of
+from flue_py.sessions.arguments import (
+    checked_count,
+    checked_flag,
+    checked_function,
+    checked_seen,
+    checked_text,
+    optional,
+)
+from flue_py.sessions.asking import BookingAsker, Patience, book, model_of
 from flue_py.sessions.handle import KnownContext
+from flue_py.sessions.hooking import ask_hook
 from flue_py.sessions.measuring import checked_request
 from flue_py.sessions.registering import Registering
 from flue_py.sessions.usage import Usage
 
 if TYPE_CHECKING:
-    from flue_py.compaction import blocks, modes, plan, policy, ranges, result, running
+    from flue_py.compaction import blocks, hooks, modes, plan, policy, ranges, result, running
+    from flue_py.compaction.hooks import BeforeCompaction, Cancelled, HookSummary
     from flue_py.compaction.modes import Made, Mode
     from flue_py.compaction.plan import NoCompaction, SessionCompactionPlan
     from flue_py.compaction.policy import CompactionSettings
@@ -40,6 +49,7 @@ else:
     # Most sessions are never compacted, and a command should start without this.
     blocks = lazy_module("flue_py.compaction.blocks")
     counters = lazy_module("flue_py.context.counters")
+    hooks = lazy_module("flue_py.compaction.hooks")
     modes = lazy_module("flue_py.compaction.modes")
     plan = lazy_module("flue_py.compaction.plan")
     policy = lazy_module("flue_py.compaction.policy")
@@ -93,6 +103,17 @@ class Basis:
             notes=self.notes,
         )
 
+    def cancelled(self, answer: Cancelled) -> CompactionResult:
+        """Return the result where a hook wants no compaction."""
+        why = f"a hook cancelled it: {answer.reason}" if answer.reason else "a hook cancelled it"
+        return replace(self.nothing("cancelled"), notes=(*self.notes, why))
+
+    def about(self, material: modes.Material) -> hooks.AboutToCompact:
+        """Return what a hook is asked about."""
+        return hooks.AboutToCompact(
+            material, self.mode.name, self.tokens_before, self.tokens_staying, self.counter.name
+        )
+
     def made(self, made: Made, calls: tuple[JsonObject, ...]) -> CompactionResult:
         """Return the result of a text, with the reason ``not_smaller`` where it is that."""
         after = self.tokens_staying + self.counter.count(shown_summary(made.text))
@@ -144,6 +165,7 @@ class Compacting(Registering, Aligning, Usage):
         expected_revision: int | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        before_compaction: BeforeCompaction | None = None,
     ) -> CompactionResult:
         """Replace the beginning of the context by a text that stands for it, and return what was done, or why not.
 
@@ -160,12 +182,17 @@ class Compacting(Registering, Aligning, Usage):
         and ``model`` is the session's, a summary is asked for by the last request with one message more, so that most
         of it is read from the provider's cache; where that cannot be, ``notes`` say why, and a transcript is sent.
 
+        ``before_compaction`` is asked when there is a plan, before anything is made: it returns None to go on,
+        `Cancelled`, or the text itself (`flue_py.compaction.hooks`), which is appended as one of a mode would be. What
+        it raises is raised, and nothing is changed.
+
         Raises `SummaryFailed`, whose cause is the model's error, `LeafConflict`, `RevisionConflict`, and
         `InvalidArgument` for a mode that needs a model where there is none. The cost of the context, and of the model.
         """
         checked_flag(dry_run, "dry_run")
         checked_text(instructions, "instructions")
         checked_request(None, None, system, tools)
+        checked_function(before_compaction, "before_compaction")
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
@@ -173,7 +200,9 @@ class Compacting(Registering, Aligning, Usage):
             window = asked.context_window
         basis = await self._basis_of(chosen, settings, window)
         around = None if system is None or tools is None else (system, tools)
-        return await self._compact(basis, asked, instructions, window, dry_run=dry_run, around=around)
+        return await self._compact(
+            basis, asked, instructions, window, dry_run=dry_run, around=around, hook=before_compaction
+        )
 
     async def _compact(
         self,
@@ -184,20 +213,37 @@ class Compacting(Registering, Aligning, Usage):
         *,
         dry_run: bool,
         around: Around | None = None,
+        hook: BeforeCompaction | None = None,
     ) -> CompactionResult:
         """Make the text for what was planned, and append it. ``around`` is what goes with the session's requests."""
         if isinstance(basis.found, plan.NoCompaction):
             return basis.nothing(basis.found.reason)
         if dry_run:
             return basis.nothing("dry_run")
-        asker = None if asked is None else self._asker_of(asked, basis.settings)
         material = basis.material(basis.found, instructions, window, asked)
+        answer = None if hook is None else await ask_hook(hook, basis.about(material), self._backend.waiting)
+        if isinstance(answer, hooks.Cancelled):
+            return basis.cancelled(answer)
+        if answer is not None:
+            return await self._append_supplied(basis, basis.found, material, answer)
+        asker = None if asked is None else self._asker_of(asked, basis.settings)
         if asked is not None and around is not None:
             material = await self._aligned(material, basis, asked, *around)
         made = await modes.make_text(basis.mode, material, asker)
         if not made.text.strip():
             raise SummaryFailed(basis.mode.name, "it made no text")
         return await self._append_made(basis, basis.found, made, () if asker is None else tuple(asker.calls))
+
+    async def _append_supplied(
+        self, basis: Basis, planned: SessionCompactionPlan, material: modes.Material, answer: HookSummary
+    ) -> CompactionResult:
+        """Append the text that a hook gave. What it paid is in the ledger first, also where nothing is appended."""
+        calls = [await book(self, call, self._backend.new_entry_id, COMPACTION) for call in answer.calls]
+        if not answer.text.strip():
+            raise SummaryFailed(modes.HOOK, "it gave no text")
+        made = modes.supplied(material, answer.text, answer.details)
+        done = await self._append_made(basis, planned, made, tuple(calls), from_hook=True)
+        return replace(done, from_hook=True)
 
     def _asker_of(self, model: Model, settings: CompactionSettings, purpose: str | None = None) -> BookingAsker:
         patience = Patience(settings.summary_timeout, settings.rate_limit_wait)
@@ -288,7 +334,13 @@ class Compacting(Registering, Aligning, Usage):
         return await self._backend.waiting.call(lambda: sum(counter.count_entries(items)))
 
     async def _append_made(
-        self, basis: Basis, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...]
+        self,
+        basis: Basis,
+        planned: SessionCompactionPlan,
+        made: Made,
+        calls: tuple[JsonObject, ...],
+        *,
+        from_hook: bool = False,
     ) -> CompactionResult:
         """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
         while True:
@@ -300,7 +352,8 @@ class Compacting(Registering, Aligning, Usage):
             if moved is not None or outcome.reason is not None:
                 return replace(outcome, reason=moved or outcome.reason)
             with suppress(LeafConflict):
-                return replace(outcome, appended=await self._append_summary(planned, whole, calls, leaf))
+                appended = await self._append_summary(planned, whole, calls, leaf, from_hook=from_hook)
+                return replace(outcome, appended=appended)
 
     async def _with_registered(self, basis: Basis, made: Made, leaf: str | None) -> Made:
         texts = await self.registered(leaf=leaf)
@@ -342,21 +395,34 @@ class Compacting(Registering, Aligning, Usage):
         return None if (None if latest is None else latest.id) == known else "compacted_meanwhile"
 
     async def _append_summary(
-        self, planned: SessionCompactionPlan, made: Made, calls: tuple[JsonObject, ...], leaf: str | None
+        self,
+        planned: SessionCompactionPlan,
+        made: Made,
+        calls: tuple[JsonObject, ...],
+        leaf: str | None,
+        *,
+        from_hook: bool,
     ) -> Appended:
         if isinstance(planned, ranges.RangePlan):
-            return await self._append_range(planned, made, calls, leaf)
+            return await self._append_range(planned, made, calls, leaf, from_hook=from_hook)
         return await self.append_compaction(
             made.text,
             first_kept_entry_id=planned.first_kept_entry_id,
             tokens_before=planned.plan.tokens_before,
             details=made.details,
             calls=calls,
+            from_hook=from_hook,
             expected_leaf=leaf,
         )
 
     async def _append_range(
-        self, planned: RangePlan, made: Made, calls: tuple[JsonObject, ...], leaf: str | None
+        self,
+        planned: RangePlan,
+        made: Made,
+        calls: tuple[JsonObject, ...],
+        leaf: str | None,
+        *,
+        from_hook: bool,
     ) -> Appended:
         head = planned.head
         entry = NewEntry.compaction(
@@ -365,6 +431,7 @@ class Compacting(Registering, Aligning, Usage):
             tokens_before=planned.plan.tokens_before,
             details=made.details if head is None else ranges.noted_turns(planned, made.details),
             calls=calls,
+            from_hook=from_hook,
         )
         if head is not None or planned.pinned:
             entry = laid_out(entry, planned.ranges, pinned=planned.pinned, head=head)

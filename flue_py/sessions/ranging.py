@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.lazy import lazy_module
-from flue_py.sessions.arguments import checked_flag, checked_id, checked_seen, checked_text
+from flue_py.sessions.arguments import checked_flag, checked_function, checked_id, checked_seen, checked_text
 from flue_py.sessions.asking import model_of
 from flue_py.sessions.compacting import Compacting, Planned
 from flue_py.sessions.handle import KnownContext
 
 if TYPE_CHECKING:
     from flue_py.compaction import modes, ranges
+    from flue_py.compaction.hooks import BeforeCompaction
     from flue_py.compaction.modes import Mode
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.result import CompactionResult
@@ -42,6 +43,7 @@ class Ranging(Compacting):
         dry_run: bool = False,
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
+        before_compaction: BeforeCompaction | None = None,
     ) -> CompactionResult:
         """Replace a range of the context by a text that stands for it, and return what was done, or why not.
 
@@ -64,6 +66,7 @@ class Ranging(Compacting):
             raise InvalidArgument("first and last are both None; use compact() for the beginning of the context")
         checked_flag(dry_run, "dry_run")
         checked_text(instructions, "instructions")
+        checked_function(before_compaction, "before_compaction")
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
@@ -83,4 +86,4 @@ class Ranging(Compacting):
             return ranges.plan_range(read.items, read.compaction, read.tail, sized, first, last, pinned=pins, live=live)
 
         basis = await self._basis_of(chosen, settings, window, find)
-        return await self._compact(basis, asked, instructions, window, dry_run=dry_run)
+        return await self._compact(basis, asked, instructions, window, dry_run=dry_run, hook=before_compaction)

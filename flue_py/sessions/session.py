@@ -16,6 +16,7 @@ from flue_py.sessions.prefixing import Prefixing
 from flue_py.sessions.ranging import Ranging
 from flue_py.sessions.recalling import Recalling
 from flue_py.sessions.reporting import Reporting
+from flue_py.sessions.requesting import Requesting
 from flue_py.sessions.usage import Usage
 from flue_py.sessions.watching import Watching
 from flue_py.sessions.weighing import Weighing
@@ -34,6 +35,7 @@ class Session(
     Excluding,
     Merging,
     Measuring,
+    Requesting,
     Prefixing,
     Usage,
     Budgeting,

@@ -74,6 +74,7 @@ class Session(Twin[AsyncSession]):
     recall = blocking(AsyncSession.recall)
     answer_recall = blocking(AsyncSession.answer_recall)
     plan_compaction = blocking(AsyncSession.plan_compaction)
+    request = blocking(AsyncSession.request)
     fit_to = blocking(AsyncSession.fit_to)
     register = blocking(AsyncSession.register)
     unregister = blocking(AsyncSession.unregister)

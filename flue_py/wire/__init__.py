@@ -3,6 +3,8 @@
     converted = wire.convert(message, wire.shape_of(message), names := {})
     printed = wire.to_provider(converted[0].message, "anthropic")
 
+`wire_request` makes a whole request of a context, which breaks none of a provider's rules; `broken_rules` checks one.
+
 Adapters and formats stand on it. A name is imported when it is first used.
 """
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from flue_py.core.shapes import Shape, shape_of
     from flue_py.core.usage_shapes import ReportedUsage, read_reported, usage_json
     from flue_py.wire.conversion import Converted, Printed, beside_ours, convert, to_provider
-    from flue_py.wire.leftovers import ExportNote
+    from flue_py.wire.leftovers import ExportNote, Repair
+    from flue_py.wire.requests import WireRequest, wire_request
+    from flue_py.wire.rules import LIMITS, RULES, Broken, RequestLimits, broken_rules
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -26,18 +30,27 @@ else:
             "flue_py.core.shapes": ("Shape", "shape_of"),
             "flue_py.core.usage_shapes": ("ReportedUsage", "read_reported", "usage_json"),
             "flue_py.wire.conversion": ("Converted", "Printed", "beside_ours", "convert", "to_provider"),
-            "flue_py.wire.leftovers": ("ExportNote",),
+            "flue_py.wire.leftovers": ("ExportNote", "Repair"),
+            "flue_py.wire.requests": ("WireRequest", "wire_request"),
+            "flue_py.wire.rules": ("LIMITS", "RULES", "Broken", "RequestLimits", "broken_rules"),
         },
     )
 
 
 __all__ = [
+    "LIMITS",
+    "RULES",
+    "Broken",
     "Converted",
     "ExportNote",
     "Printed",
+    "Repair",
     "ReportedUsage",
+    "RequestLimits",
     "Shape",
+    "WireRequest",
     "beside_ours",
+    "broken_rules",
     "check_complete",
     "convert",
     "read_reported",
@@ -45,4 +58,5 @@ __all__ = [
     "to_provider",
     "usage_json",
     "validate_message",
+    "wire_request",
 ]

@@ -17,20 +17,39 @@ class ExportNote:
         return self.text if self.count == 1 else f"{self.text} ({self.count:,} times)"
 
 
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What was left out of one message, or changed in it, so that a provider takes it.
+
+    ``entry_id`` is the entry behind the message, None where there is none. ``what`` is the text of the `ExportNote`.
+    """
+
+    entry_id: str | None
+    what: str
+
+    def __str__(self) -> str:
+        return self.what if self.entry_id is None else f"{self.entry_id}: {self.what}"
+
+
 @dataclass(slots=True)
 class Leftovers:
-    """The remarks of an export while it is being made."""
+    """The remarks of an export while it is being made. ``at`` is the entry that is being printed, if it is known."""
 
     dropped: Counter[str] = field(default_factory=Counter)
     changed: Counter[str] = field(default_factory=Counter)
+    at: str | None = None
+    repairs: list[Repair] = field(default_factory=list)
+    """Each remark, in the order in which they were made, with the entry that it is about."""
 
     def note(self, what: str) -> None:
         """Note that something was left out."""
         self.dropped[what] += 1
+        self.repairs.append(Repair(self.at, f"left out: {what}"))
 
     def change(self, what: str) -> None:
         """Note that something goes out other than it is."""
         self.changed[what] += 1
+        self.repairs.append(Repair(self.at, what))
 
     def notes(self) -> tuple[ExportNote, ...]:
         """Return the remarks, each once: what was left out, then what was changed."""

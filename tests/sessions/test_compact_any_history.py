@@ -16,6 +16,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.projection import project, project_kept
 from flue_py.errors import InvalidArgument
 from flue_py.sync import Session
+from flue_py.wire import LIMITS
 
 Step: TypeAlias = tuple[Literal["ask", "say", "call", "pin", "exclude", "compact", "range", "uncompact", "rewind"], int]
 
@@ -149,6 +150,8 @@ def test_any_history_stays_valid_and_every_layer_comes_off(taken: list[Step]) ->
         for step in taken:
             take(session, step, numbers)
             assert_is_valid(session.build_context())
+        for target in LIMITS:
+            assert session.request(target).broken == () or not session.build_context()
         while session.latest_compaction() is not None:
             assert session.uncompact() is not None
         assert session.build_context() == [item.data for item in project_kept(session.get_active_path())]

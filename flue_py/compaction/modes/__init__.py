@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flue_py.compaction.modes.dressing import with_block
+from flue_py.compaction.modes.dressing import HOOK, supplied, with_block
 from flue_py.compaction.modes.hybrid import Hybrid
 from flue_py.compaction.modes.intent import Intent
 from flue_py.compaction.modes.llm import Llm
@@ -16,6 +16,7 @@ from flue_py.compaction.modes.window import Window
 
 __all__ = [
     "GROUP",
+    "HOOK",
     "Asker",
     "Hybrid",
     "Intent",
@@ -30,5 +31,6 @@ __all__ = [
     "find_mode",
     "make_text",
     "mode_names",
+    "supplied",
     "with_block",
 ]

@@ -17,6 +17,9 @@ from flue_py.compaction.operations import Operations, turns_before
 from flue_py.compaction.serialize import appended_file_lists, listed_files
 from flue_py.core.jsontext import JsonObject, JsonValue
 
+HOOK = "hook"
+"""What stands for the name of the mode where a hook gave the text."""
+
 
 def dressed(
     material: Material,
@@ -36,9 +39,7 @@ def dressed(
     files = material.planned.plan.files
     ahead = "".join(f"{block.text}\n\n" for block in before if block.text)
     behind = "".join(f"\n\n{block.text}" for block in after if block.text)
-    stored: JsonObject = {**files.details, "mode": mode, "turns": turns_covered(material)}
-    if ends := _originals(material):
-        stored["originals"] = [*ends]
+    stored: JsonObject = {**files.details, **_written(material, mode)}
     if ahead or behind or inherited:
         stored["own"] = [len(ahead), len(ahead) + len(own)]
     if inherited:
@@ -49,6 +50,18 @@ def dressed(
         said.extend(block.notes)
     text = ahead + own + behind + appended_file_lists(files)
     return Made(text, mode, {**stored, **(details or {})}, tuple(said))
+
+
+def supplied(material: Material, text: str, details: Mapping[str, JsonValue]) -> Made:
+    """Return a text that a hook gives, with its own details, and what every compaction notes beside its text."""
+    return Made(text, HOOK, {**details, **_written(material, HOOK)})
+
+
+def _written(material: Material, mode: str) -> JsonObject:
+    """Return what is noted beside every text: who made it, how many turns it stands for, and where they are stored."""
+    noted: JsonObject = {"mode": mode, "turns": turns_covered(material)}
+    ends = _originals(material)
+    return {**noted, "originals": [*ends]} if ends else noted
 
 
 def dressed_by(

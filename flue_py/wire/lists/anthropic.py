@@ -55,6 +55,7 @@ def _turns(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
     turns: list[JsonObject] = []
     before: Said | None = None
     for each in said:
+        left.at = each.entry_id
         role = "assistant" if each.role == "assistant" else "user"
         content = _content(each, left)
         if content == []:
@@ -68,6 +69,7 @@ def _turns(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
                 left.change("messages of one side that followed each other were joined")
             turns[-1]["content"] = [*_blocks(turns[-1]["content"]), *_blocks(content)]
         before = each
+    left.at = None
     return turns
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -29,15 +30,15 @@ def gemini_list(messages: Iterable[Said], left: Leftovers) -> SystemApart:
 
 
 def _named(said: Sequence[Said]) -> list[Said]:
-    """Return the messages with the name of its tool on every result: the API finds the call by it."""
+    """Return the messages with the name of the tool that was called on every result: the API finds the call by it."""
     pairing = Pairing([each.message for each in said])
     named = [*said]
     for call, results in pairing.results.items():
         content = said[call.at].message.get("content")
         part = content[call.part] if isinstance(content, list) else None
         for at in results:
-            if isinstance(part, dict) and not isinstance(said[at].message.get("toolName"), str):
-                named[at] = Said({**said[at].message, "toolName": part.get("name")}, said[at].extra)
+            if isinstance(part, dict) and said[at].message.get("toolName") != part.get("name"):
+                named[at] = replace(said[at], message={**said[at].message, "toolName": part.get("name")})
     return named
 
 
@@ -45,6 +46,7 @@ def _contents(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
     contents: list[JsonObject] = []
     before: Said | None = None
     for each in said:
+        left.at = each.entry_id
         printed = _printed(each, left)
         if not printed.get("parts") and EXTRA not in each.extra:
             if not each.message.get("content"):
@@ -55,6 +57,7 @@ def _contents(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
         else:
             contents.append(printed)
         before = each
+    left.at = None
     return contents
 
 
@@ -79,14 +82,15 @@ def _printed(said: Said, left: Leftovers) -> JsonObject:
     is_silent = found is not None or said.is_made_up
     printed = printed_content(said.message, Leftovers() if is_silent else left)
     if found is None and said.role == "assistant" and not is_of_google(said.message):
-        return _with_foreign_signature(printed, left)
+        return with_signature(printed, left)
     return restored(printed, found)
 
 
-def _with_foreign_signature(content: JsonObject, left: Leftovers) -> JsonObject:
+def with_signature(content: JsonObject, left: Leftovers) -> JsonObject:
+    """Return a content of the model whose first call has a signature: its own, or `FOREIGN_SIGNATURE`. O(parts)."""
     parts = _parts(content)
     at = next((at for at, part in enumerate(parts) if isinstance(part, dict) and "functionCall" in part), None)
-    if at is None:
+    if at is None or (isinstance(first := parts[at], dict) and first.get("thoughtSignature")):
         return content
     left.change("calls that a model other than Google's made go out with a mark in place of its signature")
     signed: JsonObject = {**dict(parts[at]), "thoughtSignature": FOREIGN_SIGNATURE}  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ def chat_list(messages: Iterable[Said], left: Leftovers) -> list[JsonObject]:
     printed: list[JsonObject] = []
     images: list[JsonValue] = []
     for said in answered(joined_answers(speakers_only(messages, left, also=_ALSO)), left):
+        left.at = said.entry_id
         if said.role != "toolResult":
             _flush(printed, images)
         found = _printed(said, left)
@@ -30,6 +31,7 @@ def chat_list(messages: Iterable[Said], left: Leftovers) -> list[JsonObject]:
         if said.role == "toolResult" and EXTRA not in said.extra:
             images += _images(said.message, left)
     _flush(printed, images)
+    left.at = None
     return printed
 
 

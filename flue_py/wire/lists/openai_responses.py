@@ -32,10 +32,12 @@ def responses_list(
     called: dict[str, str] = {}
     spoken = speakers_only(messages, left, also=_ALSO, provider="openai", account=account)
     for said in answered(spoken, left, in_place=True):
+        left.at = said.entry_id
         printed = [_without_pi_id(item) for item in _printed(said, left)]
         if is_complete and EXTRA not in said.extra and all(item.get("type") != COMPACTION_PART for item in printed):
             printed = [completed(item, f"msg_{number}") for number, item in enumerate(printed, len(items))]
         items += [_paired(item, called, is_made_up=said.is_made_up) for item in printed]
+    left.at = None
     return items
 
 

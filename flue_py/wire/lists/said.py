@@ -31,10 +31,14 @@ class SystemApart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A message of the context, and what its entry carried beside it; ``extra`` is empty if it was made here."""
+    """A message of the context, and what its entry carried beside it; ``extra`` is empty if it was made here.
+
+    ``entry_id`` is the entry behind it, None if it was made here or is not known.
+    """
 
     message: JsonObject
     extra: JsonObject = field(default_factory=dict)
+    entry_id: str | None = None
 
     @property
     def role(self) -> JsonValue:
@@ -51,6 +55,10 @@ class Said:
         """The ids of the tool calls in it, each once."""
         return list(dict.fromkeys(called_ids(self.message)))
 
+    def with_message(self, message: JsonObject) -> Said:
+        """Return this with another message. What stood beside the old one would bring that back, and is left out."""
+        return Said(message, entry_id=self.entry_id)
+
 
 def said_in(context: Iterable[ContextEntry]) -> Iterator[Said]:
     """Yield the messages of a context, each with what its entry carries beside it. O(size)."""
@@ -58,7 +66,7 @@ def said_in(context: Iterable[ContextEntry]) -> Iterator[Said]:
         message = item.data
         # What stands beside a message may hold what the context leaves out of it.
         whole = item.entry.kind == MESSAGE and item.entry.extra is not None and message == item.entry.fields
-        yield Said(message, item.entry.extra_fields if whole else {})
+        yield Said(message, item.entry.extra_fields if whole else {}, item.entry_id)
 
 
 def speakers_only(
@@ -77,18 +85,19 @@ def speakers_only(
     """
     said: list[Said] = []
     for each in _sent(messages, provider, account):
-        message, role = each.message, each.role
+        message, role, left.at = each.message, each.role, each.entry_id
         if role == "bashExecution":
             if message.get("excludeFromContext"):
                 left.note("a command that the user kept from the model")
             else:
-                said.append(Said({"role": "user", "content": bash_text(message)}))
+                said.append(Said({"role": "user", "content": bash_text(message)}, entry_id=each.entry_id))
         elif role == "custom":
-            said.append(Said({"role": "user", "content": message.get("content")}))
+            said.append(Said({"role": "user", "content": message.get("content")}, entry_id=each.entry_id))
         elif role in SPEAKERS or role in also:
             said.append(each)
         else:
             left.note(f"a message of role {role!r}")
+    left.at = None
     return said
 
 
@@ -96,7 +105,8 @@ def _sent(messages: Iterable[Said], provider: str | None, account: str | None) -
     is_first = True
     for said in messages:
         if NATIVE in said.message:
-            yield from map(Said, sent_to(said.message, provider if is_first else None, account))
+            sent = sent_to(said.message, provider if is_first else None, account)
+            yield from (Said(message, entry_id=said.entry_id) for message in sent)
         else:
             yield said
         is_first = is_first and said.role in _SYSTEM
@@ -123,7 +133,7 @@ def joined_answers(said: Sequence[Said]) -> list[Said]:
             whole = {**before, "content": parts}
             if before.get("provider") != each.message.get("provider"):
                 whole.pop("provider", None)
-            joined[-1] = Said(whole)
+            joined[-1] = Said(whole, entry_id=joined[-1].entry_id)
         else:
             joined.append(each)
     return joined
@@ -139,6 +149,7 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
     found_at = {results[0] for results in pairing.results.values() if results}
     out: list[Said] = []
     for at, each in enumerate(said):
+        left.at = each.entry_id
         if each.role == "toolResult":
             if at not in found_at:
                 left.note("a tool result whose call is not in the context")
@@ -156,6 +167,7 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
             if call not in found:
                 left.change("a tool call without a result got an error as its result")
                 out.append(Said(_no_result(each, call)))
+    left.at = None
     return out
 
 
@@ -172,15 +184,17 @@ def with_own_ids(said: Sequence[Said], left: Leftovers) -> list[Said]:
         if call.id not in met:
             met.add(call.id)
             continue
+        left.at = own[call.at].entry_id
         left.change("ids of tool calls that were used again have a number behind them")
         call_id = next(name for number in count(2) if (name := f"{call.id}_{number}") not in taken)
         taken.add(call_id)
         content = own[call.at].message.get("content")
         parts = [*content] if isinstance(content, list) else []
         parts[call.part] = {**_object(parts[call.part]), "id": call_id}
-        own[call.at] = Said({**own[call.at].message, "content": parts})
+        own[call.at] = own[call.at].with_message({**own[call.at].message, "content": parts})
         for at in results:
-            own[at] = Said({**own[at].message, "toolCallId": call_id})
+            own[at] = own[at].with_message({**own[at].message, "toolCallId": call_id})
+    left.at = None
     return own
 
 

@@ -1,0 +1,240 @@
+"""What has to be changed in messages of ours before a provider takes them: ids, names, pictures, foreign reasoning.
+
+Each repair takes the messages of a context and returns them; what it changed is noted with the entry. A message is
+changed for what it says itself and for what came before it, so that the beginning of a growing conversation stays the
+same bytes; pictures, of which a request may have so many, leave in portions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from flue_py.core.counting import is_same_model
+from flue_py.core.ids import made_id
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.native import COMPACTION_PART, holds_compaction
+from flue_py.wire.leftovers import Leftovers
+from flue_py.wire.lists.said import Said
+from flue_py.wire.openai_chat import image_from_url
+from flue_py.wire.rules.limits import RequestLimits
+from flue_py.wire.rules.pictures import wrong_picture
+
+_PI_ID = re.compile(r"([^|]+)\|(fc|ctc)_[^|]*")
+_SAY_SOMETHING = frozenset({"user", "assistant", "system", "developer", "custom"})
+_PORTION = 5
+"""Above the limit so many portions are made of it: with 100 images allowed, they leave 20 at a time."""
+
+
+def fitting_id(call_id: str, limits: RequestLimits) -> str:
+    """Return the id of a call as a provider takes it: the same where it does, else one made of it. O(size)."""
+    if limits.takes_id(call_id):
+        return call_id
+    bare = _PI_ID.fullmatch(call_id)
+    if bare is not None and limits.takes_id(bare[1]):
+        return bare[1]
+    # The digest keeps two apart that begin alike, or whose signs were replaced by the same one.
+    return f"{_only_fitting(call_id, limits.id_pattern)[: limits.most_id_chars - 17]}_{made_id(call_id)}"
+
+
+def fitting_name(name: str, limits: RequestLimits) -> str:
+    """Return the name of a tool as a provider takes it, as `fitting_id` does. O(size)."""
+    if limits.takes_name(name):
+        return name
+    text = _only_fitting(name, limits.name_pattern)[: limits.most_name_chars]
+    return text if limits.takes_name(text) else f"tool_{text}"[: limits.most_name_chars]
+
+
+def _only_fitting(text: str, pattern: str) -> str:
+    return "".join(sign if re.fullmatch(pattern, f"a{sign}") else "_" for sign in text)
+
+
+def with_fitting_calls(said: Sequence[Said], limits: RequestLimits, left: Leftovers) -> list[Said]:
+    """Return messages whose calls and results have ids and names that a provider takes. O(parts)."""
+    return [_with_fitting_call(each, limits, left) for each in said]
+
+
+def _with_fitting_call(said: Said, limits: RequestLimits, left: Leftovers) -> Said:
+    message = said.message
+    if said.role == "toolResult":
+        fitting = _fitted(message, limits, "toolCallId", "toolName")
+    elif said.role == "assistant" and isinstance(message.get("content"), list):
+        parts = [_fitted(part, limits, "id", "name") if _is(part, "toolCall") else part for part in _parts(message)]
+        fitting = {**message, "content": parts} if parts != message["content"] else message
+    else:
+        return said
+    if fitting is message:
+        return said
+    left.at = said.entry_id
+    left.change("ids or names of tool calls were changed to what the API accepts")
+    return said.with_message(fitting)
+
+
+def _fitted(value: JsonValue, limits: RequestLimits, id_field: str, name_field: str) -> JsonObject:
+    held = value if isinstance(value, dict) else {}
+    changed: JsonObject = {}
+    call_id, name = held.get(id_field), held.get(name_field)
+    if isinstance(call_id, str) and (fitting := fitting_id(call_id, limits)) != call_id:
+        changed[id_field] = fitting
+    if isinstance(name, str) and (fitting := fitting_name(name, limits)) != name:
+        changed[name_field] = fitting
+    return {**held, **changed} if changed else held
+
+
+def without_foreign_reasoning(said: Sequence[Said], model: str | None, left: Leftovers) -> list[Said]:
+    """Return messages without the reasoning of other models than the one that is asked; all of it for None.
+
+    Reasoning of an answer that names no model stays. O(parts).
+    """
+    if model is None:
+        return [*said]
+    return [_without_reasoning(each, left) if _is_foreign(each.message, model) else each for each in said]
+
+
+def _is_foreign(message: JsonObject, model: str) -> bool:
+    by = message.get("model")
+    return message.get("role") == "assistant" and isinstance(by, str) and bool(by) and not is_same_model(by, model)
+
+
+def _without_reasoning(said: Said, left: Leftovers) -> Said:
+    parts = _parts(said.message)
+    kept = [part for part in parts if not _is(part, "thinking")]
+    if len(kept) == len(parts):
+        return said
+    left.at = said.entry_id
+    for _ in range(len(parts) - len(kept)):
+        left.note("reasoning of another model")
+    return said.with_message({**said.message, "content": kept})
+
+
+def with_fitting_images(
+    said: Sequence[Said], limits: RequestLimits, left: Leftovers, *, in_answers: bool
+) -> list[Said]:
+    """Return messages without the images that a provider does not take, with a text in the place of each.
+
+    Of more images than a request may have, the oldest leave. ``in_answers`` says whether answers may have any.
+    O(parts).
+    """
+    found = [
+        (at, place)
+        for at, each in enumerate(said)
+        for place, part in enumerate(_parts(each.message))
+        if _is(part, "image")
+    ]
+    sizes = [len(_data_of(_parts(said[at].message)[place]) or "") for at, place in found]
+    spare = set(found[: _spare(sizes, limits)])
+    changes: dict[int, dict[int, JsonValue]] = {}
+    for at, place in found:
+        part = _parts(said[at].message)[place]
+        why = "" if in_answers or said[at].role != "assistant" else "an image in an answer"
+        if (at, place) in spare:
+            why = why or f"an image of more than the API takes in one request ({limits.images:,})"
+        why = why or wrong_picture(_data_of(part), _type_of(part), limits, among=len(found) - len(spare))
+        if why:
+            left.at = said[at].entry_id
+            left.note(why)
+            changes.setdefault(at, {})[place] = {"type": "text", "text": _in_its_place(why, said[at].entry_id)}
+    return [_replaced(each, changes.get(at)) for at, each in enumerate(said)]
+
+
+def _spare(sizes: Sequence[int], limits: RequestLimits) -> int:
+    """Return how many images leave from the beginning, in portions, so that the rest fits."""
+    portion = max(1, limits.images // _PORTION)
+    spare = -(-max(0, len(sizes) - limits.images) // portion) * portion
+    most = limits.image_chars_in_all
+    if most is not None:
+        in_all, goal = sum(sizes), 0
+        # So many characters leave that the next images do not move the cut again.
+        goal = -(-max(0, in_all - most) // max(1, most // _PORTION)) * (most // _PORTION)
+        gone, leaving = 0, 0
+        while gone < goal and leaving < len(sizes):
+            gone += sizes[leaving]
+            leaving += 1
+        spare = max(spare, leaving)
+    return min(spare, len(sizes))
+
+
+def _in_its_place(why: str, entry_id: str | None) -> str:
+    stored = "" if entry_id is None else f"; it is stored in entry {entry_id}"
+    return f"[image left out: {why}{stored}]"
+
+
+def _replaced(said: Said, parts: dict[int, JsonValue] | None) -> Said:
+    if not parts:
+        return said
+    kept = [parts.get(place, part) for place, part in enumerate(_parts(said.message))]
+    return said.with_message({**said.message, "content": kept})
+
+
+def without_spare_compactions(said: Sequence[Said], left: Leftovers) -> list[Said]:
+    """Return messages without what a provider compacted itself, but where it stands first and holds something.
+
+    What it stands for is in the messages before it, which a provider would otherwise be sent beside it. O(parts).
+    """
+    kept: list[Said] = []
+    for at, each in enumerate(said):
+        parts = _parts(each.message)
+        is_first = at == 0 and each.role == "assistant"
+        good = [
+            part
+            for place, part in enumerate(parts)
+            if not _is(part, COMPACTION_PART) or (is_first and place == 0 and holds_compaction(_object(part)))
+        ]
+        if len(good) == len(parts):
+            kept.append(each)
+            continue
+        left.at = each.entry_id
+        left.note("a compaction of the provider's that does not stand first, or holds nothing")
+        kept.append(each.with_message({**each.message, "content": good}))
+    return kept
+
+
+def without_empty(said: Sequence[Said], left: Leftovers) -> list[Said]:
+    """Return messages without those that say nothing: no content, or nothing but white space and empty parts.
+
+    The result of a tool stays: it answers its call. O(parts).
+    """
+    return [*_saying(said, left)]
+
+
+def _saying(said: Iterable[Said], left: Leftovers) -> Iterator[Said]:
+    for each in said:
+        content = each.message.get("content")
+        is_empty = not content if not isinstance(content, str) else not content.strip()
+        if isinstance(content, list):
+            is_empty = all(_is(part, "text") and not str(_object(part).get("text") or "").strip() for part in content)
+        if is_empty and each.role in _SAY_SOMETHING and not each.extra:
+            left.at = each.entry_id
+            left.note("a message that says nothing")
+        else:
+            yield each
+
+
+def _parts(message: JsonObject) -> list[JsonValue]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+def _object(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _is(part: JsonValue, kind: str) -> bool:
+    return isinstance(part, dict) and part.get("type") == kind
+
+
+def _data_of(part: JsonValue) -> str | None:
+    held = _object(part)
+    data, url = held.get("data"), held.get("url")
+    if isinstance(data, str):
+        return data
+    inline = image_from_url(url).get("data") if isinstance(url, str) else None
+    return inline if isinstance(inline, str) else None
+
+
+def _type_of(part: JsonValue) -> str | None:
+    held = _object(part)
+    mime_type, url = held.get("mimeType"), held.get("url")
+    if not isinstance(mime_type, str) and isinstance(url, str):
+        mime_type = image_from_url(url).get("mimeType")
+    return mime_type if isinstance(mime_type, str) else None

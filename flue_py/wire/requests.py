@@ -1,0 +1,196 @@
+"""A request that a provider takes, made of a context: repaired, converted, and checked against the provider's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.shapes import Shape
+from flue_py.wire.leftovers import Leftovers, Repair
+from flue_py.wire.lists.anthropic import anthropic_list
+from flue_py.wire.lists.gemini import gemini_list, with_signature
+from flue_py.wire.lists.openai_chat import chat_list
+from flue_py.wire.lists.openai_responses import responses_list
+from flue_py.wire.lists.said import Said, SystemApart, with_own_ids
+from flue_py.wire.repairs import (
+    with_fitting_calls,
+    with_fitting_images,
+    without_empty,
+    without_foreign_reasoning,
+    without_spare_compactions,
+)
+from flue_py.wire.rules import Broken, RequestLimits, broken_rules, checked_target, limits_of
+from flue_py.wire.rules.openai_chat import PARTS_OF
+from flue_py.wire.rules.openai_responses import is_of_the_model, kind_of
+
+CONTINUE = "(continue)"
+"""What the user says behind an answer that stands last, where a provider takes no request that ends in one."""
+
+
+@frozen
+class WireRequest:
+    """What one provider is sent of a context.
+
+    ``messages`` are as it takes them, ``system`` is what a request has beside them, None where that is nothing or
+    stands among the messages. ``repairs`` say what was left out or changed, with the entry of each. ``broken`` are the
+    rules that the request breaks all the same, () if it breaks none that is known.
+    """
+
+    target: Shape
+    messages: list[JsonObject]
+    system: JsonValue
+    repairs: tuple[Repair, ...]
+    broken: tuple[Broken, ...]
+
+
+def wire_request(
+    target: str,
+    said: Iterable[Said],
+    *,
+    model: str | None = None,
+    account: str | None = None,
+    limits: RequestLimits | None = None,
+) -> WireRequest:
+    """Return a context as the request of a target that breaks none of its rules, where that can be had.
+
+    With ``model``, the reasoning of other models is left out. What a provider compacted itself goes to it for
+    ``account`` alone. ``limits`` are those of the target unless others are given. What is above a limit and cannot be
+    left out (the size of a request) stays, and is in `WireRequest.broken`, as is a context without any message. Raises
+    `InvalidArgument` for a target that is none. O(size).
+    """
+    name = checked_target(target)
+    within = limits or limits_of(name)
+    given = [*said]
+    found = _made(name, given, within, model, account)
+    if found.broken and any(each.extra for each in given):
+        # What stood beside a message brought back what the provider refuses.
+        bare = [replace(each, extra={}) for each in given]
+        again = _made(name, bare, within, model, account)
+        if len(again.broken) < len(found.broken):
+            return again
+    return found
+
+
+def _made(
+    target: Shape, said: Sequence[Said], limits: RequestLimits, model: str | None, account: str | None
+) -> WireRequest:
+    left = Leftovers()
+    fitting = with_own_ids(said, left)
+    fitting = without_foreign_reasoning(fitting, model, left)
+    if target == "anthropic":
+        fitting = without_spare_compactions(fitting, left)
+    fitting = with_fitting_calls(fitting, limits, left)
+    fitting = with_fitting_images(fitting, limits, left, in_answers=target == "gemini")
+    fitting = without_empty(fitting, left)
+    left.at = None
+    system, messages = _LISTS[target](fitting, left, account)
+    messages = _ENDS[target](messages, left)
+    return WireRequest(
+        target, messages, system, tuple(left.repairs), broken_rules(target, messages, system, limits=limits)
+    )
+
+
+def _anthropic(said: Sequence[Said], left: Leftovers, account: str | None) -> SystemApart:
+    return anthropic_list(said, left, account=account)
+
+
+def _chat(said: Sequence[Said], left: Leftovers, account: str | None) -> SystemApart:
+    return SystemApart(None, chat_list(said, left))
+
+
+def _responses(said: Sequence[Said], left: Leftovers, account: str | None) -> SystemApart:
+    return SystemApart(None, responses_list(said, left, is_complete=True, account=account))
+
+
+def _gemini(said: Sequence[Said], left: Leftovers, account: str | None) -> SystemApart:
+    return gemini_list(said, left)
+
+
+_LISTS: Mapping[Shape, Callable[[Sequence[Said], Leftovers, str | None], SystemApart]] = {
+    "anthropic": _anthropic,
+    "openai-chat": _chat,
+    "openai-responses": _responses,
+    "gemini": _gemini,
+}
+
+
+def _with_parts_that_are_taken(messages: list[JsonObject], left: Leftovers) -> list[JsonObject]:
+    """Return chat messages without parts that their role may not have, and without those that are then empty."""
+    kept: list[JsonObject] = []
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list):
+            taken = PARTS_OF.get(message.get("role"), frozenset())
+            parts: list[JsonValue] = [part for part in content if isinstance(part, dict) and part.get("type") in taken]
+            for _ in range(len(content) - len(parts)):
+                left.note(f"a part that a message of {message.get('role')} may not have")
+            if not parts and "tool_calls" not in message:
+                left.note("a message that says nothing")
+                continue
+            if len(parts) < len(content):
+                kept.append({**message, "content": parts or None})
+                continue
+        kept.append(message)
+    return kept
+
+
+def _without_trailing_space(messages: list[JsonObject], left: Leftovers) -> list[JsonObject]:
+    """Return Anthropic messages whose last one, if it is an answer, does not end in white space."""
+    if not messages or messages[-1].get("role") != "assistant":
+        return messages
+    content = messages[-1].get("content")
+    if isinstance(content, str):
+        shorter: JsonValue = content.rstrip()
+    elif isinstance(content, list) and content and isinstance(last := content[-1], dict) and "text" in last:
+        shorter = [*content[:-1], {**last, "text": str(last["text"]).rstrip()}]
+    else:
+        return messages
+    if shorter == content:
+        return messages
+    left.change("white space at the end of the last answer is left out, which the API refuses")
+    return [*messages[:-1], {**messages[-1], "content": shorter}]
+
+
+def _with_turns(contents: list[JsonObject], left: Leftovers) -> list[JsonObject]:
+    """Return Gemini contents with answers that followed each other as one, and a content of the user last.
+
+    The first call of each answer has a signature, or what the API takes in place of one.
+    """
+    turns: list[JsonObject] = []
+    for content in (with_signature(each, left) if each.get("role") == "model" else each for each in contents):
+        if turns and content.get("role") == turns[-1].get("role") == "model":
+            left.change("answers that followed each other were joined")
+            turns[-1] = {**turns[-1], "parts": [*_listed(turns[-1]["parts"]), *_listed(content.get("parts"))]}
+        else:
+            turns.append(content)
+    if turns and turns[-1].get("role") != "user":
+        left.change("a content of the user stands behind the last answer, which the API asks for")
+        turns.append({"role": "user", "parts": [{"text": CONTINUE}]})
+    return turns
+
+
+def _listed(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
+
+
+def _with_reasoning_followed(items: list[JsonObject], left: Leftovers) -> list[JsonObject]:
+    """Return Responses items without reasoning that nothing of the model's follows, and without empty messages."""
+    kept: list[JsonObject] = []
+    for item in reversed(items):
+        if kind_of(item) == "message" and item.get("content") in ([], None):
+            left.note("a message that says nothing")
+        elif kind_of(item) == "reasoning" and not (kept and is_of_the_model(kept[-1])):
+            left.note("reasoning without the item that it led to, which the API refuses")
+        else:
+            kept.append(item)
+    return kept[::-1]
+
+
+_ENDS: Mapping[Shape, Callable[[list[JsonObject], Leftovers], list[JsonObject]]] = {
+    "anthropic": _without_trailing_space,
+    "openai-chat": _with_parts_that_are_taken,
+    "openai-responses": _with_reasoning_followed,
+    "gemini": _with_turns,
+}

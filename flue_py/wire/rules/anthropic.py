@@ -1,0 +1,181 @@
+"""What Anthropic's Messages API refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.native import COMPACTION_PART, holds_compaction
+from flue_py.wire.anthropic import CACHE_MARK, MAX_CACHE_MARKS
+from flue_py.wire.rules.limits import RequestLimits
+from flue_py.wire.rules.pictures import Picture, wrong_pictures
+from flue_py.wire.rules.rule import Found, Rule, SentRequest, is_blank, objects_in
+
+_SIDES = ("user", "assistant")
+
+
+def _blocks(request: SentRequest) -> Iterator[tuple[str, Mapping[str, JsonValue], JsonObject]]:
+    """Yield each block of the messages, with its path and its message."""
+    for at, message in enumerate(request.messages):
+        for place, block in objects_in(message.get("content")):
+            yield f"messages[{at}].content[{place}]", message, block
+
+
+def _all_blocks(request: SentRequest) -> Iterator[tuple[str, JsonObject]]:
+    """Yield each block of system and messages, and those inside of results, with its path."""
+    for place, block in objects_in(request.system):
+        yield f"system[{place}]", block
+    for where, _, block in _blocks(request):
+        yield where, block
+        for place, inner in objects_in(block.get("content")):
+            yield f"{where}.content[{place}]", inner
+
+
+def _ids(message: Mapping[str, JsonValue], kind: str, field: str) -> list[JsonValue]:
+    return [block.get(field) for _, block in objects_in(message.get("content")) if block.get("type") == kind]
+
+
+def _begins_compacted(request: SentRequest) -> bool:
+    first = next((block for _, block in objects_in(request.messages[0].get("content"))), {}) if request.messages else {}
+    return first.get("type") == COMPACTION_PART
+
+
+def _turns(request: SentRequest, limits: RequestLimits) -> Found:
+    if not request.messages:
+        yield "messages", "there is no message"
+    before: JsonValue = "assistant"
+    for at, message in enumerate(request.messages):
+        role = message.get("role")
+        if role not in _SIDES:
+            yield f"messages[{at}].role", f"{role!r} is neither user nor assistant"
+        elif role == before and not (at == 0 and _begins_compacted(request)):
+            yield f"messages[{at}].role", "an answer stands first" if at == 0 else f"two messages of {role} in a row"
+        before = role
+
+
+def _content(request: SentRequest, limits: RequestLimits) -> Found:
+    for at, message in enumerate(request.messages):
+        content = message.get("content")
+        if not content or not isinstance(content, (str, list)):
+            yield f"messages[{at}].content", "is empty"
+        elif isinstance(content, str) and is_blank(content):
+            yield f"messages[{at}].content", "is white space only"
+    for where, block in _all_blocks(request):
+        if block.get("type") == "text" and is_blank(block.get("text")):
+            yield f"{where}.text", "is empty or white space only"
+    if isinstance(request.system, str) and is_blank(request.system):
+        yield "system", "is white space only"
+
+
+def _end(request: SentRequest, limits: RequestLimits) -> Found:
+    last: Mapping[str, JsonValue] = request.messages[-1] if request.messages else {}
+    if last.get("role") != "assistant":
+        return
+    content = last.get("content")
+    blocks = [block for _, block in objects_in(content)]
+    text = content if isinstance(content, str) else blocks[-1].get("text") if blocks else None
+    if isinstance(text, str) and text != text.rstrip():
+        yield f"messages[{len(request.messages) - 1}].content", "the last answer ends in white space"
+
+
+def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
+    uses: list[JsonValue] = []
+    for at, message in enumerate(request.messages):
+        where = f"messages[{at}].content"
+        results = _ids(message, "tool_result", "tool_use_id")
+        kinds = [block.get("type") == "tool_result" for _, block in objects_in(message.get("content"))]
+        if kinds != sorted(kinds, reverse=True):
+            yield where, "something stands before a tool_result"
+        yield from ((where, f"no tool_result for {use!r}") for use in uses if use not in results)
+        yield from (
+            (where, f"a tool_result for {one!r}, which was not called just before") for one in _not_in(results, uses)
+        )
+        if len(results) != len(set(map(str, results))):
+            yield where, "two results of the same call"
+        uses = _ids(message, "tool_use", "id")
+    yield from (("messages", f"no tool_result for {use!r}") for use in uses)
+
+
+def _not_in(found: list[JsonValue], known: list[JsonValue]) -> list[JsonValue]:
+    """Return what of one list is not in another."""
+    return [each for each in found if each not in known]
+
+
+def _calls(request: SentRequest, limits: RequestLimits) -> Found:
+    met: set[JsonValue] = set()
+    for where, _, block in _blocks(request):
+        if block.get("type") == "tool_result" and not limits.takes_id(block.get("tool_use_id")):
+            yield f"{where}.tool_use_id", f"{block.get('tool_use_id')!r} is no id that is taken"
+        if block.get("type") != "tool_use":
+            continue
+        call_id = block.get("id")
+        if not limits.takes_id(call_id):
+            yield f"{where}.id", f"{call_id!r} is no id that is taken"
+        elif call_id in met:
+            yield f"{where}.id", f"{call_id!r} is the id of a call before it"
+        met.add(call_id)
+        if not limits.takes_name(block.get("name")):
+            yield f"{where}.name", f"{block.get('name')!r} is no name that is taken"
+        if not isinstance(block.get("input"), dict):
+            yield f"{where}.input", "is not an object"
+
+
+def _reasoning(request: SentRequest, limits: RequestLimits) -> Found:
+    for where, message, block in _blocks(request):
+        kind = block.get("type")
+        if kind not in ("thinking", "redacted_thinking"):
+            continue
+        if message.get("role") != "assistant":
+            yield where, "reasoning stands outside of an answer"
+        elif not block.get("signature" if kind == "thinking" else "data"):
+            yield where, "reasoning without a signature"
+
+
+def _compaction(request: SentRequest, limits: RequestLimits) -> Found:
+    found = [(where, block) for where, _, block in _blocks(request) if block.get("type") == COMPACTION_PART]
+    for number, (where, block) in enumerate(found):
+        if number or where != "messages[0].content[0]":
+            yield where, "a compaction that does not stand first"
+        if not holds_compaction(block):
+            yield where, "a compaction without content"
+
+
+def _marks(request: SentRequest, limits: RequestLimits) -> Found:
+    marked = [where for where, block in _all_blocks(request) if CACHE_MARK in block]
+    if len(marked) > MAX_CACHE_MARKS:
+        yield marked[0], f"{len(marked)} marks for the cache, and {MAX_CACHE_MARKS} are taken"
+
+
+def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
+    found: list[Picture] = []
+    for where, block in _all_blocks(request):
+        source = block.get("source")
+        if block.get("type") == "image" and isinstance(source, dict):
+            data, kind = source.get("data"), source.get("media_type")
+            found.append(
+                Picture(where, kind if isinstance(kind, str) else None, data if isinstance(data, str) else None)
+            )
+    yield from wrong_pictures(found, limits)
+
+
+def _size(request: SentRequest, limits: RequestLimits) -> Found:
+    text = encode_json({"system": request.system, "messages": [dict(each) for each in request.messages]}, "request")[0]
+    size = len(text.encode())
+    if limits.request_bytes is not None and size > limits.request_bytes:
+        yield "messages", f"{size:,} bytes, and a request may have {limits.request_bytes:,}"
+
+
+RULES = (
+    Rule("turns", "The first message is a user's, and users and answers take turns.", _turns),
+    Rule("content", "No message and no text is empty or white space only.", _content),
+    Rule("end", "An answer that stands last does not end in white space.", _end),
+    Rule(
+        "exchanges", "The results of an answer's tools stand at the head of the next message, one for each.", _exchanges
+    ),
+    Rule("calls", "Ids and names of calls match their patterns, ids are used once, the input is an object.", _calls),
+    Rule("reasoning", "Reasoning stands in answers, and is signed.", _reasoning),
+    Rule("compaction", "What the API compacted itself stands first, once, and holds something.", _compaction),
+    Rule("marks", "There are at most four marks for the cache.", _marks),
+    Rule("images", "Number, size and type of images are within the limits.", _pictures),
+    Rule("size", "The request is not larger than the API takes.", _size),
+)

@@ -1,0 +1,135 @@
+"""How much of what a provider takes in one request, with the source of each number.
+
+Where two sources differ, the smaller number stands: what fits it is taken by either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from flue_py.core.frozen import frozen
+from flue_py.core.shapes import Shape
+from flue_py.errors import InvalidArgument, shown
+
+
+@frozen
+class RequestLimits:
+    """The limits of one provider's requests. None is a limit that is not known, and is not checked.
+
+    ``id_pattern`` and ``most_id_chars`` are for the ids of tool calls, ``name_pattern`` and ``most_name_chars`` for the
+    names of tools. ``images`` is how many a request may have, ``image_chars`` how long the base64 text of one may be,
+    ``image_chars_in_all`` of all of them, and ``image_side`` how many pixels a side of one may have, or
+    ``many_images_side`` where there are more than ``many_images``. ``image_types`` are the MIME types that are taken.
+    ``request_bytes`` is the size of the whole request as JSON. ``source`` says where the numbers are from.
+    """
+
+    id_pattern: str
+    most_id_chars: int
+    name_pattern: str
+    most_name_chars: int
+    images: int
+    image_chars: int | None
+    image_chars_in_all: int | None
+    image_side: int | None
+    many_images: int | None
+    many_images_side: int | None
+    image_types: frozenset[str]
+    request_bytes: int | None
+    source: str
+
+    def takes_id(self, call_id: object) -> bool:
+        """Return whether a provider takes a value as the id of a tool call."""
+        return isinstance(call_id, str) and _fits(call_id, self.id_pattern, self.most_id_chars)
+
+    def takes_name(self, name: object) -> bool:
+        """Return whether a provider takes a value as the name of a tool."""
+        return isinstance(name, str) and _fits(name, self.name_pattern, self.most_name_chars)
+
+
+def _fits(text: str, pattern: str, most: int) -> bool:
+    return 0 < len(text) <= most and re.fullmatch(pattern, text) is not None
+
+
+_COMMON_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+
+_ANTHROPIC = RequestLimits(
+    id_pattern=r"[a-zA-Z0-9_-]+",
+    most_id_chars=64,
+    name_pattern=r"[a-zA-Z0-9_-]+",
+    most_name_chars=128,
+    images=100,
+    image_chars=5 * 1024 * 1024,
+    image_chars_in_all=None,
+    image_side=8_000,
+    many_images=20,
+    many_images_side=2_000,
+    image_types=_COMMON_TYPES,
+    request_bytes=32_000_000,
+    source="Anthropic's documentation of vision, of tools and of errors, November 2026",
+)
+_CHAT = RequestLimits(
+    id_pattern=r"(?s).+",
+    most_id_chars=40,
+    name_pattern=r"[a-zA-Z0-9_-]+",
+    most_name_chars=64,
+    images=500,
+    image_chars=None,
+    image_chars_in_all=50_000_000,
+    image_side=None,
+    many_images=None,
+    many_images_side=None,
+    image_types=_COMMON_TYPES,
+    request_bytes=None,
+    source="OpenAI's documentation of images and of function calling, and the API's own refusals, November 2026",
+)
+_RESPONSES = RequestLimits(
+    id_pattern=r"(?s).+",
+    most_id_chars=64,
+    name_pattern=r"[a-zA-Z0-9_-]+",
+    most_name_chars=64,
+    images=500,
+    image_chars=None,
+    image_chars_in_all=50_000_000,
+    image_side=None,
+    many_images=None,
+    many_images_side=None,
+    image_types=_COMMON_TYPES,
+    request_bytes=None,
+    source="OpenAI's documentation of images and of function calling, and the API's own refusals, November 2026",
+)
+_GEMINI = RequestLimits(
+    id_pattern=r"(?s).+",
+    most_id_chars=1_000_000,
+    name_pattern=r"[a-zA-Z_][a-zA-Z0-9_.:-]*",
+    most_name_chars=64,
+    images=900,
+    image_chars=7_000_000,
+    image_chars_in_all=None,
+    image_side=None,
+    many_images=None,
+    many_images_side=None,
+    image_types=frozenset({"image/jpeg", "image/png", "image/webp", "image/heic", "image/heif"}),
+    request_bytes=None,
+    source="Google's documentation of images and of FunctionDeclaration, November 2026",
+)
+
+LIMITS: Mapping[Shape, RequestLimits] = {
+    "anthropic": _ANTHROPIC,
+    "openai-chat": _CHAT,
+    "openai-responses": _RESPONSES,
+    "gemini": _GEMINI,
+}
+
+
+def limits_of(target: str) -> RequestLimits:
+    """Return the limits of a target. Raises `InvalidArgument` for a name that is none. O(1)."""
+    return LIMITS[checked_target(target)]
+
+
+def checked_target(target: object) -> Shape:
+    """Return the name of a target. Raises `InvalidArgument`, with the names that there are, for any other value."""
+    found = next((name for name in LIMITS if name == target), None)
+    if found is None:
+        raise InvalidArgument(f"target: should be one of {', '.join(LIMITS)}, not {shown(target)}")
+    return found

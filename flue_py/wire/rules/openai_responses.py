@@ -1,0 +1,123 @@
+"""What OpenAI's Responses API refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from flue_py.core.jsontext import JsonValue
+from flue_py.wire.rules.limits import RequestLimits
+from flue_py.wire.rules.openai_chat import picture_at
+from flue_py.wire.rules.pictures import Picture, wrong_pictures
+from flue_py.wire.rules.rule import Found, Rule, SentRequest, objects_in
+
+_ROLES = frozenset({"system", "developer", "user", "assistant"})
+_REASONING = "reasoning"
+_NAMED_CALLS = frozenset({"function_call", "custom_tool_call"})
+_SERVER_CALLS = frozenset({
+    "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call",
+})  # fmt: skip
+"""Calls that the API runs itself: they have no output of their own."""
+_FROM_THE_MODEL = ("_call", "mcp_list_tools", "mcp_approval_request", "compaction")
+
+
+def kind_of(item: Mapping[str, JsonValue]) -> str:
+    """Return the type of an item: of one that says none, that of a message."""
+    found = item.get("type", "message" if "role" in item else "")
+    return found if isinstance(found, str) else ""
+
+
+def is_of_the_model(item: Mapping[str, JsonValue]) -> bool:
+    """Return whether the model made an item."""
+    kind = kind_of(item)
+    return (kind == "message" and item.get("role") == "assistant") or kind.endswith((*_FROM_THE_MODEL, _REASONING))
+
+
+def _awaits_output(item: Mapping[str, JsonValue]) -> bool:
+    kind = kind_of(item)
+    return kind.endswith("_call") and kind not in _SERVER_CALLS and item.get("execution") != "server"
+
+
+def _answered(item: Mapping[str, JsonValue]) -> JsonValue:
+    # The output of a local shell has the id of its call as its own.
+    return item.get("call_id", item.get("id"))
+
+
+def _items(request: SentRequest, limits: RequestLimits) -> Found:
+    if not request.messages:
+        yield "input", "there is no item"
+    for at, item in enumerate(request.messages):
+        kind = kind_of(item)
+        if not kind:
+            yield f"input[{at}].type", "is missing"
+        elif kind == "message":
+            yield from _message(f"input[{at}]", item)
+
+
+def _message(where: str, item: Mapping[str, JsonValue]) -> Found:
+    if item.get("role") not in _ROLES:
+        yield f"{where}.role", f"{item.get('role')!r} is no role of this form"
+    content = item.get("content")
+    if not isinstance(content, str) and not (isinstance(content, list) and content):
+        yield f"{where}.content", "is neither text nor parts"
+
+
+def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
+    called = [item.get("call_id") for item in request.messages if _awaits_output(item)]
+    awaited: list[JsonValue] = []
+    for at, item in enumerate(request.messages):
+        kind = kind_of(item)
+        if _awaits_output(item):
+            awaited.append(item.get("call_id"))
+        elif (kind.endswith("_call_output") or kind == "tool_search_output") and item.get("execution") != "server":
+            answered = _answered(item)
+            if answered in awaited:
+                awaited.remove(answered)
+            else:
+                told = "is answered before it is called, or twice" if answered in called else "was not called"
+                yield f"input[{at}].call_id", f"{answered!r} {told}"
+    yield from (("input", f"no output for {call_id!r}") for call_id in awaited)
+
+
+def _calls(request: SentRequest, limits: RequestLimits) -> Found:
+    for at, item in enumerate(request.messages):
+        kind = kind_of(item)
+        if "call_id" in item and not limits.takes_id(item["call_id"]):
+            yield f"input[{at}].call_id", f"{item['call_id']!r} is no id that is taken"
+        if kind not in _NAMED_CALLS:
+            continue
+        if not limits.takes_name(item.get("name")):
+            yield f"input[{at}].name", f"{item.get('name')!r} is no name that is taken"
+        field = "arguments" if kind == "function_call" else "input"
+        if not isinstance(item.get(field), str):
+            yield f"input[{at}].{field}", "is not a string"
+
+
+def _reasoning(request: SentRequest, limits: RequestLimits) -> Found:
+    for at, item in enumerate(request.messages):
+        if kind_of(item) != _REASONING:
+            continue
+        following = request.messages[at + 1] if at + 1 < len(request.messages) else None
+        if following is None or not is_of_the_model(following):
+            yield f"input[{at}]", "reasoning without the item that it led to"
+
+
+def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
+    yield from wrong_pictures(_found_pictures(request), limits)
+
+
+def _found_pictures(request: SentRequest) -> Iterator[Picture]:
+    for at, item in enumerate(request.messages):
+        for field in ("content", "output"):
+            for place, part in objects_in(item.get(field)):
+                url = part.get("image_url")
+                if part.get("type") == "input_image" and isinstance(url, str):
+                    yield picture_at(f"input[{at}].{field}[{place}]", url)
+
+
+RULES = (
+    Rule("items", "Each item has a type, each message a role and content, and there is one.", _items),
+    Rule("exchanges", "Every call has one output after it, and nothing else has one.", _exchanges),
+    Rule("calls", "Ids and names of calls match their patterns, arguments are text.", _calls),
+    Rule("reasoning", "Reasoning is followed by what it led to.", _reasoning),
+    Rule("images", "Number, size and type of images are within the limits.", _pictures),
+)

@@ -1,0 +1,267 @@
+"""What is sent to a provider breaks none of its rules, whatever the history is like."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flue_py import wire
+from flue_py.core.jsontext import JsonObject
+from flue_py.errors import InvalidArgument
+from flue_py.wire.lists.said import Said, said_in
+from flue_py.wire.requests import WireRequest, wire_request
+from flue_py.wire.rules import LIMITS, RequestLimits, broken_rules
+from tests.adapters.messages.contexts import EVERYTHING, TRANSCRIPTS, context_of
+from tests.formats.test_gemini_lists import gemini_lists
+from tests.formats.test_list_round_trips import anthropic_lists, chat_lists, responses_lists
+from tests.wire.hostile import PNG, histories
+
+targets = pytest.mark.parametrize("target", LIMITS)
+
+
+def request(target: str, messages: list[JsonObject], **given: Any) -> WireRequest:
+    return wire_request(target, [Said(each, entry_id=f"e{number}") for number, each in enumerate(messages)], **given)
+
+
+def assert_taken(found: WireRequest) -> None:
+    """Assert that a request breaks no rule, but for that of having a message where nothing was said."""
+    assert [str(each) for each in found.broken] == ([] if found.messages else [str(found.broken[0])])
+
+
+def told(found: WireRequest) -> list[tuple[str | None, str]]:
+    return [(each.entry_id, each.what) for each in found.repairs]
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories, st.sampled_from([None, "claude-sonnet-4-5", "gpt-5"]))
+def test_any_history_breaks_no_rule_of_any_provider(messages: list[JsonObject], model: str | None) -> None:
+    before = json.dumps(messages)
+    for target in LIMITS:
+        assert_taken(request(target, messages, model=model))
+    assert json.dumps(messages) == before
+
+
+@settings(max_examples=15, deadline=None)
+@given(chat_lists(), responses_lists(), anthropic_lists(), gemini_lists(), st.integers(0, 5))
+def test_a_history_made_with_one_provider_is_taken_by_each_other_even_torn(
+    chat: list[Any], items: list[Any], anthropic: list[Any], contents: list[Any], cut: int
+) -> None:
+    forms: dict[wire.Shape, list[Any]] = {
+        "openai-chat": chat, "openai-responses": items, "anthropic": anthropic, "gemini": contents,
+    }  # fmt: skip
+    for shape, given_list in forms.items():
+        names: dict[str, str] = {}
+        torn = given_list[cut % len(given_list) :]
+        said = [Said(*each) for message in torn for each in wire.convert(message, shape, names)]
+        for target in LIMITS:
+            assert_taken(wire_request(target, said))
+
+
+@pytest.mark.parametrize(
+    ("name", "beginnings"),
+    [
+        *((name, 6) for name in TRANSCRIPTS),
+        *(pytest.param(name, 10_000, marks=pytest.mark.slow) for name in TRANSCRIPTS),
+    ],
+)
+def test_a_real_session_is_taken_by_every_provider_wherever_it_ends(name: str, beginnings: int) -> None:
+    said = [*said_in(context_of(name))]
+    for end in range(len(said), 0, -max(1, len(said) // beginnings)):
+        for target in LIMITS:
+            assert_taken(wire_request(target, said[:end]))
+
+
+@targets
+def test_what_a_provider_takes_is_not_repaired(target: str) -> None:
+    messages: list[JsonObject] = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": [{"type": "toolCall", "id": "c1", "name": "read", "arguments": {}}]},
+        {"role": "toolResult", "toolCallId": "c1", "toolName": "read", "content": "a"},
+    ]
+    found = request(target, messages)
+    marked = "calls that a model other than Google's made go out with a mark in place of its signature"
+    assert told(found) == ([("e1", marked)] if target == "gemini" else [])
+    assert found.broken == ()
+
+
+def test_a_repair_names_its_entry() -> None:
+    found = request("anthropic", EVERYTHING[:3], model="large-1")
+    assert told(found) == [
+        ("e2", "a tool call without a result got an error as its result"),
+        ("e2", "a tool call without a result got an error as its result"),
+    ]
+    assert [(each.entry_id, each.what) for each in request("openai-chat", EVERYTHING).repairs] == [
+        ("e2", "left out: reasoning"),
+        ("e3", "left out: the mark of a failed tool call"),
+        ("e4", "images of tool results stand in a message of the user"),
+    ]
+
+
+@targets
+def test_ids_and_names_that_a_provider_does_not_take_are_changed_in_calls_and_results(target: str) -> None:
+    long_id, name = "call.with.points|" + "x" * 90, "server.tool name"
+    messages: list[JsonObject] = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": [{"type": "toolCall", "id": long_id, "name": name, "arguments": {}}]},
+        {"role": "toolResult", "toolCallId": long_id, "toolName": name, "content": "a"},
+    ]
+    found = request(target, messages)
+    assert found.broken == ()
+    sent = json.dumps(found.messages)
+    assert name not in sent
+    assert ("e1", "ids or names of tool calls were changed to what the API accepts") in told(found)
+    again = request(target, [*messages, {"role": "assistant", "content": "done"}, {"role": "user", "content": "more"}])
+    assert again.messages[: len(found.messages)] == found.messages
+
+
+def test_two_ids_that_become_the_same_stay_apart() -> None:
+    messages: list[JsonObject] = [{"role": "user", "content": "q"}]
+    for call_id in ("a.b", "a_b", "a/b"):
+        call: JsonObject = {"type": "toolCall", "id": call_id, "name": "f", "arguments": {}}
+        messages.append({"role": "assistant", "content": [call]})
+        messages.append({"role": "toolResult", "toolCallId": call_id, "content": call_id})
+    found = request("anthropic", messages)
+    assert found.broken == ()
+    uses = [each["content"][0]["id"] for each in found.messages if each["role"] == "assistant"]  # type: ignore[index,call-overload]
+    assert len(set(map(str, uses))) == 3
+
+
+def test_reasoning_of_another_model_is_left_out() -> None:
+    def answer(model: str) -> JsonObject:
+        part: JsonObject = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2ln"}
+        text: JsonObject = {"type": "text", "text": "a"}
+        return {"role": "assistant", "provider": "anthropic", "model": model, "content": [part, text]}
+
+    user: JsonObject = {"role": "user", "content": "q"}
+    messages = [user, answer("claude-opus-4-5"), user, answer("claude-sonnet-4-5-20250929"), user]
+    found = request("anthropic", messages, model="claude-sonnet-4-5")
+    kinds = [[block["type"] for block in each["content"]] for each in found.messages[1::2]]  # type: ignore[index,union-attr,call-overload]
+    assert kinds == [["text"], ["thinking", "text"]]
+    assert told(found) == [("e1", "left out: reasoning of another model")]
+
+
+def pictures(count: int) -> list[JsonObject]:
+    image: JsonObject = {"type": "image", "data": PNG, "mimeType": "image/png"}
+    return [
+        message
+        for number in range(count)
+        for message in (
+            {"role": "user", "content": [{"type": "text", "text": str(number)}, dict(image)]},
+            {"role": "assistant", "content": "seen"},
+        )
+    ]
+
+
+def test_of_more_images_than_are_taken_the_oldest_leave_in_portions() -> None:
+    cut = {}
+    for count in (100, 101, 120, 121):
+        found = request("anthropic", [*pictures(count), {"role": "user", "content": "q"}])
+        assert found.broken == ()
+        cut[count] = sum("image of more than" in each.what for each in found.repairs)
+    assert cut == {100: 0, 101: 20, 120: 20, 121: 40}
+    block: Any = found.messages[0]["content"]
+    assert block[1]["text"].endswith("it is stored in entry e0]")
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        ({"type": "image", "data": "QUJD", "mimeType": "image/tiff"}, "type 'image/tiff'"),
+        ({"type": "image", "data": "A" * 5_300_000, "mimeType": "image/png"}, "5,300,000 characters"),
+        ({"type": "image", "url": f"data:image/bmp;base64,{PNG}"}, "type 'image/bmp'"),
+    ],
+)
+def test_an_image_that_is_not_taken_is_named_in_a_text(part: JsonObject, why: str) -> None:
+    found = request("anthropic", [{"role": "user", "content": [{"type": "text", "text": "look"}, part]}])
+    assert found.broken == ()
+    (message,) = found.messages
+    content: Any = message["content"]
+    assert why in content[1]["text"]
+    assert why in found.repairs[0].what
+
+
+def test_an_image_in_an_answer_goes_to_gemini_alone() -> None:
+    image: JsonObject = {"type": "image", "data": PNG, "mimeType": "image/png"}
+    messages: list[JsonObject] = [
+        {"role": "user", "content": "draw"},
+        {"role": "assistant", "content": [{"type": "text", "text": "here"}, image]},
+        {"role": "user", "content": "thanks"},
+    ]
+    assert PNG in json.dumps(request("gemini", messages).messages)
+    for target in ("anthropic", "openai-chat", "openai-responses"):
+        found = request(target, messages)
+        assert PNG not in json.dumps(found.messages)
+        assert ("e1", "left out: an image in an answer") in told(found)
+
+
+@targets
+def test_messages_that_say_nothing_are_left_out(target: str) -> None:
+    messages: list[JsonObject] = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": []},
+        {"role": "user", "content": " \n"},
+        {"role": "user", "content": [{"type": "text", "text": ""}]},
+        {"role": "user", "content": "again"},
+    ]
+    found = request(target, messages)
+    assert found.broken == ()
+    assert [each for each in told(found) if each[1] == "left out: a message that says nothing"] == [
+        (f"e{number}", "left out: a message that says nothing") for number in (1, 2, 3)
+    ]
+
+
+def test_what_stands_last_is_what_the_provider_asks_for() -> None:
+    messages: list[JsonObject] = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a \n"}]
+    assert request("anthropic", messages).messages[-1]["content"] == "a"
+    assert request("gemini", messages).messages[-1] == {"role": "user", "parts": [{"text": "(continue)"}]}
+    assert request("openai-chat", messages).messages[-1]["content"] == "a \n"
+
+
+def test_reasoning_without_what_it_led_to_is_left_out_of_responses() -> None:
+    item = '{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"x"}'
+    thought: JsonObject = {"type": "thinking", "thinking": "", "thinkingSignature": item}
+    answer: JsonObject = {"role": "assistant", "provider": "openai", "content": [thought]}
+    text: JsonObject = {"type": "text", "text": "a"}
+    messages: list[JsonObject] = [{"role": "user", "content": "q"}, answer, {"role": "user", "content": "more"}]
+    found = request("openai-responses", messages)
+    assert [item["type"] for item in found.messages] == ["message", "message"]
+    whole = [messages[0], {**answer, "content": [thought, text]}, messages[2]]
+    assert [item["type"] for item in request("openai-responses", whole).messages] == [
+        "message", "reasoning", "message", "message",
+    ]  # fmt: skip
+
+
+def test_what_stands_beside_a_message_is_left_out_where_the_provider_refuses_it() -> None:
+    names: dict[str, str] = {}
+    given_list: list[JsonObject] = [{"role": "user", "content": []}, {"role": "user", "content": "q"}]
+    said = [Said(*each) for message in given_list for each in wire.convert(message, "openai-chat", names)]
+    said[0] = Said(said[0].message, {"openaiChat": {"set": {"content": []}}})
+    found = wire_request("openai-chat", said)
+    assert found.broken == ()
+    assert found.messages == [{"role": "user", "content": "q"}]
+
+
+def test_a_context_without_messages_and_a_request_that_is_too_large_are_told() -> None:
+    (nothing,) = request("anthropic", []).broken
+    assert str(nothing) == "messages: there is no message (turns)"
+    (large,) = request("anthropic", [{"role": "user", "content": "x" * 33_000_000}]).broken
+    assert large.rule == "size"
+
+
+def test_limits_may_be_others() -> None:
+    few: RequestLimits = replace(LIMITS["anthropic"], images=2)
+    found = request("anthropic", [*pictures(3), {"role": "user", "content": "q"}], limits=few)
+    assert found.broken == ()
+    assert sum("image of more than" in each.what for each in found.repairs) == 1
+
+
+def test_a_target_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="target: should be one of anthropic, openai-chat, "):
+        request("claude", [])
+    with pytest.raises(InvalidArgument, match="target"):
+        broken_rules("claude", [])
