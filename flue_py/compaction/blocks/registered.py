@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.policy import CompactionSettings
-from flue_py.compaction.quoting import attribute, fenced
+from flue_py.compaction.quoting import OWN_WORDS, attribute, fenced, shown_id
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.registered import REGISTERED, REGISTERED_KINDS, RegisteredText
 
@@ -50,9 +50,9 @@ def registered_block(
 def _shown(text: RegisteredText, kept: str) -> str:
     attributes = attribute("kind", text.kind) + attribute("name", text.name)
     if kept == text.text:
-        return fenced(REGISTERED, kept, attributes)
-    missing = f"[… {len(text.text) - len(kept)} more characters, stored in entry {text.entry_id} …]"
-    return fenced(REGISTERED, f"{kept}\n{missing}" if kept else missing, attributes)
+        return fenced(REGISTERED, kept, attributes, foreign=OWN_WORDS)
+    missing = f"[… {len(text.text) - len(kept)} more characters, stored in entry {shown_id(text.entry_id)} …]"
+    return fenced(REGISTERED, f"{kept}\n{missing}" if kept else missing, attributes, foreign=OWN_WORDS)
 
 
 def _cut(text: str, most: int, tokens_of: Callable[[str], int]) -> str:
