@@ -38,6 +38,10 @@ class Cuts:
         """Return the first cut at an index or after it. O(messages from there on)."""
         return next(iter(self._from(index)), None)
 
+    def after(self, index: int) -> list[int]:
+        """Return the cuts after an index, in order. O(messages from there on)."""
+        return self._from(index + 1)
+
     def last_before(self, index: int) -> int | None:
         """Return the last cut before an index from which on there is none. O(messages from the cut on)."""
         first = index

@@ -155,12 +155,15 @@ def _plan(
     pinned: frozenset[int] = frozenset(),
     released: Sequence[int] = (),
     counts: Sequence[int] | None = None,
+    most: int | None = None,
 ) -> CompactionPlan | None:
     """Return the plan; ``pinned`` and ``released`` are indices: always kept, no longer kept."""
     start = previous.first_kept_index if previous else 0
     count = (lambda index: estimate_tokens(messages[index], policy)) if counts is None else counts.__getitem__
-    budget = settings.keep_recent_tokens - sum(map(count, pinned))
-    cut = _find_cut(len(messages), start, cuts, budget, policy, pinned, count)
+    held = sum(map(count, pinned))
+    cut = _find_cut(len(messages), start, cuts, settings.keep_recent_tokens - held, policy, pinned, count)
+    if most is not None and cut is not None:
+        cut = _fitting_cut(len(messages), cut, cuts, most - held, pinned, count)
     if cut is None or cut <= start:
         return None
     turn_start = _turn_start(messages, start, cut)
@@ -208,6 +211,23 @@ def _find_cut(
     return cuts.first()
 
 
+def _fitting_cut(end: int, cut: int, cuts: Cuts, most: int, pinned: frozenset[int], count: Callable[[int], int]) -> int:
+    """Return a cut, or the first after it from which on at most so many tokens are kept; itself where none is.
+
+    The message at which a budget is used up is kept, however large it is: with it there may be no room for anything.
+    """
+    kept = sum(count(index) for index in range(cut, end) if index not in pinned)
+    if kept <= most:
+        return cut
+    at = cut
+    for later in cuts.after(cut):
+        kept -= sum(count(index) for index in range(at, later) if index not in pinned)
+        at = later
+        if kept <= most:
+            return later
+    return cut
+
+
 def _turn_start(messages: Messages, start: int, cut: int) -> int | None:
     """Return where the turn that a cut splits begins; None if it splits none that began after ``start``."""
     if messages.role(cut) == USER:
@@ -250,9 +270,11 @@ class SessionCompactionPlan:
     """A plan for a session, and the id of the entry behind the first kept message.
 
     ``leaving`` are the items of the context that the summary will stand for, in order, ``staying`` those that stay
-    after it: what is pinned, then everything from the first kept entry on. The summary of an earlier compaction is
-    neither: it is ``plan.previous_summary``, and ``previous`` with what is stored beside it. So is that of a range that
-    leaves. A pinned summary stays like any pinned entry. ``taken_over`` is where these summaries are among the items.
+    after it: what is pinned, then everything from the first kept entry on. In the plan of a session, what was pinned
+    after it was summarized comes before all of these: it is not in the context now, and comes back. The summary of an
+    earlier compaction is neither: it is ``plan.previous_summary``, and ``previous`` with what is stored beside it. So
+    is that of a range that leaves. A pinned summary stays like any pinned entry. ``taken_over`` is where these
+    summaries are among the items.
     """
 
     plan: CompactionPlan
@@ -284,6 +306,7 @@ def plan_session_compaction(
     carried: Collection[str] | None = None,
     counts: Sequence[int] | None = None,
     live: Collection[str] = (),
+    most: int | None = None,
 ) -> SessionCompactionPlan | NoCompaction:
     """Return the plan for a session's context, or why there is none.
 
@@ -293,7 +316,9 @@ def plan_session_compaction(
     wherever they are (`Session.pins`): they are not summarized, and count as kept. Entries that ``latest`` had pinned
     and that are no longer pinned are summarized now. ``counts`` says how many tokens each item takes, by default what
     `estimate_tokens` says. ``live`` are entries that must not be summarized: everything from the first of them on is
-    kept, however much that is. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
+    kept, however much that is. ``most`` is how many tokens may stay: where the message that uses up what is kept makes
+    it more, the cut is made after it, if there is one. Each item's ``data`` is read once. Cost: as
+    `prepare_compaction`.
     """
     messages = Messages(items)
     summaries: Mapping[int, Told] = {}
@@ -308,6 +333,8 @@ def plan_session_compaction(
     first_told = None if latest is None else _first_told(latest, stays=0 in staying)
     previous = None if first_told is None else PreviousCompaction(first_told.summary, start, first_told.details)
     held = [at for at in summaries if at in staying]
+    if latest is not None and 0 in staying:
+        held.append(0)
     summaries = {at: each for at, each in summaries.items() if at not in staying}
     released = [n for n in range(1, start) if n not in staying]
     first_live = next((n for n in range(start, len(items)) if items[n].entry_id in live), len(items)) if live else None
@@ -323,7 +350,7 @@ def plan_session_compaction(
 
     cuts = Cuts(messages, start, may_cut, staying, whole=policy.keep_exchanges_whole)
     usage_from = _usage_start(items, messages) if policy.ignore_older_usage else 0
-    plan = _plan(messages, cuts, settings, previous, policy, usage_from, staying, released, counts)
+    plan = _plan(messages, cuts, settings, previous, policy, usage_from, staying, released, counts, most)
     if plan is None:
         return NoCompaction("no_cut_point")
     first_kept = items[plan.first_kept_index]
@@ -359,10 +386,10 @@ def _first_told(latest: LatestCompaction, *, stays: bool) -> Told:
 
 
 def _carries(held: Collection[int], items: Sequence[ContextItem], at: int) -> bool:
-    """Return whether a compaction that is cut there still shows the pinned summaries of ranges.
+    """Return whether a compaction that is cut there still shows the pinned summaries.
 
-    It shows what lies after its cut in the context, and pinned entries from before its cut on the path. The summary of
-    a range lies where it was appended, which can be long after the range.
+    It shows what lies after its cut in the context, and pinned entries from before its cut on the path. A summary lies
+    where it was appended, which can be long after what it stands for, and after what its compaction kept.
     """
     cut = items[at]
     return all(index >= at or _is_older(items[index], cut) for index in held)

@@ -136,6 +136,19 @@ def sized_for(settings: CompactionSettings, window: int | None) -> CompactionSet
     return replace(settings, reserve_tokens=reserve, keep_recent_tokens=keep)
 
 
+def most_kept(settings: CompactionSettings, window: int | None) -> int | None:
+    """Return how many tokens may stay of a context, so that a summary has room beside them; None for no such limit.
+
+    Three quarters of the window without the reserve. A window of None, or not above 0, is unknown.
+    """
+    return None if window is None or window <= 0 else (window - settings.reserve_tokens) * 3 // 4
+
+
+def keeping_less(settings: CompactionSettings, tokens: int) -> CompactionSettings:
+    """Return settings that keep so many tokens less of the end, for something else that will be in the context."""
+    return replace(settings, keep_recent_tokens=max(settings.keep_recent_tokens - tokens, 0)) if tokens else settings
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:
     """Named departures from the reference. Each switch is on by default; `FAITHFUL_POLICY` has all of them off.

@@ -18,11 +18,11 @@ from flue_py.compaction.plan import CompactionPlan, NoCompaction, SessionCompact
 from flue_py.compaction.policy import DEFAULT_POLICY, CompactionSettings
 from flue_py.compaction.reading import Messages, PlannedContent
 from flue_py.compaction.serialize import listed_files
-from flue_py.core.entries import Entry
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import COMPACTION
-from flue_py.core.layout import Layout, Range, layout_of
+from flue_py.core.layout import Layout, Range, laid_out, layout_of
 from flue_py.core.projection import ContextEntry
 from flue_py.errors import InvalidArgument
 
@@ -272,7 +272,30 @@ class _Planning:
         )
 
 
-def noted_turns(planned: RangePlan, details: JsonObject) -> JsonObject:
+def entry_of(
+    planned: SessionCompactionPlan,
+    text: str,
+    details: JsonObject,
+    calls: Sequence[JsonObject],
+    *,
+    from_hook: bool = False,
+) -> NewEntry:
+    """Return the compaction to append for a plan of any kind."""
+    head = planned.head if isinstance(planned, RangePlan) else None
+    entry = NewEntry.compaction(
+        text,
+        first_kept_entry_id=planned.first_kept_entry_id if head is None else head.first_kept_id or "",
+        tokens_before=planned.plan.tokens_before,
+        details=details if head is None else _noted_turns(planned, details),
+        calls=calls,
+        from_hook=from_hook,
+    )
+    if isinstance(planned, RangePlan) and (head is not None or planned.pinned):
+        entry = laid_out(entry, planned.ranges, pinned=planned.pinned, head=head)
+    return entry
+
+
+def _noted_turns(planned: SessionCompactionPlan, details: JsonObject) -> JsonObject:
     """Return what is stored beside the summary of a range, with how many turns lie before it."""
     before = (planned.previous.details or {}).get(TURNS_BEFORE) if planned.previous is not None else None
     return {**details, TURNS_BEFORE: before}

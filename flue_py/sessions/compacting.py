@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
-from flue_py.core.layout import laid_out
 from flue_py.core.projection import ContextEntry, summary_text
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
 from flue_py.core.spoken import message_text
@@ -35,12 +35,11 @@ from flue_py.sessions.registering import Registering
 from flue_py.sessions.usage import Usage
 
 if TYPE_CHECKING:
-    from flue_py.compaction import blocks, hooks, modes, plan, policy, ranges, result, running
+    from flue_py.compaction import blocks, hooks, modes, plan, policy, ranges, result, returning, running
     from flue_py.compaction.hooks import BeforeCompaction, Cancelled, HookSummary
     from flue_py.compaction.modes import Made, Mode
     from flue_py.compaction.plan import NoCompaction, SessionCompactionPlan
     from flue_py.compaction.policy import CompactionSettings
-    from flue_py.compaction.ranges import RangePlan
     from flue_py.compaction.result import CompactionResult, NotCompacted, Uncompacted
     from flue_py.context import counters
     from flue_py.context.counters import ModelCounter
@@ -55,6 +54,7 @@ else:
     policy = lazy_module("flue_py.compaction.policy")
     ranges = lazy_module("flue_py.compaction.ranges")
     result = lazy_module("flue_py.compaction.result")
+    returning = lazy_module("flue_py.compaction.returning")
     running = lazy_module("flue_py.compaction.running")
 
 
@@ -304,18 +304,26 @@ class Compacting(Registering, Aligning, Usage):
         async with self._turn:
             links = await self._backend.task_links(self._ref)
         counter = await self._counter_at(read.stamp.leaf_id)
+        path = await self._path_of_hidden(read, pins)
 
         def worked_out() -> Basis:
             counts = read.counts.get(counter.name)
             if counts is None:
                 counts = read.counts[counter.name] = counter.count_entries(read.items)
             live = running.live_callers(read.items, links)
-            found = (find or _beginning)(read, sized, pins, counts, live)
+            hidden = returning.Hidden(path, read.compaction, pins, read.items)
+            back = sum(counter.count_entries(hidden.items)) if path else 0
+            most = policy.most_kept(sized, window)
+            planning = find or partial(_beginning, most=None if most is None else most - back)
+            found = planning(read, policy.keeping_less(sized, back), pins, counts, live)
             leaving, staying = 0, sum(counts)
             if isinstance(found, plan.SessionCompactionPlan):
                 leaving = sum(map(counts.__getitem__, found.plan.content.indices))
                 # The summaries of earlier compactions that are taken over neither leave nor stay.
                 staying = sum(counts) - leaving - sum(map(counts.__getitem__, found.taken_over))
+                if path and (more := hidden.coming_back(ranges.entry_of(found, "", {}, ()))):
+                    found = replace(found, staying=(*more, *found.staying))
+                    staying += sum(counter.count_entries(more))
             sizes = sum(counts), leaving, staying
             tasks = running.running_tasks(links)
             return Basis(
@@ -324,6 +332,14 @@ class Compacting(Registering, Aligning, Usage):
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.
         return await self._backend.waiting.call(worked_out)
+
+    async def _path_of_hidden(self, read: KnownContext, pins: Sequence[str]) -> Sequence[Entry]:
+        """Return the path where something on it is pinned that the context does not show, else nothing."""
+        shown, leaf = {item.entry_id for item in read.items}, read.stamp.leaf_id
+        hidden = [each for each in await self.get_entries(set(pins) - shown) if each is not None]
+        if leaf is None or not any([await self.is_ancestor(each.id, of=leaf) for each in hidden]):
+            return ()
+        return await self.get_active_path(leaf=leaf)
 
     async def _counter_at(self, leaf: str | None) -> ModelCounter:
         """Return the counter of the model that the path has at a leaf."""
@@ -404,7 +420,8 @@ class Compacting(Registering, Aligning, Usage):
         from_hook: bool,
     ) -> Appended:
         if isinstance(planned, ranges.RangePlan):
-            return await self._append_range(planned, made, calls, leaf, from_hook=from_hook)
+            entry = ranges.entry_of(planned, made.text, made.details, calls, from_hook=from_hook)
+            return await self._append([entry], "raise", None, Seen(leaf, None))
         return await self.append_compaction(
             made.text,
             first_kept_entry_id=planned.first_kept_entry_id,
@@ -415,28 +432,6 @@ class Compacting(Registering, Aligning, Usage):
             expected_leaf=leaf,
         )
 
-    async def _append_range(
-        self,
-        planned: RangePlan,
-        made: Made,
-        calls: tuple[JsonObject, ...],
-        leaf: str | None,
-        *,
-        from_hook: bool,
-    ) -> Appended:
-        head = planned.head
-        entry = NewEntry.compaction(
-            made.text,
-            first_kept_entry_id=planned.first_kept_entry_id if head is None else head.first_kept_id or "",
-            tokens_before=planned.plan.tokens_before,
-            details=made.details if head is None else ranges.noted_turns(planned, made.details),
-            calls=calls,
-            from_hook=from_hook,
-        )
-        if head is not None or planned.pinned:
-            entry = laid_out(entry, planned.ranges, pinned=planned.pinned, head=head)
-        return await self._append([entry], "raise", None, Seen(leaf, None))
-
 
 def _beginning(
     read: KnownContext,
@@ -444,9 +439,13 @@ def _beginning(
     pins: Sequence[str],
     counts: Sequence[int],
     live: frozenset[str],
+    *,
+    most: int | None,
 ) -> Planned:
-    """Plan to summarize the beginning of the context."""
-    return plan.plan_session_compaction(read.items, read.compaction, settings, pinned=pins, counts=counts, live=live)
+    """Plan to summarize the beginning of the context; at most so many tokens stay, where that can be."""
+    return plan.plan_session_compaction(
+        read.items, read.compaction, settings, pinned=pins, counts=counts, live=live, most=most
+    )
 
 
 def shown_summary(text: str) -> JsonObject:

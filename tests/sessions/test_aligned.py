@@ -19,6 +19,8 @@ from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard
+from flue_py.wire import LIMITS, wire_request
+from flue_py.wire.lists.said import Said
 from tests.adapters.messages.contexts import TRANSCRIPTS
 from tests.formats.transcripts import lines_of
 from tests.sessions.talk import user
@@ -311,6 +313,8 @@ def aligned_share(session: flue_py.sync.Session, leaf: str) -> float | None:
     answer = fork.latest_assistant()
     asked = Asked("short notes", name=model or "unknown")
     done = fork.compact(asked.model, mode="llm", settings=SETTINGS, system=SYSTEM, tools=TOOLS)
+    for request in asked.requests:
+        assert_taken(request)
     if not asked.requests or done.notes:
         return None
     assert answer is not None
@@ -318,6 +322,12 @@ def aligned_share(session: flue_py.sync.Session, leaf: str) -> float | None:
     sent = ModelRequest(tuple(session.build_context(leaf=answer.parent_id)), SYSTEM, TOOLS)
     assert as_sent(request).startswith(as_sent(sent))
     return share(sent, request, model)
+
+
+def assert_taken(request: ModelRequest) -> None:
+    """Assert that every provider takes a request, aligned or with a transcript."""
+    for target in LIMITS:
+        assert wire_request(target, map(Said, request.messages)).broken == ()
 
 
 def share(sent: ModelRequest, request: ModelRequest, model: str | None) -> float:

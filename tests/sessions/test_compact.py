@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 import anyio
@@ -15,6 +15,7 @@ from flue_py import CallConflict, InvalidArgument, ModelUnavailable, Session, St
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.modes import Asker, Made, Material
 from flue_py.compaction.result import CompactionResult
+from flue_py.context.counters import counter_for
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
 from tests.sessions.talk import user
@@ -61,6 +62,10 @@ async def talk(session: Session, turns: int = 10, start: int = 0) -> list[str]:
         ids.append((await session.append_message(user(f"question {number} " + "q" * 200))).entry_id)
         ids.append((await session.append_message(assistant(f"answer {number} " + "a" * 200))).entry_id)
     return ids
+
+
+def counted(items: Sequence[flue_py.ContextEntry]) -> int:
+    return sum(counter_for(None).count_entries(items))
 
 
 async def text_of(session: Session) -> str:
@@ -338,6 +343,42 @@ async def test_window_says_in_one_line_what_is_not_shown(session: Session) -> No
     assert more[0] not in done.summary
 
 
+async def test_what_is_pinned_after_it_was_summarized_is_counted_where_it_comes_back(session: Session) -> None:
+    [first, *_] = await talk(session)
+    summary = (await session.compact(mode="window", settings=SETTINGS)).entry_id
+    assert summary is not None
+    await session.uncompact()
+    await session.compact(mode="window", settings=SETTINGS)
+    for entry_id in (first, summary):
+        await session.pin(entry_id)
+    await talk(session, 4, start=10)
+    planned = await session.plan_compaction(mode="window", settings=SETTINGS)
+    priced = await session.plan(flue_py.Compact("window", SETTINGS))
+    done = await session.compact(mode="window", settings=SETTINGS)
+    items = await session.build_context_entries()
+    assert [item.entry_id for item in items[:3]] == [done.entry_id, first, summary]
+    size = counted(items)
+    assert done.tokens_after == priced.tokens_after == size
+    assert planned.planned is not None
+    assert done.planned is not None
+    for each in (planned.planned, done.planned):
+        assert [item.entry_id for item in each.staying] == [item.entry_id for item in items[1:]]
+    assert planned.tokens_staying == done.tokens_staying == size - counted(items[:1])
+    assert (await session.compact(mode="window", settings=SETTINGS)).reason == "no_cut_point"
+
+
+async def test_what_comes_back_can_make_a_compaction_larger_than_what_it_stands_for(session: Session) -> None:
+    huge = (await session.append_message(user("x" * 90_000))).entry_id
+    await talk(session)
+    await session.compact(mode="window", settings=SETTINGS)
+    await session.pin(huge)
+    await talk(session, 4, start=10)
+    before = await session.build_context()
+    assert (await session.compact(mode="window", settings=SETTINGS)).reason == "not_smaller"
+    assert (await session.plan(flue_py.Compact("window", SETTINGS))).never == "nothing_to_do"
+    assert await session.build_context() == before
+
+
 async def test_what_is_kept_fits_into_the_window(session: Session) -> None:
     await talk(session, 40)
     assert (await session.plan_compaction()).reason == "no_cut_point"
@@ -345,6 +386,25 @@ async def test_what_is_kept_fits_into_the_window(session: Session) -> None:
     assert planned.planned is not None
     # Half of what is left beside the reserve, and at most one message more.
     assert 750 <= planned.tokens_staying < 750 + 75
+
+
+async def test_a_message_that_leaves_no_room_for_a_summary_is_not_kept_for_being_new(session: Session) -> None:
+    await talk(session, 4)
+    await session.append_message(user("x" * 3 * 7_000))
+    newer = await talk(session, 2, start=4)
+    for settings in (SETTINGS, CompactionSettings(keep_recent_tokens=2_000)):
+        planned = (await session.plan_compaction(settings=settings, window=8_000)).planned
+        assert planned is not None
+        assert planned.first_kept_entry_id in newer
+    done = await session.compact(mode="intent", window=8_000)
+    assert done.tokens_after is not None
+    assert done.tokens_after < 6_000
+    assert (await session.compact(mode="intent", window=8_000)).reason == "no_cut_point"
+    # As the newest message it is what the next call is about.
+    await session.append_message(user("y" * 3 * 7_000))
+    planned = (await session.plan_compaction(window=8_000)).planned
+    assert planned is not None
+    assert planned.first_kept_entry_id == session.leaf_id
 
 
 @pytest.mark.parametrize(

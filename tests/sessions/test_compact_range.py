@@ -312,6 +312,24 @@ async def test_compact_keeps_a_pinned_summary_that_comes_first_once(session: Ses
     await assert_all_reads_agree(session)
 
 
+async def test_compact_cuts_nothing_off_that_would_lose_a_pinned_summary(session: Session) -> None:
+    await talk(session, 12)
+    settings = CompactionSettings(keep_recent_tokens=600, user_words_share=0)
+    whole = await session.compact(mode="window", settings=settings)
+    assert whole.entry_id is not None
+    await session.pin(whole.entry_id)
+    kept = (await ids_in(session))[1:]
+    assert len(kept) > 2
+    # It was appended after what it kept: a compaction that keeps from there on would show it nowhere.
+    less = CompactionSettings(keep_recent_tokens=100, user_words_share=0)
+    assert (await session.compact(mode="window", settings=less)).reason == "no_cut_point"
+    [newer, *_] = await talk(session, 3, start=12)
+    done = await session.compact(mode="window", settings=less)
+    assert newer not in await ids_in(session)
+    assert (await ids_in(session))[:2] == [done.entry_id, whole.entry_id]
+    await assert_all_reads_agree(session)
+
+
 async def test_compact_keeps_the_pinned_summary_of_a_range(session: Session) -> None:
     ids = await talk(session, 12)
     settings = CompactionSettings(keep_recent_tokens=200, user_words_share=0)
