@@ -149,10 +149,12 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
             settings = await self.settings(leaf=leaf)
             model, provider = settings.model, provider or settings.provider
         rules = caches.cache_rules(model, provider)
-        answer = await self._last_answer_by(model, provider, leaf)
-        is_warm = answer is not None and (
-            self._seconds_too_old(answer, model, provider) is None if cached is None else cached
-        )
+        if cached is None:
+            answer = await self._last_answer_by(model, provider, leaf)
+            is_warm = answer is not None and self._seconds_too_old(answer, model, provider) is None
+        else:
+            answer = await self.latest_assistant(leaf=leaf)
+            is_warm = cached and answer is not None
         sent = await self._sent_for(answer if is_warm else None)
         counter = counters.counter_for(model)
         around = tokens_around(system, tools, counter)
