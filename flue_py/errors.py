@@ -10,6 +10,7 @@
     │   ├── RateLimited          the provider asks to wait                       (ModelError)
     │   ├── ModelUnavailable     it fails, hangs or cannot be reached            (ModelError)
     │   └── ModelAborted         the call was ended before it was answered       (ModelError)
+    │       └── AbortedToCompact by a compaction on demand
     ├── FixTheCall               the call itself is wrong; nothing was changed
     │   ├── SessionNotFound                                                      (LookupError)
     │   ├── SessionExists                                                        (ValueError)
@@ -53,6 +54,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 __all__ = [
+    "AbortedToCompact",
     "AmbiguousId",
     "AnsweredCall",
     "BudgetExceeded",
@@ -257,6 +259,13 @@ class ModelUnavailable(RetryOrRebase, ModelError):
 
 class ModelAborted(RetryOrRebase, ModelError):
     """The call was ended, by its caller or on the way, before the model had answered."""
+
+
+class AbortedToCompact(ModelAborted):
+    """The call was ended by a compaction on demand, which comes first. What was asked stays in the session.
+
+    ``call`` is what it cost, where that is known: it is in the ledger by then.
+    """
 
 
 class SessionNotFound(FixTheCall, LookupError):

@@ -105,14 +105,24 @@ def file_lists(read: Iterable[str], written: Iterable[str], edited: Iterable[str
     )
 
 
-def appended_file_lists(lists: FileLists) -> str:
-    """Return what the lists add to the end of a summary: nothing, or tagged blocks after a blank line."""
-    sections = [
-        f"\n\n<{tag}>\n" + "\n".join(map(_shown_path, paths)) + f"\n</{tag}>"
-        for tag, paths in (("read-files", lists.read_files), ("modified-files", lists.modified_files))
-        if paths
-    ]
-    return "".join(sections)
+def appended_file_lists(lists: FileLists, *, of: FileLists | None = None) -> str:
+    """Return what the lists add to the end of a summary: nothing, or tagged blocks after a blank line.
+
+    ``of`` are the whole lists, where these are a part of them: what is missing is counted at the end of each.
+    """
+    whole = lists if of is None else of
+    return "".join(
+        f"\n\n<{tag}>\n" + "\n".join([*map(_shown_path, paths), *_missing(len(known) - len(paths))]) + f"\n</{tag}>"
+        for tag, paths, known in (
+            ("read-files", lists.read_files, whole.read_files),
+            ("modified-files", lists.modified_files, whole.modified_files),
+        )
+        if known
+    )
+
+
+def _missing(count: int) -> list[str]:
+    return [f"[… {count} more, which are stored with this summary]"] if count else []
 
 
 def _shown_path(path: str) -> str:

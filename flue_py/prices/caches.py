@@ -6,6 +6,7 @@ Looked up on 2026-11-25. Beside each rule is the page that has it, with the date
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from flue_py.core.counting import model_names
 from flue_py.core.frozen import frozen
@@ -74,5 +75,5 @@ def cache_rules(model: str | None, provider: str | None = None) -> CacheRules:
         if source == "openai" and gpt is not None and (int(gpt[1]), int(gpt[2] or 0)) >= (5, 6):
             return _OF_NEW_GPT
         least = next((tokens for start, tokens in _LEAST if name.startswith(start)), rules.least_tokens)
-        return CacheRules(least, rules.step, rules.lifetime_seconds, rules.source)
+        return replace(rules, least_tokens=least)
     return ASSUMED

@@ -18,14 +18,17 @@ from flue_py.core.sessions import Moved
 from flue_py.core.spoken import message_text
 from flue_py.core.task_names import without_tasks
 from flue_py.core.turns import Turn, begins_turn, kept_turns, numbered_turns
-from flue_py.errors import InvalidArgument, LeafConflict, shown
+from flue_py.errors import AbortedToCompact, InvalidArgument, LeafConflict, shown
 from flue_py.render.conversation import Listed, said_lines, saved_transcript
 from flue_py.render.lines import counted, one_line, text_of
 from flue_py.render.rows import entry_row, session_row, task_row
+from flue_py.runtime import ending
+from flue_py.sessions.arguments import checked_flag, checked_function
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
+    from flue_py.compaction.hooks import BeforeCompaction
     from flue_py.compaction.modes import Mode
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.result import CompactionResult
@@ -61,6 +64,9 @@ class Retried:
 class Conversation:
     """A store and the current session. ``replay`` is how many turns are shown on resuming; 0 shows none.
 
+    ``before_compaction`` is asked before each compaction, and may cancel it or give its text
+    (`flue_py.compaction.hooks`).
+
     Other sessions are found in the scope of the current one.
     """
 
@@ -71,11 +77,14 @@ class Conversation:
         *,
         replay: int = REPLAYED_TURNS,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        before_compaction: BeforeCompaction | None = None,
     ) -> None:
         self.store = store
         self.session = session
         self.replay = _checked_replay(replay)
         self.clock = clock
+        self.before_compaction = checked_function(before_compaction, "before_compaction")
+        self._running = ending.RunningCalls(store.backend.waiting, store.backend.new_entry_id)
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -191,7 +200,8 @@ class Conversation:
         """Append a user message, call ``model`` with the context, append its answers, and return them.
 
         The user message is stored before the model is called. If the call fails or is cancelled, the message is
-        retracted, and the error raised. Raises `LeafConflict` if another writer has changed the session: nothing
+        retracted, and the error raised; if `compact` ends it, the message stays, unanswered, and `AbortedToCompact` is
+        raised: `retry` takes it back. Raises `LeafConflict` if another writer has changed the session: nothing
         is appended, and the next turn builds on what is there now. If that happens while the model answers, the
         answers become a branch, so that what was paid for is kept. Raises `InvalidArgument`, with nothing stored, for
         a model that cannot be called, and for one that answers with anything but a list of messages.
@@ -199,18 +209,22 @@ class Conversation:
         if not callable(model):
             raise InvalidArgument(f"model: {shown(model)} is not a function")
         asking = {"role": "user", "content": message} if isinstance(message, str) else message
+        session = self.session
         try:
-            asked = await self.session.append_message(asking, source=source)
+            asked = await session.append_message(asking, source=source)
         except LeafConflict:
-            await self.session.refresh()
+            await session.refresh()
             raise
         try:
-            answers = _messages_of(await model(await self.session.build_context(leaf=asked.entry_id)))
-        except BaseException:
-            for entry_id in reversed(asked.entry_ids):
-                await self.session.remove_leaf_message(entry_id)
+            context = await session.build_context(leaf=asked.entry_id)
+            answers = _messages_of(await self._running.run(session, lambda: model(context)))
+        except AbortedToCompact:
             raise
-        await self.session.append_messages(answers, source=source, on_conflict="branch")
+        except BaseException:
+            # Whoever cancels the task would cancel this as well.
+            await self.store.backend.waiting.finish(_take_back(session, asked.entry_ids))
+            raise
+        await session.append_messages(answers, source=source, on_conflict="branch")
         return answers
 
     # -- making room ------------------------------------------------------------------------------------------
@@ -225,11 +239,16 @@ class Conversation:
         window: int | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        abort: bool = True,
     ) -> CompactionResult:
         """Replace the beginning of the context by a text that stands for it, as `Session.compact` does.
 
-        Of the session as it is stored now. `Session.undo` takes it back. Raises what that raises.
+        Of the session as it is stored now. A turn that `take_turn` waits for is ended first, but with ``abort=False``;
+        a model that is a plain function cannot be ended, and is waited for. `Session.undo` takes it back. Raises what
+        that raises.
         """
+        if checked_flag(abort, "abort"):
+            await self._running.end()
         await self.session.refresh()
         return await self.session.compact(
             model,
@@ -239,6 +258,7 @@ class Conversation:
             window=window,
             system=system,
             tools=tools,
+            before_compaction=self.before_compaction,
         )
 
     # -- other sessions ---------------------------------------------------------------------------------------
@@ -285,6 +305,11 @@ async def _model_of(session: Session) -> str:
     answer = await session.latest_assistant()
     name = None if answer is None else answer.fields.get("model")
     return name if isinstance(name, str) else ""
+
+
+async def _take_back(session: Session, entry_ids: Sequence[str]) -> None:
+    for entry_id in reversed(entry_ids):
+        await session.remove_leaf_message(entry_id)
 
 
 def _messages_of(answered: Iterable[Mapping[str, JsonValue]]) -> list[JsonObject]:

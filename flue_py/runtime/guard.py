@@ -18,18 +18,20 @@ from flue_py.compaction.policy import CompactionSettings, checked_settings
 from flue_py.compaction.triggers import Decision, GuardState, Moment, TriggerSettings, decide
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import ContextOverflow, FlueError, InvalidArgument, ModelError, SummaryFailed, shown
+from flue_py.runtime.ending import RunningCalls
 from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
 from flue_py.runtime.guarding.claims import Claim
 from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, has_gone_on, input_since
 from flue_py.runtime.guarding.memory import BY, Memory, Remembered
-from flue_py.sessions.arguments import checked_count, checked_function, optional
-from flue_py.sessions.asking import model_of
+from flue_py.sessions.arguments import checked_count, checked_flag, checked_function, checked_text, optional
+from flue_py.sessions.asking import model_of, window_of
 from flue_py.sessions.measuring import checked_request
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.store.waiting import shielded
+from flue_py.store.waiting import POLL_SECONDS
 
 if TYPE_CHECKING:
+    from flue_py.compaction.hooks import BeforeCompaction
     from flue_py.compaction.result import CompactionResult
     from flue_py.core.model_seam import Model
 
@@ -37,7 +39,6 @@ __all__ = ["CompactionGuard", "GuardAnswer", "Outcome"]
 
 Result = TypeVar("Result")
 
-POLL_SECONDS = 0.1
 _TOLD_ONCE = frozenset({"breaker", "no_progress", "thrash", "disbelieved_report"})
 """What holds a trigger back and is worth a line of the log, once in a cycle; the rest is the usual case."""
 
@@ -49,8 +50,9 @@ class CompactionGuard:
     ``window`` takes the place of the model's. ``system`` and ``tools`` are what goes along with every call, so that
     they are counted, and most of what a summary is made of is read from the provider's cache: "" and () if nothing
     does, None if that is unknown. ``mode`` and ``settings`` are those of `Session.compact`, ``triggers`` says when.
-    ``on_answer`` is called with every answer but ``nothing``. ``patience`` is for how many seconds an overflow waits
-    for somebody else who compacts the session.
+    ``on_answer`` is called with every answer but ``nothing``. ``before_compaction`` is asked before each compaction,
+    and may cancel it or give its text (`flue_py.compaction.hooks`). ``patience`` is for how many seconds an overflow
+    waits for somebody else who compacts the session.
 
     Raises `InvalidArgument`, also for a mode that needs a model where there is none.
     """
@@ -69,6 +71,7 @@ class CompactionGuard:
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
         on_answer: Callable[[GuardAnswer], object] | None = None,
+        before_compaction: BeforeCompaction | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         patience: float = 120.0,
     ) -> None:
@@ -80,12 +83,15 @@ class CompactionGuard:
         self.settings = checked_settings(settings)
         self.triggers = _checked_triggers(triggers)
         optional(checked_count, window, "window")
-        self.window = window if window is not None or self.model is None else self.model.context_window
+        self.window = window_of(window, self.model)
         checked_request(None, None, system, tools)
         self.system = system
         self.tools = tools
         self.on_answer = checked_function(on_answer, "on_answer")
+        self.before_compaction = checked_function(before_compaction, "before_compaction")
         self.patience = _checked_patience(patience)
+        self._waiting = store.backend.waiting
+        self._running = RunningCalls(self._waiting, store.backend.new_entry_id)
         self._memory = Memory(session, checked_function(clock, "clock"))
         checked_mode(mode, self.settings, has_model=self.summarizer is not None)
 
@@ -112,8 +118,17 @@ class CompactionGuard:
         """Compact if that is due where a process takes a session up again; as `before_call`."""
         return await self._ask("resume", agent)
 
-    async def compact(self, instructions: str | None = None) -> GuardAnswer:
-        """Compact now, whatever holds other compactions back, and return what came of it; as `before_call`."""
+    async def compact(self, instructions: str | None = None, *, abort: bool = True) -> GuardAnswer:
+        """Compact now, whatever holds other compactions back, and return what came of it; as `before_call`.
+
+        Calls that this guard waits for are ended first, and raise `AbortedToCompact` where they were made; a plain
+        function cannot be ended, and is waited for. What was appended until then stays, as it is. With ``abort=False``
+        they go on, and what they append comes after the summary; so does what other processes append.
+        ``instructions`` are what the summary is to attend to.
+        """
+        checked_text(instructions, "instructions")
+        if checked_flag(abort, "abort") and await self._running.end():
+            await self._note(await self._find_out(), lambda state: state, "ended a running call of the model")
         return await self._ask("demand", "", instructions)
 
     async def decide(self, moment: Moment = "before", agent: str = "") -> Decision:
@@ -127,11 +142,8 @@ class CompactionGuard:
 
     async def request(self, instructions: str = "") -> None:
         """Leave a request to compact, which the next question meets: what a tool for agents calls."""
-        found = await self._find_out()
         why = "the agent asks for a compaction" + (f": {instructions}" if instructions else "")
-        await self._memory.change(
-            found.cycle, lambda now: (replace(now, state=replace(now.state, wanted=instructions)), why)
-        )
+        await self._note(await self._find_out(), lambda state: replace(state, wanted=instructions), why)
 
     async def state(self) -> GuardState:
         """Return what the guard remembers of the session."""
@@ -139,10 +151,7 @@ class CompactionGuard:
 
     async def reset(self) -> None:
         """Forget failures and attempts, so that nothing is held back for them."""
-        found = await self._find_out()
-        await self._memory.change(
-            found.cycle, lambda now: (replace(now, state=replace(now.state, failures=0, attempts=())), "reset")
-        )
+        await self._note(await self._find_out(), lambda state: replace(state, failures=0, attempts=()), "reset")
 
     # -- a call -----------------------------------------------------------------------------------------------
 
@@ -150,8 +159,13 @@ class CompactionGuard:
         """Call a model by ``ask``, which takes the context, and return what that returns.
 
         It is asked `before_call`. If the window overflows all the same, `recover` is called, and ``ask`` once again
-        with the smaller context. Raises what ``ask`` raises, and `ContextOverflow` if that did not help.
+        with the smaller context. Raises what ``ask`` raises, `ContextOverflow` if that did not help, and
+        `AbortedToCompact` if `compact` was called meanwhile: ``ask`` is cancelled then. What it has cost is booked if
+        it raises a `ModelError` that says so.
         """
+        return await self._running.run(self.session, lambda: self._call(ask, agent))
+
+    async def _call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], agent: str) -> Result:
         await self.before_call(agent)
         context = await self.session.build_context()
         latest = await self.session.latest_compaction()
@@ -214,11 +228,9 @@ class CompactionGuard:
 
     async def _wait_for_another(self, cycle: str | None) -> None:
         """Wait for whoever compacts the session now."""
-        from anyio import sleep  # noqa: PLC0415 - it takes 30 ms to load
-
         waited = 0.0
         while (await self._memory.read(cycle)).claim is not None and waited < self.patience:
-            await sleep(POLL_SECONDS)
+            await self._waiting.pause(POLL_SECONDS)
             waited += POLL_SECONDS
 
     # -- deciding ---------------------------------------------------------------------------------------------
@@ -278,8 +290,8 @@ class CompactionGuard:
         try:
             return await self._compact_now(found, decision, settings, window)
         except BaseException:
-            with shielded(), suppress(FlueError):
-                await self._release(found.cycle, claim, "given up")
+            with suppress(FlueError):
+                await self._waiting.finish(self._release(found.cycle, claim, "given up"))
             raise
         finally:
             claim.drop()
@@ -296,13 +308,26 @@ class CompactionGuard:
                 window=window,
                 system=self.system,
                 tools=self.tools,
+                before_compaction=self._hook_for(decision),
             )
         except (SummaryFailed, ModelError) as error:
             return await self._failed(found, decision, error)
         if result.reason in ("leaf_moved", "compacted_meanwhile"):
             await self._finish(found.cycle, lambda state: state, f"nothing was appended: {result.reason}")
             return GuardAnswer("overtaken", decision, result)
+        if result.reason == "cancelled":
+            why = f"{result.notes[-1]}; {decision.reason}"
+            # A request that was denied is met: it would be asked for again before every call.
+            await self._finish(found.cycle, lambda state: replace(state, wanted=None), why)
+            return GuardAnswer("cancelled", decision, result)
         return await self._done(decision, result)
+
+    def _hook_for(self, decision: Decision) -> BeforeCompaction | None:
+        """Return the hook, as it is asked about what was decided."""
+        hook = self.before_compaction
+        if hook is None:
+            return None
+        return lambda about: hook(replace(about, trigger=decision.trigger, reason=decision.reason))
 
     async def _failed(self, found: Found, decision: Decision, error: FlueError) -> GuardAnswer:
         cause = f"{error}" if error.__cause__ is None else f"{error} ({error.__cause__})"
@@ -323,7 +348,8 @@ class CompactionGuard:
             why = f"nothing was appended: {result.reason}; {decision.reason}"
         else:
             words = f"{result.tokens_before:,} -> {result.tokens_after:,} tokens ({result.counter})"
-            why = f"compacted, {words}, {share:.1%} freed; {decision.reason}"
+            how = "compacted by a hook" if result.from_hook else "compacted"
+            why = f"{how}, {words}, {share:.1%} freed; {decision.reason}"
         done = GuardState.with_attempt if result.appended is None else GuardState.with_success
         await self._finish(after.cycle, lambda state: done(state, after.size.tokens, share), why)
         return GuardAnswer("too_little" if is_little else "compacted", decision, result)

@@ -43,6 +43,11 @@ def model_of(model: object, what: str = "model") -> Model:
     return model
 
 
+def window_of(window: int | None, model: Model | None) -> int | None:
+    """Return a context window, by default that of the model; None where neither says."""
+    return window if window is not None or model is None else model.context_window
+
+
 @frozen
 class Patience:
     """How long a model is waited for: ``timeout`` is for a request that has none, None for no end.

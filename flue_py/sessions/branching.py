@@ -9,7 +9,7 @@ from flue_py.core.kinds import BRANCH_SUMMARY
 from flue_py.errors import InvalidArgument, SummaryFailed
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import checked_count, checked_text, optional
-from flue_py.sessions.asking import model_of
+from flue_py.sessions.asking import model_of, window_of
 from flue_py.sessions.compacting import Compacting
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class BranchMaking:
         self.mode = modes.checked_mode(mode, settings, has_model=self.model is not None)
         self.settings = policy.checked_settings(settings)
         self.instructions = instructions
-        self.window = window if window is not None or self.model is None else self.model.context_window
+        self.window = window_of(window, self.model)
 
 
 class Branching(Compacting):

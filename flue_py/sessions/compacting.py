@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from flue_py.core.entries import Entry
-from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
-from flue_py.core.projection import ContextEntry, summary_text
+from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
 from flue_py.core.spoken import message_text
 from flue_py.core.uncompacting import uncompaction
@@ -27,7 +26,8 @@ from flue_py.sessions.arguments import (
     checked_text,
     optional,
 )
-from flue_py.sessions.asking import BookingAsker, Patience, book, model_of
+from flue_py.sessions.asking import BookingAsker, Patience, book, model_of, window_of
+from flue_py.sessions.basis import Basis, Finding, beginning, said
 from flue_py.sessions.handle import KnownContext
 from flue_py.sessions.hooking import ask_hook
 from flue_py.sessions.measuring import checked_request
@@ -36,9 +36,9 @@ from flue_py.sessions.usage import Usage
 
 if TYPE_CHECKING:
     from flue_py.compaction import blocks, hooks, modes, plan, policy, ranges, result, returning, running
-    from flue_py.compaction.hooks import BeforeCompaction, Cancelled, HookSummary
+    from flue_py.compaction.hooks import BeforeCompaction, HookSummary
     from flue_py.compaction.modes import Made, Mode
-    from flue_py.compaction.plan import NoCompaction, SessionCompactionPlan
+    from flue_py.compaction.plan import SessionCompactionPlan
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.result import CompactionResult, NotCompacted, Uncompacted
     from flue_py.context import counters
@@ -56,91 +56,6 @@ else:
     result = lazy_module("flue_py.compaction.result")
     returning = lazy_module("flue_py.compaction.returning")
     running = lazy_module("flue_py.compaction.running")
-
-
-Planned: TypeAlias = "SessionCompactionPlan | NoCompaction"
-Finding: TypeAlias = (
-    "Callable[[KnownContext, CompactionSettings, Sequence[str], Sequence[int], frozenset[str]], Planned]"
-)
-"""Plans a compaction of a context, with its settings, the pins, the size of each item, and what must not leave."""
-
-
-@frozen
-class Basis:
-    """What a compaction is to be made of: the context it was planned on, and the plan or why there is none."""
-
-    leaf: str | None
-    items: Sequence[ContextEntry]
-    latest: Entry | None
-    mode: Mode
-    settings: CompactionSettings
-    window: int | None
-    tasks: tuple[str, ...]
-    counter: ModelCounter
-    tokens_before: int
-    tokens_leaving: int
-    tokens_staying: int
-    found: Planned
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What of the plan is otherwise than asked for, in whole sentences."""
-        if not isinstance(self.found, ranges.RangePlan) or not self.found.is_widened:
-            return ()
-        first, last = self.found.first_entry_id, self.found.last_entry_id
-        return (f"the range is that from {first!r} to {last!r}: no call is separated from its results",)
-
-    def nothing(self, reason: NotCompacted) -> CompactionResult:
-        """Return the result of having made nothing."""
-        planned = self.found if isinstance(self.found, plan.SessionCompactionPlan) else None
-        return result.CompactionResult(
-            reason,
-            self.mode.name,
-            self.tokens_before,
-            self.tokens_staying,
-            planned=planned,
-            counter=self.counter.name,
-            notes=self.notes,
-        )
-
-    def cancelled(self, answer: Cancelled) -> CompactionResult:
-        """Return the result where a hook wants no compaction."""
-        why = f"a hook cancelled it: {answer.reason}" if answer.reason else "a hook cancelled it"
-        return replace(self.nothing("cancelled"), notes=(*self.notes, why))
-
-    def about(self, material: modes.Material) -> hooks.AboutToCompact:
-        """Return what a hook is asked about."""
-        return hooks.AboutToCompact(
-            material, self.mode.name, self.tokens_before, self.tokens_staying, self.counter.name
-        )
-
-    def made(self, made: Made, calls: tuple[JsonObject, ...]) -> CompactionResult:
-        """Return the result of a text, with the reason ``not_smaller`` where it is that."""
-        after = self.tokens_staying + self.counter.count(shown_summary(made.text))
-        return replace(
-            self.nothing("not_smaller"),
-            reason="not_smaller" if after >= self.tokens_before else None,
-            mode=made.mode,
-            tokens_after=after,
-            summary=made.text,
-            calls=calls,
-            notes=(*self.notes, *made.notes),
-        )
-
-    def material(
-        self, planned: SessionCompactionPlan, instructions: str | None, window: int | None, model: Model | None
-    ) -> modes.Material:
-        """Return what a mode makes its text of."""
-        return modes.Material(
-            planned,
-            self.counter.count,
-            None if planned.previous is None else planned.previous.details,
-            instructions,
-            window,
-            None if model is None else model.context_window,
-            self.tokens_leaving,
-            self.tasks,
-        )
 
 
 Around: TypeAlias = tuple[str, Sequence[Mapping[str, JsonValue]]]
@@ -196,8 +111,7 @@ class Compacting(Registering, Aligning, Usage):
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
-        if window is None and asked is not None:
-            window = asked.context_window
+        window = window_of(window, asked)
         basis = await self._basis_of(chosen, settings, window)
         around = None if system is None or tools is None else (system, tools)
         return await self._compact(
@@ -314,7 +228,7 @@ class Compacting(Registering, Aligning, Usage):
             hidden = returning.Hidden(path, read.compaction, pins, read.items)
             back = sum(counter.count_entries(hidden.items)) if path else 0
             most = policy.most_kept(sized, window)
-            planning = find or partial(_beginning, most=None if most is None else most - back)
+            planning = find or partial(beginning, most=None if most is None else most - back)
             found = planning(read, policy.keeping_less(sized, back), pins, counts, live)
             leaving, staying = 0, sum(counts)
             if isinstance(found, plan.SessionCompactionPlan):
@@ -374,7 +288,7 @@ class Compacting(Registering, Aligning, Usage):
     async def _with_registered(self, basis: Basis, made: Made, leaf: str | None) -> Made:
         texts = await self.registered(leaf=leaf)
         block = blocks.registered_block(
-            texts, basis.settings, basis.window, lambda text: basis.counter.count(_said(text))
+            texts, basis.settings, basis.window, lambda text: basis.counter.count(said(text))
         )
         staying = basis.found.staying if isinstance(basis.found, plan.SessionCompactionPlan) else ()
         stays = any(block.text in message_text(item.data) for item in staying if item.kind == COMPACTION)
@@ -431,27 +345,3 @@ class Compacting(Registering, Aligning, Usage):
             from_hook=from_hook,
             expected_leaf=leaf,
         )
-
-
-def _beginning(
-    read: KnownContext,
-    settings: CompactionSettings,
-    pins: Sequence[str],
-    counts: Sequence[int],
-    live: frozenset[str],
-    *,
-    most: int | None,
-) -> Planned:
-    """Plan to summarize the beginning of the context; at most so many tokens stay, where that can be."""
-    return plan.plan_session_compaction(
-        read.items, read.compaction, settings, pinned=pins, counts=counts, live=live, most=most
-    )
-
-
-def shown_summary(text: str) -> JsonObject:
-    """Return the message by which the model sees a summary."""
-    return {"role": "user", "content": [{"type": "text", "text": summary_text("compaction", text)}]}
-
-
-def _said(text: str) -> JsonObject:
-    return {"role": "user", "content": [{"type": "text", "text": text}]}

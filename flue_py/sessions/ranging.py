@@ -9,8 +9,9 @@ from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import checked_flag, checked_function, checked_id, checked_seen, checked_text
-from flue_py.sessions.asking import model_of
-from flue_py.sessions.compacting import Compacting, Planned
+from flue_py.sessions.asking import model_of, window_of
+from flue_py.sessions.basis import Planned
+from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.handle import KnownContext
 
 if TYPE_CHECKING:
@@ -73,8 +74,7 @@ class Ranging(Compacting):
         for entry_id in (first, last):
             if entry_id is not None and await self.get_entry(entry_id) is None:
                 raise EntryNotFound(self.id, entry_id)
-        if window is None and asked is not None:
-            window = asked.context_window
+        window = window_of(window, asked)
 
         def find(
             read: KnownContext,

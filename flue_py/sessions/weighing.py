@@ -15,7 +15,8 @@ from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.lazy import lazy_module
 from flue_py.sessions.aligning import tokens_around
 from flue_py.sessions.arguments import checked_flag, optional
-from flue_py.sessions.compacting import Compacting, shown_summary
+from flue_py.sessions.basis import shown_summary
+from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.edits import Compact, Edit, EditChoice, Exclude, Fork, Resume, Rewind, checked_edit
 from flue_py.sessions.excluding import Excluding
 from flue_py.sessions.measuring import Measuring, checked_request

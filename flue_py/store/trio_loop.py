@@ -21,6 +21,7 @@ class _OnTrio(Waiting):
     """On the event loop of trio: other tasks go on meanwhile, and what blocks runs on another thread."""
 
     needs_loop = True
+    has_loop = True
 
     def turn(self) -> AbstractAsyncContextManager[object]:
         lock: AbstractAsyncContextManager[object] = trio.Lock()

@@ -31,6 +31,9 @@ class Waiting(Protocol):
     needs_loop: bool
     """Whether a coroutine may be suspended here."""
 
+    has_loop: bool
+    """Whether an event loop runs, so that other tasks go on while a function of the caller is waited for."""
+
     def turn(self) -> AbstractAsyncContextManager[object]:
         """Return a lock by which calls happen one after the other, in the order in which they were made."""
 
@@ -136,6 +139,7 @@ class OnLoop(Waiting):
     """On the event loop of asyncio: other tasks go on meanwhile, and what blocks runs on another thread."""
 
     needs_loop = True
+    has_loop = True
 
     def turn(self) -> AbstractAsyncContextManager[object]:
         return asyncio.Lock()
@@ -184,7 +188,7 @@ class OnCaller(Waiting):
     needs_loop = False
 
     def __init__(self) -> None:
-        self._has_loop = True
+        self.has_loop = True
         self.busy: int | None = None
         """The thread that runs a transaction, which may call functions of the caller. It is set and reset by a mere
         assignment: an interrupt comes at calls only, and one before a reset would shut that thread out for good."""
@@ -212,13 +216,13 @@ class OnCaller(Waiting):
         return found
 
     async def ask(self, function: Callable[[], Coroutine[object, object, Result]], seconds: float | None) -> Result:
-        if self._has_loop:
+        if self.has_loop:
             return await within(function, seconds)
         # What the caller gives may be async all the same: it gets a loop of its own for the time it takes.
         return _on_own_loop(lambda: within(function, seconds))
 
     async def pause(self, seconds: float) -> None:
-        if self._has_loop:
+        if self.has_loop:
             import anyio  # noqa: PLC0415 - it takes 30 ms to load, and most programs watch nothing
 
             await anyio.sleep(seconds)
@@ -227,7 +231,7 @@ class OnCaller(Waiting):
 
     def without_loop(self) -> None:
         """Say that all coroutines are driven by `run_here`, so that a pause has to block the thread."""
-        self._has_loop = False
+        self.has_loop = False
 
     def require_outside(self) -> None:
         """Raise `InvalidArgument` for a call from a function that a transaction calls: it would wait for itself."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from inspect import iscoroutinefunction
 from typing import TypeAlias
 
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -14,6 +13,7 @@ from flue_py.runtime import commands
 from flue_py.runtime.conversation import REPLAYED_TURNS
 from flue_py.runtime.conversation import Conversation as AsyncConversation
 from flue_py.sync import Session, Store
+from flue_py.sync.plain import PlainHook, awaited, checked_plain, hook_of
 from flue_py.sync.twins import Twin, adapting, blocking, parts_of
 
 Model: TypeAlias = Callable[[list[JsonObject]], Sequence[Mapping[str, JsonValue]]]
@@ -30,12 +30,15 @@ class Conversation(Twin[AsyncConversation]):
         *,
         replay: int = REPLAYED_TURNS,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        before_compaction: PlainHook | None = None,
     ) -> None:
         for what, given, kind in (("store", store, Store), ("session", session, Session)):
             if not isinstance(given, kind):
                 raise InvalidArgument(f"{what}: {shown(given)} is not a {kind.__name__} of flue_py.sync")
         way, original = parts_of(store)
-        super().__init__(way, AsyncConversation(original, parts_of(session)[1], replay=replay, clock=clock))
+        hook = hook_of(original.backend.waiting, before_compaction)
+        talk = AsyncConversation(original, parts_of(session)[1], replay=replay, clock=clock, before_compaction=hook)
+        super().__init__(way, talk)
         self._store = store
 
     @property
@@ -81,15 +84,8 @@ class Conversation(Twin[AsyncConversation]):
     def take_turn(
         self, message: str | Mapping[str, JsonValue], model: Model, *, source: str = "prompt"
     ) -> list[JsonObject]:
-        if not callable(model) or iscoroutinefunction(model):
-            raise InvalidArgument(f"model: {shown(model)} is not a plain function; flue_py.runtime takes async ones")
         way, original = parts_of(self)
-        waiting = self.store.backend.waiting
-
-        async def asked(context: list[JsonObject]) -> Sequence[Mapping[str, JsonValue]]:
-            # On an event loop in a thread: the model may block, and call the store.
-            return await waiting.call(partial(model, context))
-
+        asked = awaited(self.store.backend.waiting, checked_plain(model, "model"))
         return way.call(partial(original.take_turn, message, asked, source=source))
 
     take_turn.__doc__ = AsyncConversation.take_turn.__doc__

@@ -146,6 +146,7 @@ REMEDIES = {
     "RateLimited": "Wait `retry_after` seconds, where it says; then call again.",
     "ModelUnavailable": "Call again, after a while. The cause says what happened.",
     "ModelAborted": "Call again if the answer is still wanted.",
+    "AbortedToCompact": "Call again if the answer is still wanted: what was asked is in the session, unanswered.",
     "ContextOverflow": "Compact the session, or send less; then call again.",
     "ModelRefused": "Change the request, or ask another model. The message has the provider's own words.",
     "ModelDenied": "See to the key, the account or the name of the model.",

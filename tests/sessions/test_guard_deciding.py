@@ -8,6 +8,7 @@ import pytest
 
 from flue_py import ContextOverflow, InvalidArgument, ModelUnavailable, Session, Store
 from flue_py.compaction import CompactionSettings
+from flue_py.compaction.hooks import AboutToCompact, Cancelled
 from flue_py.compaction.triggers import TriggerSettings
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import ModelRequest
@@ -279,6 +280,7 @@ async def test_every_answer_but_nothing_is_passed_on(session: Session, store: St
         ({"mode": "none"}, "mode"),
         ({"summarizer": 7}, "model"),
         ({"on_answer": 3}, "on_answer"),
+        ({"before_compaction": 3}, "before_compaction"),
         ({"clock": 3}, "clock"),
         ({"patience": "x"}, "patience"),
         ({"patience": -1}, "patience"),
@@ -292,6 +294,76 @@ async def test_a_guard_that_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(InvalidArgument, match=named):
         guard_of(store, session, **given)  # type: ignore[arg-type]
+
+
+async def test_a_hook_is_told_why_and_may_cancel(session: Session, store: Store) -> None:
+    asked: list[AboutToCompact] = []
+
+    def cancel(about: AboutToCompact) -> Cancelled:
+        asked.append(about)
+        return Cancelled("not now")
+
+    await talk(session, 20)
+    guard = guard_of(store, session, before_compaction=cancel)
+    await guard.request("mind the numbers")
+    done = await guard.before_call()
+    assert (done.outcome, done.decision.trigger) == ("cancelled", "tokens")
+    assert done.result is not None
+    assert done.result.notes == ("a hook cancelled it: not now",)
+    assert (asked[0].trigger, asked[0].reason) == ("tokens", done.decision.reason)
+    assert asked[0].instructions == "mind the numbers"
+    assert await session.latest_compaction() is None
+    state = await guard.state()
+    assert (state.wanted, state.failures, state.attempts) == (None, 0, ())
+    assert (await events(session))[-1] == f"a hook cancelled it: not now; {done.decision.reason}"
+    assert (await guard.compact("now")).outcome == "cancelled"
+    assert (asked[1].trigger, asked[1].instructions) == ("demand", "now")
+
+
+async def test_a_hook_gives_the_text(session: Session, store: Store) -> None:
+    def never(_: ModelRequest) -> str:
+        raise AssertionError
+
+    await talk(session, 20)
+    guard = guard_of(store, session, model(never), before_compaction=lambda _: "what was said")
+    done = await guard.before_call()
+    assert (done.outcome, done.result is not None and done.result.from_hook) == ("compacted", True)
+    assert (await events(session))[-1].startswith("compacted by a hook, ")
+    assert not await guard.should_compact()
+
+
+async def test_an_overflow_that_a_hook_leaves_is_raised_and_spends_no_recovery(session: Session, store: Store) -> None:
+    answers: list[Cancelled | None] = [Cancelled("not now"), None]
+    calls = []
+
+    async def ask(context: list[JsonObject]) -> str:
+        calls.append(len(context))
+        if len(context) > 20:
+            raise ContextOverflow("too long")
+        return "fine"
+
+    await talk(session, 12)
+    guard = guard_of(store, session, window=100_000, before_compaction=lambda _: answers.pop(0))
+    with pytest.raises(ContextOverflow) as caught:
+        await guard.call(ask)
+    assert "the context was not compacted (cancelled)" in caught.value.__notes__[0]
+    assert await guard.call(ask) == "fine"
+
+
+async def test_a_hook_that_fails(session: Session, store: Store) -> None:
+    errors: list[Exception] = [KeyError("ticket"), ModelUnavailable("down")]
+
+    def fails(_: AboutToCompact) -> None:
+        if errors:
+            raise errors.pop(0)
+
+    await talk(session, 20)
+    guard = guard_of(store, session, before_compaction=fails)
+    with pytest.raises(KeyError):
+        await guard.before_call()
+    assert (await guard.before_call()).outcome == "failed"
+    assert (await guard.state()).failures == 1
+    assert (await guard.before_call()).outcome == "compacted"
 
 
 async def test_a_mode_without_a_model_needs_none(session: Session, store: Store) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -13,6 +15,7 @@ import flue_py
 from flue_py import JsonObject, sync
 from flue_py.compaction import CompactionSettings, SummaryFailed, SummaryReply, SummaryRequest, prepare_compaction
 from flue_py.compaction import summarize as summarize_async
+from flue_py.compaction.hooks import AboutToCompact
 from flue_py.core.jsontext import JsonValue
 from flue_py.errors import InvalidArgument
 from flue_py.runtime import commands
@@ -177,6 +180,54 @@ def test_another_writer_is_seen_before_the_model_is_called(store: sync.Store) ->
     with pytest.raises(flue_py.LeafConflict):
         talk.take_turn("question 3", model)
     assert talk.take_turn("question 3", model)[0]["content"][0]["text"] == "6 messages"  # type: ignore[index, call-overload]
+
+
+def test_a_turn_on_another_thread_is_waited_for_and_a_hook_may_read(store: sync.Store) -> None:
+    talk = talk_in(store)
+    asked, goes_on = Event(), Event()
+    answered: list[str] = []
+
+    def model(_: list[JsonObject]) -> Sequence[Mapping[str, JsonValue]]:
+        asked.set()
+        goes_on.wait()
+        answered.append("answered")
+        return [assistant("answer 3")]
+
+    def hook(about: AboutToCompact) -> str:
+        assert answered == ["answered"]
+        return f"{len(about.leaving)} messages of {talk.session.key}"
+
+    talk = sync.Conversation(store, talk.session, before_compaction=hook)
+    with ThreadPoolExecutor(2) as threads:
+        turn = threads.submit(talk.take_turn, "question 3", model)
+        asked.wait()
+        settings = CompactionSettings(keep_recent_tokens=1)
+        compacting = threads.submit(talk.compact, mode="intent", settings=settings)
+        goes_on.set()
+        assert turn.result() == [assistant("answer 3")]
+        done = compacting.result()
+    assert (done.reason, done.from_hook) == (None, True)
+    assert (done.summary or "").endswith("messages of talk")
+    said = [text for text in texts(talk.session.get_active_path()) if text != "[compaction]"]
+    assert said[-2:] == ["question 3", "answer 3"]
+
+
+def test_a_model_may_compact(store: sync.Store) -> None:
+    talk = talk_in(store)
+
+    def model(_: list[JsonObject]) -> Sequence[Mapping[str, JsonValue]]:
+        return [assistant(str(talk.compact(mode="window").reason))]
+
+    assert talk.take_turn("question 3", model) == [assistant("no_cut_point")]
+
+
+def test_hooks_of_a_conversation_are_plain_functions(store: sync.Store) -> None:
+    async def hook(_: AboutToCompact) -> None:
+        raise AssertionError
+
+    for given in (hook, 7):
+        with pytest.raises(InvalidArgument, match="is not a plain function"):
+            sync.Conversation(store, store.create_session(), before_compaction=given)  # type: ignore[arg-type]
 
 
 def test_ctrl_c_in_a_model_leaves_no_question(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.block import Block
+from flue_py.compaction.blocks.paths import shown_file_lists
 from flue_py.compaction.joining import Told, text_in
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.protocol import Made
@@ -37,11 +38,11 @@ def dressed(
 
     O(size of the text).
     """
-    files = material.planned.plan.files
+    files, is_part = shown_file_lists(material)
     ahead = "".join(f"{block.text}\n\n" for block in before if block.text)
     behind = "".join(f"\n\n{block.text}" for block in after if block.text)
-    stored: JsonObject = {**files.details, **_written(material, mode)}
-    if ahead or behind or inherited:
+    stored: JsonObject = {**material.planned.plan.files.details, **_written(material, mode)}
+    if ahead or behind or inherited or is_part:
         stored["own"] = [len(ahead), len(ahead) + len(own)]
     if inherited:
         stored["inherited"] = [len(ahead), len(ahead) + len(inherited)]
@@ -49,7 +50,7 @@ def dressed(
     for block in (*before, *after):
         stored.update(block.details)
         said.extend(block.notes)
-    text = ahead + own + behind + appended_file_lists(files)
+    text = ahead + own + behind + files
     return Made(text, mode, {**stored, **(details or {})}, tuple(said))
 
 

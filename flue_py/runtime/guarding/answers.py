@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from flue_py.compaction.result import CompactionResult
 
 Outcome: TypeAlias = Literal[
-    "nothing", "warned", "held", "compacted", "too_little", "nothing_to_cut", "failed", "elsewhere", "overtaken"
+    "nothing",
+    "warned",
+    "held",
+    "compacted",
+    "too_little",
+    "nothing_to_cut",
+    "cancelled",
+    "failed",
+    "elsewhere",
+    "overtaken",
 ]
 """What came of it:
 
@@ -20,6 +29,7 @@ Outcome: TypeAlias = Literal[
 - ``compacted``: a compaction was appended; ``too_little``: it freed, or would free, next to nothing, and there is no
   second attempt until the context has grown
 - ``nothing_to_cut``: there is nothing that could be cut off
+- ``cancelled``: the hook wanted none, the notes of ``result`` say why
 - ``failed``: the compaction failed, ``error`` says how
 - ``elsewhere``: somebody else compacts the session now
 - ``overtaken``: somebody else compacted it, or moved its leaf, meanwhile

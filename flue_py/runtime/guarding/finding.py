@@ -11,7 +11,7 @@ from flue_py.core.counting import ContextSize
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue
-from flue_py.core.kinds import MESSAGE, is_answer
+from flue_py.core.kinds import is_answer
 from flue_py.core.projection import ContextEntry
 from flue_py.core.turns import begins_turn
 from flue_py.sessions.session import Session
@@ -106,4 +106,4 @@ async def has_gone_on(session: Session, since: str) -> bool:
 
 
 def _is_good(entry: Entry) -> bool:
-    return entry.kind == MESSAGE and is_answer(entry.kind, entry.role) and entry.fields.get("stopReason") not in FAILED
+    return is_answer(entry.kind, entry.role) and entry.fields.get("stopReason") not in FAILED

@@ -1,0 +1,139 @@
+"""What a compaction of a session is to be made of, before anything is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from flue_py.core.entries import Entry
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.projection import ContextEntry, summary_text
+from flue_py.lazy import lazy_module
+from flue_py.sessions.handle import KnownContext
+
+if TYPE_CHECKING:
+    from flue_py.compaction import hooks, modes, plan, ranges, result
+    from flue_py.compaction.hooks import Cancelled
+    from flue_py.compaction.modes import Made, Mode
+    from flue_py.compaction.plan import NoCompaction, SessionCompactionPlan
+    from flue_py.compaction.policy import CompactionSettings
+    from flue_py.compaction.result import CompactionResult, NotCompacted
+    from flue_py.context.counters import ModelCounter
+    from flue_py.core.model_seam import Model
+else:
+    hooks = lazy_module("flue_py.compaction.hooks")
+    modes = lazy_module("flue_py.compaction.modes")
+    plan = lazy_module("flue_py.compaction.plan")
+    ranges = lazy_module("flue_py.compaction.ranges")
+    result = lazy_module("flue_py.compaction.result")
+
+Planned: TypeAlias = "SessionCompactionPlan | NoCompaction"
+Finding: TypeAlias = (
+    "Callable[[KnownContext, CompactionSettings, Sequence[str], Sequence[int], frozenset[str]], Planned]"
+)
+"""Plans a compaction of a context, with its settings, the pins, the size of each item, and what must not leave."""
+
+
+@frozen
+class Basis:
+    """What a compaction is to be made of: the context it was planned on, and the plan or why there is none."""
+
+    leaf: str | None
+    items: Sequence[ContextEntry]
+    latest: Entry | None
+    mode: Mode
+    settings: CompactionSettings
+    window: int | None
+    tasks: tuple[str, ...]
+    counter: ModelCounter
+    tokens_before: int
+    tokens_leaving: int
+    tokens_staying: int
+    found: Planned
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the plan is otherwise than asked for, in whole sentences."""
+        if not isinstance(self.found, ranges.RangePlan) or not self.found.is_widened:
+            return ()
+        first, last = self.found.first_entry_id, self.found.last_entry_id
+        return (f"the range is that from {first!r} to {last!r}: no call is separated from its results",)
+
+    def nothing(self, reason: NotCompacted) -> CompactionResult:
+        """Return the result of having made nothing."""
+        planned = self.found if isinstance(self.found, plan.SessionCompactionPlan) else None
+        return result.CompactionResult(
+            reason,
+            self.mode.name,
+            self.tokens_before,
+            self.tokens_staying,
+            planned=planned,
+            counter=self.counter.name,
+            notes=self.notes,
+        )
+
+    def cancelled(self, answer: Cancelled) -> CompactionResult:
+        """Return the result where a hook wants no compaction."""
+        why = f"a hook cancelled it: {answer.reason}" if answer.reason else "a hook cancelled it"
+        return replace(self.nothing("cancelled"), notes=(*self.notes, why))
+
+    def about(self, material: modes.Material) -> hooks.AboutToCompact:
+        """Return what a hook is asked about."""
+        return hooks.AboutToCompact(
+            material, self.mode.name, self.tokens_before, self.tokens_staying, self.counter.name
+        )
+
+    def made(self, made: Made, calls: tuple[JsonObject, ...]) -> CompactionResult:
+        """Return the result of a text, with the reason ``not_smaller`` where it is that."""
+        after = self.tokens_staying + self.counter.count(shown_summary(made.text))
+        return replace(
+            self.nothing("not_smaller"),
+            reason="not_smaller" if after >= self.tokens_before else None,
+            mode=made.mode,
+            tokens_after=after,
+            summary=made.text,
+            calls=calls,
+            notes=(*self.notes, *made.notes),
+        )
+
+    def material(
+        self, planned: SessionCompactionPlan, instructions: str | None, window: int | None, model: Model | None
+    ) -> modes.Material:
+        """Return what a mode makes its text of."""
+        return modes.Material(
+            planned,
+            self.counter.count,
+            None if planned.previous is None else planned.previous.details,
+            instructions,
+            window,
+            None if model is None else model.context_window,
+            self.tokens_leaving,
+            self.tasks,
+        )
+
+
+def beginning(
+    read: KnownContext,
+    settings: CompactionSettings,
+    pins: Sequence[str],
+    counts: Sequence[int],
+    live: frozenset[str],
+    *,
+    most: int | None,
+) -> Planned:
+    """Plan to summarize the beginning of the context; at most so many tokens stay, where that can be."""
+    return plan.plan_session_compaction(
+        read.items, read.compaction, settings, pinned=pins, counts=counts, live=live, most=most
+    )
+
+
+def shown_summary(text: str) -> JsonObject:
+    """Return the message by which the model sees a summary."""
+    return said(summary_text("compaction", text))
+
+
+def said(text: str) -> JsonObject:
+    """Return a message of the user that says a text."""
+    return {"role": "user", "content": [{"type": "text", "text": text}]}

@@ -1,0 +1,48 @@
+"""Plain functions of the caller, such as models and hooks, for what awaits them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from flue_py.errors import InvalidArgument, shown
+from flue_py.store.waiting import Waiting, shielded
+
+if TYPE_CHECKING:
+    from flue_py.compaction.hooks import AboutToCompact, BeforeCompaction, HookAnswer
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+PlainHook: TypeAlias = "Callable[[AboutToCompact], HookAnswer]"
+"""A hook before a compaction that is a plain function."""
+
+
+def awaited(waiting: Waiting, function: Callable[[Given], Result]) -> Callable[[Given], Awaitable[Result]]:
+    """Return an async function that calls a plain one where it may block, and call the store."""
+
+    async def called(given: Given) -> Result:
+        if not waiting.has_loop:
+            return function(given)
+        # Nothing can end the thread that it runs on: who wants it to end has to wait, and its result is not lost.
+        with shielded():
+            result = await waiting.call(partial(function, given))
+        return result  # noqa: RET504 - to mypy, the scope could end before there is one
+
+    return called
+
+
+def hook_of(waiting: Waiting, hook: PlainHook | None) -> BeforeCompaction | None:
+    """Return a hook for what awaits it. Raises as `checked_plain`."""
+    if hook is None:
+        return None
+    plain = checked_plain(hook, "before_compaction")
+    return awaited(waiting, plain) if waiting.has_loop else plain
+
+
+def checked_plain(function: Callable[[Given], Result], what: str) -> Callable[[Given], Result]:
+    """Return a plain function unchanged. Raises `InvalidArgument` for an async one, and for what is no function."""
+    if not callable(function) or iscoroutinefunction(function):
+        raise InvalidArgument(f"{what}: {shown(function)} is not a plain function; flue_py.runtime takes async ones")
+    return function
