@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.material import Material
 from flue_py.compaction.operations import called_on, unanswered_calls
-from flue_py.compaction.quoting import on_one_line
+from flue_py.compaction.quoting import quoted, shown_id
 
 MOST = 50
 """How many calls, tasks and approvals are listed, of each."""
@@ -28,12 +28,12 @@ def open_work(
     if len(found) > MOST:
         lines.append(f"- {len(found) - MOST} earlier calls without a result")
     lines += [
-        f"- call {on_one_line(call_id, 80)}: {called_on(part)}, without a result (entry {entry_id})"
+        f"- call {quoted(call_id, 80)}: {called_on(part)}, without a result (entry {shown_id(entry_id)})"
         for call_id, part, entry_id in found[-MOST:]
     ]
     return Block("[OPEN WORK]\n" + "\n".join(lines)) if lines else Block()
 
 
 def _listed(word: str, words: str, items: Sequence[str]) -> list[str]:
-    lines = [f"- {word} {on_one_line(item, _LINE)}" for item in items[:MOST]]
+    lines = [f"- {word} {quoted(item, _LINE)}" for item in items[:MOST]]
     return [*lines, f"- {len(items) - MOST} more {words}"] if len(items) > MOST else lines

@@ -10,11 +10,11 @@ from typing import TypeAlias
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import dressed_by, earlier_text, entries_named
-from flue_py.compaction.modes.intent import MARKS, MOST_OPERATIONS, Intent, warned, warnings
+from flue_py.compaction.modes.intent import LABEL_CHARS, MARKS, MOST_OPERATIONS, Intent, warned, warnings
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import ERROR_CHARS, Operation, Operations, gathered
-from flue_py.compaction.quoting import on_one_line
+from flue_py.compaction.quoting import quoted, shown_id, without_tags
 from flue_py.core.frozen import frozen
 
 HEADING = "[CONTEXT RECONSTRUCTION — derived from durable evidence, not summarised by LLM]"
@@ -69,14 +69,14 @@ class Lossless:
         """Return the text itself, without what came before it and is put around it."""
         parts = [HEADING]
         if state:
-            parts.append(f"STATE MACHINE POSITION:\n  {on_one_line(state, _REASON_CHARS)}")
+            parts.append(f"STATE MACHINE POSITION:\n  {quoted(state, _REASON_CHARS)}")
         if self.contracts:
             parts.append("\n".join(["CONTRACT STATUS:", *await self._verdicts()]))
         if found.listed:
             newest = reversed(found.listed[-MOST_EVIDENCE:])
             parts.append("\n".join(["RECENT EVIDENCE (newest first):", *map(_evidence, newest)]))
             parts.append("\n".join(warnings(found)))
-        where = f" The state is {on_one_line(state, _REASON_CHARS)}." if state else ""
+        where = f" The state is {quoted(state, _REASON_CHARS)}." if state else ""
         parts.append(
             f"RESUMPTION NOTE: go on from the evidence above.{where} The originals are stored: "
             f"{entries_named(material)}."
@@ -91,7 +91,7 @@ class Lossless:
             if reason is None:
                 passed.append(f"  ✓ {name}")
             else:
-                failed.append(f"  ✗ {name}\n    Reason: {on_one_line(reason, _REASON_CHARS)}")
+                failed.append(f"  ✗ {name}\n    Reason: {quoted(reason, _REASON_CHARS)}")
         return [*passed, *failed]
 
 
@@ -108,6 +108,7 @@ async def _reason(contract: Contract) -> str | None:
 
 
 def _evidence(operation: Operation) -> str:
-    line = f"  {MARKS[operation.status]} {operation.label} (turn {operation.turn}, entry {operation.entry_id})"
-    output = operation.error.strip()[:ERROR_CHARS]
+    label, entry_id = quoted(operation.label, LABEL_CHARS), shown_id(operation.entry_id)
+    line = f"  {MARKS[operation.status]} {label} (turn {operation.turn}, entry {entry_id})"
+    output = without_tags(operation.error).strip()[:ERROR_CHARS]
     return line + "".join(f"\n      {each}" for each in output.splitlines()) if output else line
