@@ -23,7 +23,8 @@ from flue_py.render.conversation import Listed, said_lines, saved_transcript
 from flue_py.render.lines import counted, one_line, text_of
 from flue_py.render.rows import entry_row, session_row, task_row
 from flue_py.runtime import ending
-from flue_py.sessions.arguments import checked_flag, checked_function
+from flue_py.sessions.arguments import checked_flag
+from flue_py.sessions.hooking import checked_hook
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -83,7 +84,7 @@ class Conversation:
         self.session = session
         self.replay = _checked_replay(replay)
         self.clock = clock
-        self.before_compaction = checked_function(before_compaction, "before_compaction")
+        self.before_compaction = checked_hook(before_compaction)
         self._running = ending.RunningCalls(store.backend.waiting, store.backend.new_entry_id)
 
     # -- reading ----------------------------------------------------------------------------------------------

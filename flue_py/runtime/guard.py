@@ -25,6 +25,7 @@ from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, has_g
 from flue_py.runtime.guarding.memory import BY, Memory, Remembered
 from flue_py.sessions.arguments import checked_count, checked_flag, checked_function, checked_text, optional
 from flue_py.sessions.asking import model_of, window_of
+from flue_py.sessions.hooking import checked_hook
 from flue_py.sessions.measuring import checked_request
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -88,7 +89,7 @@ class CompactionGuard:
         self.system = system
         self.tools = tools
         self.on_answer = checked_function(on_answer, "on_answer")
-        self.before_compaction = checked_function(before_compaction, "before_compaction")
+        self.before_compaction = checked_hook(before_compaction)
         self.patience = _checked_patience(patience)
         self._waiting = store.backend.waiting
         self._running = RunningCalls(self._waiting, store.backend.new_entry_id)

@@ -21,7 +21,6 @@ from flue_py.sessions.aligning import Aligning, why_not_the_same
 from flue_py.sessions.arguments import (
     checked_count,
     checked_flag,
-    checked_function,
     checked_seen,
     checked_text,
     optional,
@@ -29,7 +28,7 @@ from flue_py.sessions.arguments import (
 from flue_py.sessions.asking import BookingAsker, Patience, book, model_of, window_of
 from flue_py.sessions.basis import Basis, Finding, beginning, said
 from flue_py.sessions.handle import KnownContext
-from flue_py.sessions.hooking import ask_hook
+from flue_py.sessions.hooking import ask_hook, checked_hook
 from flue_py.sessions.measuring import checked_request
 from flue_py.sessions.registering import Registering
 from flue_py.sessions.usage import Usage
@@ -107,7 +106,7 @@ class Compacting(Registering, Aligning, Usage):
         checked_flag(dry_run, "dry_run")
         checked_text(instructions, "instructions")
         checked_request(None, None, system, tools)
-        checked_function(before_compaction, "before_compaction")
+        checked_hook(before_compaction)
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
+from flue_py.sessions.arguments import checked_function
 from flue_py.store.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
     from flue_py.compaction.hooks import AboutToCompact, BeforeCompaction, Cancelled, HookAnswer, HookSummary
 else:
     hooks = lazy_module("flue_py.compaction.hooks")
+
+
+def checked_hook(hook: BeforeCompaction | None) -> BeforeCompaction | None:
+    """Return a hook, or None, unchanged. Raises `InvalidArgument` for what is no function, a class among it.
+
+    A class would be called like one, and fail with an error of its own after the compaction was planned.
+    """
+    checked_function(hook, "before_compaction")
+    if isinstance(hook, type):
+        raise InvalidArgument(f"before_compaction: {shown(hook)} is a class, not a function")
+    return hook
 
 
 async def ask_hook(hook: BeforeCompaction, about: AboutToCompact, waiting: Waiting) -> HookSummary | Cancelled | None:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.lazy import lazy_module
-from flue_py.sessions.arguments import checked_flag, checked_function, checked_id, checked_seen, checked_text
+from flue_py.sessions.arguments import checked_flag, checked_id, checked_seen, checked_text
 from flue_py.sessions.asking import model_of, window_of
 from flue_py.sessions.basis import Planned
 from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.handle import KnownContext
+from flue_py.sessions.hooking import checked_hook
 
 if TYPE_CHECKING:
     from flue_py.compaction import modes, ranges
@@ -67,7 +68,7 @@ class Ranging(Compacting):
             raise InvalidArgument("first and last are both None; use compact() for the beginning of the context")
         checked_flag(dry_run, "dry_run")
         checked_text(instructions, "instructions")
-        checked_function(before_compaction, "before_compaction")
+        checked_hook(before_compaction)
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))

@@ -96,6 +96,14 @@ ROOMS = {
         "read_reported",
         "ReportedUsage",
         "usage_json",
+        "wire_request",
+        "WireRequest",
+        "Repair",
+        "broken_rules",
+        "Broken",
+        "RULES",
+        "LIMITS",
+        "RequestLimits",
     ),
     "flue_py.models": ("open_model", "Model", "ModelRequest", "ModelReply", "FunctionModel"),
     "flue_py.adapters.messages": (
@@ -129,6 +137,8 @@ SAID_HERE = {
     "STORED": 'The default of `leaf=`: "whatever leaf is stored", where `None` already means "before the first entry".',
     "JsonObject": "`dict[str, JsonValue]`.",
     "JsonValue": "What JSON can hold: `None`, `bool`, `int`, `float`, `str`, a list or a dict of these.",
+    "RULES": "The rules of each target: name, what it says, and what finds where a request breaks it.",
+    "LIMITS": "The `RequestLimits` of each target.",
     "Shape": "The form of a message: `openai-chat`, `openai-responses`, `anthropic` or `gemini`.",
     "Context": "What the model sees: a list of messages of ours, or of `ContextEntry`, or `OurMessages`.",
     "__version__": "The version of the installed package.",
@@ -396,6 +406,12 @@ def branches() -> list[type[errors.FlueError]]:
     return [branch for branch in found if branch is not errors.ModelError]
 
 
+def errors_of(branch: type[errors.FlueError]) -> list[type[errors.FlueError]]:
+    """Return the public errors on a branch, each before those that are a kind of it."""
+    found = [error for each in branch.__subclasses__() for error in (each, *errors_of(each))]
+    return [error for error in found if error.__module__ == errors.__name__]
+
+
 def errors_page() -> str:
     """Return docs/reference/errors.md."""
     lines = [
@@ -417,7 +433,7 @@ def errors_page() -> str:
         lines.append(f"| &emsp;[`{branch.__name__}`](#{branch.__name__.lower()}) | | |")
         lines += [
             f"| &emsp;&emsp;`{error.__name__}` | {_other_base_of(error)} | {_said(error)} |"
-            for error in branch.__subclasses__()
+            for error in errors_of(branch)
         ]
     lines.append("")
     for branch in branches():
@@ -425,7 +441,7 @@ def errors_page() -> str:
         lines += ["| error | it has | what to do |", "| --- | --- | --- |"]
         lines += [
             f"| `{error.__name__}` | {_attributes_of(error)} | {REMEDIES[error.__name__]} |"
-            for error in branch.__subclasses__()
+            for error in errors_of(branch)
         ]
         lines.append("")
     lines += [
@@ -465,7 +481,9 @@ InvalidArgument - scope: holds a NUL character or a lone surrogate; remove it
 
 
 def _other_base_of(error: type) -> str:
-    others = [base.__name__ for base in error.__bases__ if base.__module__ == "builtins" or base is errors.ModelError]
+    below = [base for base in error.__bases__ if issubclass(base, errors.FlueError)]
+    kinds = [base for base in below if base not in branches()]
+    others = [base.__name__ for base in [*kinds, *error.__bases__] if base in kinds or base.__module__ == "builtins"]
     return f"`{others[0]}`" if others else ""
 
 

@@ -65,6 +65,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "build_context_entries": {},
         "build_context": {},
         "measure_context": {},
+        "request": {"target": "anthropic"},
         "latest_compaction": {},
         "aggregate_usage_since": {"before": first},
         "html_report": {},
