@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from flue_py.compaction.quoting import without_tags
 from flue_py.compaction.serialize import appended_file_lists, file_lists, listed_files
 from flue_py.core.entries import FROM_HOOK, Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -39,7 +40,10 @@ class Told(NamedTuple):
         """The text without the blocks around it and the lists of files, which a later compaction writes anew."""
         details = self.details or {}
         own = text_in(self.summary, details.get("own"))
-        return self.summary.removesuffix(appended_file_lists(listed_files(details))) if own is None else own
+        # Another program's summary may quote anything.
+        return (
+            without_tags(self.summary.removesuffix(appended_file_lists(listed_files(details)))) if own is None else own
+        )
 
     @property
     def own_turns(self) -> int:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 from flue_py.compaction.content import string_field
 from flue_py.compaction.material import Material
-from flue_py.compaction.quoting import on_one_line, without_tags
+from flue_py.compaction.quoting import quoted, without_tags
 from flue_py.core.exchange import Call
 from flue_py.core.javascript import js_json
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -137,14 +137,14 @@ def _operation(material: Material, turns: Sequence[int], call: Call, answer: int
         _name(part),
         _target(part.get("arguments")),
         turns[call.at],
-        on_one_line(string_field(message, "agentName") or string_field(message, "agent"), 80) or "assistant",
+        quoted(string_field(message, "agentName") or string_field(message, "agent"), 80) or "assistant",
         material.leaving[call.at].entry_id,
         error,
     )
 
 
 def _name(part: Mapping[str, JsonValue]) -> str:
-    return without_tags(on_one_line(string_field(part, "name"), 80)) or "?"
+    return quoted(string_field(part, "name"), 80) or "?"
 
 
 def _target(arguments: JsonValue) -> str:
@@ -155,7 +155,7 @@ def _target(arguments: JsonValue) -> str:
     found = next((value for value in (*named, *arguments.values()) if isinstance(value, str) and value.strip()), None)
     if found is None:
         found = next((js_json(value) for value in arguments.values() if isinstance(value, list)), "")
-    return without_tags(on_one_line(found, _TARGET_CHARS))
+    return quoted(found, _TARGET_CHARS)
 
 
 def _carried(earlier: Mapping[str, JsonValue] | None, before: int) -> Operations:

@@ -6,17 +6,24 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-SUMMARY_TAGS = ("user-said", "registered", "reasoning", "file", "read-files", "modified-files")
+_ID_CHARS = 1_000
+
+OWN_WORDS = ("user-said", "registered", "model-asked")
+"""The tags around words that count as those of the user, or of the program: nothing else may be between them."""
+
+SUMMARY_TAGS = (*OWN_WORDS, "reasoning", "file", "read-files", "modified-files")
 """The tags in summaries: what is quoted there must not pass for what the user said, or for another block."""
 
 
-def fenced(tag: str, text: str, attributes: str = "", *, also: Sequence[str] = ()) -> str:
+def fenced(
+    tag: str, text: str, attributes: str = "", *, also: Sequence[str] = (), foreign: Sequence[str] = SUMMARY_TAGS
+) -> str:
     """Return a text between an opening and a closing tag.
 
-    A tag of this name in the text, of those in ``also`` or of `SUMMARY_TAGS` no longer is one, so that the text cannot
+    A tag of this name in the text, of those in ``also`` or in ``foreign`` no longer is one, so that the text cannot
     end its own fence, nor begin another. O(text).
     """
-    return f"<{tag}{attributes}>\n{without_tags(text, (tag, *also))}\n</{tag}>"
+    return f"<{tag}{attributes}>\n{_without(text, (tag, *also, *foreign))}\n</{tag}>"
 
 
 def attribute(name: str, value: str) -> str:
@@ -27,10 +34,24 @@ def attribute(name: str, value: str) -> str:
 
 def without_tags(text: str, also: Sequence[str] = ()) -> str:
     """Return a text in which nothing is a tag of `SUMMARY_TAGS` or of ``also``: their ``<`` is written ``&lt;``."""
+    return _without(text, (*also, *SUMMARY_TAGS))
+
+
+def _without(text: str, tags: Sequence[str]) -> str:
     if "<" not in text:
         return text
-    names = "|".join(map(re.escape, (*also, *SUMMARY_TAGS)))
+    names = "|".join(map(re.escape, tags))
     return re.sub(rf"<(?=\s*/?\s*(?:{names})\b)", "&lt;", text, flags=re.IGNORECASE)
+
+
+def quoted(text: str, most: int) -> str:
+    """Return the beginning of a text for a line of ours: `on_one_line`, and nothing in it is a tag."""
+    return without_tags(on_one_line(text, most))
+
+
+def shown_id(entry_id: str) -> str:
+    """Return the id of an entry for a line of ours: who wrote a file that was imported has chosen it."""
+    return quoted(entry_id, _ID_CHARS)
 
 
 def on_one_line(text: str, most: int) -> str:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, cast
 from flue_py.core.counting import is_same_model
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import MESSAGE, is_answer
+from flue_py.core.merging import provenance_of
 from flue_py.core.prefixes import chain_of
 from flue_py.core.projection import ContextEntry
-from flue_py.core.settings import PathSettings
+from flue_py.core.settings import SHELL, PathSettings
 from flue_py.lazy import lazy_module
 from flue_py.sessions.contexts import Contexts
 
@@ -20,16 +22,39 @@ if TYPE_CHECKING:
     from flue_py.context import counters, measuring
     from flue_py.context.counters import ModelCounter
     from flue_py.core.model_seam import Model
+    from flue_py.prices import caches
 else:
     material = lazy_module("flue_py.compaction.material")
     counters = lazy_module("flue_py.context.counters")
     measuring = lazy_module("flue_py.context.measuring")
+    caches = lazy_module("flue_py.prices.caches")
+
+_HOUR = 3_600
 
 
 class Aligning(Contexts):
     """What was sent last of a `Session`."""
 
     __slots__ = ()
+
+    async def _last_answer_by(self, model: str | None, provider: str | None, leaf: str | None) -> Entry | None:
+        """Return the newest answer of the kept path that a model gave to a request of its own; None for none.
+
+        Not one that another model or provider gave, that was copied from elsewhere, or that failed: its request is in
+        no cache, or in another's. The cost of the context.
+        """
+        tail = (await self._read_context(leaf)).tail
+        return next((entry for entry in reversed(tail) if _was_given_by(entry, model, provider)), None)
+
+    def _seconds_too_old(self, answer: Entry, model: str | None, provider: str | None) -> tuple[int, int] | None:
+        """Return how old an answer is and how long a provider keeps what it was sent, if that is over; else None."""
+        kept = caches.cache_rules(model, provider).lifetime_seconds
+        usage = answer.fields.get("usage")
+        # Who asked for writes of an hour has the cache for that long.
+        if isinstance(usage, dict) and usage.get("cacheWrite1h"):
+            kept = max(kept, _HOUR)
+        age = self._pricer.now_us() - answer.created_us
+        return (age // 1_000_000, kept) if age > kept * 1_000_000 else None
 
     async def _sent_for(self, answer: Entry | None) -> list[ContextEntry]:
         """Return the context that an answer was given to; nothing for None."""
@@ -38,24 +63,37 @@ class Aligning(Contexts):
     async def _last_request(
         self,
         items: Sequence[ContextEntry],
-        leaf: str | None,
+        answer: Entry,
         counter: ModelCounter,
         system: str,
         tools: Sequence[Mapping[str, JsonValue]],
     ) -> LastRequest:
-        """Return the request of a context, and how much of it was in the request of the last answer on the path."""
-        sent = await self._sent_for(await self.latest_assistant(leaf=leaf))
+        """Return the request of a context, and how much of it was in the request of an answer on the path."""
+        sent = await self._sent_for(answer)
 
         def counted() -> LastRequest:
             around = tokens_around(system, tools, counter)
             counts = counter.count_entries(items)
             common = chain_of(items).common_items(chain_of(sent))
-            cached = around + sum(counts[:common]) if sent else 0
+            cached = around + sum(counts[:common])
             messages = tuple(item.data for item in items)
             offered = tuple(cast("JsonObject", dict(tool)) for tool in tools)
             return material.LastRequest(messages, system, offered, around + sum(counts), cached)
 
         return await self._backend.waiting.call(counted)
+
+
+def _was_given_by(entry: Entry, model: str | None, provider: str | None) -> bool:
+    if entry.kind != MESSAGE or not is_answer(entry.kind, entry.role) or entry.source == SHELL:
+        return False
+    fields = entry.fields
+    by, at = fields.get("model"), fields.get("provider")
+    if fields.get("stopReason") == "error" or provenance_of(entry) is not None:
+        return False
+    if isinstance(by, str) and model is not None and not is_same_model(by, model):
+        return False
+    # Each provider has a cache of its own, also where several serve the same model.
+    return not (isinstance(at, str) and at and provider and at.lower() != provider.lower())
 
 
 def tokens_around(system: str | None, tools: Sequence[Mapping[str, JsonValue]] | None, counter: ModelCounter) -> int:

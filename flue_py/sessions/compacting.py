@@ -309,9 +309,17 @@ class Compacting(Registering, Aligning, Usage):
         tools: Sequence[Mapping[str, JsonValue]],
     ) -> modes.Material:
         """Return the material with the last request, where the model that is asked is the one that was sent it."""
-        if (why := why_not_the_same(model, await self.settings(leaf=basis.leaf))) is not None:
+        settings = await self.settings(leaf=basis.leaf)
+        if (why := why_not_the_same(model, settings)) is not None:
             return replace(material, unaligned=why)
-        last = await self._last_request(basis.items, basis.leaf, basis.counter, system, tools)
+        provider = model.provider or settings.provider
+        answer = await self._last_answer_by(model.name, provider, basis.leaf)
+        if answer is None:
+            return replace(material, unaligned=f"{model.name} has answered nothing that is still in the context")
+        if (too_old := self._seconds_too_old(answer, model.name, provider)) is not None:
+            age, kept = (seconds // 60 for seconds in too_old)
+            return replace(material, unaligned=f"what was sent last is kept for {kept} minutes, and {age} have passed")
+        last = await self._last_request(basis.items, answer, basis.counter, system, tools)
         return replace(material, last_request=last)
 
     async def _overtaken(self, basis: Basis, leaf: str | None) -> NotCompacted | None:

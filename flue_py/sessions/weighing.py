@@ -7,11 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from flue_py.core.calls import PaidCall
-from flue_py.core.counting import is_same_model
-from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue
-from flue_py.core.merging import provenance_of
 from flue_py.core.prefixes import chain_of
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import STORED, LeafChoice
@@ -153,25 +150,17 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
             settings = await self.settings(leaf=leaf)
             model, provider = settings.model, provider or settings.provider
         rules = caches.cache_rules(model, provider)
-        answer = await self.latest_assistant(leaf=leaf)
-        is_warm = self._is_warm(answer, model, provider, rules) if cached is None else cached and answer is not None
+        if cached is None:
+            answer = await self._last_answer_by(model, provider, leaf)
+            is_warm = answer is not None and self._seconds_too_old(answer, model, provider) is None
+        else:
+            answer = await self.latest_assistant(leaf=leaf)
+            is_warm = cached and answer is not None
         sent = await self._sent_for(answer if is_warm else None)
         counter = counters.counter_for(model)
         around = tokens_around(system, tools, counter)
         is_aligned = system is not None and tools is not None
         return _Basis(leaf, read.items, sent, is_warm, counter, rules, model, provider, around, is_aligned)
-
-    def _is_warm(self, answer: Entry | None, model: str | None, provider: str | None, rules: CacheRules) -> bool:
-        """Return whether the request of the last answer is likely to be in the cache of a provider's model."""
-        if answer is None or provenance_of(answer) is not None:
-            return False
-        by, at = answer.fields.get("model"), answer.fields.get("provider")
-        if isinstance(by, str) and model is not None and not is_same_model(by, model):
-            return False
-        # Each provider has a cache of its own, also where several serve the same model.
-        if isinstance(at, str) and at and provider and at.lower() != provider.lower():
-            return False
-        return self._pricer.now_us() - answer.created_us <= rules.lifetime_seconds * 1_000_000
 
     async def _edited(self, edit: Edit, basis: _Basis) -> _Edited:
         """Return the context as it would be after an edit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -135,12 +136,41 @@ async def large_question(session: Session) -> None:
     await session.append_message(user("log " * 20_000))
 
 
+async def another_model(session: Session) -> None:
+    """Nothing that was sent to one model is in the cache of another."""
+    path = await session.get_active_path()
+    await session.rewind(to=path[0].id)
+    for entry in path[1:]:
+        await session.append_message(
+            {**entry.fields, **({"model": "claude-opus-5"} if entry.role == "assistant" else {})}
+        )
+    await session.append_custom("model_change", {"provider": "anthropic", "modelId": MODEL})
+
+
+async def copies(session: Session) -> None:
+    """What was copied was sent elsewhere, if at all."""
+    answers = [entry for entry in await session.get_active_path() if entry.role == "assistant"]
+    source = await session.fork()
+    await session.rewind(to=answers[0].id)
+    path = [entry.id for entry in await source.get_active_path()]
+    await session.cherry_pick(path[path.index(answers[0].id) + 1 :], source=source)
+
+
+async def failure(session: Session) -> None:
+    """A request that failed was more than the window holds, perhaps, and is in no cache."""
+    await session.append_message(user("log " * 5_000))
+    await session.append_message({**assistant(""), "stopReason": "error"})
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
         (open_call, "a call of a tool is without its result"),
         (early_exclusion, "tokens would be in the cache"),
         (large_question, "tokens would be in the cache"),
+        (another_model, f"{MODEL} has answered nothing that is still in the context"),
+        (copies, "tokens would be in the cache"),
+        (failure, "tokens would be in the cache"),
     ],
 )
 async def test_where_it_cannot_be_a_transcript_is_sent_and_a_note_says_why(
@@ -155,6 +185,37 @@ async def test_where_it_cannot_be_a_transcript_is_sent_and_a_note_says_why(
     assert why in note
     assert done.summary is not None
     assert all("<conversation>" in str(request.messages) and not request.tools for request in asked.requests)
+
+
+async def test_an_answer_of_another_model_in_between_does_not_matter(session: Session) -> None:
+    await talk(session)
+    await session.append_messages([user("quick"), {**assistant("Yes."), "model": "claude-haiku-4-5"}])
+    await session.append_custom("model_change", {"provider": "anthropic", "modelId": MODEL})
+    asked = Asked()
+    assert (await compacting(asked, session)).notes == ()
+    assert asked.requests[0].tools == TOOLS
+
+
+@pytest.mark.parametrize(
+    ("minutes", "usage", "is_cold"), [(4, {}, False), (6, {}, True), (50, {"cacheWrite1h": 9}, False), (70, {}, True)]
+)
+async def test_what_the_provider_no_longer_keeps_is_not_counted_on(
+    target: str, minutes: int, usage: JsonObject, is_cold: bool
+) -> None:
+    now = [datetime(2026, 11, 25, tzinfo=UTC)]
+    async with flue_py.open(target, clock=lambda: now[0]) as store:
+        session = await store.create_session()
+        await talk(session)
+        await session.append_messages(
+            [user("quick"), {**assistant("Yes."), "usage": {"input": 5, "output": 1, **usage}}]
+        )
+        now[0] += timedelta(minutes=minutes)
+        asked = Asked()
+        done = await compacting(asked, session)
+        why = f"what was sent last is kept for 5 minutes, and {minutes} have passed"
+        assert done.notes == ((f"the summary was made from a transcript: {why}",) if is_cold else ())
+        assert (await session.plan("compact", system=SYSTEM, tools=TOOLS, settings=SETTINGS)).is_warm is not is_cold
+        assert (await store.verify()).problems == []
 
 
 @pytest.mark.parametrize(
@@ -228,12 +289,18 @@ async def test_calls_in_the_answer_are_not_made(session: Session) -> None:
 def test_most_of_the_request_is_in_the_cache_over_real_transcripts(name: str, tmp_path: Path) -> None:
     file = tmp_path / "session.jsonl"
     file.write_bytes(b"".join(lines_of(name)))
-    with flue_py.sync.open(":memory:", prices=False) as store:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    with flue_py.sync.open(":memory:", prices=False, clock=lambda: now[0]) as store:
         (imported,) = flue_py.sync.import_file(store, file).sessions
         session = store.get_session(imported.session_id)
         assert session is not None
         path = session.get_active_path()
-        shares = [found for entry in path[:: max(len(path) // 25, 1)] if (found := aligned_share(session, entry.id))]
+        shares = []
+        for entry in path[:: max(len(path) // 25, 1)]:
+            # It is compacted as soon as it was written.
+            now[0] = datetime.fromtimestamp(entry.created_us / 1_000_000, UTC)
+            if found := aligned_share(session, entry.id):
+                shares.append(found)
     assert all(found >= LEAST_CACHED for found in shares)
     # Of a conversation of a few lines, nothing is to be compacted.
     assert shares or len(path) < 20

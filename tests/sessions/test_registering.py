@@ -10,8 +10,11 @@ import pytest
 import flue_py
 from flue_py import InvalidArgument, LeafConflict, Session, Store
 from flue_py.compaction import CompactionSettings
+from flue_py.compaction.blocks import registered_block
 from flue_py.compaction.modes import Asker, Hybrid, Lossless, Made, Material, Mode
+from flue_py.context.counters import counter_for
 from flue_py.core.model_seam import FunctionModel, ModelRequest
+from flue_py.core.registered import REGISTERED_KINDS, RegisteredText
 from tests.sessions.talk import say, user
 
 pytestmark = pytest.mark.anyio
@@ -173,12 +176,28 @@ async def test_what_is_registered_while_the_model_answers_is_in_the_summary(sess
     assert [each.text for each in await session.registered()] == ["the new way"]
 
 
+@pytest.mark.parametrize(("count", "words"), [(300, 5), (300, 3_000), (40, 20_000)])
+def test_the_cap_of_all_holds_however_many_there_are(count: int, words: int) -> None:
+    texts = [RegisteredText(f"text {at}", REGISTERED_KINDS[at % 4], "rule " * words, f"e{at}") for at in range(count)]
+    counter = counter_for("gpt-5")
+    for window, most in ((None, 25_000), (20_000, 2_500), (8_000, 1_000)):
+        block = registered_block(texts, CompactionSettings(), window, lambda text: counter.count(user(text)))
+        assert counter.count(user(block.text)) <= most
+        shown = [text for text in texts if f'name="{text.name}"' in block.text]
+        assert shown[0] is texts[0]
+        left = [note for note in block.notes if "registered texts are left out" in note]
+        assert bool(left) == (len(shown) < count)
+        if left:
+            assert left[0].startswith(f"{count - len(shown)} ")
+            assert f"[… {count - len(shown)} more registered texts do not fit, and are stored: " in block.text
+
+
 async def test_caps_cut_and_say_what_is_missing(session: Session) -> None:
     await session.register("skill", "S" + "s" * 4_000, kind="skill")
     await session.register("rules", "r" * 4_000)
     await session.register("plan", "short", kind="plan")
     await talk(session, 20)
-    settings = CompactionSettings(keep_recent_tokens=200, registered_item_tokens=300, registered_tokens=420)
+    settings = CompactionSettings(keep_recent_tokens=200, registered_item_tokens=300, registered_tokens=460)
     done = await session.compact(mode="window", settings=settings)
     text = await text_of(session)
     assert [note.split(" is longer")[0].split(" (")[0] for note in done.notes] == [

@@ -13,6 +13,7 @@ from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.content import ASSISTANT, TOOL_RESULT, Message
 from flue_py.compaction.facts import ARGUMENT_CHARS, Facts, facts_of
 from flue_py.compaction.material import Material
+from flue_py.compaction.quoting import shown_id, without_tags
 from flue_py.core.exchange import tool_calls
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.spoken import message_text
@@ -188,7 +189,7 @@ def _newest_names(material: Material, found: Mapping[str, str], room: int) -> di
 
 
 def _line(text: str, entry_id: str) -> str:
-    return f"- {text} [entry {entry_id}]"
+    return f"- {without_tags(text)} [entry {shown_id(entry_id)}]"
 
 
 def _lines(found: Mapping[str, str]) -> str:
@@ -198,7 +199,7 @@ def _lines(found: Mapping[str, str]) -> str:
 _TITLES: Mapping[str, tuple[str, Callable[[Mapping[str, str]], str]]] = {
     "errors": ("Errors, oldest first:", _lines),
     "decisions": ("Decisions and reasons, oldest first:", _lines),
-    "names": ("Names that occur, newest first:", ", ".join),
+    "names": ("Names that occur, newest first:", lambda names: without_tags(", ".join(names))),
 }
 
 

@@ -12,7 +12,7 @@ from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.content import Message, string_field
 from flue_py.compaction.material import Material
 from flue_py.compaction.operations import part_of
-from flue_py.compaction.quoting import on_one_line
+from flue_py.compaction.quoting import quoted, shown_id, without_tags
 from flue_py.core.exchange import tool_calls
 from flue_py.core.javascript import js_json
 from flue_py.core.jsontext import JsonObject
@@ -39,7 +39,7 @@ def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
             break
     if line is None:
         carried = (material.earlier or {}).get("lastHandoff")
-        line = carried if isinstance(carried, str) else None
+        line = without_tags(carried) if isinstance(carried, str) else None
     return Block() if line is None else Block(f"[LAST HANDOFF]\n{line}", {"lastHandoff": line})
 
 
@@ -51,4 +51,5 @@ def _line(call: JsonObject, entry_id: str, matches: Matches) -> str | None:
     name = string_field(call, "name")
     if not matches(name):
         return None
-    return f"{on_one_line(name, 80)}({on_one_line(js_json(call.get('arguments')), _MOST_CHARS)}) (entry {entry_id})"
+    arguments = quoted(js_json(call.get("arguments")), _MOST_CHARS)
+    return f"{quoted(name, 80)}({arguments}) (entry {shown_id(entry_id)})"

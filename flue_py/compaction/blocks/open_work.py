@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.material import Material
 from flue_py.compaction.operations import called_on, unanswered_calls
-from flue_py.compaction.quoting import on_one_line
+from flue_py.compaction.quoting import quoted, shown_id
 from flue_py.core.jsontext import JsonObject
 
 MOST = 50
@@ -40,13 +40,13 @@ def open_work(
 
 
 def _listed(word: str, words: str, items: Sequence[str], most: int) -> list[str]:
-    lines = [f"- {word} {on_one_line(item, _LINE)}" for item in items[:most]]
+    lines = [f"- {word} {quoted(item, _LINE)}" for item in items[:most]]
     return [*lines, f"- {len(items) - most} more {words}"] if len(items) > most else lines
 
 
 def _without_result(found: Sequence[tuple[str, JsonObject, str]], most: int) -> list[str]:
     lines = [
-        f"- call {on_one_line(call_id, 80)}: {called_on(part)}, without a result (entry {entry_id})"
+        f"- call {quoted(call_id, 80)}: {called_on(part)}, without a result (entry {shown_id(entry_id)})"
         for call_id, part, entry_id in found[-most:]
     ]
     return [f"- {len(found) - most} earlier calls without a result", *lines] if len(found) > most else lines

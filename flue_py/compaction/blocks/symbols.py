@@ -9,7 +9,7 @@ from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.blocks.grammars import GRAMMARS, parsed_symbols
 from flue_py.compaction.content import string_field
 from flue_py.compaction.material import Material
-from flue_py.compaction.quoting import on_one_line
+from flue_py.compaction.quoting import on_one_line, quoted
 from flue_py.core.exchange import tool_calls
 from flue_py.errors import MissingExtra
 
@@ -39,7 +39,7 @@ def symbol_graph(material: Material) -> Block:
                 lines[path] = file_symbols(path, content)
             except MissingExtra as error:
                 missing[path] = str(error)
-    shown = [f"{on_one_line(path, 120)}: {found}" for path, found in lines.items() if found]
+    shown = [f"{quoted(path, 120)}: {quoted(found, _LINE)}" for path, found in lines.items() if found]
     text = _graph(shown)
     while text and (tokens := material.tokens_of(text)) > (most := material.at_most(MOST_TOKENS, _WINDOW_PART)):
         text = _graph(shown := shown[: len(shown) * most // tokens])

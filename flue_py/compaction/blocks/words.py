@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.content import ASSISTANT, USER
 from flue_py.compaction.material import Material
-from flue_py.compaction.quoting import attribute, fenced
+from flue_py.compaction.quoting import OWN_WORDS, attribute, fenced
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.spoken import message_text, spoken_text
 
@@ -96,7 +96,7 @@ def _block(chosen: list[_Said], left_out: int) -> Block:
 
 
 def _shown(said: _Said) -> str:
-    shown = fenced(_TAG, said.text, attribute("entry", said.entry_id))
+    shown = fenced(_TAG, said.text, attribute("entry", said.entry_id), foreign=OWN_WORDS)
     return f"{fenced(_ASKED, said.asked, also=[_TAG])}\n{shown}" if said.asked else shown
 
 

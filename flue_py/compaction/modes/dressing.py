@@ -15,6 +15,7 @@ from flue_py.compaction.joining import Told, text_in
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.protocol import Made
 from flue_py.compaction.operations import turns_before
+from flue_py.compaction.quoting import shown_id
 from flue_py.compaction.serialize import appended_file_lists, listed_files
 from flue_py.core.jsontext import JsonObject, JsonValue
 
@@ -124,7 +125,7 @@ def covers(material: Material, first: int, what: str) -> str:
 def entries_named(material: Material) -> str:
     """Return the ids between which the originals are stored, also those that earlier compactions stood for."""
     ends = _originals(material)
-    return f"entries {ends[0]} to {ends[1]}" if ends else "the entries before"
+    return f"entries {shown_id(ends[0])} to {shown_id(ends[1])}" if ends else "the entries before"
 
 
 def stored_block(material: Material) -> Block:

@@ -7,13 +7,15 @@ from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import covers, dressed, earlier_text, entries_named, shortened
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import Operation, Operations, folded_to, gathered
-from flue_py.compaction.quoting import on_one_line
+from flue_py.compaction.quoting import quoted, shown_id
 from flue_py.core.frozen import frozen
 
 MARKS = {"done": "✓", "failed": "✗", "pending": "⧖"}
 MOST_OPERATIONS = 500
 MOST_WARNINGS = 20
 _WINDOW_PART = 8
+LABEL_CHARS = 300
+"""More than the name of a tool and what it was called on take."""
 _ERROR_CHARS = 160
 
 
@@ -85,10 +87,11 @@ def _fitting(material: Material, found: Operations, most: int) -> tuple[Operatio
 
 def operation_line(operation: Operation) -> str:
     """Return an operation as a line; the entry is named where somebody may want to look at it."""
-    error = f" — {on_one_line(operation.error, _ERROR_CHARS)}" if operation.error.strip() else ""
-    where = "" if operation.status == "done" else f" [entry {operation.entry_id}]"
-    mark = MARKS[operation.status]
-    return f"  {mark} {operation.label}{error} (turn {operation.turn}, {operation.agent}){where}"
+    # Those that were carried on are as they were stored, perhaps by another program.
+    error = f" — {quoted(operation.error, _ERROR_CHARS)}" if operation.error.strip() else ""
+    where = "" if operation.status == "done" else f" [entry {shown_id(operation.entry_id)}]"
+    mark, label = MARKS[operation.status], quoted(operation.label, LABEL_CHARS)
+    return f"  {mark} {label}{error} (turn {operation.turn}, {quoted(operation.agent, LABEL_CHARS)}){where}"
 
 
 def _operations(found: Operations, lines: list[str]) -> str:
@@ -105,7 +108,8 @@ def warnings(found: Operations) -> list[str]:
     """Return a line for each listed operation without a result, the newest `MOST_WARNINGS` of them."""
     pending = [operation for operation in found.listed if operation.status == "pending"]
     return [
-        f"WARNING: {operation.label} (turn {operation.turn}, entry {operation.entry_id}) has no recorded result; "
+        f"WARNING: {quoted(operation.label, LABEL_CHARS)} (turn {operation.turn}, entry "
+        f"{shown_id(operation.entry_id)}) has no recorded result; "
         "it may or may not have taken effect. Check before repeating it."
         for operation in pending[-MOST_WARNINGS:]
     ]

@@ -10,11 +10,11 @@ from typing import TypeAlias
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import dressed, earlier_text, entries_named, shortened
-from flue_py.compaction.modes.intent import MARKS, MOST_OPERATIONS, Intent, warned, warnings
+from flue_py.compaction.modes.intent import LABEL_CHARS, MARKS, MOST_OPERATIONS, Intent, warned, warnings
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import ERROR_CHARS, Operation, Operations, gathered
-from flue_py.compaction.quoting import on_one_line
+from flue_py.compaction.quoting import quoted, shown_id, without_tags
 from flue_py.core.frozen import frozen
 
 HEADING = "[CONTEXT RECONSTRUCTION — derived from durable evidence, not summarised by LLM]"
@@ -74,13 +74,13 @@ class Lossless:
         """Return the text itself, without what came before it and is put around it."""
         parts = [HEADING]
         if state:
-            parts.append(f"STATE MACHINE POSITION:\n  {on_one_line(state, _REASON_CHARS)}")
+            parts.append(f"STATE MACHINE POSITION:\n  {quoted(state, _REASON_CHARS)}")
         if self.contracts:
             parts.append("\n".join(["CONTRACT STATUS:", *await self._verdicts()]))
         if found.listed:
             parts.append("\n".join(["RECENT EVIDENCE (newest first):", *_newest(material, found)]))
             parts.append("\n".join(warnings(found)))
-        where = f" The state is {on_one_line(state, _REASON_CHARS)}." if state else ""
+        where = f" The state is {quoted(state, _REASON_CHARS)}." if state else ""
         parts.append(
             f"RESUMPTION NOTE: go on from the evidence above.{where} The originals are stored: "
             f"{entries_named(material)}."
@@ -95,7 +95,7 @@ class Lossless:
             if reason is None:
                 passed.append(f"  ✓ {name}")
             else:
-                failed.append(f"  ✗ {name}\n    Reason: {on_one_line(reason, _REASON_CHARS)}")
+                failed.append(f"  ✗ {name}\n    Reason: {quoted(reason, _REASON_CHARS)}")
         return [*passed, *failed]
 
 
@@ -124,6 +124,7 @@ def _newest(material: Material, found: Operations) -> list[str]:
 
 
 def _evidence(operation: Operation) -> str:
-    line = f"  {MARKS[operation.status]} {operation.label} (turn {operation.turn}, entry {operation.entry_id})"
-    output = operation.error.strip()[:ERROR_CHARS]
+    label, entry_id = quoted(operation.label, LABEL_CHARS), shown_id(operation.entry_id)
+    line = f"  {MARKS[operation.status]} {label} (turn {operation.turn}, entry {entry_id})"
+    output = without_tags(operation.error).strip()[:ERROR_CHARS]
     return line + "".join(f"\n      {each}" for each in output.splitlines()) if output else line

@@ -8,7 +8,7 @@ from flue_py.compaction.modes.dressing import covers, dressed, earlier_text, ent
 from flue_py.compaction.modes.intent import Intent, warned
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import turns_before
-from flue_py.compaction.quoting import on_one_line
+from flue_py.compaction.quoting import quoted
 from flue_py.errors import ModelAborted, ModelError, SummaryFailed
 
 _REASON_CHARS = 400
@@ -32,7 +32,9 @@ async def make_text(mode: Mode, material: Material, asker: Asker | None) -> Made
         if material.settings.on_failure == "raise" or isinstance(error.__cause__, ModelAborted):
             raise
         if material.settings.on_failure == "fallback":
-            return warned(await instead.make(material, None), mode.name, f"it failed: {error.reason}")
+            return warned(
+                await instead.make(material, None), mode.name, f"it failed: {quoted(error.reason, _REASON_CHARS)}"
+            )
         return _marked(mode, material, error.reason, instead.around)
 
 
@@ -52,7 +54,7 @@ def _marked(mode: Mode, material: Material, reason: str, around: Around) -> Made
         [
             covers(material, first, "COMPACTION FAILED"),
             "",
-            f"Error: {on_one_line(reason, _REASON_CHARS)}",
+            f"Error: {quoted(reason, _REASON_CHARS)}",
             "",
             "- These turns are not summarised here, and are no longer in the context.",
             f"- They are stored: {entries_named(material)}.",

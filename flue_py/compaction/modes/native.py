@@ -10,6 +10,7 @@ from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import dressed
 from flue_py.compaction.modes.intent import Intent
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
+from flue_py.compaction.quoting import without_tags
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
@@ -67,7 +68,7 @@ class NativeMode:
 
     async def _text(self, material: Material, native: Native) -> Made:
         said = [part.get("content") for part in native.content if part.get("type") == COMPACTION_PART]
-        text = "\n\n".join(each for each in said if isinstance(each, str) and each.strip())
+        text = without_tags("\n\n".join(each for each in said if isinstance(each, str) and each.strip()))
         if not text:
             return await self.fallback.make(material, None)
         return dressed(material, self.name, text, around=self.around)

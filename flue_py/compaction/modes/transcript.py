@@ -10,7 +10,7 @@ from flue_py.compaction.content import ASSISTANT, USER, Message
 from flue_py.compaction.material import Material
 from flue_py.compaction.operations import called_on, turn_numbers
 from flue_py.compaction.policy import CompactionPolicy
-from flue_py.compaction.quoting import on_one_line
+from flue_py.compaction.quoting import on_one_line, shown_id
 from flue_py.compaction.serialize import serialize_conversation
 from flue_py.core.exchange import Call, Pairing, tool_calls
 
@@ -43,7 +43,7 @@ def lines_of(material: Material) -> list[Line]:
 def _heading(message: Message, turn: int, entry_id: str) -> str:
     role = message.get("role")
     speaker = _SPEAKERS.get(role, _RESULT) if isinstance(role, str) else _RESULT
-    return f"[{speaker} — Turn {turn}, entry {entry_id}]"
+    return f"[{speaker} — Turn {turn}, entry {shown_id(entry_id)}]"
 
 
 def _calls(messages: Sequence[Message], pairing: Pairing, at: int) -> tuple[str, ...]:

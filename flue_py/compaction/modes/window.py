@@ -10,6 +10,7 @@ from flue_py.compaction.blocks.words import carried_words
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import dressed, earlier_text, noted, shortened
 from flue_py.compaction.modes.protocol import Asker, Made
+from flue_py.compaction.quoting import shown_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 
 
@@ -56,4 +57,5 @@ def _dropped(details: Mapping[str, JsonValue] | None) -> tuple[int, str] | None:
 def _line(said: Mapping[str, JsonValue]) -> str:
     count = said.get("messages")
     what = "1 earlier message is" if count == 1 else f"{count} earlier messages are"
-    return f"[{what} not shown here: entries {said.get('firstEntryId')} to {said.get('lastEntryId')}]"
+    first, last = (shown_id(str(said.get(name))) for name in ("firstEntryId", "lastEntryId"))
+    return f"[{what} not shown here: entries {first} to {last}]"
