@@ -290,6 +290,7 @@ class Store(Twin[AsyncStore]):
 
 if TYPE_CHECKING:
     from flue_py.sync.copying import copy_store as copy_store
+    from flue_py.sync.guarding import CompactionGuard as CompactionGuard
     from flue_py.sync.summarizing import summarize as summarize
     from flue_py.sync.talking import Conversation as Conversation
     from flue_py.sync.talking import run_command as run_command
@@ -314,6 +315,7 @@ else:
     }
     _TWINS = {
         "copy_store": "flue_py.sync.copying",
+        "CompactionGuard": "flue_py.sync.guarding",
         "summarize": "flue_py.sync.summarizing",
         "Conversation": "flue_py.sync.talking",
         "run_command": "flue_py.sync.talking",

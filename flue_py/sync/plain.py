@@ -1,4 +1,4 @@
-"""Plain functions of the caller, such as models and hooks, for what awaits them."""
+"""What callers of the blocking twins pass: plain functions for what awaits them, and stores that block."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from flue_py.errors import InvalidArgument, shown
 from flue_py.store.waiting import Waiting, shielded
+from flue_py.sync import Session, Store
 
 if TYPE_CHECKING:
     from flue_py.compaction.hooks import AboutToCompact, BeforeCompaction, HookAnswer
@@ -31,6 +32,13 @@ def awaited(waiting: Waiting, function: Callable[[Given], Result]) -> Callable[[
         return result  # noqa: RET504 - to mypy, the scope could end before there is one
 
     return called
+
+
+def checked_parts(store: Store, session: Session) -> None:
+    """Raise `InvalidArgument` for a store or a session that does not block."""
+    for what, given, kind in (("store", store, Store), ("session", session, Session)):
+        if not isinstance(given, kind):
+            raise InvalidArgument(f"{what}: {shown(given)} is not a {kind.__name__} of flue_py.sync")
 
 
 def hook_of(waiting: Waiting, hook: PlainHook | None) -> BeforeCompaction | None:

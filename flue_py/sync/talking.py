@@ -13,7 +13,7 @@ from flue_py.runtime import commands
 from flue_py.runtime.conversation import REPLAYED_TURNS
 from flue_py.runtime.conversation import Conversation as AsyncConversation
 from flue_py.sync import Session, Store
-from flue_py.sync.plain import PlainHook, awaited, checked_plain, hook_of
+from flue_py.sync.plain import PlainHook, awaited, checked_parts, checked_plain, hook_of
 from flue_py.sync.twins import Twin, adapting, blocking, parts_of
 
 Model: TypeAlias = Callable[[list[JsonObject]], Sequence[Mapping[str, JsonValue]]]
@@ -32,9 +32,7 @@ class Conversation(Twin[AsyncConversation]):
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         before_compaction: PlainHook | None = None,
     ) -> None:
-        for what, given, kind in (("store", store, Store), ("session", session, Session)):
-            if not isinstance(given, kind):
-                raise InvalidArgument(f"{what}: {shown(given)} is not a {kind.__name__} of flue_py.sync")
+        checked_parts(store, session)
         way, original = parts_of(store)
         hook = hook_of(original.backend.waiting, before_compaction)
         talk = AsyncConversation(original, parts_of(session)[1], replay=replay, clock=clock, before_compaction=hook)

@@ -20,6 +20,7 @@ from flue_py.core.jsontext import JsonValue
 from flue_py.errors import InvalidArgument
 from flue_py.runtime import commands
 from flue_py.runtime.conversation import Conversation
+from flue_py.runtime.guard import CompactionGuard
 from flue_py.transfer import copy_store
 from tests.compaction import strategies
 from tests.postgres import NewDatabase
@@ -36,6 +37,7 @@ PUBLIC = (
     "flue_py.formats.registry",
     "flue_py.runtime.conversation",
     "flue_py.runtime.commands",
+    "flue_py.runtime.guard",
     "flue_py.runtime.harness",
     "flue_py.runtime.housekeeping",
 )
@@ -97,6 +99,11 @@ def test_all_that_waits_has_a_twin_that_blocks_or_a_reason_not_to() -> None:
             (getattr(sync.Conversation, name), getattr(Conversation, name))
             for name in vars(Conversation)
             if name[0] != "_"
+        ),
+        *(
+            (getattr(sync.CompactionGuard, name), getattr(CompactionGuard, name))
+            for name in vars(CompactionGuard)
+            if name[0] != "_" and name != "session"
         ),
     ],
     ids=lambda each: each.__name__,
