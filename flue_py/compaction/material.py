@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from flue_py.compaction.content import Message
 from flue_py.compaction.plan import ContextItem, CountTokens, SessionCompactionPlan
@@ -36,7 +37,8 @@ class Material:
     the summary to attend to. ``window`` is the context window of the session's model in tokens, None if it is unknown,
     and ``summarizer_window`` that of the model that is asked. ``count`` says how many tokens a message takes, and
     ``tokens_leaving`` how many those take that leave, the earlier summary left out; None if nobody counted.
-    ``tasks`` are the task sessions that run, each as its id and a few words.
+    ``tasks`` are the task sessions that run, each as its id and a few words. ``room`` is how many tokens the text
+    should take at most, so that there is room for the next answers right after it; None where the window is unknown.
 
     ``last_request`` is there if the model that is asked is the session's own, and the caller said what goes with its
     requests; if only the latter is so, ``unaligned`` says why not.
@@ -50,6 +52,7 @@ class Material:
     summarizer_window: int | None = None
     tokens_leaving: int | None = None
     tasks: tuple[str, ...] = ()
+    room: int | None = None
     last_request: LastRequest | None = None
     unaligned: str | None = None
 
@@ -99,3 +102,16 @@ class Material:
     def tokens_of(self, text: str) -> int:
         """Return how many tokens a text takes as a message of the user."""
         return self.count({"role": "user", "content": text})
+
+    def beside(self, text: str) -> Material:
+        """Return it with the room that is left beside a part of the text. O(size)."""
+        if self.room is None or not text:
+            return self
+        return replace(self, room=max(self.room - self.tokens_of(text), 0))
+
+    def at_most(self, tokens: int, share: int | None = None) -> int:
+        """Return a number of tokens, or less: the room, or with ``share`` one so many-th of a window that is known."""
+        known = [tokens if self.room is None else min(tokens, self.room)]
+        if share is not None and self.window:
+            known.append(self.window // share)
+        return min(known)

@@ -144,6 +144,17 @@ def most_kept(settings: CompactionSettings, window: int | None) -> int | None:
     return None if window is None or window <= 0 else (window - settings.reserve_tokens) * 3 // 4
 
 
+def room_for_text(settings: CompactionSettings, window: int | None, staying: int) -> int | None:
+    """Return how many tokens the text of a compaction should take beside so many that stay; None for no limit.
+
+    What fifteen sixteenths of the window without the reserve have left: the next message should not be enough for
+    another compaction. A sixteenth of the window in any case. A window of None, or not above 0, is unknown.
+    """
+    if window is None or window <= 0:
+        return None
+    return max((window - settings.reserve_tokens) * 15 // 16 - staying, window // 16)
+
+
 def keeping_less(settings: CompactionSettings, tokens: int) -> CompactionSettings:
     """Return settings that keep so many tokens less of the end, for something else that will be in the context."""
     return replace(settings, keep_recent_tokens=max(settings.keep_recent_tokens - tokens, 0)) if tokens else settings

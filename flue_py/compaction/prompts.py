@@ -68,6 +68,9 @@ Copy paths, identifiers, commands and error messages letter for letter. Be brief
 }
 """The instruction for each kind of summary request."""
 
+LENGTH = "An answer of more than {words} words is cut off, and lost."
+"""What a model is told of how long its answer may be: otherwise it finds out by being cut off."""
+
 FENCES = ("conversation", "previous-summary", "change-log", "task")
 """The tags around what a request shows; none of them can be closed from inside."""
 

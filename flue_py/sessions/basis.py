@@ -14,7 +14,8 @@ from flue_py.lazy import lazy_module
 from flue_py.sessions.handle import KnownContext
 
 if TYPE_CHECKING:
-    from flue_py.compaction import hooks, modes, plan, ranges, result
+    from flue_py.compaction import hooks, modes, plan, policy, ranges, result
+    from flue_py.compaction.blocks import Block
     from flue_py.compaction.hooks import Cancelled
     from flue_py.compaction.modes import Made, Mode
     from flue_py.compaction.plan import NoCompaction, SessionCompactionPlan
@@ -26,6 +27,7 @@ else:
     hooks = lazy_module("flue_py.compaction.hooks")
     modes = lazy_module("flue_py.compaction.modes")
     plan = lazy_module("flue_py.compaction.plan")
+    policy = lazy_module("flue_py.compaction.policy")
     ranges = lazy_module("flue_py.compaction.ranges")
     result = lazy_module("flue_py.compaction.result")
 
@@ -99,9 +101,15 @@ class Basis:
         )
 
     def material(
-        self, planned: SessionCompactionPlan, instructions: str | None, window: int | None, model: Model | None
+        self,
+        planned: SessionCompactionPlan,
+        instructions: str | None,
+        window: int | None,
+        model: Model | None,
+        registered: Block,
     ) -> modes.Material:
-        """Return what a mode makes its text of."""
+        """Return what a mode makes its text of, beside what is registered."""
+        beside = self.tokens_staying + (self.counter.count(said(registered.text)) if registered.text else 0)
         return modes.Material(
             planned,
             self.counter.count,
@@ -111,6 +119,7 @@ class Basis:
             None if model is None else model.context_window,
             self.tokens_leaving,
             self.tasks,
+            policy.room_for_text(self.settings, window, beside),
         )
 
 

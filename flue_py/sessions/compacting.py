@@ -35,6 +35,7 @@ from flue_py.sessions.usage import Usage
 
 if TYPE_CHECKING:
     from flue_py.compaction import blocks, hooks, modes, plan, policy, ranges, result, returning, running
+    from flue_py.compaction.blocks import Block
     from flue_py.compaction.hooks import BeforeCompaction, HookSummary
     from flue_py.compaction.modes import Made, Mode
     from flue_py.compaction.plan import SessionCompactionPlan
@@ -133,7 +134,8 @@ class Compacting(Registering, Aligning, Usage):
             return basis.nothing(basis.found.reason)
         if dry_run:
             return basis.nothing("dry_run")
-        material = basis.material(basis.found, instructions, window, asked)
+        registered = await self._registered_block(basis, basis.leaf)
+        material = basis.material(basis.found, instructions, window, asked, registered)
         answer = None if hook is None else await ask_hook(hook, basis.about(material), self._backend.waiting)
         if isinstance(answer, hooks.Cancelled):
             return basis.cancelled(answer)
@@ -224,8 +226,8 @@ class Compacting(Registering, Aligning, Usage):
             if counts is None:
                 counts = read.counts[counter.name] = counter.count_entries(read.items)
             live = running.live_callers(read.items, links)
-            hidden = returning.Hidden(path, read.compaction, pins, read.items)
-            back = sum(counter.count_entries(hidden.items)) if path else 0
+            hidden = returning.Hidden(path, read.compaction, pins, read.items) if path else None
+            back = 0 if hidden is None else sum(counter.count_entries(hidden.items))
             most = policy.most_kept(sized, window)
             planning = find or partial(beginning, most=None if most is None else most - back)
             found = planning(read, policy.keeping_less(sized, back), pins, counts, live)
@@ -234,7 +236,7 @@ class Compacting(Registering, Aligning, Usage):
                 leaving = sum(map(counts.__getitem__, found.plan.content.indices))
                 # The summaries of earlier compactions that are taken over neither leave nor stay.
                 staying = sum(counts) - leaving - sum(map(counts.__getitem__, found.taken_over))
-                if path and (more := hidden.coming_back(ranges.entry_of(found, "", {}, ()))):
+                if hidden is not None and (more := hidden.coming_back(ranges.entry_of(found, "", {}, ()))):
                     found = replace(found, staying=(*more, *found.staying))
                     staying += sum(counter.count_entries(more))
             sizes = sum(counts), leaving, staying
@@ -248,11 +250,12 @@ class Compacting(Registering, Aligning, Usage):
 
     async def _path_of_hidden(self, read: KnownContext, pins: Sequence[str]) -> Sequence[Entry]:
         """Return the path where something on it is pinned that the context does not show, else nothing."""
-        shown, leaf = {item.entry_id for item in read.items}, read.stamp.leaf_id
-        hidden = [each for each in await self.get_entries(set(pins) - shown) if each is not None]
-        if leaf is None or not any([await self.is_ancestor(each.id, of=leaf) for each in hidden]):
+        leaf = read.stamp.leaf_id
+        if leaf is None or not pins or not (hidden := set(pins) - {item.entry_id for item in read.items}):
             return ()
-        return await self.get_active_path(leaf=leaf)
+        found = [each.id for each in await self.get_entries(hidden) if each is not None]
+        is_on_path = any([await self.is_ancestor(each, of=leaf) for each in found])
+        return await self.get_active_path(leaf=leaf) if is_on_path else ()
 
     async def _counter_at(self, leaf: str | None) -> ModelCounter:
         """Return the counter of the model that the path has at a leaf."""
@@ -285,13 +288,16 @@ class Compacting(Registering, Aligning, Usage):
                 return replace(outcome, appended=appended)
 
     async def _with_registered(self, basis: Basis, made: Made, leaf: str | None) -> Made:
-        texts = await self.registered(leaf=leaf)
-        block = blocks.registered_block(
-            texts, basis.settings, basis.window, lambda text: basis.counter.count(said(text))
-        )
+        block = await self._registered_block(basis, leaf)
         staying = basis.found.staying if isinstance(basis.found, plan.SessionCompactionPlan) else ()
         stays = any(block.text in message_text(item.data) for item in staying if item.kind == COMPACTION)
         return modes.with_block(made, replace(block, text="") if stays else block)
+
+    async def _registered_block(self, basis: Basis, leaf: str | None) -> Block:
+        texts = await self.registered(leaf=leaf)
+        return blocks.registered_block(
+            texts, basis.settings, basis.window, lambda text: basis.counter.count(said(text))
+        )
 
     async def _aligned(
         self,

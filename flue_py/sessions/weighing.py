@@ -184,7 +184,8 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
             return _Edited(basis.now)
         staying = cast("Sequence[ContextEntry]", planned.staying)
         if not found.mode.needs_model or found.settings.prefer_deterministic:
-            made = await modes.make_text(found.mode, found.material(planned, None, edit.window, None), None)
+            registered = await self._registered_block(found, basis.leaf)
+            made = await modes.make_text(found.mode, found.material(planned, None, edit.window, None, registered), None)
             whole = await self._with_registered(found, made, basis.leaf)
             if found.made(whole, ()).reason is not None:
                 # `compact` refuses it, and the context stays as it is.

@@ -8,15 +8,18 @@ import pytest
 
 import flue_py
 from flue_py import Session
+from flue_py.compaction import CompactionSettings, should_compact
+from flue_py.compaction.policy import sized_for
 from flue_py.context.counters import counter_for
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel
+from flue_py.core.model_seam import FunctionModel, ModelRequest
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio
 
 MODES = ["llm", "intent", "lossless", "hybrid", "window"]
 WINDOW = 8_000
+"""What is said here is English or made of three bytes a token, as it is counted without a model."""
 
 
 def call(number: int, name: str, path: str) -> list[JsonObject]:
@@ -59,4 +62,59 @@ async def test_the_lists_of_files_take_no_more_and_no_more_room(mode: str) -> No
         paths = {f"src/package_{each}/module.py" for each in range(numbers[-1] + 1)}
         assert paths <= {*details["readFiles"], *details["modifiedFiles"]}  # type: ignore[misc]
         assert (await session.recall(None, oldest)).hits
+        assert (await store.verify()).problems == []
+
+
+def talk(cycle: int) -> list[JsonObject]:
+    """Return some three quarters of the window: much of it is the user's, and most of the rest calls."""
+    messages: list[JsonObject] = []
+    for number in range(cycle * 30, cycle * 30 + 30):
+        messages.append(user(f"wish {number}: " + "please look at it again " * 10))
+        messages += call(number, "edit", f"src/package_{number}/module.py")
+        messages.append({"role": "assistant", "content": f"I decided to keep name_{number} because it fails. " * 3})
+    return messages
+
+
+def as_long_as_it_may(request: ModelRequest) -> str:
+    assert request.max_tokens is not None
+    return "sum" * request.max_tokens
+
+
+async def is_due(session: Session, window: int) -> bool:
+    size = await session.measure_context(window=window)
+    return should_compact(size.tokens, window, sized_for(CompactionSettings(), window))
+
+
+@pytest.mark.parametrize("window", [WINDOW, 32_000])
+@pytest.mark.parametrize("mode", MODES)
+async def test_none_is_due_right_after_a_compaction_whatever_it_has_to_carry_on(mode: str, window: int) -> None:
+    model = FunctionModel(as_long_as_it_may, "small", context_window=window)
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session()
+        await session.register("rules", "Never push to main. " * 500)
+        for cycle in range(6):
+            for part in range(window // WINDOW):
+                await session.append_messages(talk(10 * cycle + part))
+            assert await is_due(session, window) or cycle == 0
+            done = await session.compact(model, mode=mode)
+            assert done.appended is not None
+            assert not await is_due(session, window)
+            # Nor is it at once when somebody says something.
+            await session.append_message(user("Go on, please."))
+            assert not await is_due(session, window)
+        assert (await store.verify()).problems == []
+
+
+async def test_what_ranges_said_is_carried_on_without_end(anyio_backend: str) -> None:
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session()
+        for cycle in range(30):
+            ids = (await session.append_messages(talk(cycle))).entry_ids
+            await session.compact_range(ids[10], ids[60], mode="intent", window=WINDOW)
+            assert (await session.compact(mode="window", window=WINDOW)).appended is not None
+            assert not await is_due(session, WINDOW)
+        latest = await session.latest_compaction()
+        assert latest is not None
+        assert "characters of earlier summaries are left out; they are stored" in str(latest.fields["summary"])
+        assert (await session.recall(None, "src/package_20/module.py")).hits
         assert (await store.verify()).problems == []

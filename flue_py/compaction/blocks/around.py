@@ -37,22 +37,25 @@ class Around:
     read_file: ReadFile | None = None
     approvals: Approvals = ()
 
-    def before(self, material: Material) -> list[Block]:
-        """Return the blocks that come before the text, in order."""
-        settings = material.settings
-        return [
-            symbol_graph(material) if settings.include_symbols else Block(),
-            reasoning_excerpts(material) if settings.include_reasoning else Block(),
-        ]
+    def blocks(self, material: Material, own: str, *, calls: bool = True) -> tuple[list[Block], list[Block]]:
+        """Return the blocks before a mode's own text and those after it, in order; ``calls`` lists those unanswered.
 
-    def after(self, material: Material, *, calls: bool = True) -> list[Block]:
-        """Return the blocks that come after the text, in order; ``calls`` lists calls without a result."""
+        The short ones come first where there is little room beside that text: then what the user said, then the rest.
+        """
         tasks = self.tasks() if callable(self.tasks) else self.tasks
         approvals = self.approvals() if callable(self.approvals) else self.approvals
-        return [
-            user_words(material),
-            key_facts(material),
-            open_work(material, tasks, approvals, calls=calls),
-            last_handoff(material, self.handoffs),
-            reread_files(material, self.read_file),
-        ]
+        settings, left = material.settings, material.beside(own)
+        facts = key_facts(left)
+        left = left.beside(facts.text)
+        work = open_work(left, tasks, approvals, calls=calls)
+        left = left.beside(work.text)
+        handoff = last_handoff(left, self.handoffs)
+        left = left.beside(handoff.text)
+        words = user_words(left)
+        left = left.beside(words.text)
+        files = reread_files(left, self.read_file)
+        left = left.beside(files.text)
+        symbols = symbol_graph(left) if settings.include_symbols else Block()
+        left = left.beside(symbols.text)
+        reasoning = reasoning_excerpts(left) if settings.include_reasoning else Block()
+        return [symbols, reasoning], [words, facts, work, handoff, files]

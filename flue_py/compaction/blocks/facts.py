@@ -63,17 +63,19 @@ def key_facts(material: Material) -> Block:
     leaving = material.tokens_leaving
     if leaving is None:
         leaving = sum(map(material.count, material.messages))
-    room = min(MOST_TOKENS, leaving // 8, (material.window or leaving) // _SHARE) // len(_TITLES)
-    kept: _Lists = {}
-    for name, found in _found(material).items():
-        both = {**found, **{text: at for text, at in carried[name].items() if text not in found}}
-        kept[name] = _newest_names(material, both, room) if name == "names" else _newest_lines(material, both, room)
-    return _block(kept)
+    most = material.at_most(min(MOST_TOKENS, leaving // 8, (material.window or leaving) // _SHARE))
+    room = most // len(_TITLES)
+    both = {
+        name: {**found, **{text: at for text, at in carried[name].items() if text not in found}}
+        for name, found in _found(material).items()
+    }
+    return _block(_fitting(material, both, room))
 
 
-def carried_facts(earlier: Mapping[str, JsonValue] | None) -> Block:
-    """Return the block as an earlier compaction left it, for a mode that adds nothing to it."""
-    return _block(_carried(earlier))
+def carried_facts(material: Material) -> Block:
+    """Return the block as earlier compactions left it, for a mode that adds nothing to it: the newest that fit."""
+    room = material.at_most(MOST_TOKENS, _SHARE) // len(_TITLES)
+    return _block(_fitting(material, _carried(material.earlier), room))
 
 
 # -- finding them ------------------------------------------------------------------------------------------------------
@@ -157,6 +159,14 @@ def _facts_in(text: str) -> Facts:
 
 
 # -- what fits ---------------------------------------------------------------------------------------------------------
+
+
+def _fitting(material: Material, lists: _Lists, room: int) -> _Lists:
+    """Return the newest of each list that take at most so many tokens."""
+    return {
+        name: _newest_names(material, found, room) if name == "names" else _newest_lines(material, found, room)
+        for name, found in lists.items()
+    }
 
 
 def _newest_lines(material: Material, found: Mapping[str, str], room: int) -> dict[str, str]:

@@ -32,7 +32,7 @@ def reread_files(
         return Block()
     shown: list[str] = []
     notes: list[str] = []
-    left = chars if material.window is None else min(chars, material.window // _WINDOW_PART * _CHARS_A_TOKEN)
+    left = min(chars, material.at_most(chars, _WINDOW_PART) * _CHARS_A_TOKEN)
     for path in _recent(material, most):
         if left <= 0:
             break

@@ -8,9 +8,13 @@ from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.material import Material
 from flue_py.compaction.operations import called_on, unanswered_calls
 from flue_py.compaction.quoting import quoted, shown_id
+from flue_py.core.jsontext import JsonObject
 
 MOST = 50
 """How many calls, tasks and approvals are listed, of each."""
+MOST_TOKENS = 4_000
+"""What the block takes in a large window; in a small one no more than a sixteenth of it."""
+_WINDOW_PART = 16
 _LINE = 200
 
 
@@ -23,17 +27,26 @@ def open_work(
     newest last. A call that is still running is never among what leaves: those that are listed were left without an
     answer, since the conversation went on. O(messages).
     """
-    lines = [*_listed("task", "tasks", [*material.tasks, *tasks]), *_listed("approval", "approvals", approvals)]
     found = unanswered_calls(material) if calls else []
-    if len(found) > MOST:
-        lines.append(f"- {len(found) - MOST} earlier calls without a result")
-    lines += [
+    running = [*material.tasks, *tasks]
+    text, listed, most = "", MOST, material.at_most(MOST_TOKENS, _WINDOW_PART)
+    while listed and (not text or material.tokens_of(text) > most):
+        lines = [*_listed("task", "tasks", running, listed), *_listed("approval", "approvals", approvals, listed)]
+        lines += _without_result(found, listed)
+        if not lines:
+            return Block()
+        text, listed = "\n".join(["[OPEN WORK]", *lines]), listed // 2
+    return Block(text)
+
+
+def _listed(word: str, words: str, items: Sequence[str], most: int) -> list[str]:
+    lines = [f"- {word} {quoted(item, _LINE)}" for item in items[:most]]
+    return [*lines, f"- {len(items) - most} more {words}"] if len(items) > most else lines
+
+
+def _without_result(found: Sequence[tuple[str, JsonObject, str]], most: int) -> list[str]:
+    lines = [
         f"- call {quoted(call_id, 80)}: {called_on(part)}, without a result (entry {shown_id(entry_id)})"
-        for call_id, part, entry_id in found[-MOST:]
+        for call_id, part, entry_id in found[-most:]
     ]
-    return Block("[OPEN WORK]\n" + "\n".join(lines)) if lines else Block()
-
-
-def _listed(word: str, words: str, items: Sequence[str]) -> list[str]:
-    lines = [f"- {word} {quoted(item, _LINE)}" for item in items[:MOST]]
-    return [*lines, f"- {len(items) - MOST} more {words}"] if len(items) > MOST else lines
+    return [f"- {len(found) - most} earlier calls without a result", *lines] if len(found) > most else lines

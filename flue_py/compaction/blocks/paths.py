@@ -24,7 +24,7 @@ def shown_file_lists(material: Material) -> tuple[str, bool]:
     """
     files = material.planned.plan.files
     text = appended_file_lists(files)
-    most = MOST_TOKENS if material.window is None else min(MOST_TOKENS, material.window // _WINDOW_PART)
+    most = material.at_most(MOST_TOKENS, _WINDOW_PART)
     tokens = material.tokens_of(text) if text else 0
     if tokens <= most:
         return text, False

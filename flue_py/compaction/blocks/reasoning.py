@@ -19,7 +19,7 @@ def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_
     any. O(messages).
     """
     found: list[str] = []
-    left = in_all if material.window is None else min(in_all, material.window // _WINDOW_PART)
+    left = material.at_most(in_all, _WINDOW_PART)
     for at in range(len(material.leaving) - 1, -1, -1):
         if left <= 0:
             break

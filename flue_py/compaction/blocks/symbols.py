@@ -16,6 +16,9 @@ from flue_py.errors import MissingExtra
 MOST_FILES = 20
 MOST_CHARS = 200_000
 """Longer files are not read."""
+MOST_TOKENS = 3_000
+"""What the graph takes in a large window; in a small one no more than a sixteenth of it."""
+_WINDOW_PART = 16
 _LINE = 300
 
 
@@ -37,10 +40,16 @@ def symbol_graph(material: Material) -> Block:
             except MissingExtra as error:
                 missing[path] = str(error)
     shown = [f"{quoted(path, 120)}: {quoted(found, _LINE)}" for path, found in lines.items() if found]
-    text = "\n".join(["[SYMBOL DEPENDENCY GRAPH]", *shown]) if shown else ""
+    text = _graph(shown)
+    while text and (tokens := material.tokens_of(text)) > (most := material.at_most(MOST_TOKENS, _WINDOW_PART)):
+        text = _graph(shown := shown[: len(shown) * most // tokens])
     named = ", ".join(on_one_line(path, 120) for path in missing)
     notes = [f"the symbols of {named} are left out: {why}" for why in list(missing.values())[:1]]
     return Block(text, notes=tuple(notes))
+
+
+def _graph(shown: Sequence[str]) -> str:
+    return "\n".join(["[SYMBOL DEPENDENCY GRAPH]", *shown]) if shown else ""
 
 
 def file_symbols(path: str, content: str) -> str:

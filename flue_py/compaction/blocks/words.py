@@ -59,15 +59,21 @@ def user_words(material: Material) -> Block:
     leaving = material.tokens_leaving
     if leaving is None:
         leaving = sum(map(material.count, material.messages))
-    room = min(int(share * (material.window or before + leaving)), before + leaving * 3 // 4)
+    room = material.at_most(min(int(share * (material.window or before + leaving)), before + leaving * 3 // 4))
     chosen = _chosen(material, found, room)
     return _block(chosen, left_out + len(found) - len(chosen))
 
 
-def carried_words(earlier: Mapping[str, JsonValue] | None) -> Block:
-    """Return the block as an earlier compaction left it, for a mode that adds nothing to it."""
-    carried, left_out = _carried(earlier)
-    return _block(carried, left_out) if carried else Block()
+def carried_words(material: Material) -> Block:
+    """Return the block as earlier compactions left it, for a mode that adds nothing to it; no more than its share."""
+    carried, left_out = _carried(material.earlier)
+    if not carried:
+        return Block()
+    tokens = sum(material.tokens_of(_shown(said)) for said in carried)
+    share = material.settings.user_words_share
+    room = material.at_most(int(share * material.window) if share and material.window else tokens)
+    chosen = carried if tokens <= room else _chosen(material, carried, room)
+    return _block(chosen, left_out + len(carried) - len(chosen))
 
 
 def first_words(material: Material) -> str:

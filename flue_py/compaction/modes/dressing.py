@@ -14,7 +14,7 @@ from flue_py.compaction.blocks.paths import shown_file_lists
 from flue_py.compaction.joining import Told, text_in
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.protocol import Made
-from flue_py.compaction.operations import Operations, turns_before
+from flue_py.compaction.operations import turns_before
 from flue_py.compaction.quoting import shown_id
 from flue_py.compaction.serialize import appended_file_lists, listed_files
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -23,12 +23,18 @@ HOOK = "hook"
 """What stands for the name of the mode where a hook gave the text."""
 
 
+_MOST_INHERITED = 16_000
+_INHERITED_PART = 4
+_LEFT_OUT = "\n[… {} characters of earlier summaries are left out; they are stored …]\n"
+
+
 def dressed(
     material: Material,
     mode: str,
     own: str,
     *,
-    before: Sequence[Block] = (),
+    around: Around | None = None,
+    calls: bool = True,
     after: Sequence[Block] = (),
     inherited: str = "",
     details: JsonObject | None = None,
@@ -36,9 +42,12 @@ def dressed(
 ) -> Made:
     """Return the text of a mode between its blocks, with the lists of files behind it. ``own`` begins with inherited.
 
-    O(size of the text).
+    The blocks are those of ``around``, with calls that nothing answers among them where ``calls`` says so, and then
+    ``after``. O(size of the text).
     """
     files, is_part = shown_file_lists(material)
+    before, behind_own = ([], []) if around is None else around.blocks(material.beside(files), own, calls=calls)
+    after = [*behind_own, *after]
     ahead = "".join(f"{block.text}\n\n" for block in before if block.text)
     behind = "".join(f"\n\n{block.text}" for block in after if block.text)
     stored: JsonObject = {**material.planned.plan.files.details, **_written(material, mode)}
@@ -64,23 +73,6 @@ def _written(material: Material, mode: str) -> JsonObject:
     noted: JsonObject = {"mode": mode, "turns": turns_covered(material)}
     ends = _originals(material)
     return {**noted, "originals": [*ends]} if ends else noted
-
-
-def dressed_by(
-    around: Around,
-    material: Material,
-    mode: str,
-    own: str,
-    *,
-    inherited: str,
-    found: Operations,
-    notes: Sequence[str] = (),
-) -> Made:
-    """Return what `dressed` does for a mode that lists operations: calls without an answer are among these already."""
-    before, after = around.before(material), around.after(material, calls=False)
-    return dressed(
-        material, mode, own, before=before, after=after, inherited=inherited, details=found.details, notes=notes
-    )
 
 
 def with_block(made: Made, block: Block) -> Made:
@@ -109,6 +101,20 @@ def earlier_text(material: Material, mode: str | None = None) -> str:
     if mode is not None and details.get("mode") == mode:
         return text_in(text, details.get("inherited")) or ""
     return Told(text, details).own_text
+
+
+def shortened(material: Material, text: str) -> str:
+    """Return what earlier compactions said for a mode that asks no model, which could say it in fewer words.
+
+    Its middle is left out where it takes more than a quarter of the window: it gets longer with each range that is
+    taken over. O(size).
+    """
+    most = material.at_most(_MOST_INHERITED, _INHERITED_PART)
+    tokens = material.tokens_of(text) if text else 0
+    if tokens <= most:
+        return text
+    kept = max(len(text) * most // tokens - len(_LEFT_OUT), 0) // 2
+    return text[:kept] + _LEFT_OUT.format(len(text) - 2 * kept) + text[len(text) - kept :]
 
 
 def covers(material: Material, first: int, what: str) -> str:

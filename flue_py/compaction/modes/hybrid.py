@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.material import Material
-from flue_py.compaction.modes.dressing import dressed_by, earlier_text
+from flue_py.compaction.modes.dressing import dressed, earlier_text
 from flue_py.compaction.modes.intent import MOST_OPERATIONS
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.lossless import Lossless
@@ -44,7 +44,7 @@ class Hybrid:
         earlier = earlier_text(material, self.name)
         notes: tuple[str, ...] = ()
         try:
-            told, notes = await self.llm.told(material, asker, earlier)
+            told, notes = await self.llm.told(material.beside(evidence), asker, earlier)
         except SummaryFailed as error:
             if isinstance(error.__cause__, ModelAborted):
                 raise
@@ -53,7 +53,10 @@ class Hybrid:
         # The evidence is made anew each time, the model's part is what the next compaction takes over: it stands first
         # in what is noted as inherited, and last in the text.
         own = BETWEEN.join(filter(None, [evidence, told]))
-        made = dressed_by(self.around, material, self.name, own, inherited=told, found=found, notes=notes)
+        details = found.details
+        made = dressed(
+            material, self.name, own, around=self.around, calls=False, inherited=told, details=details, notes=notes
+        )
         return _with_span_of_told(made, len(told))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.material import Material
-from flue_py.compaction.modes.dressing import covers, dressed_by, earlier_text, entries_named
+from flue_py.compaction.modes.dressing import covers, dressed, earlier_text, entries_named, shortened
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import Operation, Operations, folded_to, gathered
 from flue_py.compaction.quoting import quoted, shown_id
@@ -13,6 +13,7 @@ from flue_py.core.frozen import frozen
 MARKS = {"done": "✓", "failed": "✗", "pending": "⧖"}
 MOST_OPERATIONS = 500
 MOST_WARNINGS = 20
+_WINDOW_PART = 8
 LABEL_CHARS = 300
 """More than the name of a tool and what it was called on take."""
 _ERROR_CHARS = 160
@@ -46,14 +47,15 @@ class Intent:
         if not found.listed and self.instead is not None and (asker is not None or not self.instead.needs_model):
             made = await self.instead.make(material, asker)
             return warned(made, self.name, "nothing in it calls a tool")
-        most = self.max_tokens if material.window is None else min(self.max_tokens, material.window // 8)
-        found, lines = _fitting(material, found, most)
-        inherited = earlier_text(material, self.name)
+        inherited = shortened(material, earlier_text(material, self.name))
+        found, lines = _fitting(material, found, material.beside(inherited).at_most(self.max_tokens, _WINDOW_PART))
         parts = [covers(material, found.first_turn, "INTENT-DERIVED RECONSTRUCTION"), _operations(found, lines)]
         parts += ["\n".join(warnings(found))] if found.listed else []
         parts.append(_resumption(material))
         own = "\n\n".join(filter(None, [inherited, *parts]))
-        return dressed_by(self.around, material, self.name, own, inherited=inherited, found=found)
+        return dressed(
+            material, self.name, own, around=self.around, calls=False, inherited=inherited, details=found.details
+        )
 
 
 def warned(made: Made, wanted: str, reason: str) -> Made:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeAlias
 
 from flue_py.compaction.blocks.around import Around
+from flue_py.compaction.blocks.paths import shown_file_lists
 from flue_py.compaction.blocks.words import first_words
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.aligned import aligned_request
@@ -16,7 +17,7 @@ from flue_py.compaction.modes.folding import Folding, checked_answer, fold
 from flue_py.compaction.modes.protocol import Asker, Made
 from flue_py.compaction.modes.transcript import lines_of, shown
 from flue_py.compaction.plan import NO_PRIOR_HISTORY
-from flue_py.compaction.prompts import DATA_PROMPT, FENCES, INSTRUCTIONS, SYSTEM_PROMPT
+from flue_py.compaction.prompts import DATA_PROMPT, FENCES, INSTRUCTIONS, LENGTH, SYSTEM_PROMPT
 from flue_py.compaction.quoting import fenced, without_tags
 from flue_py.compaction.summarize import MAX_SUMMARY_TOKENS, TURN_PREFIX_HEADING, SummaryKind, allowed_tokens
 from flue_py.core.frozen import frozen
@@ -76,13 +77,13 @@ class Llm:
         if asker is None:
             raise InvalidArgument(f"mode {self.name!r} needs a model; give one, or choose a mode that needs none")
         text, notes = await self.told(material, asker, earlier_text(material))
-        before, after = self.around.before(material), self.around.after(material)
         # A model may leave out where what it says comes from: this it cannot.
-        return dressed(material, self.name, text, before=before, after=[*after, stored_block(material)], notes=notes)
+        return dressed(material, self.name, text, around=self.around, after=[stored_block(material)], notes=notes)
 
     async def told(self, material: Material, asker: Asker, earlier: str) -> tuple[str, tuple[str, ...]]:
         """Return the model's summary alone, and what went otherwise than asked. ``earlier`` is what it continues."""
         plan = material.planned.plan
+        material = material.beside(shown_file_lists(material)[0])
         log, notes = self._read_change_log()
         text, why = await self._told_by_last_request(material, asker, log)
         if text is not None:
@@ -130,9 +131,11 @@ class Llm:
                 "What has been changed, from a log that is right where the above differs:",
                 _fence("change-log", log),
             ]
+        limit = _limit(material, "initial")
+        known.append(LENGTH.format(words=limit * 2 // 3))
         if material.instructions:
             known.append(f"Additional focus: {material.instructions}")
-        request = aligned_request(material, "\n\n".join(known), _limit(material, "initial"), PURPOSE)
+        request = aligned_request(material, "\n\n".join(known), limit, PURPOSE)
         if isinstance(request, str):
             return None, request
         [answer] = await asker.ask_all([request])
@@ -166,11 +169,11 @@ class Llm:
         instruction = (
             INSTRUCTIONS[_of(kind, before)] if template is None else self._filled(template, material, log, text)
         )
-        known.append(instruction)
+        limit = _limit(material, _of(kind, before))
+        known += [instruction, LENGTH.format(words=limit * 2 // 3)]
         if material.instructions:
             known.append(f"Additional focus: {material.instructions}")
         prompt = "\n\n".join(known)
-        limit = _limit(material, _of(kind, before))
         system = f"{SYSTEM_PROMPT} {DATA_PROMPT}"
         return ModelRequest(({"role": "user", "content": prompt},), system, max_tokens=limit, purpose=PURPOSE)
 
@@ -186,8 +189,14 @@ class Llm:
 
 
 def _limit(material: Material, kind: SummaryKind) -> int:
-    """Return how many tokens the answer to a request of a kind may have."""
+    """Return how many tokens the answer to a request of a kind may have.
+
+    Where the text has little room, that is half of it, a quarter for the beginning of a turn, and a quarter of what it
+    may have otherwise in any case: an answer that is cut off is none.
+    """
     limit = allowed_tokens(kind, material.settings) or MAX_SUMMARY_TOKENS
+    if material.room is not None:
+        limit = min(limit, max(material.room // (4 if kind == "turn_prefix" else 2), limit // 4))
     window = material.summarizer_window
     return limit if window is None else min(limit, max(window // 4, 1))
 

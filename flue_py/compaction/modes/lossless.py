@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.material import Material
-from flue_py.compaction.modes.dressing import dressed_by, earlier_text, entries_named
+from flue_py.compaction.modes.dressing import dressed, earlier_text, entries_named, shortened
 from flue_py.compaction.modes.intent import LABEL_CHARS, MARKS, MOST_OPERATIONS, Intent, warned, warnings
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
@@ -19,6 +19,9 @@ from flue_py.core.frozen import frozen
 
 HEADING = "[CONTEXT RECONSTRUCTION — derived from durable evidence, not summarised by LLM]"
 MOST_EVIDENCE = 20
+MOST_TOKENS = 4_000
+"""What the evidence takes in a large window; in a small one no more than an eighth of it."""
+_WINDOW_PART = 8
 _REASON_CHARS = 400
 
 State: TypeAlias = str | Callable[[], str | None] | None
@@ -61,9 +64,11 @@ class Lossless:
             instead = self.instead if asker is not None or not self.instead.needs_model else Intent(self.around)
             made = await instead.make(material, asker)
             return warned(made, self.name, "there is no state, no contract and no evidence")
-        inherited = earlier_text(material, self.name)
+        inherited = shortened(material, earlier_text(material, self.name))
         own = "\n\n".join(filter(None, [inherited, await self.evidence(material, found, state)]))
-        return dressed_by(self.around, material, self.name, own, inherited=inherited, found=found)
+        return dressed(
+            material, self.name, own, around=self.around, calls=False, inherited=inherited, details=found.details
+        )
 
     async def evidence(self, material: Material, found: Operations, state: str | None) -> str:
         """Return the text itself, without what came before it and is put around it."""
@@ -73,8 +78,7 @@ class Lossless:
         if self.contracts:
             parts.append("\n".join(["CONTRACT STATUS:", *await self._verdicts()]))
         if found.listed:
-            newest = reversed(found.listed[-MOST_EVIDENCE:])
-            parts.append("\n".join(["RECENT EVIDENCE (newest first):", *map(_evidence, newest)]))
+            parts.append("\n".join(["RECENT EVIDENCE (newest first):", *_newest(material, found)]))
             parts.append("\n".join(warnings(found)))
         where = f" The state is {quoted(state, _REASON_CHARS)}." if state else ""
         parts.append(
@@ -105,6 +109,18 @@ async def _reason(contract: Contract) -> str | None:
     if said is None or said is True:
         return None
     return said if isinstance(said, str) and said else "it does not hold"
+
+
+def _newest(material: Material, found: Operations) -> list[str]:
+    lines: list[str] = []
+    left = material.at_most(MOST_TOKENS, _WINDOW_PART)
+    for operation in reversed(found.listed[-MOST_EVIDENCE:]):
+        line = _evidence(operation)
+        left -= material.tokens_of(line)
+        if left < 0 and lines:
+            break
+        lines.append(line)
+    return lines
 
 
 def _evidence(operation: Operation) -> str:

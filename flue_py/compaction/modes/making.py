@@ -63,4 +63,4 @@ def _marked(mode: Mode, material: Material, reason: str, around: Around) -> Made
     )
     own = "\n\n".join(filter(None, [earlier, marker]))
     note = f"mode {mode.name!r} failed: {reason}; a marker stands for what it did not summarise"
-    return dressed(material, mode.name, own, after=around.after(material), details={"failed": reason}, notes=(note,))
+    return dressed(material, mode.name, own, around=around, details={"failed": reason}, notes=(note,))

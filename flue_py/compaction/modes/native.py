@@ -71,8 +71,7 @@ class NativeMode:
         text = without_tags("\n\n".join(each for each in said if isinstance(each, str) and each.strip()))
         if not text:
             return await self.fallback.make(material, None)
-        before, after = self.around.before(material), self.around.after(material)
-        return dressed(material, self.name, text, before=before, after=after)
+        return dressed(material, self.name, text, around=self.around)
 
 
 def native_of(reply: ModelReply) -> Native | None:

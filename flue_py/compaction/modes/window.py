@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flue_py.compaction.blocks.facts import carried_facts
+from flue_py.compaction.blocks.paths import shown_file_lists
 from flue_py.compaction.blocks.words import carried_words
 from flue_py.compaction.material import Material
-from flue_py.compaction.modes.dressing import dressed, earlier_text, noted
+from flue_py.compaction.modes.dressing import dressed, earlier_text, noted, shortened
 from flue_py.compaction.modes.protocol import Asker, Made
 from flue_py.compaction.quoting import shown_id
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -26,11 +27,13 @@ class Window:
         first = dropped[1] if dropped else material.leaving[0].entry_id
         said: JsonObject = {"messages": count, "firstEntryId": first, "lastEntryId": material.leaving[-1].entry_id}
         own = "\n\n".join(filter(None, [_summary_before(material), _line(said)]))
+        left = material.beside(own).beside(shown_file_lists(material)[0])
+        words = carried_words(left)
         return dressed(
             material,
             self.name,
             own,
-            after=[carried_words(material.earlier), carried_facts(material.earlier)],
+            after=[words, carried_facts(left.beside(words.text))],
             details={**noted(material.earlier, ["lastHandoff"]), "dropped": said},
         )
 
@@ -39,7 +42,7 @@ def _summary_before(material: Material) -> str:
     """Return the earlier summary without what is written anew: the lists of files, and the line of this mode."""
     text = earlier_text(material)
     said = (material.earlier or {}).get("dropped")
-    return text.removesuffix(_line(said)).rstrip("\n") if isinstance(said, Mapping) else text
+    return shortened(material, text.removesuffix(_line(said)).rstrip("\n") if isinstance(said, Mapping) else text)
 
 
 def _dropped(details: Mapping[str, JsonValue] | None) -> tuple[int, str] | None:
