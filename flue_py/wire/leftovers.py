@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+_LEFT_OUT = "left out: "
+
 
 @dataclass(frozen=True, slots=True)
 class ExportNote:
@@ -35,23 +37,20 @@ class Repair:
 class Leftovers:
     """The remarks of an export while it is being made. ``at`` is the entry that is being printed, if it is known."""
 
-    dropped: Counter[str] = field(default_factory=Counter)
-    changed: Counter[str] = field(default_factory=Counter)
     at: str | None = None
     repairs: list[Repair] = field(default_factory=list)
     """Each remark, in the order in which they were made, with the entry that it is about."""
 
     def note(self, what: str) -> None:
         """Note that something was left out."""
-        self.dropped[what] += 1
-        self.repairs.append(Repair(self.at, f"left out: {what}"))
+        self.repairs.append(Repair(self.at, f"{_LEFT_OUT}{what}"))
 
     def change(self, what: str) -> None:
         """Note that something goes out other than it is."""
-        self.changed[what] += 1
         self.repairs.append(Repair(self.at, what))
 
     def notes(self) -> tuple[ExportNote, ...]:
         """Return the remarks, each once: what was left out, then what was changed."""
-        out = [ExportNote(f"left out: {what}", count) for what, count in self.dropped.items()]
-        return (*out, *(ExportNote(what, count) for what, count in self.changed.items()))
+        counts = Counter(repair.what for repair in self.repairs)
+        ordered = sorted(counts, key=lambda what: not what.startswith(_LEFT_OUT))
+        return tuple(ExportNote(what, counts[what]) for what in ordered)

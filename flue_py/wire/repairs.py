@@ -8,19 +8,20 @@ same bytes; pictures, of which a request may have so many, leave in portions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from flue_py.core.counting import is_same_model
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.native import COMPACTION_PART, holds_compaction
+from flue_py.wire.anthropic import is_blank
 from flue_py.wire.leftovers import Leftovers
+from flue_py.wire.lists.openai_responses import PI_ID
 from flue_py.wire.lists.said import Said
 from flue_py.wire.openai_chat import image_from_url
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.pictures import wrong_picture
 
-_PI_ID = re.compile(r"([^|]+)\|(fc|ctc)_[^|]*")
 _SAY_SOMETHING = frozenset({"user", "assistant", "system", "developer", "custom"})
 _PORTION = 5
 """Above the limit so many portions are made of it: with 100 images allowed, they leave 20 at a time."""
@@ -30,7 +31,7 @@ def fitting_id(call_id: str, limits: RequestLimits) -> str:
     """Return the id of a call as a provider takes it: the same where it does, else one made of it. O(size)."""
     if limits.takes_id(call_id):
         return call_id
-    bare = _PI_ID.fullmatch(call_id)
+    bare = PI_ID.fullmatch(call_id)
     if bare is not None and limits.takes_id(bare[1]):
         return bare[1]
     # The digest keeps two apart that begin alike, or whose signs were replaced by the same one.
@@ -82,9 +83,9 @@ def _fitted(value: JsonValue, limits: RequestLimits, id_field: str, name_field: 
 
 
 def without_foreign_reasoning(said: Sequence[Said], model: str | None, left: Leftovers) -> list[Said]:
-    """Return messages without the reasoning of other models than the one that is asked; all of it for None.
+    """Return messages without the reasoning of other models than the one that is asked.
 
-    Reasoning of an answer that names no model stays. O(parts).
+    Where that is None, all of it stays, and so does that of an answer that names no model. O(parts).
     """
     if model is None:
         return [*said]
@@ -121,15 +122,14 @@ def with_fitting_images(
         for place, part in enumerate(_parts(each.message))
         if _is(part, "image")
     ]
-    sizes = [len(_data_of(_parts(said[at].message)[place]) or "") for at, place in found]
-    spare = set(found[: _spare(sizes, limits)])
+    held = [_held(_parts(said[at].message)[place]) for at, place in found]
+    spare = _spare([len(data or "") for data, _ in held], limits)
     changes: dict[int, dict[int, JsonValue]] = {}
-    for at, place in found:
-        part = _parts(said[at].message)[place]
+    for number, ((at, place), picture) in enumerate(zip(found, held, strict=True)):
         why = "" if in_answers or said[at].role != "assistant" else "an image in an answer"
-        if (at, place) in spare:
+        if number < spare:
             why = why or f"an image of more than the API takes in one request ({limits.images:,})"
-        why = why or wrong_picture(_data_of(part), _type_of(part), limits, among=len(found) - len(spare))
+        why = why or wrong_picture(*picture, limits, among=len(found) - spare)
         if why:
             left.at = said[at].entry_id
             left.note(why)
@@ -143,9 +143,8 @@ def _spare(sizes: Sequence[int], limits: RequestLimits) -> int:
     spare = -(-max(0, len(sizes) - limits.images) // portion) * portion
     most = limits.image_chars_in_all
     if most is not None:
-        in_all, goal = sum(sizes), 0
         # So many characters leave that the next images do not move the cut again.
-        goal = -(-max(0, in_all - most) // max(1, most // _PORTION)) * (most // _PORTION)
+        goal = -(-max(0, sum(sizes) - most) // max(1, most // _PORTION)) * (most // _PORTION)
         gone, leaving = 0, 0
         while gone < goal and leaving < len(sizes):
             gone += sizes[leaving]
@@ -194,20 +193,20 @@ def without_empty(said: Sequence[Said], left: Leftovers) -> list[Said]:
 
     The result of a tool stays: it answers its call. O(parts).
     """
-    return [*_saying(said, left)]
-
-
-def _saying(said: Iterable[Said], left: Leftovers) -> Iterator[Said]:
+    kept: list[Said] = []
     for each in said:
-        content = each.message.get("content")
-        is_empty = not content if not isinstance(content, str) else not content.strip()
-        if isinstance(content, list):
-            is_empty = all(_is(part, "text") and not str(_object(part).get("text") or "").strip() for part in content)
-        if is_empty and each.role in _SAY_SOMETHING and not each.extra:
+        if each.role in _SAY_SOMETHING and not each.extra and _says_nothing(each.message.get("content")):
             left.at = each.entry_id
             left.note("a message that says nothing")
         else:
-            yield each
+            kept.append(each)
+    return kept
+
+
+def _says_nothing(content: JsonValue) -> bool:
+    if isinstance(content, list):
+        return all(_is(part, "text") and is_blank(_object(part).get("text")) for part in content)
+    return is_blank(content)
 
 
 def _parts(message: JsonObject) -> list[JsonValue]:
@@ -223,18 +222,11 @@ def _is(part: JsonValue, kind: str) -> bool:
     return isinstance(part, dict) and part.get("type") == kind
 
 
-def _data_of(part: JsonValue) -> str | None:
-    held = _object(part)
-    data, url = held.get("data"), held.get("url")
-    if isinstance(data, str):
-        return data
-    inline = image_from_url(url).get("data") if isinstance(url, str) else None
-    return inline if isinstance(inline, str) else None
-
-
-def _type_of(part: JsonValue) -> str | None:
-    held = _object(part)
-    mime_type, url = held.get("mimeType"), held.get("url")
-    if not isinstance(mime_type, str) and isinstance(url, str):
-        mime_type = image_from_url(url).get("mimeType")
-    return mime_type if isinstance(mime_type, str) else None
+def _held(part: JsonValue) -> tuple[str | None, str | None]:
+    """Return the base64 text of an image and its MIME type, from its own fields or from its URL; None for neither."""
+    image = _object(part)
+    url = image.get("url")
+    inline = image_from_url(url) if isinstance(url, str) else {}
+    data = image["data"] if isinstance(image.get("data"), str) else inline.get("data")
+    mime_type = image["mimeType"] if isinstance(image.get("mimeType"), str) else inline.get("mimeType")
+    return data if isinstance(data, str) else None, mime_type if isinstance(mime_type, str) else None

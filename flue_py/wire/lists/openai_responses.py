@@ -14,7 +14,8 @@ from flue_py.wire.lists.said import Said, answered, speakers_only
 from flue_py.wire.openai_responses import EXTRA, completed, printed_items
 
 _ALSO = frozenset({"developer"})
-_PI_ID = re.compile(r"[^|]+\|(fc|ctc)_[^|]*")
+PI_ID = re.compile(r"([^|]+)\|((?:fc|ctc)_[^|]*)")
+"""How pi writes the id of a call: that of the call, and that of the item behind it."""
 
 
 def responses_list(
@@ -51,11 +52,11 @@ def _printed(said: Said, left: Leftovers) -> list[JsonObject]:
 def _without_pi_id(item: JsonObject) -> JsonObject:
     """Return an item with the id of its call alone, where pi has put the id of the item behind it."""
     call_id = item.get("call_id")
-    if not isinstance(call_id, str) or _PI_ID.fullmatch(call_id) is None:
+    both = PI_ID.fullmatch(call_id) if isinstance(call_id, str) else None
+    if both is None:
         return item
-    call_id, _, item_id = call_id.rpartition("|")
     is_call = str(item.get("type")).endswith("_call")
-    return {**item, "call_id": call_id, **({"id": item_id} if is_call else {})}
+    return {**item, "call_id": both[1], **({"id": both[2]} if is_call else {})}
 
 
 def _paired(item: JsonObject, called: dict[str, str], *, is_made_up: bool) -> JsonObject:

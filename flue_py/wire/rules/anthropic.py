@@ -147,14 +147,10 @@ def _marks(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
-    found: list[Picture] = []
-    for where, block in _all_blocks(request):
-        source = block.get("source")
-        if block.get("type") == "image" and isinstance(source, dict):
-            data, kind = source.get("data"), source.get("media_type")
-            found.append(
-                Picture(where, kind if isinstance(kind, str) else None, data if isinstance(data, str) else None)
-            )
+    sources = ((where, block.get("source")) for where, block in _all_blocks(request) if block.get("type") == "image")
+    found = [
+        Picture.of(where, held.get("media_type"), held.get("data")) for where, held in sources if isinstance(held, dict)
+    ]
     yield from wrong_pictures(found, limits)
 
 

@@ -94,8 +94,7 @@ def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
             held = part.get(kind)
             mime_type = held.get("mimeType") if isinstance(held, dict) else None
             if isinstance(held, dict) and isinstance(mime_type, str) and mime_type.startswith("image/"):
-                data = held.get("data")
-                found.append(Picture(where, mime_type, data if isinstance(data, str) else None))
+                found.append(Picture.of(where, mime_type, held.get("data")))
     yield from wrong_pictures(found, limits)
 
 

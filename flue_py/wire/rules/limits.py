@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from flue_py.core.frozen import frozen
 from flue_py.core.shapes import Shape
@@ -83,21 +84,7 @@ _CHAT = RequestLimits(
     request_bytes=None,
     source="OpenAI's documentation of images and of function calling, and the API's own refusals, November 2026",
 )
-_RESPONSES = RequestLimits(
-    id_pattern=r"(?s).+",
-    most_id_chars=64,
-    name_pattern=r"[a-zA-Z0-9_-]+",
-    most_name_chars=64,
-    images=500,
-    image_chars=None,
-    image_chars_in_all=50_000_000,
-    image_side=None,
-    many_images=None,
-    many_images_side=None,
-    image_types=_COMMON_TYPES,
-    request_bytes=None,
-    source="OpenAI's documentation of images and of function calling, and the API's own refusals, November 2026",
-)
+_RESPONSES = replace(_CHAT, most_id_chars=64)
 _GEMINI = RequestLimits(
     id_pattern=r"(?s).+",
     most_id_chars=1_000_000,

@@ -101,8 +101,7 @@ def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
 def picture_at(where: str, url: str) -> Picture:
     """Return the picture that a URL holds or names."""
     told = image_from_url(url)
-    data, kind = told.get("data"), told.get("mimeType")
-    return Picture(where, kind if isinstance(kind, str) else None, data if isinstance(data, str) else None)
+    return Picture.of(where, told.get("mimeType"), told.get("data"))
 
 
 RULES = (

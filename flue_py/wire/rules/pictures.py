@@ -8,6 +8,7 @@ from binascii import Error
 from collections.abc import Iterable
 
 from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonValue
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.rule import Found
 
@@ -23,6 +24,11 @@ class Picture:
     where: str
     mime_type: str | None
     data: str | None
+
+    @classmethod
+    def of(cls, where: str, mime_type: JsonValue, data: JsonValue) -> Picture:
+        """Return the picture that some fields of a request are."""
+        return cls(where, mime_type if isinstance(mime_type, str) else None, data if isinstance(data, str) else None)
 
 
 def wrong_pictures(pictures: Iterable[Picture], limits: RequestLimits) -> Found:
