@@ -87,6 +87,7 @@ CALLS: dict[str, list[list[str]]] = {
     "uncompact": [["SESSION"]],
     "plan": [
         ["SESSION", "compact", "--keep", "10", "--mode", "window"],
+        ["SESSION", "compact", "--mode", "intent", "--from", "{first}", "--to", "{last}"],
         ["SESSION", "rewind", "{first}", "--model", HOSTILE],
         ["SESSION", "exclude", "{last}", "{first}", "--cached"],
         ["SESSION", "fork"],
