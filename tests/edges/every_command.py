@@ -75,7 +75,11 @@ CALLS: dict[str, list[list[str]]] = {
     "redo": [["SESSION"]],
     "back": [["SESSION", "2"]],
     "cherry-pick": [["fork", "{last}", "--from", "SESSION"]],
-    "merge-back": [["SESSION", "fork", "--summary", HOSTILE]],
+    "merge-back": [
+        ["SESSION", "fork", "--summary", HOSTILE],
+        ["SESSION", "fork", "--summarize", "--mode", "intent", "--instructions", HOSTILE],
+        ["SESSION", "fork"],
+    ],
     "compact": [
         ["SESSION", "--keep", "10", "--dry-run"],
         ["SESSION", "--keep", "10", "--mode", "window", "--instructions", HOSTILE],
