@@ -15,6 +15,7 @@ from flue_py.core.kinds import COMPACTION
 from flue_py.core.projection import ContextEntry
 
 PREAMBLE = "The user explored a different conversation branch before returning here.\nSummary of that exploration:\n\n"
+MERGED_PREAMBLE = "This was done on another branch, or in a session of its own.\nSummary of that work:\n\n"
 MOST_RESERVED = 2_560
 """What bounds the text: a summary takes four fifths of the reserve at most, so these are 2,048 tokens."""
 
