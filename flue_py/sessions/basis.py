@@ -121,6 +121,7 @@ class Basis:
             self.tokens_leaving,
             self.tasks,
             policy.room_for_text(self.settings, window, beside),
+            summarizer_output=None if model is None else model.max_output_tokens,
         )
 
 
