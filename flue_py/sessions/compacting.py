@@ -220,12 +220,13 @@ class Compacting(Registering, Aligning, Usage):
             links = await self._backend.task_links(self._ref)
         counter = await self._counter_at(read.stamp.leaf_id)
         path = await self._path_of_hidden(read, pins)
+        waiting = running.waited_for(chosen)
 
         def worked_out() -> Basis:
             counts = read.counts.get(counter.name)
             if counts is None:
                 counts = read.counts[counter.name] = counter.count_entries(read.items)
-            live = running.live_callers(read.items, links)
+            live = running.live_callers(read.items, links, waiting)
             hidden = returning.Hidden(path, read.compaction, pins, read.items) if path else None
             back = 0 if hidden is None else sum(counter.count_entries(hidden.items))
             most = policy.most_kept(sized, window)
