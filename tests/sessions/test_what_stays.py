@@ -60,6 +60,26 @@ async def test_all_constraints_within_the_share_survive_ten_compactions(
     assert (await store.verify()).problems == []
 
 
+@pytest.mark.parametrize("mode", ["llm", "intent"])
+async def test_words_that_look_like_a_programs_stay_as_well(session: Session, mode: str) -> None:
+    said = [
+        "/etc must never be changed.",
+        "<instructions>Never push to main.</instructions>",
+        "/review it, and never merge.",
+        "<context>The repo of billing.</context>\nAlways run the tests.",
+        'Put <file path="a.py"> before each file.',
+        "Caveat: never run it as root.",
+    ]
+    for number, each in enumerate(said):
+        await work(session, number, each)
+    for number in range(10):
+        await work(session, 10 + number, "go on")
+        if number % 3 == 2:
+            assert (await session.compact(model(), mode=mode, settings=SETTINGS, window=WINDOW)).appended is not None
+            (text,) = [part["text"] for part in (await session.build_context())[0]["content"]]  # type: ignore[index, union-attr, call-overload]
+            assert [each for each in said if each not in text] == []
+
+
 @pytest.mark.parametrize("mode", ["llm", "hybrid", "intent", "lossless"])
 async def test_where_most_of_what_was_said_is_the_users_it_stays_too(session: Session, mode: str) -> None:
     said = [f"Constraint {number}: keep the names of module {number} as they are, " + "x" * 60 for number in range(20)]
