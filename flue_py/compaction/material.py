@@ -41,6 +41,7 @@ class Material:
     ``tasks`` are the task sessions that run, each as its id and a few words. ``room`` is how many tokens the text
     should take at most, so that there is room for the next answers right after it; None where the window is unknown.
 
+    ``system`` and ``tools`` are what goes with the session's own requests, as far as the caller said it.
     ``last_request`` is there if the model that is asked is the session's own, and the caller said what goes with its
     requests; if only the latter is so, ``unaligned`` says why not.
     """
@@ -57,6 +58,8 @@ class Material:
     last_request: LastRequest | None = None
     unaligned: str | None = None
     summarizer_output: int | None = None
+    system: str | None = None
+    tools: tuple[JsonObject, ...] = ()
 
     @property
     def leaving(self) -> tuple[ContextItem, ...]:

@@ -134,7 +134,7 @@ class Folding:
     def _make_smaller(self, error: ContextOverflow) -> None:
         self._overflow = error
         sent = 0 if self._request is None else self._tokens(_said_by(self._request)) + (self._request.max_tokens or 0)
-        told = _in_our_tokens(error, sent)
+        told = in_our_tokens(error, sent)
         if told is not None and (self._window is None or told < self._window):
             self._window = told
             return
@@ -152,7 +152,7 @@ def _said_by(request: ModelRequest) -> str:
     return (request.system or "") + "".join(str(message["content"]) for message in request.messages)
 
 
-def _in_our_tokens(error: ContextOverflow, sent: int) -> int | None:
+def in_our_tokens(error: ContextOverflow, sent: int) -> int | None:
     """Return the window that an error names, as we count what was sent; None where it names none."""
     if error.window is None or error.window <= 0:
         return None
