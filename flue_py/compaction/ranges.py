@@ -213,7 +213,8 @@ class _Planning:
     def _head(self, absorbs: bool) -> Layout:
         """Return whose summary comes first, and from where the path is kept."""
         if self._layout is None or self._latest is None:
-            return Layout(None, self._items[0].entry_id)
+            # Not from the first item on: what an exclusion hides before it can be shown again.
+            return Layout(None, self._path[0].id)
         wanted, depth = self._layout.first_kept_id, self._latest.depth
         is_there = any(entry.id == wanted and entry.depth < depth for entry in self._path)
         return Layout(None if absorbs else self._layout.head_id, wanted if is_there else self._latest.id)

@@ -468,6 +468,18 @@ async def test_what_is_hidden_of_an_exchange_goes_with_it(session: Session, with
     await assert_is_valid(session)
 
 
+async def test_what_is_hidden_before_a_range_is_shown_again_as_it_was(session: Session) -> None:
+    ids = await talk(session, 10)
+    before = await session.build_context()
+    await session.exclude(ids[0])
+    done = await compacted(session, ids[3], ids[6])
+    await session.include(ids[0])
+    assert await ids_in(session) == [*ids[:3], done.entry_id, *ids[7:]]
+    await session.uncompact()
+    assert await session.build_context() == before
+    await assert_all_reads_agree(session)
+
+
 async def test_what_is_hidden_of_a_pinned_exchange_comes_back_with_it(session: Session) -> None:
     called = (await session.append_message(two_calls("c1", "c2"))).entry_ids[0]
     await session.append_messages([result("c2"), result("c1")])
