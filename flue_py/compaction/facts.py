@@ -36,7 +36,7 @@ from flue_py.core.exchange import tool_calls
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.kinds import MESSAGE
-from flue_py.core.spoken import message_text, spoken_text
+from flue_py.core.spoken import message_text, own_words
 
 FactKind: TypeAlias = Literal["instruction", "question", "decision", "error", "file", "identifier", "result"]
 FACT_KINDS: tuple[FactKind, ...] = ("instruction", "question", "decision", "error", "file", "identifier", "result")
@@ -231,7 +231,7 @@ def _said(message: Message, *, is_own: bool) -> Iterator[tuple[FactKind, str]]:
         return
     yield from _named(text)
     if role == USER and is_own and message.get("isMeta") is not True:
-        yield from _of_user(spoken_text(text))
+        yield from _of_user(own_words(text))
     elif role == ASSISTANT:
         calls = tool_calls(message)
         yield from _of_model(text, is_last=not calls)

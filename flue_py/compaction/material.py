@@ -35,11 +35,13 @@ class Material:
     ``planned`` says what leaves the context and what stays, with the entry behind each item. ``earlier`` are the
     ``details`` of the compaction that this one continues, None for the first. ``instructions`` is what the caller asks
     the summary to attend to. ``window`` is the context window of the session's model in tokens, None if it is unknown,
-    and ``summarizer_window`` that of the model that is asked. ``count`` says how many tokens a message takes, and
+    and ``summarizer_window`` that of the model that is asked, whose answers have at most ``summarizer_output`` tokens,
+    None for no limit that is known. ``count`` says how many tokens a message takes, and
     ``tokens_leaving`` how many those take that leave, the earlier summary left out; None if nobody counted.
     ``tasks`` are the task sessions that run, each as its id and a few words. ``room`` is how many tokens the text
     should take at most, so that there is room for the next answers right after it; None where the window is unknown.
 
+    ``system`` and ``tools`` are what goes with the session's own requests, as far as the caller said it.
     ``last_request`` is there if the model that is asked is the session's own, and the caller said what goes with its
     requests; if only the latter is so, ``unaligned`` says why not.
     """
@@ -55,6 +57,9 @@ class Material:
     room: int | None = None
     last_request: LastRequest | None = None
     unaligned: str | None = None
+    summarizer_output: int | None = None
+    system: str | None = None
+    tools: tuple[JsonObject, ...] = ()
 
     @property
     def leaving(self) -> tuple[ContextItem, ...]:

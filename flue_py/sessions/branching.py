@@ -100,6 +100,7 @@ class Branching(Compacting):
             making.instructions,
             making.window,
             None if making.model is None else making.model.context_window,
+            summarizer_output=None if making.model is None else making.model.max_output_tokens,
         )
         made = await modes.make_text(making.mode, material, asker)
         if not made.text.strip():

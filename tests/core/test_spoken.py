@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.spoken import is_spoken, message_title, spoken_text
+from flue_py.core.spoken import is_spoken, message_title, own_words, spoken_text
 
 INSERTED = [
     "/compact",
@@ -132,3 +132,27 @@ def test_whatever_is_said_what_is_left_is_the_end_of_it(text: str) -> None:
     said = spoken_text(text)
     assert said in text
     assert spoken_text(said) in said
+
+
+OWN = [
+    "/etc/hosts and /etc must never be changed",
+    "/etc must never be changed",
+    "/review the last commit, and never merge",
+    "<instructions>Never push.</instructions>",
+    "<context>\nThe repo.\n</context>\nAlways test.",
+    "Caveat: never run it as root.",
+    "<details>\nNever touch the schema.\n</details>",
+    "<file>Keep it.</file>",
+]
+
+
+@pytest.mark.parametrize("text", OWN)
+def test_in_doubt_words_are_a_persons_own(text: str) -> None:
+    assert own_words(text) == text
+    before = "<system-reminder>\nThe file was changed.\n</system-reminder>\n"
+    assert own_words(before + text) == text
+
+
+@pytest.mark.parametrize("text", [each for each in INSERTED if not each.startswith(("/review", "/mcp"))])
+def test_what_a_program_surely_wrote_is_nobodys_own(text: str) -> None:
+    assert own_words(text).strip() == ""

@@ -14,7 +14,7 @@ from flue_py.compaction.content import ASSISTANT, USER
 from flue_py.compaction.material import Material
 from flue_py.compaction.quoting import OWN_WORDS, attribute, fenced
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.spoken import message_text, spoken_text
+from flue_py.core.spoken import message_text, own_words
 
 HEADING = "[WHAT THE USER SAID — verbatim, oldest first; these requests may have been dealt with since]"
 LEAST_TOKENS = 50
@@ -104,7 +104,7 @@ def _spoken(material: Material) -> Iterator[_Said]:
     for at, (item, role) in enumerate(zip(material.leaving, material.roles, strict=True)):
         if role == USER and item.kind == "message":
             message = material.message(at)
-            text = "" if message.get("isMeta") is True else spoken_text(message_text(message)).strip()
+            text = "" if message.get("isMeta") is True else own_words(message_text(message)).strip()
             if text:
                 yield _Said(item.entry_id, text, before=at - 1)
 
