@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flue_py.compaction.plan import ContextItem
 from flue_py.compaction.reading import Messages
-from flue_py.core.exchange import Pairing, called_ids
+from flue_py.core.exchange import called_ids
 from flue_py.core.sessions import TaskLink
 
 
@@ -27,7 +27,7 @@ def live_callers(items: Sequence[ContextItem], links: Sequence[TaskLink]) -> fro
         return frozenset()
     started, ids = {link.entry_id for link in running}, {link.task_id for link in running}
     messages = Messages(items)
-    pairing = Pairing(messages.exchanges(range(len(items))))
+    pairing = messages.pairing(range(len(items)))
     return frozenset(
         items[call.at].entry_id
         for call, results in pairing.results.items()

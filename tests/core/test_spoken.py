@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.spoken import is_spoken, message_title, spoken_text
+from flue_py.core.jsontext import encode_json
+from flue_py.core.spoken import has_words, is_spoken, message_text, message_title, spoken_text
 
 INSERTED = [
     "/compact",
@@ -132,3 +133,18 @@ def test_whatever_is_said_what_is_left_is_the_end_of_it(text: str) -> None:
     said = spoken_text(text)
     assert said in text
     assert spoken_text(said) in said
+
+
+@pytest.mark.parametrize("text", [*INSERTED, *SAID, "", " x", "\u3000", '"quoted"', "\\", "é", "{}"])
+def test_that_a_payload_has_words_is_told_only_where_a_person_says_something(text: str) -> None:
+    for content in (text, [{"type": "text", "text": text}], [{"type": "image", "data": text}, {"content": text}]):
+        for more in ({}, {"isMeta": True}, {"isMeta": False}, {"details": {"content": "x"}}):
+            message = {"role": "user", "content": content, **more}
+            said = message.get("isMeta") is not True and bool(spoken_text(message_text(message)).strip())
+            assert said or not has_words(encode_json(message, "message")[0])
+
+
+def test_most_payloads_with_words_are_known_by_how_they_begin() -> None:
+    for content in ("Fix it", [{"type": "text", "text": "fix <b>it</b>"}]):
+        assert has_words(encode_json({"role": "user", "content": content, "timestamp": 1}, "message")[0])
+    assert not has_words('{"role":"user","content":"Fix it","content":""}')
