@@ -26,7 +26,7 @@ def plan_branch(items: Sequence[ContextEntry], settings: CompactionSettings) -> 
     Summaries among them, of compactions and of ranges on the branch, are taken over. O(items).
     """
     summaries = [at for at, item in enumerate(items) if item.kind == COMPACTION]
-    gone = [at for at in range(len(items)) if at not in summaries]
+    gone = [at for at, item in enumerate(items) if item.kind != COMPACTION]
     if not items:
         return None
     told = joined([Told.of(items[at].entry) for at in summaries], is_first=summaries[:1] == [0])

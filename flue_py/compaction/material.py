@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from flue_py.compaction.content import Message
@@ -81,9 +81,23 @@ class Material:
         """Which of the results among the messages answer which calls."""
         return self.planned.plan.content.pairing
 
-    def has_failed(self, at: int) -> bool:
-        """Return whether one of the messages is the result of a call that failed; it is not decoded for it."""
-        return self.planned.plan.content.has_failed(at)
+    @property
+    def spoken(self) -> Sequence[int]:
+        """Where among the messages are those of the user in which a person said something."""
+        return self.planned.plan.content.spoken
+
+    def words(self, at: int) -> str:
+        """Return what a person said in one of the messages, a message of the user."""
+        return self.planned.plan.content.words(at)
+
+    @property
+    def failed(self) -> Collection[int]:
+        """Where among the messages are the results of calls that failed."""
+        return self.planned.plan.content.failed
+
+    def may_have(self, at: int, text: str) -> bool:
+        """Return whether one of the messages may have a text in it, which JSON writes as it is. It is not decoded."""
+        return self.planned.plan.content.may_have(at, text)
 
     def message(self, at: int) -> Message:
         """Return one of the messages, by its place among them: the others need not be decoded."""
@@ -103,6 +117,11 @@ class Material:
     def settings(self) -> CompactionSettings:
         """The settings that the plan was made by."""
         return self.planned.plan.settings
+
+    @property
+    def size_leaving(self) -> int:
+        """How many tokens the messages take that leave. O(1) where that was counted."""
+        return sum(map(self.count, self.messages)) if self.tokens_leaving is None else self.tokens_leaving
 
     def tokens_of(self, text: str) -> int:
         """Return how many tokens a text takes as a message of the user."""

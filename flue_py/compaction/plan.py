@@ -23,7 +23,6 @@ from flue_py.compaction.reading import Messages, PlannedContent
 from flue_py.compaction.serialize import FileLists, appended_file_lists, listed_files
 from flue_py.compaction.split import SplitExchange, Uncut
 from flue_py.core.entries import Entry
-from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.layout import RANGES
@@ -450,7 +449,7 @@ def _pinned_indices(items: Sequence[ContextItem], messages: Messages, pinned: Co
     named = [index for index, item in enumerate(items) if item.entry_id in pinned]
     if not named:
         return frozenset()
-    pairing = Pairing(messages.exchanges(range(len(items))))
+    pairing = messages.pairing(range(len(items)))
     found: set[int] = set()
     for index in named:
         if index not in found:

@@ -20,7 +20,6 @@ from flue_py.compaction.reading import Messages, PlannedContent
 from flue_py.compaction.serialize import listed_files
 from flue_py.compaction.split import split_exchanges
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.layout import Layout, Range, laid_out, layout_of
@@ -83,7 +82,7 @@ class _Planning:
     ) -> None:
         self._items = items
         self._messages = Messages(items)
-        self._pairing = Pairing(self._messages.exchanges(range(len(items))))
+        self._pairing = self._messages.pairing(range(len(items)))
         self._latest = latest
         self._layout = None if latest is None else layout_of(latest.id, latest.fields)
         self._path = path
@@ -232,7 +231,8 @@ class _Planning:
         names_pinned: bool = True,
     ) -> RangePlan | NoCompaction:
         summaries = [at for at in self._summaries if begin - absorbs <= at <= end and at not in held]
-        gone = [at for at in range(begin, end + 1) if at not in held and at not in summaries]
+        elsewhere = held.union(summaries)
+        gone = [at for at in range(begin, end + 1) if at not in elsewhere]
         if not gone:
             return NoCompaction("no_cut_point")
         told = joined(
@@ -267,7 +267,8 @@ class _Planning:
     def _continued(self, told: Told | None, start: int) -> Told:
         """Return what the new summary takes over, with the number of turns that lie before it."""
         earlier = [Told.of(self._items[at].entry) for at in self._summaries if at < start]
-        spoken = sum(self._messages.role(at) in (USER, ASSISTANT) for at in range(start) if at not in self._summaries)
+        others = set(range(start)).difference(self._summaries)
+        spoken = sum(self._messages.role(at) in (USER, ASSISTANT) for at in others)
         before = spoken + sum(each.own_turns for each in earlier)
         details: JsonObject = {} if told is None else {**(told.details or {})}
         details |= {"turns": before + (0 if told is None else told.own_turns), TURNS_BEFORE: before}

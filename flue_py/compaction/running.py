@@ -8,7 +8,6 @@ from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.modes.protocol import Mode
 from flue_py.compaction.plan import ContextItem
 from flue_py.compaction.reading import Messages
-from flue_py.core.exchange import Pairing
 from flue_py.core.sessions import TaskLink
 
 
@@ -40,7 +39,7 @@ def live_callers(
     if not running and not waiting:
         return frozenset()
     started, ids = {link.entry_id for link in running}, {link.task_id for link in running}
-    pairing = Pairing(Messages(items).exchanges(range(len(items))))
+    pairing = Messages(items).pairing(range(len(items)))
     found = set()
     for call, results in pairing.results.items():
         if results:
