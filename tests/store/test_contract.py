@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flue_py.testing.contracts import BackendContract
+from flue_py.testing.sources import OpenBackend
+
+
+@pytest.fixture
+def open_postgres(open_kept_postgres: OpenBackend) -> OpenBackend:
+    return open_kept_postgres
 
 
 class TestContract(BackendContract):
