@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from flue_py.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from flue_py.context import counters, measuring, tokens
+    from flue_py.context import counters as counters
+    from flue_py.context import measuring as measuring
+    from flue_py.context import tokens as tokens
     from flue_py.context.items import Item, added
     from flue_py.context.report import ContextChange, ContextEvent, ContextReport, StepReport
     from flue_py.context.requests import ContextRequest
