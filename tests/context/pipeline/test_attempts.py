@@ -83,16 +83,18 @@ async def test_an_overflow_leads_to_the_next_attempt_and_success_to_none(session
 
 async def fail_each(session: Session, error: Exception) -> list[int]:
     """Raise an error in every attempt, and return the numbers of those; the last one's passes."""
-    tried = []
-    try:
+    tried: list[int] = []
+
+    async def fail() -> None:
         async for attempt in await session.attempts("gemini"):
             with attempt:
                 tried.append(attempt.number)
                 raise error
-    except type(error) as passed:
-        assert passed is error
-        return tried
-    raise AssertionError("no attempt let the error pass")
+
+    with pytest.raises(type(error)) as passed:
+        await fail()
+    assert passed.value is error
+    return tried
 
 
 async def test_the_fourth_overflow_and_any_other_error_pass(session: Session) -> None:
