@@ -43,7 +43,7 @@ def texts_only(message: Mapping[str, JsonValue]) -> JsonObject | None:
     content = message.get("content")
     if isinstance(content, str):
         return dict(message) if content.strip() else None
-    kept: list[JsonValue] = [part for part in _parts(message) if is_text(part) and str(part_text(part)).strip()]
+    kept: list[JsonValue] = [part for part in content_parts(message) if is_text(part) and str(part_text(part)).strip()]
     return {**message, "content": kept} if kept else None
 
 
@@ -64,7 +64,7 @@ def _cut_parts(message: Mapping[str, JsonValue], limit: int, note: str) -> list[
     kept: list[JsonValue] = []
     left = limit
     is_cut = False
-    for part in _parts(message):
+    for part in content_parts(message):
         if not isinstance(part, dict) or not is_text(part):
             kept.append(part)
             continue
@@ -92,7 +92,7 @@ def with_arguments(
 
     ``place`` is that of the call in the content.
     """
-    parts = [*_parts(message)]
+    parts = [*content_parts(message)]
     call = parts[place]
     arguments = call.get("arguments") if isinstance(call, dict) else None
     if not isinstance(call, dict) or not isinstance(arguments, dict):
@@ -107,7 +107,8 @@ def with_arguments(
     return {**message, "content": parts}
 
 
-def _parts(message: Mapping[str, JsonValue]) -> list[JsonValue]:
+def content_parts(message: Mapping[str, JsonValue]) -> list[JsonValue]:
+    """Return the parts of a content that is a list, [] of any other."""
     content = message.get("content")
     return content if isinstance(content, list) else []
 
@@ -118,7 +119,7 @@ def calls_kept(item: Item, answered: Callable[[str], bool]) -> Item | None:
     Without any call left, it is reduced to its text: reasoning before a call leads nowhere without it.
     """
     message = item.message
-    content = _parts(message)
+    content = content_parts(message)
     kept: list[JsonValue] = [
         part for part in content if not _is_call(part) or (isinstance(part, dict) and answered(str(part.get("id"))))
     ]
