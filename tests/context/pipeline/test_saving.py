@@ -169,6 +169,21 @@ def test_a_result_that_does_not_fit_alone_is_cut_and_says_so() -> None:
     assert found.report.tokens_after < found.report.tokens_before // 4
 
 
+@pytest.mark.parametrize("most", [1_500, 2_500, 5_000])
+def test_stubs_leave_the_newest_result_all_the_room_that_there_is(most: int) -> None:
+    said = context(user("Go."), *calls(20, size=3_000), answer("", call("n", "Bash")), result("n", "word " * 9_000))
+    found = piped(said, {"in_turn": {"max_context_tokens": most}, "addresses": True})
+    assert most * 0.95 < found.report.tokens_after <= most
+    assert all(text.endswith(f"[whole content: entry e{at}]") for at, text in enumerate(texts(found)) if "[" in text)
+
+
+def test_results_that_are_cut_keep_the_same_share() -> None:
+    # Stubs would be longer than the first two, which are cut no further than they may be.
+    said = context(user("Go."), *calls(2, size=90), answer("", call("n", "Bash")), result("n", "word " * 900))
+    found = piped(said, {"in_turn": {"max_context_tokens": 400}})
+    assert done(found) == [("max_in_turn_context_tokens", "e6", "cut")]
+
+
 def test_the_oldest_turns_go_and_the_last_always_stays() -> None:
     turns = [message for at in range(6) for message in (user(f"{at} " + "word " * 300), *calls(1), answer("ok"))]
     said = context({"role": "system", "content": "Be brief."}, *turns)
