@@ -43,10 +43,8 @@ class InTurnTokens:
             if total <= self.most:
                 return made
             stub = items[at].replaced(with_text(items[at].message, OMITTED + address(items[at], wanted=self.addresses)))
-            freed = view.tokens(items[at]) - view.tokens(stub)
-            if freed > 0:
-                made[at] = stub
-                total -= freed
+            made[at] = view.smaller(stub, items[at])
+            total -= view.tokens(items[at]) - view.tokens(made[at])
         whole = [at for at in results if made[at] is items[at]]
         if total > self.most and whole:
             self._shorten(made, whole, total - self.most, view)
@@ -58,10 +56,12 @@ class InTurnTokens:
         share = max(1 - over / max(sum(sizes.values()), 1), 0)
         for at, size in sizes.items():
             item = items[at]
+            if text_length(item.message) <= LEAST_CHARS:
+                continue
             note = partial(with_address, _cut_note, item, self.addresses)
             # The note has to fit, too.
             spent = view.tokens(item.cut(with_text(item.message, note(text_length(item.message))))) / max(size, 1)
             length = max(int(text_length(item.message) * (share - spent)), LEAST_CHARS)
             shorter = cut_to(item.message, length, note)
-            if shorter is not None and view.tokens(cut := item.cut(shorter)) < size:
-                items[at] = cut
+            if shorter is not None:
+                items[at] = view.smaller(item.cut(shorter), item)

@@ -39,8 +39,10 @@ class Intermediate:
         shorter: JsonObject = {**message, "content": parts}
         for place, part in enumerate(parts):
             if self.argument_chars and isinstance(part, dict) and part.get("type") == "toolCall":
+                # A note that is longer than the argument frees nothing.
+                least = max(self.argument_chars, len(_argument_note(self.argument_chars) + note))
                 fewer = with_arguments(
-                    shorter, place, lambda value: _argument_note(len(value)) + note, longer_than=self.argument_chars
+                    shorter, place, lambda value: _argument_note(len(value)) + note, longer_than=least
                 )
                 shorter = shorter if fewer is None else fewer
         return item if shorter == message else item.cut(shorter)

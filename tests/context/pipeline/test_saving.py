@@ -184,6 +184,35 @@ def test_results_that_are_cut_keep_the_same_share() -> None:
     assert done(found) == [("max_in_turn_context_tokens", "e6", "cut")]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"microcompact": {"keep": 0}},
+        {"in_turn": {"max_tool_pairs": 1}},
+        {"in_turn": {"max_context_tokens": 1}},
+        {"superseded": {"least_chars": 0, "argument_chars": 5, "shell_tools": ["Bash"]}},
+    ],
+)
+@pytest.mark.parametrize("addresses", [True, False])
+def test_no_note_is_longer_than_what_it_stands_for(given: dict[str, Any], addresses: bool) -> None:
+    said = [
+        message
+        for at in range(4)
+        for message in (answer("", call(f"c{at}", "Bash", command="make it")), result("c", "ok"))
+    ]
+    said = [{**each, "toolCallId": f"c{at // 2}"} if "toolCallId" in each else each for at, each in enumerate(said)]
+    assert piped(context(user("Go."), *said), {**given, "addresses": addresses}).report.changes == ()
+
+
+def test_a_picture_that_was_read_again_is_superseded() -> None:
+    picture: JsonObject = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
+    said = reads(call("c1", path="a.png"), call("c2", path="a.png"), 9)
+    said[1], said[3] = ({**said[at], "content": [picture]} for at in (1, 3))
+    found = piped(context(*said), {"superseded": {"least_chars": 0}})
+    assert done(found) == [("superseded", "e1", "replaced")]
+    assert found.report.tokens_freed > 1_000
+
+
 def test_the_oldest_turns_go_and_the_last_always_stays() -> None:
     turns = [message for at in range(6) for message in (user(f"{at} " + "word " * 300), *calls(1), answer("ok"))]
     said = context({"role": "system", "content": "Be brief."}, *turns)
