@@ -169,6 +169,15 @@ def test_a_result_that_does_not_fit_alone_is_cut_and_says_so() -> None:
     assert found.report.tokens_after < found.report.tokens_before // 4
 
 
+def test_arguments_that_were_left_out_go_without_what_signed_the_call() -> None:
+    signed: JsonObject = {**call("c1", "run", script="s" * 999), "thoughtSignature": "c2ln"}
+    other: JsonObject = {**call("c2", "run", script="s"), "thoughtSignature": "c2ln"}
+    found = piped(context(answer("", signed, other), result("c1"), result("c2")), {"superseded": {}})
+    changed, same = found.items[0].calls
+    assert "thoughtSignature" not in changed
+    assert same == other
+
+
 @pytest.mark.parametrize("most", [1_500, 2_500, 5_000])
 def test_stubs_leave_the_newest_result_all_the_room_that_there_is(most: int) -> None:
     said = context(user("Go."), *calls(20, size=3_000), answer("", call("n", "Bash")), result("n", "word " * 9_000))
