@@ -75,6 +75,7 @@ class Session(Twin[AsyncSession]):
     answer_recall = blocking(AsyncSession.answer_recall)
     plan_compaction = blocking(AsyncSession.plan_compaction)
     request = blocking(AsyncSession.request)
+    attempts = blocking(AsyncSession.attempts)
     fit_to = blocking(AsyncSession.fit_to)
     register = blocking(AsyncSession.register)
     unregister = blocking(AsyncSession.unregister)
