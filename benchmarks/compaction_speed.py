@@ -1,16 +1,18 @@
-"""The cost of planning a compaction of a long session, of the modes that ask no model, and of the context afterwards.
+"""The cost of planning a compaction of a long session, of the modes that ask no model, and of what comes afterwards.
 
-The counts of the messages are known, as they are after the first look at a session's size. Beside each figure stands
-what it costs to decode every message once (raw). A mode is given a plan of which nothing has been read before. The
-figures are CPU time, of all threads.
+That is reading the context, saying what was lost, and finding it: the last two with a real session, repeated until it
+is as long. The counts of the messages are known, as they are after the first look at a session's size. Beside each
+figure stands what it costs to decode every message once (raw). A mode is given a plan of which nothing has been read
+before. The figures are CPU time, of all threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import process_time
 
 import flue_py
+from benchmarks.compaction.transcripts import transcripts
 from benchmarks.measuring import Goal, Line, Message, Options, Samples, in_rounds, main
 from flue_py import Session, Store
 from flue_py.compaction.modes import Material, find_mode
@@ -21,6 +23,8 @@ MODEL = "gpt-5"
 MODES = ("intent", "window")
 WINDOW = 200_000
 SETTINGS = CompactionSettings(keep_recent_tokens=10_000)
+PATH = "packages/coding-agent/src"
+WORDS = "the theme of tools"
 _WORDS = "word " * 100
 
 
@@ -44,7 +48,7 @@ async def measure(options: Options) -> list[Line]:
         for mode, taken in zip(MODES, made, strict=True):
             what = f"text of mode {mode} for {count:,} messages"
             lines.append(Line.of_latencies(what, "ms", taken, decoded, Goal(50, "value")))
-        return [*lines, await _context(store, session, options)]
+        return [*lines, await _context(store, session, options), *await _lost(store, count, options)]
 
 
 async def _context(store: Store, session: Session, options: Options) -> Line:
@@ -58,6 +62,37 @@ async def _context(store: Store, session: Session, options: Options) -> Line:
         options.rounds, lambda: _read(store, "long", times), lambda: _read(store, "short", times)
     )
     return Line.of_latencies("context after it (raw: of the kept alone)", "ms", after, kept, Goal(2))
+
+
+async def _lost(store: Store, count: int, options: Options) -> list[Line]:
+    """Return what a report of what was lost costs, and finding a path and words that most messages have."""
+    said = next(each.messages for each in transcripts() if each.name.startswith("pi-"))
+    session = await store.create_session(key="real")
+    for start in range(0, count, 1_000):
+        await session.append_messages([said[at % len(said)] for at in range(start, min(start + 1_000, count))])
+    items = await session.build_context_entries()
+    done = await session.compact(mode="window", settings=SETTINGS)
+    assert done.appended is not None, done.reason
+
+    async def raw() -> Samples:
+        return [_timed(lambda: [item.data for item in items])]
+
+    asked = {
+        "loss_report": session.loss_report,
+        f"recall of {PATH!r}": lambda: session.recall(None, PATH),
+        f"recall of {WORDS!r}": lambda: session.recall(None, WORDS),
+    }
+    decoded, *taken = await in_rounds(options.rounds, raw, *(lambda ask=ask: _asked(ask) for ask in asked.values()))
+    return [
+        Line.of_latencies(f"{what}, {count:,} messages", "ms", each, decoded)
+        for what, each in zip(asked, taken, strict=True)
+    ]
+
+
+async def _asked(ask: Callable[[], Awaitable[object]]) -> Samples:
+    start = process_time()
+    await ask()
+    return [process_time() - start]
 
 
 def _messages(count: int) -> list[Message]:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -25,6 +25,7 @@ from flue_py.testing.postgres import PostgresServer, Setting, find_binaries
 if TYPE_CHECKING:
     from asyncpg import Connection
     from sqlalchemy import URL
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from flue_py.store.backend import Backend
     from flue_py.store.seam import Sources
@@ -47,7 +48,7 @@ def make_url(url: str) -> URL:
 # What a test has set for its database must not hold while that is emptied; a hang is a failure.
 _UNHURRIED = {"statement_timeout": "0", "lock_timeout": "60s", "default_transaction_read_only": "off"}
 
-_END_OTHERS = """
+END_OTHERS = """
     PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid();
 """
@@ -57,7 +58,7 @@ _EMPTY = f"""
 DO $$
 DECLARE name text;
 BEGIN
-    {_END_OTHERS}
+    {END_OTHERS}
     FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' LOOP
         EXECUTE format('DROP SCHEMA %I CASCADE', name);
     END LOOP;
@@ -67,13 +68,20 @@ CREATE SCHEMA public AUTHORIZATION pg_database_owner;
 GRANT USAGE ON SCHEMA public TO PUBLIC;
 """
 
-# Everything that a test can have left in a store that it used through its API alone. (A truncated table gets new files,
-# which takes longer than deleting what few rows most tests have.)
-_CLEAR = f"""
+# The rest lie in the pool of an engine that is kept.
+END_BUSY_OTHERS = END_OTHERS.replace(";", " AND state <> 'idle';")
+
+
+def _clearing(end_others: str) -> str:
+    """Return what removes all that a test can have left in a store that it used through its API alone.
+
+    (A truncated table gets new files, which takes longer than deleting what few rows most tests have.)
+    """
+    return f"""
 DO $$
 DECLARE made regclass;
 BEGIN
-    {_END_OTHERS}
+    {end_others}
     FOR made IN SELECT c.oid FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r'
         AND c.relname NOT IN ('flue_store', 'alembic_version') LOOP
         IF pg_total_relation_size(made) > 1000000 THEN
@@ -85,6 +93,10 @@ BEGIN
     UPDATE flue_store SET value = 0 WHERE name = 'epoch';
 END $$;
 """
+
+
+_CLEAR = _clearing(END_OTHERS)
+_CLEAR_WITH_POOL = _clearing(END_BUSY_OTHERS)
 
 
 class KeptConnections:
@@ -153,12 +165,15 @@ class Databases:
             self._made.append(name)
         return self._server.set(database=name).render_as_string(hide_password=False)
 
-    def take_store(self) -> str:
-        """Return the URL of an empty database, or of one that has a store without sessions: opening that is quicker."""
+    def take_store(self, *, with_pool: bool = False) -> str:
+        """Return the URL of an empty database, or of one that has a store without sessions: opening that is quicker.
+
+        ``with_pool`` leaves the connections to it that are idle.
+        """
         if not self._idle_stores:
             return self.take()
         url = self._idle_stores.pop()
-        self.kept.execute(url, _CLEAR)
+        self.kept.execute(url, _CLEAR_WITH_POOL if with_pool else _CLEAR)
         return url
 
     def give_back_store(self, url: str) -> None:
@@ -183,6 +198,66 @@ class Databases:
                 await connection.execute(statements)
 
         blocking(run())
+
+
+class Lender(Protocol):
+    """Who lends databases with an empty store in them, of which each is one borrower's at a time."""
+
+    def take_store(self, *, with_pool: bool = False) -> str:
+        """Return the URL of a store without sessions. ``with_pool`` leaves the connections to it that are idle."""
+
+    def give_back_store(self, url: str) -> None:
+        """Accept a database whose store was used through its API alone, and which nobody will use any more."""
+
+    def give_back(self, url: str) -> None:
+        """Accept a database whose store may still be open."""
+
+
+class KeptEngines:
+    """Stores on engines that are kept, one for each store that is emptied again and again, on one event loop.
+
+    New connections read the catalogs and plan every statement anew, which takes longer than what most tests do.
+    """
+
+    def __init__(self, databases: Lender) -> None:
+        self._databases = databases
+        self._engines: dict[str, AsyncEngine] = {}
+        self._lent: set[str] = set()
+
+    async def open(self, sources: Sources) -> Backend:
+        """Open a new, empty store. When it is closed its database is used again."""
+        from flue_py.store.engine import open_engine
+        from flue_py.store.postgres.runner import make_engine
+
+        url = self._databases.take_store(with_pool=True)
+        self._lent.add(url)
+        if url not in self._engines:
+            self._engines[url] = make_engine(
+                make_url(url), durability="full", busy_timeout=30.0, pool_size=10, pool_timeout=30.0
+            )
+        backend = await open_engine(self._engines[url], sources=sources)
+        close = backend.close
+
+        async def close_and_give_back() -> None:
+            await close()
+            if url in self._lent:
+                self._lent.remove(url)
+                self._databases.give_back_store(url)
+
+        backend.close = close_and_give_back
+        return backend
+
+    async def end_test(self) -> None:
+        """Part with the stores that were not closed, which may still be in use."""
+        while self._lent:
+            url = self._lent.pop()
+            await self._engines.pop(url).dispose()
+            self._databases.give_back(url)
+
+    async def close(self) -> None:
+        """End the connections of every engine."""
+        for engine in self._engines.values():
+            await engine.dispose()
 
 
 def blocking(work: Coroutine[Any, Any, Result]) -> Result:
@@ -326,3 +401,18 @@ def open_postgres(postgres_databases: Databases) -> Iterator[OpenBackend]:
     # closes it only now would have it lent to two tests at once.
     while lent:
         postgres_databases.give_back(lent.pop())
+
+
+@pytest.fixture(scope="module")
+async def kept_engines(anyio_backend: str, postgres_databases: Databases) -> AsyncIterator[KeptEngines]:
+    """Engines for the tests of one module, all of which then run on one event loop."""
+    engines = KeptEngines(postgres_databases)
+    yield engines
+    await engines.close()
+
+
+@pytest.fixture
+async def open_kept_postgres(kept_engines: KeptEngines, anyio_backend: str) -> AsyncIterator[OpenBackend]:
+    """As `open_postgres`, for modules with many small tests."""
+    yield kept_engines.open
+    await kept_engines.end_test()

@@ -15,6 +15,7 @@ from flue_py.core.kinds import COMPACTION
 from flue_py.core.projection import ContextEntry
 
 PREAMBLE = "The user explored a different conversation branch before returning here.\nSummary of that exploration:\n\n"
+MERGED_PREAMBLE = "This was done on another branch, or in a session of its own.\nSummary of that work:\n\n"
 MOST_RESERVED = 2_560
 """What bounds the text: a summary takes four fifths of the reserve at most, so these are 2,048 tokens."""
 
@@ -25,7 +26,7 @@ def plan_branch(items: Sequence[ContextEntry], settings: CompactionSettings) -> 
     Summaries among them, of compactions and of ranges on the branch, are taken over. O(items).
     """
     summaries = [at for at, item in enumerate(items) if item.kind == COMPACTION]
-    gone = [at for at in range(len(items)) if at not in summaries]
+    gone = [at for at, item in enumerate(items) if item.kind != COMPACTION]
     if not items:
         return None
     told = joined([Told.of(items[at].entry) for at in summaries], is_first=summaries[:1] == [0])

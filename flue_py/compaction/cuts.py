@@ -56,7 +56,7 @@ class Cuts:
         cuts = [at for at in range(first, len(self._messages)) if self._allowed(at)]
         if not self._whole or not cuts:
             return cuts
-        pairing = Pairing(self._messages.exchanges(range(first, len(self._messages))))
+        pairing = self._messages.pairing(range(first, len(self._messages)))
         pinned = {at - first for at in self._pinned}
         whole = [first + at for at in pairing.whole_cuts([cut - first for cut in cuts], pinned)]
         reached = self._last_called_before(first, pairing)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from flue_py.compaction.content import string_field
 from flue_py.compaction.quoting import without_tags
 from flue_py.compaction.serialize import appended_file_lists, file_lists, listed_files
 from flue_py.core.entries import FROM_HOOK, Entry
@@ -29,11 +30,11 @@ class Told(NamedTuple):
     def of(cls, entry: Entry) -> Told:
         """Return what the entry of a compaction says. What a hook has stored beside its text is the hook's own."""
         fields = entry.fields
-        summary, details = fields.get("summary"), fields.get("details")
+        details = fields.get("details")
         told = details if isinstance(details, Mapping) else None
         if told is not None and fields.get(FROM_HOOK) is True:
             told = {name: value for name, value in told.items() if name in WRITTEN}
-        return cls(summary if isinstance(summary, str) else "", told)
+        return cls(string_field(fields, "summary"), told)
 
     @property
     def own_text(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flue_py.compaction.content import string_field
 from flue_py.compaction.facts import FACT_KINDS, Fact, FactKind, Said, covered, facts_of, text_of
 from flue_py.compaction.plan import ContextItem
 from flue_py.core.entries import Entry
@@ -85,8 +86,7 @@ def stands_for(compaction: Entry, path: Sequence[Entry]) -> StandsFor:
     source = tuple(
         item for item in project_kept(path) if item.entry_id not in known and first <= item.entry.depth <= last
     )
-    summary = compaction.fields.get("summary")
-    return StandsFor(compaction.id, summary if isinstance(summary, str) else "", source, tuple(kept))
+    return StandsFor(compaction.id, string_field(compaction.fields, "summary"), source, tuple(kept))
 
 
 def left_context(compaction: Entry, path: Sequence[Entry], context: Sequence[ContextEntry]) -> StandsFor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from flue_py.compaction.content import Message
@@ -35,11 +35,13 @@ class Material:
     ``planned`` says what leaves the context and what stays, with the entry behind each item. ``earlier`` are the
     ``details`` of the compaction that this one continues, None for the first. ``instructions`` is what the caller asks
     the summary to attend to. ``window`` is the context window of the session's model in tokens, None if it is unknown,
-    and ``summarizer_window`` that of the model that is asked. ``count`` says how many tokens a message takes, and
+    and ``summarizer_window`` that of the model that is asked, whose answers have at most ``summarizer_output`` tokens,
+    None for no limit that is known. ``count`` says how many tokens a message takes, and
     ``tokens_leaving`` how many those take that leave, the earlier summary left out; None if nobody counted.
     ``tasks`` are the task sessions that run, each as its id and a few words. ``room`` is how many tokens the text
     should take at most, so that there is room for the next answers right after it; None where the window is unknown.
 
+    ``system`` and ``tools`` are what goes with the session's own requests, as far as the caller said it.
     ``last_request`` is there if the model that is asked is the session's own, and the caller said what goes with its
     requests; if only the latter is so, ``unaligned`` says why not.
     """
@@ -55,6 +57,9 @@ class Material:
     room: int | None = None
     last_request: LastRequest | None = None
     unaligned: str | None = None
+    summarizer_output: int | None = None
+    system: str | None = None
+    tools: tuple[JsonObject, ...] = ()
 
     @property
     def leaving(self) -> tuple[ContextItem, ...]:
@@ -76,9 +81,23 @@ class Material:
         """Which of the results among the messages answer which calls."""
         return self.planned.plan.content.pairing
 
-    def has_failed(self, at: int) -> bool:
-        """Return whether one of the messages is the result of a call that failed; it is not decoded for it."""
-        return self.planned.plan.content.has_failed(at)
+    @property
+    def spoken(self) -> Sequence[int]:
+        """Where among the messages are those of the user in which a person said something."""
+        return self.planned.plan.content.spoken
+
+    def words(self, at: int) -> str:
+        """Return what a person said in one of the messages, a message of the user."""
+        return self.planned.plan.content.words(at)
+
+    @property
+    def failed(self) -> Collection[int]:
+        """Where among the messages are the results of calls that failed."""
+        return self.planned.plan.content.failed
+
+    def may_have(self, at: int, text: str) -> bool:
+        """Return whether one of the messages may have a text in it, which JSON writes as it is. It is not decoded."""
+        return self.planned.plan.content.may_have(at, text)
 
     def message(self, at: int) -> Message:
         """Return one of the messages, by its place among them: the others need not be decoded."""
@@ -98,6 +117,11 @@ class Material:
     def settings(self) -> CompactionSettings:
         """The settings that the plan was made by."""
         return self.planned.plan.settings
+
+    @property
+    def size_leaving(self) -> int:
+        """How many tokens the messages take that leave. O(1) where that was counted."""
+        return sum(map(self.count, self.messages)) if self.tokens_leaving is None else self.tokens_leaving
 
     def tokens_of(self, text: str) -> int:
         """Return how many tokens a text takes as a message of the user."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain, islice, takewhile
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from flue_py.compaction.content import string_field
@@ -65,39 +66,36 @@ def turn_numbers(material: Material) -> Sequence[int]:
     return [before + turn for turn in turns] if before else turns
 
 
-def gathered(material: Material, most: int) -> Operations:
+def gathered(material: Material, most: int, fits: Callable[[Operation], bool] = lambda _: True) -> Operations:
     """Return the operations that were carried on and those of what leaves, of which the newest ``most`` are listed.
 
-    O(messages).
+    ``fits`` is asked about these, the newest first, and no more after the first that does not. O(messages).
     """
     turns = turn_numbers(material)
     before = turns_before(material.earlier)
     carried = _carried(material.earlier, before)
-    made = list(material.pairing.results.items())
-    new = [
-        _operation(material, turns, call, results[0] if results else None)
-        for call, results in made[max(len(made) - most, 0) :]
-    ]
-    counted = [_status(material, results) for _, results in made[: len(made) - len(new)]]
-    listed = [*carried.listed, *new]
-    kept = listed[max(len(listed) - most, 0) :]
-    folded = _added(carried.folded, [*counted, *(each.status for each in listed[: len(listed) - len(kept)])])
-    return Operations(carried.first_turn, turns[-1] if turns else before, kept, folded)
-
-
-def folded_to(found: Operations, kept: int) -> Operations:
-    """Return operations of which only the newest ``kept`` are listed, the others counted."""
-    at = max(len(found.listed) - kept, 0)
-    return found._replace(
-        listed=found.listed[at:], folded=_added(found.folded, [each.status for each in found.listed[:at]])
+    failed, made = material.failed, list(material.pairing.results.items())
+    newest = chain(
+        (_operation(material, turns, call, results) for call, results in reversed(made)), reversed(carried.listed)
     )
+    listed = list(takewhile(fits, islice(newest, most)))[::-1]
+    new = min(len(listed), len(made))
+    counted = [_status(failed, results) for _, results in made[: len(made) - new]]
+    counted += [each.status for each in carried.listed[: len(carried.listed) + new - len(listed)]]
+    folded = _added(carried.folded, counted)
+    return Operations(carried.first_turn, turns[-1] if turns else before, listed, folded)
+
+
+def has_operations(material: Material) -> bool:
+    """Return whether something in what leaves calls a tool, or operations are listed that were carried on."""
+    return bool(material.pairing.results or _carried(material.earlier, 0).listed)
 
 
 def unanswered_calls(material: Material) -> list[tuple[str, JsonObject, str]]:
     """Return the calls in what leaves that have no result, in order: id, call, and id of the entry."""
     leaving = material.leaving
     return [
-        (call.id, part_of(material, call), leaving[call.at].entry_id)
+        (call.id, material.pairing.parts[call], leaving[call.at].entry_id)
         for call, results in material.pairing.results.items()
         if not results
     ]
@@ -114,32 +112,24 @@ def _added(folded: tuple[int, int, int], more: Sequence[Status]) -> tuple[int, i
     return done, failed, pending
 
 
-def part_of(material: Material, call: Call) -> JsonObject:
-    """Return the part of a message that makes a call in what leaves."""
-    content = material.message(call.at).get("content")
-    return cast("JsonObject", cast("list[JsonValue]", content)[call.part])
-
-
-def _status(material: Material, results: Sequence[int]) -> Status:
+def _status(failed: Collection[int], results: Sequence[int]) -> Status:
     if not results:
         return "pending"
-    return "failed" if material.has_failed(results[0]) else "done"
+    return "failed" if results[0] in failed else "done"
 
 
-def _operation(material: Material, turns: Sequence[int], call: Call, answer: int | None) -> Operation:
-    part, message = part_of(material, call), material.message(call.at)
-    status = _status(material, () if answer is None else (answer,))
-    error = ""
-    if answer is not None and status == "failed":
-        error = without_tags(message_text(material.message(answer))[:ERROR_CHARS])
+def _operation(material: Material, turns: Sequence[int], call: Call, results: Sequence[int]) -> Operation:
+    part, message = material.pairing.parts[call], material.message(call.at)
+    status = _status(material.failed, results)
+    agent = string_field(message, "agentName") or string_field(message, "agent")
     return Operation(
         status,
         _name(part),
         _target(part.get("arguments")),
         turns[call.at],
-        quoted(string_field(message, "agentName") or string_field(message, "agent"), 80) or "assistant",
+        quoted(agent, 80) or "assistant",
         material.leaving[call.at].entry_id,
-        error,
+        without_tags(message_text(material.message(results[0]))[:ERROR_CHARS]) if status == "failed" else "",
     )
 
 
@@ -151,8 +141,8 @@ def _target(arguments: JsonValue) -> str:
     """Return what a call is made on: what usually names it, or else the first text among its arguments."""
     if not isinstance(arguments, dict):
         return ""
-    named = (arguments.get(name) for name in _TARGETS)
-    found = next((value for value in (*named, *arguments.values()) if isinstance(value, str) and value.strip()), None)
+    values = chain(map(arguments.get, _TARGETS), arguments.values())
+    found = next((value for value in values if isinstance(value, str) and value.strip()), None)
     if found is None:
         found = next((js_json(value) for value in arguments.values() if isinstance(value, list)), "")
     return quoted(found, _TARGET_CHARS)

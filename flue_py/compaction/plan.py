@@ -21,8 +21,8 @@ from flue_py.compaction.joining import Told, joined
 from flue_py.compaction.policy import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, CompactionSettings
 from flue_py.compaction.reading import Messages, PlannedContent
 from flue_py.compaction.serialize import FileLists, appended_file_lists, listed_files
+from flue_py.compaction.split import SplitExchange, Uncut
 from flue_py.core.entries import Entry
-from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.layout import RANGES
@@ -307,6 +307,7 @@ def plan_session_compaction(
     counts: Sequence[int] | None = None,
     live: Collection[str] = (),
     most: int | None = None,
+    split: Sequence[SplitExchange] = (),
 ) -> SessionCompactionPlan | NoCompaction:
     """Return the plan for a session's context, or why there is none.
 
@@ -317,7 +318,8 @@ def plan_session_compaction(
     and that are no longer pinned are summarized now. ``counts`` says how many tokens each item takes, by default what
     `estimate_tokens` says. ``live`` are entries that must not be summarized: everything from the first of them on is
     kept, however much that is. ``most`` is how many tokens may stay: where the message that uses up what is kept makes
-    it more, the cut is made after it, if there is one. Each item's ``data`` is read once. Cost: as
+    it more, the cut is made after it, if there is one. ``split`` are exchanges of which a part is not among the items:
+    no cut separates them. Each item's ``data`` is read once. Cost: as
     `prepare_compaction`.
     """
     messages = Messages(items)
@@ -337,10 +339,14 @@ def plan_session_compaction(
         held.append(0)
     summaries = {at: each for at, each in summaries.items() if at not in staying}
     released = [n for n in range(1, start) if n not in staying]
+    uncut = Uncut(split, pinned)
     first_live = next((n for n in range(start, len(items)) if items[n].entry_id in live), len(items)) if live else None
 
     def may_cut(at: int) -> bool:
         if first_live is not None and at > first_live:
+            return False
+        item = items[at]
+        if split and isinstance(item, ContextEntry) and uncut.holds(item.entry.depth):
             return False
         if (summaries or held) and getattr(items[at], "is_pinned", False):
             return False
@@ -443,7 +449,7 @@ def _pinned_indices(items: Sequence[ContextItem], messages: Messages, pinned: Co
     named = [index for index, item in enumerate(items) if item.entry_id in pinned]
     if not named:
         return frozenset()
-    pairing = Pairing(messages.exchanges(range(len(items))))
+    pairing = messages.pairing(range(len(items)))
     found: set[int] = set()
     for index in named:
         if index not in found:

@@ -56,6 +56,8 @@ def shown_id(entry_id: str) -> str:
 
 def on_one_line(text: str, most: int) -> str:
     """Return the beginning of a text as one line of at most ``most`` characters, which says if it was cut."""
+    if len(text) <= most and "  " not in text and text.isprintable():
+        return text.strip()
     # Far more than is shown may be white space, but a megabyte of output need not be split for one line.
     line = " ".join(text[: 4 * most].split())
     return line if len(line) <= most and len(text) <= 4 * most else line[: most - 1].rstrip() + "…"

@@ -18,8 +18,8 @@ from flue_py.compaction.plan import CompactionPlan, NoCompaction, SessionCompact
 from flue_py.compaction.policy import DEFAULT_POLICY, CompactionSettings
 from flue_py.compaction.reading import Messages, PlannedContent
 from flue_py.compaction.serialize import listed_files
+from flue_py.compaction.split import split_exchanges
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.layout import Layout, Range, laid_out, layout_of
@@ -82,7 +82,7 @@ class _Planning:
     ) -> None:
         self._items = items
         self._messages = Messages(items)
-        self._pairing = Pairing(self._messages.exchanges(range(len(items))))
+        self._pairing = self._messages.pairing(range(len(items)))
         self._latest = latest
         self._layout = None if latest is None else layout_of(latest.id, latest.fields)
         self._path = path
@@ -90,6 +90,28 @@ class _Planning:
         self._pins = self._groups([at for at, item in enumerate(items) if item.entry_id in pinned])
         self._carried = self._groups([at for at, item in enumerate(items) if item.is_pinned])
         self._summaries = [at for at, item in enumerate(items) if item.kind == COMPACTION]
+        self._split = self._with_hidden()
+
+    def _with_hidden(self) -> list[tuple[int, int, tuple[Entry, ...]]]:
+        """Return the exchanges of which an exclusion hides a part: between which items they lie, and what is hidden."""
+        exchanges = split_exchanges(self._path, {item.entry_id for item in self._items})
+        depths = [self._depths(at) for at in range(len(self._items))] if exchanges else []
+        found = []
+        for each in exchanges:
+            between = [at for at, (first, last) in enumerate(depths) if each.first <= first and last <= each.last]
+            if between:
+                found.append((between[0], between[-1], each.hidden))
+        return found
+
+    def _depths(self, at: int) -> tuple[int, int]:
+        """Return from where to where on the path an item stands; that of the summary that comes first, before it."""
+        if self._items[at].kind != COMPACTION:
+            return (self._items[at].entry.depth,) * 2
+        first, last = self._span(at)
+        if first == self._items[at].entry_id:
+            return -1, -1
+        on_path = {entry.id: entry.depth for entry in self._path if entry.id in (first, last)}
+        return on_path.get(first, -1), on_path.get(last, -1)
 
     def _groups(self, places: Sequence[int]) -> frozenset[int]:
         """Return these places, each with those of the tool call or the results that it is kept with."""
@@ -149,6 +171,7 @@ class _Planning:
             for call, results in self._pairing.results.items()
             if call.at not in self._pins
         ]
+        spans += [(low, high) for low, high, _ in self._split if not {low, high} & self._pins]
         while True:
             # What was unpinned leaves only with the summary that comes first; otherwise it stays where it is.
             free = [span for span in spans if begin == 0 or span[0] not in self._carried]
@@ -189,7 +212,8 @@ class _Planning:
     def _head(self, absorbs: bool) -> Layout:
         """Return whose summary comes first, and from where the path is kept."""
         if self._layout is None or self._latest is None:
-            return Layout(None, self._items[0].entry_id)
+            # Not from the first item on: what an exclusion hides before it can be shown again.
+            return Layout(None, self._path[0].id)
         wanted, depth = self._layout.first_kept_id, self._latest.depth
         is_there = any(entry.id == wanted and entry.depth < depth for entry in self._path)
         return Layout(None if absorbs else self._layout.head_id, wanted if is_there else self._latest.id)
@@ -207,7 +231,8 @@ class _Planning:
         names_pinned: bool = True,
     ) -> RangePlan | NoCompaction:
         summaries = [at for at in self._summaries if begin - absorbs <= at <= end and at not in held]
-        gone = [at for at in range(begin, end + 1) if at not in held and at not in summaries]
+        elsewhere = held.union(summaries)
+        gone = [at for at in range(begin, end + 1) if at not in elsewhere]
         if not gone:
             return NoCompaction("no_cut_point")
         told = joined(
@@ -242,7 +267,8 @@ class _Planning:
     def _continued(self, told: Told | None, start: int) -> Told:
         """Return what the new summary takes over, with the number of turns that lie before it."""
         earlier = [Told.of(self._items[at].entry) for at in self._summaries if at < start]
-        spoken = sum(self._messages.role(at) in (USER, ASSISTANT) for at in range(start) if at not in self._summaries)
+        others = set(range(start)).difference(self._summaries)
+        spoken = sum(self._messages.role(at) in (USER, ASSISTANT) for at in others)
         before = spoken + sum(each.own_turns for each in earlier)
         details: JsonObject = {} if told is None else {**(told.details or {})}
         details |= {"turns": before + (0 if told is None else told.own_turns), TURNS_BEFORE: before}
@@ -259,9 +285,18 @@ class _Planning:
         """Return what stays summarized, in the order of the path: the ranges outside of the new one, and that."""
         known = {} if self._layout is None else {each.compaction_id: each for each in self._layout.ranges}
         shown = {at: known[self._items[at].entry_id] for at in self._summaries if self._items[at].entry_id in known}
-        new = [Range(self._span(begin)[0], self._span(end)[1], None)] if has_own else []
+        new = [Range(*self._ends(begin, end), None)] if has_own else []
         before = [each for at, each in shown.items() if at < begin]
         return (*before, *new, *(each for at, each in shown.items() if at > end))
+
+    def _ends(self, begin: int, end: int) -> tuple[str, str]:
+        """Return the first and the last entry of a range, with what is hidden of the exchanges in it."""
+        first, last = self._span(begin)[0], self._span(end)[1]
+        hidden = [each for low, high, some in self._split if begin <= low and high <= end for each in some]
+        (lowest, _), (_, highest) = self._depths(begin), self._depths(end)
+        before = min((each for each in hidden if each.depth < lowest), key=lambda each: each.depth, default=None)
+        after = max((each for each in hidden if each.depth > highest), key=lambda each: each.depth, default=None)
+        return first if before is None else before.id, last if after is None else after.id
 
     def _pinned(self, begin: int, end: int, held: frozenset[int]) -> tuple[str, ...]:
         """Return what stays in the ranges and before the kept part."""

@@ -8,22 +8,33 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
-from flue_py.compaction.content import ASSISTANT, USER, Message
+from flue_py.compaction.content import ASSISTANT, TOOL_RESULT, USER, Message
 from flue_py.compaction.estimate import estimate_messages
 from flue_py.compaction.policy import CompactionPolicy
 from flue_py.compaction.serialize import FileLists, collect_file_lists
-from flue_py.core.exchange import Pairing, undecoded_exchange
+from flue_py.core.exchange import CALLS, Pairing, undecoded_exchange
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.projection import ContextEntry
+from flue_py.core.spoken import has_words, message_text, own_words
 
 if TYPE_CHECKING:
     from flue_py.compaction.plan import ContextItem
 
-_SUMMARY: Message = {"role": USER}
-"""What stands for what is made of an entry that is not a message, where only calls and results are looked for."""
+
+class Outline(NamedTuple):
+    """What can be told of messages without decoding them, by their places.
+
+    These are the roles of all, those that may call tools, those that `Pairing` has to read, since they call or answer,
+    and of the others the last that somebody says, -1 for none.
+    """
+
+    roles: list[JsonValue]
+    callers: list[int]
+    exchanging: list[int]
+    last_said: int
 
 
 class Messages(Sequence[Message]):
@@ -64,22 +75,65 @@ class Messages(Sequence[Message]):
         for at in among:
             item = None if items is None else items[at]
             if isinstance(item, ContextEntry):
-                if item.entry.role == ASSISTANT and '"toolCall"' in item.entry.payload:
+                if item.entry.role == ASSISTANT and CALLS in item.entry.payload:
                     yield at
             elif self[at].get("role") == ASSISTANT:
                 yield at
 
-    def exchanges(self, among: Iterable[int]) -> Iterator[Message]:
-        """Yield what `Pairing` reads of some messages, each of which is decoded only if that is needed."""
+    def outline(self, among: Iterable[int]) -> Outline:
+        """Return what can be told of some messages, by their places among these. O(1) for most that are of entries."""
+        items = self._items
+        roles: list[JsonValue] = []
+        callers: list[int] = []
+        exchanging: list[int] = []
+        last_said = -1
+        # Written out, since this is all that happens for most of ten thousand messages.
+        for place, at in enumerate(among):
+            item = None if items is None else items[at]
+            if isinstance(item, ContextEntry):
+                entry = item.entry
+                role: JsonValue = entry.role if entry.kind == MESSAGE else USER
+                speaks = role == USER or (role == ASSISTANT and CALLS not in entry.payload)
+                roles.append(role or USER)
+            else:
+                role = self[at].get("role")
+                speaks = role == USER
+                roles.append(role)
+            if speaks:
+                last_said = place
+            else:
+                exchanging.append(place)
+                if role == ASSISTANT:
+                    callers.append(place)
+        return Outline(roles, callers, exchanging, last_said)
+
+    def pairing(self, among: Sequence[int], outline: Outline | None = None) -> Pairing:
+        """Return which of some messages answer which calls, by their places among these. Only callers are decoded."""
+        found = outline or self.outline(among)
+        exchanges = self._exchanges([among[place] for place in found.exchanging])
+        return Pairing(exchanges, found.exchanging, found.last_said)
+
+    def _exchanges(self, among: Iterable[int]) -> Iterator[Message]:
+        """Yield what `Pairing` reads of some messages that call or answer."""
         items = self._items
         for at in among:
             item = None if items is None else items[at]
-            if not isinstance(item, ContextEntry):
-                yield self[at]
-                continue
-            entry = item.entry
-            found = undecoded_exchange(entry) if entry.kind == MESSAGE else _SUMMARY
+            found = None
+            if isinstance(item, ContextEntry) and item.entry.role == TOOL_RESULT:
+                found = undecoded_exchange(item.entry)
             yield self[at] if found is None else found
+
+    def words(self, at: int) -> str:
+        """Return what may be a person's own in a message of the user, "" for nothing."""
+        message = self[at]
+        return "" if message.get("isMeta") is True else own_words(message_text(message)).strip()
+
+    def has_words(self, at: int) -> bool:
+        """Return whether a person said something in a message of the user. Most are not decoded for it."""
+        item = None if self._items is None else self._items[at]
+        if isinstance(item, ContextEntry) and item.entry.kind == MESSAGE and not item.excluded_parts:
+            return has_words(item.entry.payload) or bool(self.words(at))
+        return (item is None or item.kind == MESSAGE) and bool(self.words(at))
 
     def has_failed(self, at: int) -> bool:
         """Return whether a message is the result of a call that failed."""
@@ -88,6 +142,11 @@ class Messages(Sequence[Message]):
         if isinstance(item, ContextEntry) and '"isError":true' not in item.entry.payload:
             return False
         return self[at].get("isError") is True
+
+    def may_have(self, at: int, text: str) -> bool:
+        """Return whether a message may have a text in it, of letters and signs that JSON writes as they are."""
+        item = None if self._items is None else self._items[at]
+        return not isinstance(item, ContextEntry) or text in item.entry.payload
 
 
 class PlannedContent:
@@ -143,33 +202,55 @@ class PlannedContent:
         return self.history + self.prefix
 
     @cached_property
+    def _outline(self) -> Outline:
+        return self._messages.outline(self.indices)
+
+    @property
     def roles(self) -> list[JsonValue]:
         """The role of each message that leaves."""
-        return list(map(self._messages.role, self.indices))
+        return self._outline.roles
 
     @cached_property
     def turns(self) -> list[int]:
         """The turn of each message that leaves, from 1: each message of the user or the model begins one."""
-        return list(accumulate(int(role in (USER, ASSISTANT)) for role in self.roles))
+        begins = map((USER, ASSISTANT).__contains__, self.roles)
+        return list(accumulate(begins, initial=0))[1:]
 
-    def has_failed(self, at: int) -> bool:
-        """Return whether one of the messages is the result of a call that failed."""
-        return self._messages.has_failed(self.indices[at])
+    @cached_property
+    def spoken(self) -> list[int]:
+        """Where among the messages that leave are those of the user in which a person said something."""
+        has_words, indices = self._messages.has_words, self.indices
+        return [at for at, role in enumerate(self.roles) if role == USER and has_words(indices[at])]
+
+    def words(self, at: int) -> str:
+        """Return what a person said in one of the messages that leave, a message of the user."""
+        return self._messages.words(self.indices[at])
+
+    @cached_property
+    def failed(self) -> frozenset[int]:
+        """Where among the messages that leave are the results of calls that failed."""
+        has_failed, indices = self._messages.has_failed, self.indices
+        return frozenset(at for at, role in enumerate(self.roles) if role == TOOL_RESULT and has_failed(indices[at]))
 
     @cached_property
     def pairing(self) -> Pairing:
         """Which of the results among what leaves answer which of the calls among it."""
-        return Pairing(self._messages.exchanges(self.indices))
+        return self._messages.pairing(self.indices, self._outline)
 
     @cached_property
     def files(self) -> FileLists:
         """The files that what leaves has read and modified, with those of earlier compactions."""
-        return collect_file_lists(map(self._messages.__getitem__, self._messages.calling(self.indices)), self._earlier)
+        callers = map(self.indices.__getitem__, self._outline.callers)
+        return collect_file_lists(map(self._messages.__getitem__, callers), self._earlier)
 
     @cached_property
     def tokens_before(self) -> int:
         """The estimated size of the whole context."""
         return estimate_messages(self._messages, self._policy, self._usage_from or 0).tokens
+
+    def may_have(self, at: int, text: str) -> bool:
+        """Return whether one of the messages that leave may have a text in it. It is not decoded for it."""
+        return self._messages.may_have(self.indices[at], text)
 
     def message(self, at: int) -> Message:
         """Return one of the messages that leave, by its place among them."""

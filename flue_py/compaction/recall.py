@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flue_py.compaction.content import string_field
-from flue_py.compaction.facts import alike, facts_of, text_of
+from flue_py.compaction.facts import alike, said_by, text_of
 from flue_py.compaction.plan import ContextItem
 from flue_py.compaction.quoting import attribute, fenced, on_one_line
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import MESSAGE
+from flue_py.core.projection import ContextEntry
 
 LIMIT = 10
 MOST_HITS = 100
@@ -20,6 +22,8 @@ MOST_WORDS = 64
 """More words of a question are not looked for one by one."""
 _RUNS = re.compile(r"[\s*`]+|&lt;|[^\s*`&]+|&")
 """The pieces of a text that `alike` changes each by itself."""
+_PLAIN = re.compile(r"[a-z0-9_./:@+-]+")
+"""What stands in the JSON of a message as it does in what `alike` makes of its text, but for case."""
 
 RECALL_TOOL: JsonObject = {
     "name": "recall",
@@ -121,27 +125,38 @@ def recall(compaction_id: str, source: Sequence[ContextItem], words: str, *, lim
     each = list(dict.fromkeys(sought.split()))[:MOST_WORDS]
     if not each:
         return Recalled(compaction_id)
-    found = [_match(at, item, sought, each, words) for at, item in enumerate(source)]
+    parts = [max(_PLAIN.findall(word), key=len, default="") for word in each]
+    among = [at for at, item in enumerate(source) if _may_have(item, parts)]
+    found = [_match(at, source[at], sought, each, words) for at in among]
     ranked = sorted((one for one in found if one.words), key=lambda one: (one[:3], one.at), reverse=True)
     hits = tuple(_hit(source[one.at], one, sought, each) for one in ranked[:limit])
     return Recalled(compaction_id, hits, len(ranked) - len(hits))
 
 
+def _may_have(item: ContextItem, parts: Sequence[str]) -> bool:
+    """Return whether one of some parts of words may stand in an item. Most items are not decoded for it."""
+    if not isinstance(item, ContextEntry) or item.kind != MESSAGE:
+        return True
+    payload = item.entry.payload.casefold()
+    return any(part in payload for part in parts)
+
+
 def _match(at: int, item: ContextItem, sought: str, each: Sequence[str], words: str) -> _Found:
-    text = alike(text_of([item.data]))
+    message = item.data
+    text = alike(text_of([message]))
     is_whole = sought in text
-    facts = {fact.text for fact in facts_of([item])} if is_whole else ()
+    facts = {fact for _, fact, _ in said_by(message, is_own=item.kind == MESSAGE)} if is_whole else ()
     says = 2 if words in facts else int(alike(words) in map(alike, facts))
     return _Found(says, is_whole, sum(word in text for word in each), at)
 
 
 def _hit(item: ContextItem, found: _Found, sought: str, each: Sequence[str]) -> Recall:
-    text = text_of([item.data])
-    role = item.data.get("role")
+    message = item.data
+    role = message.get("role")
     return Recall(
         item.entry_id,
         role if isinstance(role, str) else "user",
-        _excerpt(text, sought, each),
+        _excerpt(text_of([message]), sought, each),
         found.words,
         found.is_whole,
     )

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import count
 from typing import NamedTuple
 
 from flue_py.core.entries import Entry
@@ -21,7 +23,10 @@ from flue_py.core.kinds import MESSAGE
 
 def tool_calls(message: Mapping[str, JsonValue]) -> list[JsonObject]:
     """Return the tool calls that an assistant message makes, in order; none for any other message."""
-    return [part for _, part in _placed_calls(message)]
+    content = message.get("content")
+    if message.get("role") != "assistant" or not isinstance(content, list):
+        return []
+    return [part for part in content if isinstance(part, dict) and part.get("type") == "toolCall"]
 
 
 def called_ids(message: Mapping[str, JsonValue]) -> list[str]:
@@ -36,6 +41,8 @@ def answered_id(message: Mapping[str, JsonValue]) -> str | None:
 
 
 _SAID: Mapping[str | None, JsonObject] = {role: {"role": role} for role in ("user", "assistant")}
+CALLS = '"toolCall"'
+"""What the payload of a message has that calls a tool; so has another that says it."""
 _ANSWERS = '"toolCallId":'
 _ANSWERED = re.compile(r'"toolCallId":"([^"\\]+)"')
 
@@ -49,7 +56,7 @@ def undecoded_exchange(entry: Entry) -> JsonObject | None:
     if entry.role == "toolResult":
         found = _ANSWERED.search(entry.payload) if entry.payload.count(_ANSWERS) == 1 else None
         return None if found is None else {"role": "toolResult", "toolCallId": found[1]}
-    return None if entry.role == "assistant" and '"toolCall"' in entry.payload else _SAID.get(entry.role)
+    return None if entry.role == "assistant" and CALLS in entry.payload else _SAID.get(entry.role)
 
 
 def exchange_of(entry: Entry) -> Mapping[str, JsonValue] | None:
@@ -58,15 +65,6 @@ def exchange_of(entry: Entry) -> Mapping[str, JsonValue] | None:
         return None
     found = undecoded_exchange(entry)
     return entry.fields if found is None else found
-
-
-def _placed_calls(message: Mapping[str, JsonValue]) -> list[tuple[int, JsonObject]]:
-    content = message.get("content")
-    if message.get("role") != "assistant" or not isinstance(content, list):
-        return []
-    return [
-        (place, part) for place, part in enumerate(content) if isinstance(part, dict) and part.get("type") == "toolCall"
-    ]
 
 
 class Call(NamedTuple):
@@ -97,42 +95,53 @@ class ToolGroup:
 class Pairing:
     """Which results answer which calls in a list of messages; None stands for an entry that is not a message.
 
+    ``places`` are the indices of the messages, in order, where those are left out that neither call nor answer, and
+    ``last_said`` is that of the last of these in which the user or the model says something, -1 for none.
     Cost: O(messages and their parts).
     """
 
-    __slots__ = ("_by_caller", "_call_of", "_last_said", "results", "unpaired")
-
-    def __init__(self, messages: Iterable[Mapping[str, JsonValue] | None]) -> None:
+    def __init__(
+        self,
+        messages: Iterable[Mapping[str, JsonValue] | None],
+        places: Iterable[int] | None = None,
+        last_said: int = -1,
+    ) -> None:
         self.results: dict[Call, list[int]] = {}
         """Every call, in order, with the indices of its results: its answer first, then what repeats that."""
+        self.parts: dict[Call, JsonObject] = {}
+        """Every call, in order, with the part of its message that makes it."""
         self.unpaired: set[int] = set()
         """The results that answer no call in the list."""
-        self._by_caller: dict[int, list[Call]] = {}
-        self._call_of: dict[int, Call] = {}
         self._last_said = -1
         latest: dict[str, list[Call]] = {}
-        for at, message in enumerate(messages):
+        for at, message in zip(count() if places is None else places, messages, strict=False):
             # Written out, since there may be ten thousand, most of which neither call nor answer.
             role = None if message is None else message.get("role")
             if message is None or role == "user":
                 self._last_said = self._last_said if message is None else at
             elif role == "assistant":
                 self._last_said = at
-                if "content" in message and (placed := _placed_calls(message)):
-                    self._read_calls(at, placed, latest)
+                if "content" in message:
+                    self._read_calls(at, message["content"], latest)
             elif role == "toolResult":
                 self._read_result(at, message.get("toolCallId"), latest)
+        self._last_said = max(self._last_said, last_said)
 
-    def _read_calls(self, at: int, placed: list[tuple[int, JsonObject]], latest: dict[str, list[Call]]) -> None:
-        made = [Call(at, part, call_id) for part, call in placed if isinstance(call_id := call.get("id"), str)]
-        if not made:
-            return
-        self._by_caller[at] = made
-        by_id: dict[str, list[Call]] = {}
-        for call in made:
+    def _read_calls(self, at: int, content: JsonValue, latest: dict[str, list[Call]]) -> None:
+        for place, part in enumerate(content if isinstance(content, list) else ()):
+            if not isinstance(part, dict) or part.get("type") != "toolCall":
+                continue
+            call_id = part.get("id")
+            if not isinstance(call_id, str):
+                continue
+            call = Call(at, place, call_id)
             self.results[call] = []
-            by_id.setdefault(call.id, []).append(call)
-        latest.update(by_id)
+            self.parts[call] = part
+            same = latest.get(call_id)
+            if same is not None and same[0].at == at:
+                same.append(call)
+            else:
+                latest[call_id] = [call]
 
     def _read_result(self, at: int, answered: JsonValue, latest: dict[str, list[Call]]) -> None:
         if not isinstance(answered, str):
@@ -145,7 +154,17 @@ class Pairing:
         if len(calls) > 1:
             call = next((each for each in calls if not self.results[each]), call)
         self.results[call].append(at)
-        self._call_of[at] = call
+
+    @cached_property
+    def _by_caller(self) -> dict[int, list[Call]]:
+        found: dict[int, list[Call]] = {}
+        for call in self.results:
+            found.setdefault(call.at, []).append(call)
+        return found
+
+    @cached_property
+    def _call_of(self) -> dict[int, Call]:
+        return {at: call for call, results in self.results.items() for at in results}
 
     def results_of(self, at: int) -> dict[Call, list[int]]:
         """Return the calls that a message makes, in order, each with its results."""
@@ -227,7 +246,7 @@ def is_whole_end(entries: Iterable[Entry]) -> bool:
     called: set[str | None] = set()
     for entry in entries:
         if entry.role == "assistant":
-            if '"toolCall"' in entry.payload:
+            if CALLS in entry.payload:
                 called.update(called_ids(entry.fields))
         elif entry.role == "toolResult" and answered_id(entry.fields) not in called:
             return False

@@ -199,7 +199,14 @@ def _refuse_constant(name: str) -> JsonValue:
 
 def decode_object(text: str | bytes) -> JsonObject:
     """Return the JSON object in ``text``. Raises `CorruptStore` if it is something else."""
-    value = decode_json(text)
+    read = _FAST.read
+    if read is not None:
+        try:
+            value = read(text, allow_inf_nan=False)
+        except (ValueError, TypeError):
+            value = decode_json(text)
+    else:
+        value = decode_json(text)
     if not isinstance(value, dict):
         raise CorruptStore(f"a stored payload is a {type(value).__name__}, not an object; run verify() to find it")
     return value

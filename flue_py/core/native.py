@@ -7,7 +7,7 @@ does not know the field, or is another, is sent the text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from flue_py.core.frozen import frozen
@@ -19,6 +19,8 @@ COVERS = "covers"
 """How many characters of the text the provider's parts stand for, in the details of a compaction."""
 COMPACTION_PART = "compaction"
 """The type of the part of an answer that a provider's compaction is, as the providers name it."""
+_ALONE = frozenset({"anthropic"})
+"""The providers that take back one compaction, with nothing beside it."""
 
 
 @frozen
@@ -65,6 +67,16 @@ def holds_compaction(part: Mapping[str, JsonValue]) -> bool:
     """Return whether a part is a compaction that has something in it: Anthropic's is null where it failed."""
     said = (part.get("content"), part.get("encrypted_content"))
     return part.get("type") == COMPACTION_PART and any(isinstance(each, str) and each.strip() for each in said)
+
+
+def compaction_in(provider: str | None, parts: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
+    """Return the parts of an answer that its provider takes back for the whole conversation; none without a compaction.
+
+    They are all of the answer (OpenAI's begins with what the user said), or, of Anthropic's, the last compaction alone:
+    it refuses a second one, and a thought or a text of the model's beside it is no part of the conversation.
+    """
+    found = [part for part in parts if holds_compaction(part)]
+    return tuple(found[-1:] if provider in _ALONE or not found else parts)
 
 
 def native_beside(details: JsonValue, summary: str) -> JsonObject | None:

@@ -51,7 +51,9 @@ def keeping(
     if not pinned and (before is None or not before.ranges or is_of_range):
         return new
     if is_of_range:
-        (begin, last), held = _own_stretch(fields, looking), list(pinned_ids(fields))
+        begin, last = _own_stretch(fields, looking)
+        # What an exclusion hides of an exchange is not among what was planned, and can be shown again.
+        held = [each for named in looking.named(pinned_ids(fields)) for each in looking.group_of(named)]
     else:
         named = looking.named({first_kept, *(() if before is None else before.named)})
         begin, last = 0, named[first_kept].depth - 1 if first_kept in named else end - 1

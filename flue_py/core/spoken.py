@@ -24,11 +24,17 @@ _TAG = re.compile(
 )
 """The first tag of a block that a program wrote; the block ends with the same name."""
 
+_DOUBTFUL = re.compile(r"<(?:context|instructions?|details|reminders?|notifications?|caveat|mode)>", re.IGNORECASE)
+"""Those of them that people write as well, around what they say."""
+
 _WRAPPED = re.compile(r"<(?P<name>user_query|user_message|task|feedback|answer)>", re.IGNORECASE)
 """The tag around what a person said, where a program put one there."""
 
 _LINE = re.compile(r"(?:Caveat:|\[Request interrupted by user)[^\n]*")
 """The beginning of a line that a program wrote."""
+
+_SURE_LINE = re.compile(r"(?:Caveat: The messages below|\[Request interrupted by user)[^\n]*")
+"""The same, of a line that nobody else begins so."""
 
 _WHOLE = (
     "This session is being continued from a previous conversation",
@@ -47,6 +53,8 @@ _END_OF_RULES = "</INSTRUCTIONS>"
 _IDE = "# Context from my IDE setup:"
 _END_OF_IDE = re.compile(r"^## My request for [^\n:]*:[ \t]*", re.MULTILINE)
 _FIRST_SIGNS = frozenset("</[#CTB")
+_WORDS_IN_PAYLOAD = re.compile(r'{"role":"user","content":(?:"|\[{"type":"text","text":")[^\s"\\</\[#CTB]')
+"""How the payload of a message of the user begins that a person began: with none of `_FIRST_SIGNS`."""
 
 
 def spoken_text(text: str) -> str:
@@ -54,9 +62,22 @@ def spoken_text(text: str) -> str:
 
     Blocks that a program put before the words are taken off; words are never changed. O(size).
     """
+    return _said(text, in_doubt=False)
+
+
+def own_words(text: str) -> str:
+    """Return what may be a person's own in a message of the user: what `spoken_text` does, and what that only guesses.
+
+    A block in plain tags that people use as well, such as ``<context>``, and a command with words behind it count as
+    said: for whoever must lose nothing that a person asked for. O(size).
+    """
+    return _said(text, in_doubt=True)
+
+
+def _said(text: str, *, in_doubt: bool) -> str:
     at = _next_word(text, 0)
     while at < len(text) and text[at] in _FIRST_SIGNS:
-        end = _end_of_insertion(text, at)
+        end = _end_of_insertion(text, at, in_doubt=in_doubt)
         if end is None:
             break
         at = _next_word(text, end)
@@ -64,8 +85,22 @@ def spoken_text(text: str) -> str:
     wrapped = _WRAPPED.match(rest)
     if wrapped is not None:
         inner, closing, _ = rest[wrapped.end() :].partition(f"</{wrapped['name']}>")
-        return spoken_text(inner) if closing else rest
-    return "" if rest.startswith(_WHOLE) or _COMMAND.match(rest) else rest
+        return _said(inner, in_doubt=in_doubt) if closing else rest
+    command = _COMMAND.match(rest)
+    if command is not None and not (in_doubt and rest[command.end() :].strip()):
+        return ""
+    return "" if rest.startswith(_WHOLE) else rest
+
+
+def has_words(payload: str) -> bool:
+    """Return whether a payload is surely a message in which a person says something. It is not decoded for it.
+
+    Of most of those that are, that can be told from how they begin: a quotation mark within a text has a backslash
+    before it, so that what looks like a field is one. O(size), but a small part of it.
+    """
+    begun = _WORDS_IN_PAYLOAD.match(payload)
+    # A second field of the name would count.
+    return begun is not None and payload.find('"content":', begun.end()) < 0 and '"isMeta":' not in payload
 
 
 def _next_word(text: str, at: int) -> int:
@@ -74,9 +109,11 @@ def _next_word(text: str, at: int) -> int:
     return at
 
 
-def _end_of_insertion(text: str, at: int) -> int | None:
-    """Return where what a program wrote at a place ends; None if it wrote nothing there."""
+def _end_of_insertion(text: str, at: int, *, in_doubt: bool) -> int | None:
+    """Return where what a program wrote at a place ends; None if it wrote nothing there, or if that is in doubt."""
     tag = _TAG.match(text, at)
+    if tag is not None and in_doubt and _DOUBTFUL.match(text, at):
+        return None
     if tag is not None:
         return _behind(text, f"</{tag['name']}>", tag.end())
     if _RULES.match(text, at):
@@ -84,7 +121,7 @@ def _end_of_insertion(text: str, at: int) -> int | None:
     if text.startswith(_IDE, at):
         request = _END_OF_IDE.search(text, at)
         return len(text) if request is None else request.end()
-    line = _LINE.match(text, at)
+    line = (_SURE_LINE if in_doubt else _LINE).match(text, at)
     return None if line is None else line.end()
 
 
@@ -105,7 +142,7 @@ def message_text(value: Mapping[str, JsonValue]) -> str:
     if not isinstance(content, (list, tuple)):
         return ""
     parts = [part for part in content if isinstance(part, (dict, Mapping)) and part.get("type") == "text"]
-    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+    return "\n".join([text for part in parts if isinstance(text := part.get("text"), str)])
 
 
 PREVIEW_LENGTH = 120

@@ -14,9 +14,9 @@ from pydantic_ai import exceptions as theirs
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.model_seam import ModelReply, ModelRequest
-from flue_py.core.native import holds_compaction
+from flue_py.core.native import compaction_in
 from flue_py.core.usage_shapes import read_reported, usage_json
-from flue_py.errors import ModelRefused, ModelUnavailable
+from flue_py.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
 from flue_py.models.failures import Place
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.anthropic import anthropic_list
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
 
 ANTHROPIC_BETA = "compact-2026-09-04"
+_BETAS = "anthropic-beta"
 _ANTHROPIC_TOKENS = 16_000
 _SECONDS = 600.0
 _CATEGORIES: Mapping[int, type[theirs.ModelAPIError]] = {
@@ -63,7 +64,7 @@ async def compacted(
         raise ModelRefused(place.says(what, type(model).__name__, "choose another mode"), **place.told(None))
     send = _ask_anthropic if provider == "anthropic" else _ask_openai
     try:
-        return await send(cast("Any", model).client, model.model_name, request, _sent_with(settings, request), account)
+        return await send(cast("Any", model).client, model.model_name, request, settings, account)
     except Exception as error:
         known = _theirs(error, model.model_name)
         if known is None:
@@ -73,19 +74,44 @@ async def compacted(
 
 def _sent_with(settings: Mapping[str, object], request: ModelRequest) -> dict[str, Any]:
     """Return the arguments that both clients take for any request."""
-    told = {name: settings[name] for name in ("extra_headers", "extra_body") if name in settings}
+    told = {name: settings[name] for name in ("extra_headers", "extra_body") if settings.get(name) is not None}
     return {**told, "timeout": _SECONDS if request.timeout is None else float(request.timeout)}
+
+
+def _for_anthropic(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the betas that a request has, and what its settings add to it but what goes with no compaction.
+
+    A header of the caller's would take the place of the one that says what the request needs.
+    """
+    headers = dict(settings.get("extra_headers") or {})
+    told = [headers.pop(name) for name in [*headers] if name.lower() == _BETAS]
+    betas = [beta.strip() for value in told for beta in str(value).split(",")]
+    betas += settings.get("anthropic_betas") or ()
+    body = {name: value for name, value in (settings.get("extra_body") or {}).items() if name not in _REFUSED}
+    if isinstance(body.get("output_config"), Mapping):
+        refused = ("format", "task_budget")
+        body["output_config"] = {name: value for name, value in body["output_config"].items() if name not in refused}
+    return {
+        "betas": list(dict.fromkeys([*filter(None, betas), ANTHROPIC_BETA])),
+        "extra_headers": headers or None,
+        "extra_body": body or None,
+    }
+
+
+_REFUSED = frozenset({"stop_sequences", "context_management", "tool_choice"})
+"""What a body may have for a turn, and a request for a compaction is refused with."""
 
 
 async def _ask_anthropic(
     client: Any,  # noqa: ANN401 - a client of an extra
     name: str,
     request: ModelRequest,
-    told: dict[str, Any],
+    settings: Mapping[str, object],
     account: str | None,
 ) -> JsonObject:
     system, messages = anthropic_list(map(Said, request.messages), Leftovers(), account=account)
     system = request.system if request.system is not None else system
+    told = {**_sent_with(settings, request), **_for_anthropic(settings)}
     if request.tools:
         told["tools"] = [
             {
@@ -100,7 +126,6 @@ async def _ask_anthropic(
         max_tokens=request.max_tokens or _ANTHROPIC_TOKENS,
         messages=messages,
         compaction={"type": "summarize"},
-        betas=[ANTHROPIC_BETA],
         **({} if system is None else {"system": system}),
         **told,
     )
@@ -111,13 +136,13 @@ async def _ask_openai(
     client: Any,  # noqa: ANN401 - a client of an extra
     name: str,
     request: ModelRequest,
-    told: dict[str, Any],
+    settings: Mapping[str, object],
     account: str | None,
 ) -> JsonObject:
     items = responses_list(map(Said, request.messages), Leftovers(), is_complete=True, account=account)
     system = {} if request.system is None else {"instructions": request.system}
     compact = client.with_options(max_retries=0).responses.with_raw_response.compact
-    return _body(await compact(model=name, input=items, **system, **told))
+    return _body(await compact(model=name, input=items, **system, **_sent_with(settings, request)))
 
 
 def _body(answer: Any) -> JsonObject:  # noqa: ANN401 - a response of either client
@@ -147,17 +172,15 @@ def _theirs(error: Exception, name: str) -> Exception | None:
 def compaction_reply(body: JsonObject, place: Place, account: str | None) -> ModelReply:
     """Return the answer as a reply: its parts unchanged, and each iteration that it took as a call.
 
-    Raises `ModelUnavailable`, with what it cost, for an answer without a compaction.
+    Raises, with what it cost, what an answer without a compaction stands for: `ModelRefused`, `ContextOverflow` or
+    `ModelUnavailable`.
     """
     content = body.get("content" if place.provider == "anthropic" else "output")
-    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    listed = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    parts = compaction_in(place.provider, listed)
+    if not parts:
+        raise _without_compaction(body, place)
     calls = tuple(_calls(body, place))
-    if not any(map(holds_compaction, parts)):
-        why = str(body.get("stop_reason") or body.get("status") or "nothing in it")
-        spent = usage_json(read_reported(body.get("usage"))) if body.get("usage") else None
-        failed = None if spent is None else {**spent, **_named(body, place, "")}
-        remedy = "give it a larger limit, or choose another mode"
-        raise ModelUnavailable(place.says("its answer has no compaction", why, remedy), **place.told(failed))
     message: JsonObject = {"role": "assistant", "content": [*parts], "stopReason": "stop", **_named(body, place, "")}
     message["responseId"] = message.pop("callId", None)
     if message["responseId"] is None:
@@ -167,6 +190,21 @@ def compaction_reply(body: JsonObject, place: Place, account: str | None) -> Mod
     if account is not None:
         message["account"] = account
     return ModelReply((message,), calls)
+
+
+_ENDED: Mapping[str, tuple[type[ModelError], str]] = {
+    "refusal": (ModelRefused, "ask another, or choose another mode"),
+    "model_context_window_exceeded": (ContextOverflow, "send less, or choose another mode"),
+}
+"""What a reason to stop means that the provider names, and what to do."""
+
+
+def _without_compaction(body: JsonObject, place: Place) -> ModelError:
+    why = str(body.get("stop_reason") or body.get("status") or "nothing in it")
+    spent = usage_json(read_reported(body.get("usage"))) if body.get("usage") else None
+    failed = None if spent is None else {**spent, **_named(body, place, "")}
+    kind, remedy = _ENDED.get(why, (ModelUnavailable, "give it a larger limit, or choose another mode"))
+    return kind(place.says("its answer has no compaction", why, remedy), **place.told(failed))
 
 
 def _calls(body: JsonObject, place: Place) -> list[JsonObject]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,39 +18,10 @@ from flue_py.errors import (
     ModelUnavailable,
     RateLimited,
 )
+from flue_py.models.overflows import named_overflow
 from flue_py.models.secrets import Secrets
 
 _MOST_WORDS = 500
-
-_OVERFLOWS = [
-    re.compile(pattern, re.IGNORECASE | re.DOTALL)
-    for pattern in (
-        # Anthropic
-        r"prompt is too long: (?P<tokens>\d+) tokens > (?P<window>\d+)",
-        r"exceed context limit: (?P<tokens>\d+) \+ \d+ > (?P<window>\d+)",
-        # OpenAI, OpenRouter, vLLM
-        (
-            r"maximum context length is (?P<window>[\d,]+)(?: tokens)?.{0,80}?"
-            r"(?:resulted in|requested|request has|contains)(?: about| at least)? (?P<tokens>[\d,]+)"
-        ),
-        r"maximum context length is (?P<window>[\d,]+)",
-        # Gemini
-        r"input token count(?: \(?(?P<tokens>\d+)\)?)? exceeds the maximum number of tokens allowed \(?(?P<window>\d+)",
-        # GitHub Copilot, xAI, Mistral, llama.cpp
-        r"prompt token count of (?P<tokens>\d+) exceeds the limit of (?P<window>\d+)",
-        r"maximum prompt length is (?P<window>\d+)(?: but the request contains (?P<tokens>\d+))?",
-        r"too large for model with (?P<window>\d+) maximum context length",
-        r"request \((?P<tokens>\d+) tokens\) exceeds the available context size \((?P<window>\d+)",
-        # Without numbers: OpenAI's Responses, Bedrock, Groq, LM Studio, DeepSeek, MiniMax, Kimi; HTTP 413 of Anthropic
-        (
-            r"exceeds the context window|exceeds the available context size|exceed_context_size_error"
-            r"|context[ _]length[ _]exceeded|greater than the context length|longer than the model's context length"
-            r"|context window exceeds limit|exceeded model token limit|input is too long|prompt is too long"
-            r"|reduce the length of the messages|request_too_large"
-        ),
-    )
-]
-"""How providers say that a request is more than a window holds; a pattern with numbers before one without."""
 
 _TOO_LARGE_FOR_A_MINUTE = "must be reduced in order to run"
 """OpenAI's 429 for one request that is more than the account may send in a minute: waiting does not help."""
@@ -133,17 +103,11 @@ def _overflow(error: Exception, words: str) -> dict[str, Any] | None:
         return None
     if isinstance(error, (theirs.ModelRateLimitError, *_DENIED)) and _TOO_LARGE_FOR_A_MINUTE not in words:
         return None
-    for pattern in _OVERFLOWS:
-        if found := pattern.search(words):
-            named = found.groupdict()
-            return {name: _number(named.get(name)) for name in ("tokens", "window")}
+    if (named := named_overflow(words)) is not None:
+        return named
     is_named = isinstance(error, theirs.ModelContextWindowExceededError) or _TOO_LARGE_FOR_A_MINUTE in words
     is_413 = isinstance(error, theirs.ModelHTTPError) and error.status_code == 413
     return {"tokens": None, "window": None} if is_named or is_413 else None
-
-
-def _number(digits: str | None) -> int | None:
-    return None if digits is None else int(digits.replace(",", "") or 0) or None
 
 
 def _words(error: Exception) -> str:

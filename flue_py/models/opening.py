@@ -43,6 +43,10 @@ def open_model(
     check_amount(max_output_tokens, "max_output_tokens")
     if account is not None and (not isinstance(account, str) or not account):
         raise InvalidArgument(f"account: should be a string with characters or None, not {shown(account)}")
+    for name, text in (("api_key", api_key), ("base_url", base_url)):
+        if not isinstance(text, (str, type(None))):
+            # What was given in place of a key may show one.
+            raise InvalidArgument(f"{name}: should be a string or None, not one of type {type(text).__name__}")
     found = _found(model, {"api_key": api_key, "base_url": base_url})
     from flue_py.models.calling import CalledModel  # noqa: PLC0415 - needs the extra, which is there
 
@@ -52,7 +56,7 @@ def open_model(
         context_window=context_window or found.context_window,
         max_output_tokens=max_output_tokens or max_output_of(found),
         stream=found.system == "anthropic" if stream is None else stream,
-        secrets=Secrets(keys_of(found)),
+        secrets=Secrets([*([] if api_key is None else [api_key]), *keys_of(found)]),
         account=account,
     )
 

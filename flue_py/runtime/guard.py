@@ -11,10 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from inspect import isawaitable
+from typing import TYPE_CHECKING, TypeVar, get_args
 
+from flue_py.compaction.estimate import should_compact
 from flue_py.compaction.modes import Mode, checked_mode
-from flue_py.compaction.policy import CompactionSettings, checked_settings
+from flue_py.compaction.policy import CompactionSettings, checked_settings, sized_for
 from flue_py.compaction.triggers import Decision, GuardState, Moment, TriggerSettings, decide
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import ContextOverflow, FlueError, InvalidArgument, ModelError, SummaryFailed, shown
@@ -23,7 +26,14 @@ from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
 from flue_py.runtime.guarding.claims import Claim
 from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, has_gone_on, input_since
 from flue_py.runtime.guarding.memory import BY, Memory, Remembered
-from flue_py.sessions.arguments import checked_count, checked_flag, checked_function, checked_text, optional
+from flue_py.sessions.arguments import (
+    checked_choice,
+    checked_count,
+    checked_flag,
+    checked_function,
+    checked_text,
+    optional,
+)
 from flue_py.sessions.asking import model_of, window_of
 from flue_py.sessions.hooking import checked_hook
 from flue_py.sessions.measuring import checked_request
@@ -76,6 +86,7 @@ class CompactionGuard:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         patience: float = 120.0,
     ) -> None:
+        _check_parts(store, session)
         self.store = store
         self._session = session
         self.model = None if model is None else model_of(model)
@@ -84,7 +95,8 @@ class CompactionGuard:
         self.settings = checked_settings(settings)
         self.triggers = _checked_triggers(triggers)
         optional(checked_count, window, "window")
-        self.window = window_of(window, self.model)
+        # 0 stands for a window that is not known, as everywhere.
+        self.window = window_of(window, self.model) or None
         checked_request(None, None, system, tools)
         self.system = system
         self.tools = tools
@@ -109,14 +121,17 @@ class CompactionGuard:
         ``agent`` is whose budget counts, by the name that its answers have; "" stands for all. A compaction that fails
         is an answer, not an error. The cost of the context.
         """
+        _check_agent(agent)
         return await self._ask("before", agent)
 
     async def after_call(self, agent: str = "") -> GuardAnswer:
         """Compact if that is due after an answer was appended, and return what came of it; as `before_call`."""
+        _check_agent(agent)
         return await self._ask("after", agent)
 
     async def resumed(self, agent: str = "") -> GuardAnswer:
         """Compact if that is due where a process takes a session up again; as `before_call`."""
+        _check_agent(agent)
         return await self._ask("resume", agent)
 
     async def compact(self, instructions: str | None = None, *, abort: bool = True) -> GuardAnswer:
@@ -134,6 +149,8 @@ class CompactionGuard:
 
     async def decide(self, moment: Moment = "before", agent: str = "") -> Decision:
         """Return what would be decided now, without doing it."""
+        checked_choice(moment, "moment", get_args(Moment))
+        _check_agent(agent)
         found = await self._find_out()
         return await self._decide(found, (await self._memory.read(found.cycle)).state, moment, agent, None)
 
@@ -143,6 +160,11 @@ class CompactionGuard:
 
     async def request(self, instructions: str = "") -> None:
         """Leave a request to compact, which the next question meets: what a tool for agents calls."""
+        if not isinstance(instructions, str):
+            raise InvalidArgument(
+                f"instructions: {shown(instructions)} is not a text; leave them out if there are none"
+            )
+        checked_text(instructions, "instructions")
         why = "the agent asks for a compaction" + (f": {instructions}" if instructions else "")
         await self._note(await self._find_out(), lambda state: replace(state, wanted=instructions), why)
 
@@ -164,7 +186,10 @@ class CompactionGuard:
         `AbortedToCompact` if `compact` was called meanwhile: ``ask`` is cancelled then. What it has cost is booked if
         it raises a `ModelError` that says so.
         """
-        return await self._running.run(self.session, lambda: self._call(ask, agent))
+        _check_agent(agent)
+        if not callable(ask) or isinstance(ask, type):
+            raise InvalidArgument(f"ask: {shown(ask)} is not a function; give one that takes the context and asks")
+        return await self._running.run(self.session, lambda: self._call(partial(_asked, ask), agent))
 
     async def _call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], agent: str) -> Result:
         await self.before_call(agent)
@@ -190,6 +215,9 @@ class CompactionGuard:
         raises `ContextOverflow` if nothing was said and answered since the last time. With ``auto=False`` nothing is
         done.
         """
+        if not isinstance(error, ContextOverflow):
+            raise InvalidArgument(f"error: {shown(error)} is not a ContextOverflow; nothing else is recovered from")
+        _check_agent(agent)
         latest = await self.session.latest_compaction()
         return await self._recover(error, agent, None if latest is None else latest.id)
 
@@ -277,7 +305,7 @@ class CompactionGuard:
 
     async def _compact(self, found: Found, decision: Decision, overflow: ContextOverflow | None) -> GuardAnswer:
         window = self._room(found, overflow)
-        settings = await self._sizes(found, decision)
+        settings = await self._sizes(found, decision, overflow)
         planned = await self.session.plan_compaction(mode=self.mode, settings=settings, window=window)
         freed = 1 - planned.tokens_staying / max(1, planned.tokens_before)
         if planned.planned is None or (decision.trigger != "demand" and freed < self.triggers.least_share):
@@ -367,14 +395,28 @@ class CompactionGuard:
                 windows.append(overflow.window * size.tokens // overflow.tokens)
         return max(1, min(windows) - found.overhead) if windows else None
 
-    async def _sizes(self, found: Found, decision: Decision) -> CompactionSettings:
+    async def _sizes(self, found: Found, decision: Decision, overflow: ContextOverflow | None) -> CompactionSettings:
         settings = self.settings if self.settings.enabled else replace(self.settings, enabled=True)
-        if decision.moment == "overflow" and (await self._is_broken(found)):
+        if overflow is not None and (self._is_too_much(found, overflow) or await self._is_broken(found)):
             settings = replace(settings, prefer_deterministic=True)
         if decision.keep_turns is None:
             return settings
         kept = found.tokens_of_turns(decision.keep_turns, (await self.session.settings()).model)
         return replace(settings, keep_recent_tokens=min(settings.keep_recent_tokens, kept))
+
+    def _is_too_much(self, found: Found, overflow: ContextOverflow) -> bool:
+        """Return whether a context that has overflowed is more than the summarizer takes, or nobody knows.
+
+        A call that failed already should not wait for another that may fail for the same reason.
+        """
+        asked, refused = self.summarizer, self.model
+        if asked is None:
+            return True
+        if refused is not None and (asked.name, asked.provider) == (refused.name, refused.provider):
+            return True
+        window = asked.context_window
+        tokens = max(found.size.tokens, overflow.tokens or 0)
+        return window is None or should_compact(tokens, window, sized_for(self.settings, window))
 
     async def _is_broken(self, found: Found) -> bool:
         """Return whether so many compactions have failed in a row that no model is asked for one."""
@@ -404,6 +446,30 @@ class CompactionGuard:
 
     async def _release(self, cycle: str | None, claim: Claim, why: str) -> None:
         await self._memory.change(cycle, lambda now: (replace(now, claim=None), why) if now.claim == claim else None)
+
+
+def _check_parts(store: object, session: object) -> None:
+    if not isinstance(store, Store):
+        raise InvalidArgument(f"store: {shown(store)} is not a store; flue_py.open gives one")
+    if not isinstance(session, Session):
+        raise InvalidArgument(f"session: {shown(session)} is not a session; a store opens one")
+
+
+def _check_agent(agent: object) -> None:
+    if not isinstance(agent, str):
+        raise InvalidArgument(f'agent: {shown(agent)} is not the name of an agent; names are texts, "" stands for all')
+    checked_text(agent, "agent")
+
+
+async def _asked(ask: Callable[[list[JsonObject]], Awaitable[Result]], context: list[JsonObject]) -> Result:
+    """Return what a function of the caller's does. Raises `InvalidArgument` for one that cannot be awaited."""
+    answer: object = ask(context)
+    if not isawaitable(answer):
+        raise InvalidArgument(
+            f"ask: it returned {shown(answer)}; use an async function here, and plain ones with flue_py.sync"
+        )
+    result: Result = await answer
+    return result
 
 
 def _checked_triggers(triggers: TriggerSettings | None) -> TriggerSettings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from flue_py.core.counting import is_same_model
 from flue_py.core.entries import Entry
@@ -66,7 +66,7 @@ class Aligning(Contexts):
         answer: Entry,
         counter: ModelCounter,
         system: str,
-        tools: Sequence[Mapping[str, JsonValue]],
+        tools: tuple[JsonObject, ...],
     ) -> LastRequest:
         """Return the request of a context, and how much of it was in the request of an answer on the path."""
         sent = await self._sent_for(answer)
@@ -77,8 +77,7 @@ class Aligning(Contexts):
             common = chain_of(items).common_items(chain_of(sent))
             cached = around + sum(counts[:common])
             messages = tuple(item.data for item in items)
-            offered = tuple(cast("JsonObject", dict(tool)) for tool in tools)
-            return material.LastRequest(messages, system, offered, around + sum(counts), cached)
+            return material.LastRequest(messages, system, tools, around + sum(counts), cached)
 
         return await self._backend.waiting.call(counted)
 

@@ -186,10 +186,10 @@ class Appending(Offloading, Marking):
         """
         if leaf is None:
             return first_kept
-        items = await self.build_context_entries(leaf=leaf)
-        ids = [item.entry_id for item in items]
-        messages = [item.data if item.excluded_parts else exchange_of(item.entry) for item in items]
-        if first_kept not in ids:
+        read = await self._read_context(leaf)
+        # Not the items: what an exclusion hides can be shown again.
+        ids, messages = [entry.id for entry in read.tail], list(map(exchange_of, read.tail))
+        if first_kept not in (item.entry_id for item in read.items):
             path = await self.get_active_path(leaf=leaf)
             ids = [entry.id for entry in path]
             messages = list(map(exchange_of, path))

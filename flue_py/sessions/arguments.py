@@ -254,8 +254,10 @@ def checked_text(text: str | None, what: str) -> str | None:
 
 def checked_count(count: int, what: str) -> int:
     """Return ``count`` unchanged. Raises `InvalidArgument` if it is not a whole number from 0."""
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_AMOUNT:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise InvalidArgument(f"{what}: {shown(count)} is not a count; use a whole number >= 0")
+    if count > MAX_AMOUNT:
+        raise InvalidArgument(f"{what}: {shown(count)} is too large; use a whole number from 0 to {MAX_AMOUNT}")
     return count
 
 

@@ -85,9 +85,9 @@ async def book(
 class BookingAsker:
     """Asks a model, and writes each call that was paid for into the ledger as soon as it is answered.
 
-    A request without a timeout gets that of ``patience``. Where the provider takes no call for a while and says for how
-    long, that is waited for and the request made again, as long as ``patience`` lasts. With ``purpose``, every request
-    is for that.
+    A request without a timeout gets that of ``patience``, and one that allows a longer answer than the model has, its
+    limit. Where the provider takes no call for a while and says for how long, that is waited for and the request made
+    again, as long as ``patience`` lasts. With ``purpose``, every request is for that.
 
     ``calls`` are these calls, each with the id by which the ledger knows it: an entry that names them is not counted
     again. Calls that failed are booked, and are not among them: no entry is made of them.
@@ -117,6 +117,10 @@ class BookingAsker:
             request = replace(request, timeout=self._timeout)
         if self._purpose is not None:
             request = replace(request, purpose=self._purpose)
+        most = self._model.max_output_tokens
+        if most is not None and request.max_tokens is not None and request.max_tokens > most:
+            # A mode need not know that, and a provider refuses what is above it.
+            request = replace(request, max_tokens=most)
         while True:
             try:
                 return await self._ask_once(request)

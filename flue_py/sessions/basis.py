@@ -14,7 +14,7 @@ from flue_py.lazy import lazy_module
 from flue_py.sessions.handle import KnownContext
 
 if TYPE_CHECKING:
-    from flue_py.compaction import hooks, modes, plan, policy, ranges, result
+    from flue_py.compaction import hooks, modes, plan, policy, ranges, result, split
     from flue_py.compaction.blocks import Block
     from flue_py.compaction.hooks import Cancelled
     from flue_py.compaction.modes import Made, Mode
@@ -30,6 +30,7 @@ else:
     policy = lazy_module("flue_py.compaction.policy")
     ranges = lazy_module("flue_py.compaction.ranges")
     result = lazy_module("flue_py.compaction.result")
+    split = lazy_module("flue_py.compaction.split")
 
 Planned: TypeAlias = "SessionCompactionPlan | NoCompaction"
 Finding: TypeAlias = (
@@ -120,6 +121,7 @@ class Basis:
             self.tokens_leaving,
             self.tasks,
             policy.room_for_text(self.settings, window, beside),
+            summarizer_output=None if model is None else model.max_output_tokens,
         )
 
 
@@ -133,8 +135,9 @@ def beginning(
     most: int | None,
 ) -> Planned:
     """Plan to summarize the beginning of the context; at most so many tokens stay, where that can be."""
+    exchanges = split.split_exchanges(read.tail, {item.entry_id for item in read.items})
     return plan.plan_session_compaction(
-        read.items, read.compaction, settings, pinned=pins, counts=counts, live=live, most=most
+        read.items, read.compaction, settings, pinned=pins, counts=counts, live=live, most=most, split=exchanges
     )
 
 

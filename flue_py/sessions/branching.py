@@ -1,11 +1,14 @@
-"""Having a mode of compaction summarize a branch that is left."""
+"""Having a mode of compaction summarize a branch: one that is left, or one that is brought back."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import BRANCH_SUMMARY
+from flue_py.core.projection import ContextEntry
 from flue_py.errors import InvalidArgument, SummaryFailed
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import checked_count, checked_text, optional
@@ -15,7 +18,9 @@ from flue_py.sessions.compacting import Compacting
 if TYPE_CHECKING:
     from flue_py.compaction import branches, modes, policy
     from flue_py.compaction.modes import Made, Mode
+    from flue_py.compaction.plan import SessionCompactionPlan
     from flue_py.compaction.policy import CompactionSettings
+    from flue_py.context.counters import ModelCounter
     from flue_py.core.model_seam import Model
 else:
     branches = lazy_module("flue_py.compaction.branches")
@@ -43,25 +48,48 @@ class BranchMaking:
         self.window = window_of(window, self.model)
 
 
+@frozen
+class ToldBranch:
+    """The summary of a branch, what is stored beside it, and the paid calls that it took, as the ledger has them."""
+
+    text: str
+    details: JsonObject
+    calls: tuple[JsonObject, ...]
+
+
 class Branching(Compacting):
     """How a branch of a `Session` is summarized."""
 
     __slots__ = ()
 
-    async def _summarize_branch(
-        self, making: BranchMaking, leaf: str | None, common: str | None
-    ) -> tuple[Made, tuple[JsonObject, ...]] | None:
-        """Return the summary of what the context at ``leaf`` has of what comes after ``common``, and its paid calls.
+    async def _told_branch(
+        self,
+        making: BranchMaking,
+        items: Sequence[ContextEntry],
+        common: str | None,
+        *,
+        shown_at: str | None,
+        preamble: str,
+    ) -> ToldBranch | None:
+        """Return the summary of what a context has of what comes after ``common``, behind a preamble.
 
-        None where that is nothing. Raises `SummaryFailed`, whose cause is the model's error.
+        It is counted by the model that this session has at the leaf ``shown_at``. None where there is nothing to
+        summarize. Raises `SummaryFailed`, whose cause is the model's error.
         """
         entry = None if common is None else await self.get_entry(common)
         above = -1 if entry is None else entry.depth
-        read = await self._read_context(leaf)
-        counter = await self._counter_at(leaf)
-        planned = branches.plan_branch([item for item in read.items if item.entry.depth > above], making.settings)
+        counter = await self._counter_at(shown_at)
+        planned = branches.plan_branch([item for item in items if item.entry.depth > above], making.settings)
         if planned is None:
             return None
+        made, calls = await self._made_of(making, planned, counter)
+        notes: JsonObject = {"notes": [*made.notes]} if made.notes else {}
+        return ToldBranch(preamble + made.text, {**made.details, **notes}, calls)
+
+    async def _made_of(
+        self, making: BranchMaking, planned: SessionCompactionPlan, counter: ModelCounter
+    ) -> tuple[Made, tuple[JsonObject, ...]]:
+        """Return what a mode makes of a branch, and the paid calls that it took."""
         if not planned.leaving:
             return branches.told_by_summaries(planned), ()
         asker = None if making.model is None else self._asker_of(making.model, making.settings, BRANCH_SUMMARY)
@@ -72,6 +100,7 @@ class Branching(Compacting):
             making.instructions,
             making.window,
             None if making.model is None else making.model.context_window,
+            summarizer_output=None if making.model is None else making.model.max_output_tokens,
         )
         made = await modes.make_text(making.mode, material, asker)
         if not made.text.strip():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -220,12 +220,13 @@ class Compacting(Registering, Aligning, Usage):
             links = await self._backend.task_links(self._ref)
         counter = await self._counter_at(read.stamp.leaf_id)
         path = await self._path_of_hidden(read, pins)
+        waiting = running.waited_for(chosen)
 
         def worked_out() -> Basis:
             counts = read.counts.get(counter.name)
             if counts is None:
                 counts = read.counts[counter.name] = counter.count_entries(read.items)
-            live = running.live_callers(read.items, links)
+            live = running.live_callers(read.items, links, waiting)
             hidden = returning.Hidden(path, read.compaction, pins, read.items) if path else None
             back = 0 if hidden is None else sum(counter.count_entries(hidden.items))
             most = policy.most_kept(sized, window)
@@ -307,7 +308,12 @@ class Compacting(Registering, Aligning, Usage):
         system: str,
         tools: Sequence[Mapping[str, JsonValue]],
     ) -> modes.Material:
-        """Return the material with the last request, where the model that is asked is the one that was sent it."""
+        """Return the material with what goes with requests.
+
+        It has the last request, too, where the model that is asked is the one that was sent it.
+        """
+        offered = tuple(cast("JsonObject", dict(tool)) for tool in tools)
+        material = replace(material, system=system, tools=offered)
         settings = await self.settings(leaf=basis.leaf)
         if (why := why_not_the_same(model, settings)) is not None:
             return replace(material, unaligned=why)
@@ -318,7 +324,7 @@ class Compacting(Registering, Aligning, Usage):
         if (too_old := self._seconds_too_old(answer, model.name, provider)) is not None:
             age, kept = (seconds // 60 for seconds in too_old)
             return replace(material, unaligned=f"what was sent last is kept for {kept} minutes, and {age} have passed")
-        last = await self._last_request(basis.items, answer, basis.counter, system, tools)
+        last = await self._last_request(basis.items, answer, basis.counter, system, offered)
         return replace(material, last_request=last)
 
     async def _overtaken(self, basis: Basis, leaf: str | None) -> NotCompacted | None:

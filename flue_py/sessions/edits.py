@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from flue_py.core.frozen import frozen
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import InvalidArgument, shown
-from flue_py.sessions.arguments import checked_count, checked_ids, checked_leaf, optional
+from flue_py.sessions.arguments import checked_count, checked_id, checked_ids, checked_leaf, optional
 from flue_py.sessions.moving import check_rewind
 
 if TYPE_CHECKING:
@@ -18,19 +18,23 @@ if TYPE_CHECKING:
 
 @frozen
 class Compact:
-    """`Session.compact`, with the same arguments.
+    """`Session.compact`, with the same arguments; with ``first`` or ``last``, `Session.compact_range` between these.
 
     ``summary_tokens`` is how long the summary is taken to be that a model would write; None for a usual length. A mode
     that asks no model makes its text, and that is counted: functions that it was given are called. Raises
-    `InvalidArgument` for a number below 0.
+    `InvalidArgument` for a number below 0, and for what is no id.
     """
 
     mode: str | Mode | None = None
     settings: CompactionSettings | None = None
     window: int | None = None
     summary_tokens: int | None = None
+    first: str | None = None
+    last: str | None = None
 
     def __post_init__(self) -> None:
+        for entry_id, name in ((self.first, "first"), (self.last, "last")):
+            optional(checked_id, entry_id, name)
         optional(checked_count, self.window, "window")
         optional(checked_count, self.summary_tokens, "summary_tokens")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from flue_py.core.artifacts import entry_prefix, referred_artifact
 from flue_py.core.costs import entry_costs, total_cost
@@ -14,15 +16,25 @@ from flue_py.core.frozen import changed
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.merging import MERGED, MergedRange, check_whole_exchanges, copy_of, range_key
+from flue_py.core.projection import context_of
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen, Stored
-from flue_py.errors import EntryNotFound, IdempotencyConflict, InvalidArgument, SessionNotFound, shown
+from flue_py.errors import EntryNotFound, IdempotencyConflict, InvalidArgument, LeafConflict, SessionNotFound, shown
+from flue_py.lazy import lazy_module
 from flue_py.sessions.appending import with_oddities, write_what_fits
 from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_leaf, checked_seen, checked_session
 from flue_py.sessions.artifacts import artifact_entry
-from flue_py.sessions.handle import Handle
+from flue_py.sessions.branching import Branching, BranchMaking, checked_making
+
+if TYPE_CHECKING:
+    from flue_py.compaction import branches
+    from flue_py.compaction.modes import Mode
+    from flue_py.compaction.policy import CompactionSettings
+    from flue_py.core.model_seam import Model
+else:
+    branches = lazy_module("flue_py.compaction.branches")
 
 
-class Merging(Handle):
+class Merging(Branching):
     """The half of a `Session` that looks at, and takes from, other leaves: its own branches, forks, task sessions."""
 
     __slots__ = ()
@@ -157,7 +169,7 @@ class Merging(Handle):
 
     async def merge_back(
         self,
-        summary: str,
+        summary: str | None = None,
         *,
         source: HasId | str | None = None,
         source_leaf: LeafChoice = STORED,
@@ -166,6 +178,11 @@ class Merging(Handle):
         calls: Sequence[Mapping[str, JsonValue]] = (),
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
+        model: Model | None = None,
+        mode: str | Mode | None = None,
+        settings: CompactionSettings | None = None,
+        instructions: str | None = None,
+        window: int | None = None,
     ) -> Appended:
         """Append a summary of what a branch, a fork or a task session has done since it parted from the leaf.
 
@@ -175,15 +192,31 @@ class Merging(Handle):
         (``replayed``), whatever the summary says. Nothing is counted again: what the branch cost stays where it was
         paid. ``usage`` and ``calls`` are what it took to write the summary, as for `append_branch_summary`: the ledger
         counts them under the purpose ``branch_summary``, unless the summary was there already (what was paid for all
-        that is for `record_call`). ``oddities`` say what of them cannot be counted, which refuses nothing. Raises
-        `EntryNotFound`, `LeafConflict`, `InvalidEntry`, `CallConflict`, and `InvalidArgument` if there is nothing to
-        bring back. O(forks on the paths).
+        that is for `record_call`). ``oddities`` say what of them cannot be counted, which refuses nothing.
+
+        With ``model``, ``mode`` or ``settings`` in place of a summary, it is made as `compact` makes one, of what the
+        context at the source's leaf has of the stretch, with ``instructions`` about what to attend to; of a stretch
+        that the path has already, none is made. Each call is in the ledger, for ``branch_summary``, before its answer
+        is used. If the summary fails, nothing is appended.
+
+        Raises `EntryNotFound`, `LeafConflict`, `InvalidEntry`, `CallConflict`, `SummaryFailed`, whose cause is the
+        model's error, and `InvalidArgument` if there is nothing to bring back. O(forks on the paths), and with a model
+        or a mode, the cost of the source's context.
         """
         checked_leaf(source_leaf, "source_leaf")
         seen = checked_seen(expected_leaf, expected_revision)
         source_id = self.ref if source is None else checked_session(source)
         if details is not None and (not isinstance(details, Mapping) or MERGED in details):
             raise InvalidArgument(f"details: should be an object without {MERGED!r}, which the summary brings along")
+        making = checked_making(model, mode, settings, instructions, window)
+        if making is not None and (summary is not None or usage is not None or calls):
+            raise InvalidArgument(
+                "summary, usage and calls: are those of a summary that you give; leave them out with a model or a mode"
+            )
+        if making is not None:
+            return await self._merge_made(making, source_id, source_leaf, seen, dict(details or {}))
+        if summary is None:
+            raise InvalidArgument("summary: give one, or the model or mode that makes it")
         NewEntry.branch_summary(
             summary, from_id=None, details=None if details is None else dict(details), usage=usage, calls=calls
         )
@@ -192,12 +225,51 @@ class Merging(Handle):
             merged = await self._range(source_id, source_leaf, self._built_on(seen))
             beside: JsonObject = {**(details or {}), MERGED: merged.as_json}
             entry = NewEntry.branch_summary(summary, from_id=merged.leaf_id, details=beside, usage=usage, calls=calls)
-            key = range_key("summary", source_id, merged.after, merged.leaf_id)
-            priced = self._pricer.price_entries([entry])
-            appended, written = await write_what_fits(partial(self._append_once, key, seen), priced)
-            return appended if appended.replayed else with_oddities(appended, written)
+            return await self._append_merged(merged, entry, seen)
 
         return await self._commit(merge, self._note_append)
+
+    async def _merge_made(
+        self, making: BranchMaking, source_id: str, source_leaf: LeafChoice, seen: Seen, details: JsonObject
+    ) -> Appended:
+        """Have a summary made and append it, unless the path has one of the stretch already."""
+        async with self._turn:
+            into = self._built_on(seen)
+            merged = await self._range(source_id, source_leaf, into)
+            _, first = await self._recalled(_key_of(merged), seen)
+            if first is not None:
+                return first
+            await self._compare(seen)
+            read = await self._backend.read_context(source_id, leaf=merged.leaf_id)
+        told = await self._told_branch(
+            making,
+            context_of(read.entries or (), read.compaction),
+            merged.after,
+            shown_at=into,
+            preamble=branches.MERGED_PREAMBLE,
+        )
+        if told is None:
+            raise InvalidArgument(
+                f"session {source_id!r}: there is nothing to bring back: its context has nothing of what comes after "
+                f"{merged.after!r}"
+            )
+        beside: JsonObject = {**told.details, **details, MERGED: merged.as_json}
+        entry = NewEntry.branch_summary(told.text, from_id=merged.leaf_id, details=beside, calls=told.calls)
+
+        async def merge() -> Appended:
+            now = self._built_on(seen)
+            if now != into and await self._range(source_id, merged.leaf_id, now) != merged:
+                # The leaf was moved meanwhile to where another stretch would have to be summarized.
+                raise LeafConflict(self.id, into, now)
+            return await self._append_merged(merged, entry, seen)
+
+        return await self._commit(merge, self._note_append)
+
+    async def _append_merged(self, merged: MergedRange, summary: NewEntry, seen: Seen) -> Appended:
+        """Append the summary of a stretch, once."""
+        priced = self._pricer.price_entries([summary])
+        appended, written = await write_what_fits(partial(self._append_once, _key_of(merged), seen), priced)
+        return appended if appended.replayed else with_oddities(appended, written)
 
     async def _range(self, source_id: str, source_leaf: LeafChoice, into: str | None) -> MergedRange:
         leaf = await self._resolved(source_id, source_leaf)
@@ -217,25 +289,35 @@ class Merging(Handle):
 
         What was undone, or lies on another branch, does not count: it is appended anew, under the next key.
         """
-        number = 0
         while True:
-            numbered = f"{key}:{number}"
-            first = await self._backend.recall_append(self._ref, numbered)
-            if first is None:
-                try:
-                    return await self._backend.append(
-                        self._ref, entries, expected=self._expected(seen), idempotency_key=numbered
-                    )
-                except IdempotencyConflict:
-                    # Another writer has just brought the same stretch, in other words.
-                    continue
+            numbered, first = await self._recalled(key, seen)
+            if first is not None:
+                return first
+            # Another writer may just have brought the same stretch, in other words.
+            with suppress(IdempotencyConflict):
+                return await self._backend.append(
+                    self._ref, entries, expected=self._expected(seen), idempotency_key=numbered
+                )
+
+    async def _recalled(self, key: str, seen: Seen) -> tuple[str, Appended | None]:
+        """Return the first result of what was appended under a key, where the path to the leaf has it, else None.
+
+        Before it comes the name under which it was appended, or is to be.
+        """
+        number = 0
+        while (first := await self._backend.recall_append(self._ref, f"{key}:{number}")) is not None:
             leaf = self._built_on(seen)
             if leaf is not None and await self._is_on_path(first, leaf):
-                return replace(first, leaf_id=leaf, revision=self._revision)
+                return f"{key}:{number}", replace(first, leaf_id=leaf, revision=self._revision)
             number += 1
+        return f"{key}:{number}", None
 
     async def _is_on_path(self, first: Appended, leaf: str) -> bool:
         try:
             return await self._backend.is_ancestor(self._ref, first.entry_id, leaf)
         except EntryNotFound:
             return False
+
+
+def _key_of(merged: MergedRange) -> str:
+    return range_key("summary", merged.session_id, merged.after, merged.leaf_id)

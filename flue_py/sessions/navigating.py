@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flue_py.core.entries import Entry, NewEntry, leaving
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.jsontext import JsonValue
 from flue_py.core.log import Note
 from flue_py.core.sessions import STORED, LeafChoice, Navigated, check_entry_label
 from flue_py.core.spoken import message_text
@@ -147,12 +147,11 @@ class Navigating(Branching):
         """Return a callback that has a summary made of what is left."""
 
         async def summarize(leaving: Leaving) -> BranchSummary | None:
-            found = await self._summarize_branch(making, leaving.from_id, leaving.common_id)
-            if found is None:
-                return None
-            made, calls = found
-            notes: JsonObject = {"notes": [*made.notes]} if made.notes else {}
-            return BranchSummary(branches.PREAMBLE + made.text, {**made.details, **notes}, calls=calls)
+            items = (await self._read_context(leaving.from_id)).items
+            told = await self._told_branch(
+                making, items, leaving.common_id, shown_at=leaving.from_id, preamble=branches.PREAMBLE
+            )
+            return None if told is None else BranchSummary(told.text, told.details, calls=told.calls)
 
         return summarize
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.lazy import lazy_module
-from flue_py.sessions.arguments import checked_flag, checked_id, checked_seen, checked_text
+from flue_py.sessions.arguments import checked_flag, checked_id, checked_seen, checked_text, optional
 from flue_py.sessions.asking import model_of, window_of
-from flue_py.sessions.basis import Planned
+from flue_py.sessions.basis import Basis, Planned
 from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.handle import KnownContext
 from flue_py.sessions.hooking import checked_hook
@@ -62,8 +62,7 @@ class Ranging(Compacting):
         in the range; otherwise as `compact`. The cost of the context, and of the model.
         """
         for entry_id, name in ((first, "first"), (last, "last")):
-            if entry_id is not None:
-                checked_id(entry_id, name)
+            optional(checked_id, entry_id, name)
         if first is None and last is None:
             raise InvalidArgument("first and last are both None; use compact() for the beginning of the context")
         checked_flag(dry_run, "dry_run")
@@ -72,10 +71,22 @@ class Ranging(Compacting):
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
+        window = window_of(window, asked)
+        basis = await self._range_basis(first, last, chosen, settings, window)
+        return await self._compact(basis, asked, instructions, window, dry_run=dry_run, hook=before_compaction)
+
+    async def _range_basis(
+        self,
+        first: str | None,
+        last: str | None,
+        mode: str | Mode | None,
+        settings: CompactionSettings | None,
+        window: int | None,
+    ) -> Basis:
+        """Return what the compaction of a range is to be made of. Raises as `compact_range` for its ends."""
         for entry_id in (first, last):
             if entry_id is not None and await self.get_entry(entry_id) is None:
                 raise EntryNotFound(self.id, entry_id)
-        window = window_of(window, asked)
 
         def find(
             read: KnownContext,
@@ -86,5 +97,4 @@ class Ranging(Compacting):
         ) -> Planned:
             return ranges.plan_range(read.items, read.compaction, read.tail, sized, first, last, pinned=pins, live=live)
 
-        basis = await self._basis_of(chosen, settings, window, find)
-        return await self._compact(basis, asked, instructions, window, dry_run=dry_run, hook=before_compaction)
+        return await self._basis_of(mode, settings, window, find)

@@ -16,15 +16,16 @@ from flue_py.lazy import lazy_module
 from flue_py.sessions.aligning import tokens_around
 from flue_py.sessions.arguments import checked_flag, optional
 from flue_py.sessions.basis import shown_summary
-from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.edits import Compact, Edit, EditChoice, Exclude, Fork, Resume, Rewind, checked_edit
 from flue_py.sessions.excluding import Excluding
 from flue_py.sessions.measuring import Measuring, checked_request
 from flue_py.sessions.moving import Moving
+from flue_py.sessions.ranging import Ranging
 
 if TYPE_CHECKING:
-    from flue_py.compaction import modes, plan
+    from flue_py.compaction import modes, plan, ranges
     from flue_py.compaction.modes import Mode, aligned
+    from flue_py.compaction.plan import SessionCompactionPlan
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.context import counters
     from flue_py.context.counters import ModelCounter
@@ -37,6 +38,7 @@ else:
     modes = lazy_module("flue_py.compaction.modes")
     aligned = lazy_module("flue_py.compaction.modes.aligned")
     plan = lazy_module("flue_py.compaction.plan")
+    ranges = lazy_module("flue_py.compaction.ranges")
     counters = lazy_module("flue_py.context.counters")
     caches = lazy_module("flue_py.prices.caches")
     weighing = lazy_module("flue_py.prices.weighing")
@@ -66,11 +68,13 @@ class _Basis:
     around: int
     is_aligned: bool
 
-    def request(self, items: Sequence[ContextEntry], more: int = 0, prefix: int | None = None) -> CallSize:
-        """Return how the request of a context is read, with some tokens more behind its items."""
+    def request(self, items: Sequence[ContextEntry], more: int = 0, *, prefix: int) -> CallSize:
+        """Return how the request of a context is read of which the first items are as they were last sent.
+
+        ``more`` are tokens that it has beside its items, after these.
+        """
         counts = self.counter.count_entries(items)
-        common = self.common_items(items) if prefix is None else prefix
-        same = self.around + sum(counts[:common])
+        same = self.around + sum(counts[:prefix])
         return weighing.next_request(self.around + sum(counts) + more, same, self.rules, is_warm=self.is_warm)
 
     def common_items(self, items: Sequence[ContextEntry]) -> int:
@@ -84,15 +88,29 @@ class _Basis:
 
 @frozen
 class _Edited:
-    """The context after an edit: its items, the tokens of a summary before them, and the call that makes it."""
+    """The context after an edit: its items, and the tokens of a summary after the first ``before`` of them.
+
+    ``summarized`` is how many tokens a model is shown that writes the summary, None where none does. It is shown a
+    transcript, unless ``may_align`` and the last request does.
+    """
 
     items: Sequence[ContextEntry]
     summary_tokens: int = 0
-    call: CallSize | None = None
-    is_estimate: bool = False
+    before: int = 0
+    summarized: int | None = None
+    may_align: bool = False
+
+    def call(self, basis: _Basis, request: CallSize) -> CallSize | None:
+        """Return the call that makes the summary; ``request`` is that of the context as it is now."""
+        if self.summarized is None:
+            return None
+        is_known = self.may_align and basis.is_aligned
+        if is_known and request.cache_read >= aligned.LEAST_CACHED * (request.request + PROMPT_TOKENS):
+            return weighing.summary_call(request, PROMPT_TOKENS, self.summary_tokens)
+        return weighing.CallSize(input=self.summarized + PROMPT_TOKENS, output=self.summary_tokens)
 
 
-class Weighing(Compacting, Moving, Excluding, Measuring):
+class Weighing(Ranging, Moving, Excluding, Measuring):
     """What edits of a `Session` would cost."""
 
     __slots__ = ()
@@ -114,6 +132,8 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
         settings: CompactionSettings | None = None,
         window: int | None = None,
         summary_tokens: int | None = None,
+        first: str | None = None,
+        last: str | None = None,
     ) -> EditPlan:
         """Return what an edit of the context would cost, and when it has paid for itself. Nothing is changed.
 
@@ -129,6 +149,7 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
         not counted before.
         """
         compacting = {"mode": mode, "settings": settings, "window": window, "summary_tokens": summary_tokens}
+        compacting |= {"first": first, "last": last}
         wanted = checked_edit(edit, {"to": to, "turns": turns, "entry_ids": entry_ids, "at": at, **compacting})
         checked_request(model, provider, system, tools)
         optional(checked_flag, cached, "cached")
@@ -178,11 +199,18 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
         return _Edited(basis.now if leaf == basis.leaf else (await self._read_context(leaf)).items)
 
     async def _compacted(self, edit: Compact, basis: _Basis) -> _Edited:
-        found = await self._basis_of(edit.mode, edit.settings, edit.window)
+        is_range = edit.first is not None or edit.last is not None
+        if is_range:
+            found = await self._range_basis(edit.first, edit.last, edit.mode, edit.settings, edit.window)
+        else:
+            found = await self._basis_of(edit.mode, edit.settings, edit.window)
         planned = found.found
         if isinstance(planned, plan.NoCompaction):
             return _Edited(basis.now)
-        staying = cast("Sequence[ContextEntry]", planned.staying)
+        before = _items_before(found.items, planned)
+        ahead = {item.entry_id for item in found.items[:before]}
+        after = [item for item in planned.staying if item.entry_id not in ahead]
+        staying = cast("Sequence[ContextEntry]", [*found.items[:before], *after])
         if not found.mode.needs_model or found.settings.prefer_deterministic:
             registered = await self._registered_block(found, basis.leaf)
             made = await modes.make_text(found.mode, found.material(planned, None, edit.window, None, registered), None)
@@ -190,22 +218,20 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
             if found.made(whole, ()).reason is not None:
                 # `compact` refuses it, and the context stays as it is.
                 return _Edited(basis.now)
-            return _Edited(staying, basis.counter.count(shown_summary(whole.text)))
+            return _Edited(staying, basis.counter.count(shown_summary(whole.text)), before)
         tokens = edit.summary_tokens
         if tokens is None:
             tokens = min(USUAL_SUMMARY_TOKENS, found.tokens_leaving)
-        request = basis.request(basis.now)
-        call = weighing.CallSize(input=found.tokens_leaving + PROMPT_TOKENS, output=tokens)
-        if basis.is_aligned and request.cache_read >= aligned.LEAST_CACHED * (request.request + PROMPT_TOKENS):
-            call = weighing.summary_call(request, PROMPT_TOKENS, tokens)
-        return _Edited(staying, tokens, call, is_estimate=True)
+        return _Edited(staying, tokens, before, found.tokens_leaving, may_align=not is_range)
 
     def _weighed(self, edit: Edit, basis: _Basis, edited: _Edited) -> EditPlan:
-        unedited = basis.request(basis.now)
-        # A summary comes first: nothing of the context is where it was.
-        common = 0 if edited.summary_tokens else basis.common_items(edited.items)
-        after = basis.request(edited.items, edited.summary_tokens, common)
-        price = weighing.price_edit(edited.call, after, unedited, basis.rules, partial(self._rates, basis))
+        unchanged = basis.common_items(basis.now)
+        unedited = basis.request(basis.now, prefix=unchanged)
+        # After a summary, nothing of the context is where it was.
+        common = min(edited.before, unchanged) if edited.summary_tokens else basis.common_items(edited.items)
+        after = basis.request(edited.items, edited.summary_tokens, prefix=common)
+        call = edited.call(basis, unedited)
+        price = weighing.price_edit(call, after, unedited, basis.rules, partial(self._rates, basis))
         kind = _KINDS[type(edit)]
         turns, never = weighing.turns_to_pay(price)
         if isinstance(edit, Fork | Resume):
@@ -218,14 +244,14 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
             basis.model,
             basis.provider,
             basis.counter.name,
-            basis.counter.is_estimate or edited.is_estimate,
+            basis.counter.is_estimate or call is not None,
             basis.is_warm,
             common,
             unedited.request,
             after.request,
             after.cache_read,
             unedited.cache_read,
-            edited.call,
+            call,
             price,
             turns,
             never,
@@ -233,6 +259,13 @@ class Weighing(Compacting, Moving, Excluding, Measuring):
 
     def _rates(self, basis: _Basis, usage: UsageTotals) -> ModelRates | None:
         return self._pricer.rates(PaidCall(usage, provider=basis.provider or "", model=basis.model or ""))
+
+
+def _items_before(items: Sequence[ContextEntry], planned: SessionCompactionPlan) -> int:
+    """Return how many items of a context stay before the new summary: those before a range."""
+    if not isinstance(planned, ranges.RangePlan):
+        return 0
+    return next(at for at, item in enumerate(items) if item.entry_id == planned.first_entry_id)
 
 
 _KINDS: dict[type[Edit], EditKind] = {

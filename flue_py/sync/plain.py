@@ -50,7 +50,7 @@ def hook_of(waiting: Waiting, hook: PlainHook | None) -> BeforeCompaction | None
 
 
 def checked_plain(function: Callable[[Given], Result], what: str) -> Callable[[Given], Result]:
-    """Return a plain function unchanged. Raises `InvalidArgument` for an async one, and for what is no function."""
-    if not callable(function) or iscoroutinefunction(function):
+    """Return a plain function unchanged. Raises `InvalidArgument` for async ones, classes and no functions."""
+    if not callable(function) or isinstance(function, type) or iscoroutinefunction(function):
         raise InvalidArgument(f"{what}: {shown(function)} is not a plain function; flue_py.runtime takes async ones")
     return function

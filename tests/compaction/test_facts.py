@@ -218,3 +218,30 @@ def test_long_runs_take_no_longer_than_their_length() -> None:
         for message in (user(run), assistant(run), tool_result(run)):
             assert all(len(fact.text) <= SENTENCE_CHARS for fact in facts_of([message]))
     assert set(FACT_KINDS) == {"instruction", "question", "decision", "error", "file", "identifier", "result"}
+
+
+_LONG = "- " * 300
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "expected"),
+    [
+        ("result", tool_result("-\n" * 300 + "first line\nthen\nlast line" + "\n-" * 300), ["first line", "last line"]),
+        (
+            "result",
+            tool_result(f"{_LONG}first\nlast {_LONG}"),
+            [_LONG[:199] + "…", f"last {_LONG}"[:199].rstrip() + "…"],
+        ),
+        ("error", tool_result("x\rValueError: a\nok\nERROR[1]: b"), ["x ValueError: a", "ERROR[1]: b"]),
+        (
+            "decision",
+            assistant("I keep “x” becau\N{LATIN SMALL LETTER LONG S}e of y."),
+            ["I keep “x” becauſe of y."],
+        ),
+        ("decision", assistant("数数数数数数数数。 Weil because of it。"), ["Weil because of it。"]),
+        ("file", user("See a.py,b/c.py;(x_y) `a b` and `c`/d/e.py"), ["a.py", "b/c.py", "/d/e.py"]),
+        ("identifier", user("See a.py,b_c;(x_y) `a b` and `c`/d/e_f.py `d`"), ["b_c", "x_y"]),
+    ],
+)
+def test_where_a_fact_begins_and_ends(kind: FactKind, message: JsonObject, expected: list[str]) -> None:
+    assert texts(kind, message) == expected

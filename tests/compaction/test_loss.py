@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from flue_py.compaction.facts import FACT_KINDS, covered, text_of
 from flue_py.compaction.loss import loss_report
 from flue_py.compaction.recall import EXCERPT_CHARS, RECALL_TOOL, Recalled, asked_words, recall
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.entries import Entry
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.model_seam import ModelRequest
+from flue_py.core.projection import ContextEntry
 from tests.compaction.strategies import assistant, call, tool_result, user
 
 
@@ -196,3 +198,20 @@ def test_the_tool_is_one_that_a_request_takes() -> None:
 )
 def test_arguments_of_the_tool(arguments: JsonValue, expected: object) -> None:
     assert asked_words(arguments) == expected
+
+
+@given(st.lists(_MESSAGES, max_size=8), _TEXTS)
+def test_entries_are_searched_as_messages_are(messages: list[JsonObject], words: str) -> None:
+    stored = [
+        ContextEntry(
+            Entry(f"e{n}", None, None, "message", str(each["role"]), None, n, n, 0, 0, encode_json(each, "message")[0])
+        )
+        for n, each in enumerate(messages)
+    ]
+    for sought in (words, words.upper(), *(fact.text for fact in loss_report("c", "", stored, []).lost[:3])):
+        assert recall("c", stored, sought) == recall("c", items(*messages), sought)
+
+
+def test_entries_without_the_words_are_not_decoded() -> None:
+    unread = Entry("e0", None, None, "message", "user", None, 0, 0, 0, 0, "this is not JSON, and nobody may read it")
+    assert recall("c", [ContextEntry(unread)], "src/a.py").hits == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -347,6 +347,99 @@ def test_a_request_that_is_too_long_is_cut_four_times_before_it_is_parted() -> N
     assert asked == sorted(asked, reverse=True)
     with pytest.raises(SummaryFailed, match="too long"):
         made(Llm(), WORK, Asker(raising(ContextOverflow("too long"))))
+
+
+def fits(window: int, asker: Asker) -> Callable[[ModelRequest], str]:
+    """Return a model with a window, which says so in words without numbers."""
+
+    def answer(request: ModelRequest) -> str:
+        if size(request) + (request.max_tokens or 0) > window:
+            raise ContextOverflow("too long")
+        return f"story {len(asker.asked)}"
+
+    return answer
+
+
+TALK = [user("word " * 300), assistant("word " * 300)] * 40
+
+
+def compacted_with(window: int, mode: Mode, before: Made | None = None, *, known: bool) -> Asker:
+    """Compact a long talk with a summarizer whose window is that small; return what it was asked."""
+    asker = Asker()
+    asker.model = FunctionModel(fits(window, asker))
+    options: Any = {"summarizer_window": window if known else None, "settings": {"user_words_share": 0}}
+    done = made(mode, TALK, asker, before=before, prefix="f", **options)
+    assert f"story {len(asker.asked)}" in done.text
+    return asker
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_window_that_is_smaller_than_what_an_answer_may_take_is_found_out(known: bool) -> None:
+    asker = compacted_with(4_000, Llm(), known=known)
+    answered = [request for request in asker.asked if size(request) + (request.max_tokens or 0) <= 4_000]
+    shown = str([request.messages for request in answered])
+    assert all(f"entry f{at}]" in shown for at in range(0, 80, 7))
+    if known:
+        assert answered == asker.asked
+
+
+def test_a_window_that_an_error_names_is_taken_at_its_word() -> None:
+    asker = Asker()
+
+    def answer(request: ModelRequest) -> str:
+        sent = size(request) * 2
+        if sent + (request.max_tokens or 0) > 8_000:
+            raise ContextOverflow("too long", tokens=sent + (request.max_tokens or 0), window=8_000)
+        return "told"
+
+    asker.model = FunctionModel(answer)
+    assert made(Llm(), TALK, asker, settings={"user_words_share": 0}).text.startswith("told")
+    # It counts twice as many tokens as we do: once the window is known, that is known as well, but for the answer.
+    assert sum(size(request) * 2 + (request.max_tokens or 0) > 8_000 for request in asker.asked) <= 2
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("mode", [Llm(), Hybrid()], ids=["llm", "hybrid"])
+def test_an_earlier_summary_that_is_larger_than_the_window_is_summarized_too(mode: Mode, known: bool) -> None:
+    large = Asker(lambda _: "".join(f"fact {number} is worth keeping. " for number in range(2_000)))
+    before = made(mode, TALK, large, settings={"user_words_share": 0})
+    asker = compacted_with(8_000, mode, before, known=known)
+    answered = [request for request in asker.asked if size(request) + (request.max_tokens or 0) <= 8_000]
+    shown = str([request.messages for request in answered])
+    assert all(f"fact {number} is worth" in shown for number in range(0, 2_000, 50))
+    assert shown.index("fact 1999 ") < shown.index("entry f40]")
+
+
+def test_a_long_change_log_leaves_room_for_the_conversation() -> None:
+    log = "changed src/a.py; " * 3_000
+    asker = compacted_with(8_000, Llm(change_log=lambda: log), known=True)
+    assert all("more characters]" in str(request.messages) for request in asker.asked)
+
+
+def test_no_longer_answer_is_asked_for_than_the_model_has() -> None:
+    asker = Asker()
+    made(Llm(), TALK, asker, summarizer_output=1_000)
+    assert [request.max_tokens for request in asker.asked] == [1_000]
+
+
+def test_one_message_of_megabytes_is_parted_without_counting_it_over_and_over() -> None:
+    counted = 0
+
+    def count(message: Any) -> int:
+        nonlocal counted
+        counted += len(str(message["content"]))
+        return estimate_tokens(message)
+
+    text = "word " * 400_000
+    talk = [user("read it"), assistant(text), user("go on")]
+    found = material(talk, settings={"max_message_chars": 0, "user_words_share": 0}, summarizer_window=32_000)
+    assert found is not None
+    asker = Asker()
+    done = asyncio.run(Llm().make(replace(found, count=count), asker))
+    assert done.text
+    assert len(asker.asked) > 15
+    assert asker.text().count("word ") >= 400_000 - len(asker.asked)
+    assert counted < 400 * len(text) // 10
 
 
 # what is put around

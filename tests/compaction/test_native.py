@@ -16,7 +16,7 @@ from flue_py.compaction.modes import NativeMode
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
 from flue_py.core.native import Native, native_in, sent_to
-from flue_py.errors import InvalidArgument, SummaryFailed
+from flue_py.errors import ContextOverflow, InvalidArgument, SummaryFailed
 
 BLOCK: JsonObject = {"type": "compaction", "content": "A red build, not yet fixed.", "signature": "sig==", "more": [1]}
 ITEM: JsonObject = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA=="}
@@ -163,6 +163,66 @@ def test_an_answer_without_a_compaction_fails_and_nothing_is_appended(answer: An
             assert await session.build_context() == before
 
     anyio.run(run)
+
+
+def test_no_part_separates_a_call_from_its_results_and_one_that_cannot_fit_is_a_failure() -> None:
+    most = 900
+
+    def answers(request: ModelRequest) -> ModelReply:
+        size = sum(len(str(message["content"])) for message in request.messages)
+        if size > most:
+            raise ContextOverflow("too long", tokens=size, window=most)
+        asked.append(request)
+        return provider(request)
+
+    async def run() -> None:
+        async with flue_py.open(":memory:") as store:
+            session = await store.create_session()
+            for number in range(8):
+                call: JsonObject = {"type": "toolCall", "id": f"c{number}", "name": "read", "arguments": {}}
+                await session.append_message({"role": "assistant", "content": [call]})
+                result: JsonObject = {"role": "toolResult", "toolCallId": f"c{number}", "content": "log " * 60}
+                await session.append_message(result)
+            await session.append_message({"role": "user", "content": "And now? " * 40})
+            done = await session.compact(FunctionModel(answers, "m-1", "anthropic"), mode="native", settings=SETTINGS)
+
+            assert done.appended is not None
+            assert len(asked) > 1
+            for request in asked:
+                called = [part["id"] for each in request.messages for part in parts_of(each) if "arguments" in part]
+                answered = [each["toolCallId"] for each in request.messages if "toolCallId" in each]
+                assert called == answered
+            sent = [each for request in asked for each in request.messages if each["role"] == "toolResult"]
+            assert [each["toolCallId"] for each in sent] == [f"c{number}" for number in range(8)]
+            await session.append_message({"role": "user", "content": "x" * 2 * most})
+            await session.append_message({"role": "assistant", "content": "Hm. " * 90})
+            with pytest.raises(SummaryFailed, match="too long") as caught:
+                await session.compact(FunctionModel(answers, "m-1", "anthropic"), mode="native", settings=SETTINGS)
+            assert isinstance(caught.value.__cause__, ContextOverflow)
+
+    provider, asked = Compacting("anthropic"), list[ModelRequest]()
+    anyio.run(run)
+
+
+def test_a_window_that_is_known_is_kept_to_without_asking_first() -> None:
+    async def run() -> None:
+        provider = Compacting("anthropic")
+        async with flue_py.open(":memory:") as store:
+            session = await filled(store)
+            model = FunctionModel(provider, "m-1", "anthropic", context_window=300)
+            done = await session.compact(model, mode="native", settings=SETTINGS, window=100_000)
+
+            assert done.appended is not None
+            assert len(provider.asked) > 1
+            assert all(each.max_tokens is not None and each.max_tokens <= 75 for each in provider.asked)
+            assert [each for each in done.notes if "parts" in each]
+
+    anyio.run(run)
+
+
+def parts_of(message: JsonObject) -> list[dict[str, Any]]:
+    content = message["content"]
+    return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
 
 
 def test_instructions_are_noted_as_left_out() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.compaction import CompactionSettings, NoCompaction, SessionCompactionPlan, plan_session_compaction
+from flue_py.compaction.blocks import user_words
 from flue_py.compaction.modes import Material
 from flue_py.compaction.operations import gathered
 from flue_py.core.entries import Entry
@@ -100,3 +101,15 @@ def test_a_field_of_the_name_that_belongs_to_something_else_is_not_taken_for_the
     found = exchange_of(item.entry)
     assert found is not None
     assert found["toolCallId"] == message["toolCallId"]
+
+
+def test_of_what_the_user_said_only_what_may_fit_is_decoded() -> None:
+    items = stored([message for n in range(9) for message in (user(f"Do {n}, please."), assistant("Shall I? No."))])
+    unread = '{"role":"user","content":"Words that do not fit'
+    items[2:10] = [entry(n, UNREAD if n % 2 else unread, "assistant" if n % 2 else "user") for n in range(2, 10)]
+    found = plan_session_compaction(items, None, CompactionSettings(keep_recent_tokens=1), counts=[10] * len(items))
+
+    assert isinstance(found, SessionCompactionPlan)
+    block = user_words(Material(found, lambda _: 10, window=200, tokens_leaving=500))
+    assert [line for line in block.text.splitlines() if "please" in line] == [f"Do {n}, please." for n in (0, 6, 7, 8)]
+    assert "[5 more of the user's messages did not fit; they are stored]" in block.text

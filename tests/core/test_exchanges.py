@@ -155,3 +155,19 @@ def test_where_an_end_begins_may_need_more_messages(
     messages: list[JsonObject | None], limit: int, start: int | None
 ) -> None:
     assert tail_start(messages, limit, is_all=False) == start
+
+
+_MESSAGES = st.lists(
+    st.sampled_from([USER, ANSWER, None, call("a"), call("a", "b"), call("b", "b"), result("a"), result("b")]),
+    max_size=12,
+)
+
+
+@given(_MESSAGES)
+def test_what_neither_calls_nor_answers_can_be_left_out(messages: list[JsonObject | None]) -> None:
+    speaks = [message in (USER, ANSWER) for message in messages]
+    said = max((at for at, each in enumerate(speaks) if each), default=-1)
+    places = [at for at, each in enumerate(speaks) if not each]
+    found, expected = Pairing([messages[at] for at in places], places, said), Pairing(messages)
+    assert (found.results, found.parts, found.unpaired) == (expected.results, expected.parts, expected.unpaired)
+    assert [found.group_of(at) for at in places] == [expected.group_of(at) for at in places]

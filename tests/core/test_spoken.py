@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.spoken import is_spoken, message_title, spoken_text
+from flue_py.core.jsontext import encode_json
+from flue_py.core.spoken import has_words, is_spoken, message_text, message_title, own_words, spoken_text
 
 INSERTED = [
     "/compact",
@@ -132,3 +133,42 @@ def test_whatever_is_said_what_is_left_is_the_end_of_it(text: str) -> None:
     said = spoken_text(text)
     assert said in text
     assert spoken_text(said) in said
+
+
+OWN = [
+    "/etc/hosts and /etc must never be changed",
+    "/etc must never be changed",
+    "/review the last commit, and never merge",
+    "<instructions>Never push.</instructions>",
+    "<context>\nThe repo.\n</context>\nAlways test.",
+    "Caveat: never run it as root.",
+    "<details>\nNever touch the schema.\n</details>",
+    "<file>Keep it.</file>",
+]
+
+
+@pytest.mark.parametrize("text", OWN)
+def test_in_doubt_words_are_a_persons_own(text: str) -> None:
+    assert own_words(text) == text
+    before = "<system-reminder>\nThe file was changed.\n</system-reminder>\n"
+    assert own_words(before + text) == text
+
+
+@pytest.mark.parametrize("text", [each for each in INSERTED if not each.startswith(("/review", "/mcp"))])
+def test_what_a_program_surely_wrote_is_nobodys_own(text: str) -> None:
+    assert own_words(text).strip() == ""
+
+
+@pytest.mark.parametrize("text", [*INSERTED, *SAID, "", " x", "\u3000", '"quoted"', "\\", "é", "{}"])
+def test_that_a_payload_has_words_is_told_only_where_a_person_says_something(text: str) -> None:
+    for content in (text, [{"type": "text", "text": text}], [{"type": "image", "data": text}, {"content": text}]):
+        for more in ({}, {"isMeta": True}, {"isMeta": False}, {"details": {"content": "x"}}):
+            message = {"role": "user", "content": content, **more}
+            said = message.get("isMeta") is not True and bool(spoken_text(message_text(message)).strip())
+            assert said or not has_words(encode_json(message, "message")[0])
+
+
+def test_most_payloads_with_words_are_known_by_how_they_begin() -> None:
+    for content in ("Fix it", [{"type": "text", "text": "fix <b>it</b>"}]):
+        assert has_words(encode_json({"role": "user", "content": content, "timestamp": 1}, "message")[0])
+    assert not has_words('{"role":"user","content":"Fix it","content":""}')

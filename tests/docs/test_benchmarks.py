@@ -70,6 +70,9 @@ PRINTED = {
         "text of mode intent for 400 messages",
         "text of mode window for 400 messages",
         "context after it (raw: of the kept alone)",
+        "loss_report, 400 messages",
+        "recall of 'packages/coding-agent/src', 400 messages",
+        "recall of 'the theme of tools', 400 messages",
     ),
     "size": (
         "size of 100 messages of 600 bytes",

@@ -75,7 +75,11 @@ CALLS: dict[str, list[list[str]]] = {
     "redo": [["SESSION"]],
     "back": [["SESSION", "2"]],
     "cherry-pick": [["fork", "{last}", "--from", "SESSION"]],
-    "merge-back": [["SESSION", "fork", "--summary", HOSTILE]],
+    "merge-back": [
+        ["SESSION", "fork", "--summary", HOSTILE],
+        ["SESSION", "fork", "--summarize", "--mode", "intent", "--instructions", HOSTILE],
+        ["SESSION", "fork"],
+    ],
     "compact": [
         ["SESSION", "--keep", "10", "--dry-run"],
         ["SESSION", "--keep", "10", "--mode", "window", "--instructions", HOSTILE],
@@ -87,6 +91,7 @@ CALLS: dict[str, list[list[str]]] = {
     "uncompact": [["SESSION"]],
     "plan": [
         ["SESSION", "compact", "--keep", "10", "--mode", "window"],
+        ["SESSION", "compact", "--mode", "intent", "--from", "{first}", "--to", "{last}"],
         ["SESSION", "rewind", "{first}", "--model", HOSTILE],
         ["SESSION", "exclude", "{last}", "{first}", "--cached"],
         ["SESSION", "fork"],

@@ -137,6 +137,10 @@ def test_an_edit_is_priced_and_not_made(flue: Flue) -> None:
     assert excluded["commonItems"] == rewound["commonItems"] - 1
     compacted = flue.json("plan", session, "compact", "--mode", "window")
     assert (compacted["commonItems"], compacted["summaryCall"]) == (0, None)
+    ranged = flue.json("plan", session, "compact", "--mode", "intent", "--from", ids[2], "--to", ids[5], "--cached")
+    assert ranged["edit"] == "compact"
+    assert 0 < ranged["commonItems"] < rewound["commonItems"]
+    assert ranged["tokensAfter"] < ranged["tokensBefore"]
     unpriced = flue.json("plan", session, "compact", "--model", "nobody-knows")
     assert (unpriced["picodollars"], unpriced["turnsToPay"], unpriced["never"]) == (None, None, "price_unknown")
     assert flue.json("show", session) == before
@@ -154,7 +158,9 @@ def test_an_edit_is_priced_and_not_made(flue: Flue) -> None:
         (("exclude",), "plan exclude needs an ENTRY"),
         (("resume", "zz"), "plan resume takes no ENTRY"),
         (("fork", "zz", "yy"), "plan fork takes one ENTRY"),
-        (("resume", "--mode", "window"), "--mode and --keep are for plan compact"),
+        (("resume", "--mode", "window"), "--mode, --keep, --from and --to are for plan compact"),
+        (("rewind", "zz", "--from", "yy"), "--mode, --keep, --from and --to are for plan compact"),
+        (("compact", "--to", "zz", "--keep", "9"), "--keep says where a compaction ends"),
     ],
 )
 def test_arguments_of_another_edit_are_refused(flue: Flue, arguments: tuple[str, ...], error: str) -> None:

@@ -88,6 +88,17 @@ def test_a_summary_is_brought_back_once(flue: Flue, ids: dict[str, str]) -> None
     ]
 
 
+def test_a_summary_is_made(flue: Flue, ids: dict[str, str]) -> None:
+    done = flue.json("merge-back", "triage", "fork", "--summarize", "--mode", "window")
+    assert not done["replayed"]
+    assert "1 earlier message is not shown here" in str(flue.json("context", "triage")[-1])
+    flue.run("merge-back", "triage", f"@{ids['result']}", "--summarize", "--instructions", "mind the calls")
+    assert "INTENT-DERIVED RECONSTRUCTION" in str(flue.json("context", "triage")[-1])
+    assert "was there already" in flue.run("merge-back", "triage", "fork", "--summarize").stdout
+    for given in ((), ("--summary", "x", "--summarize"), ("--summary", "x", "--mode", "window")):
+        assert "--summarize" in flue.run("merge-back", "triage", "fork", *given, code=2).stderr
+
+
 def test_what_is_wrong_is_one_line_and_changes_nothing(flue: Flue, ids: dict[str, str]) -> None:
     before = flue.json("show", "triage")["revision"]
     assert "choose both" in flue.run("cherry-pick", "triage", ids["call"], code=1).stderr

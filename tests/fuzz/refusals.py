@@ -15,6 +15,8 @@ BECAME: Mapping[str, set[str]] = {
     "test_a_backup_refuses_what_it_does_not_take_and_leaves_nothing": {_CALL},
     "test_a_clock_or_a_source_of_ids_that_answers_nonsense_is_refused": {_CALL},
     "test_a_cursor_that_was_not_given_is_refused": {_CALL},
+    "test_a_guard_is_made_of_nothing_else": {_CALL},
+    "test_a_guard_refuses_what_it_does_not_take": {_CALL},
     "test_a_rescue_refuses_what_is_no_path": {_CALL},
     "test_a_url_that_leads_nowhere_is_refused_without_its_password": {_CALL, _NO_STORE, _OTHER_FILE},
     "test_an_entry_with_any_field_odd_is_imported_or_refused": {_ENTRY},
@@ -26,6 +28,7 @@ BECAME: Mapping[str, set[str]] = {
     "test_ids_that_are_always_taken_come_to_an_end": {_CALL},
     "test_limits_are_whole_numbers_that_databases_can_count_to": {_CALL},
     "test_open_refuses_what_it_does_not_take": {_CALL},
+    "test_the_blocking_guard_refuses_alike": {_CALL},
     "test_the_blocking_twin_refuses_alike": _METHODS,
     "test_what_is_no_id_is_never_taken_for_one": {
         _ARTIFACT, _CALL, _ENTRY, _NO_ENTRY, _RESERVATION, "RevisionConflict"

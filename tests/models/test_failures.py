@@ -86,6 +86,41 @@ OVERFLOWS = [
     ("Input is too long for requested model.", None, None),
     ("Your request exceeded model token limit: 262144", None, None),
     ("invalid params, context window exceeds limit", None, None),
+    # Anthropic and Bedrock, OpenAI, Vertex
+    ("Request size exceeds model context window", None, None),
+    ("Input Tokens Exceeded: Number of input tokens exceeds maximum length", None, None),
+    (
+        "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300000 tokens.",
+        300_000,
+        272_000,
+    ),
+    ("the input token count is 1100000 but model only supports up to 1048576.", 1_100_000, 1_048_576),
+    # vLLM, SGLang, LM Studio, Ollama, TGI
+    ("The decoder prompt (length 88049) is longer than the maximum model length of 32768.", 88_049, 32_768),
+    (
+        "You passed 5001 input tokens and requested 9 output tokens. However, the model's context length is only 4096",
+        5001,
+        4096,
+    ),
+    ("The input (210000 tokens) is longer than the model's context length (200000 tokens).", 210_000, 200_000),
+    ("Input length (210000 tokens) exceeds the maximum allowed length (200000 tokens).", 210_000, 200_000),
+    (
+        "keep the first 9000 tokens when context the overflows. However, the model has a context length of only 4096",
+        9000,
+        4096,
+    ),
+    ("prompt too long; exceeded max context length by 2049 tokens", None, None),
+    (
+        "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 9 `max_new_tokens`",
+        5000,
+        4096,
+    ),
+    # DashScope, GLM, Cohere, Cerebras, Poolside
+    ("Range of input length should be [1, 30720]", None, 30_720),
+    ("Prompt exceeds max length", None, None),
+    ("total number of tokens in the prompt cannot exceed 4081 - received 5000.", 5000, 4081),
+    ("Please reduce the length of the messages. Current length is 9000 while limit is 8192", 9000, 8192),
+    ("Input length 300000 exceeds the maximum allowed input length of 262144 tokens", 300_000, 262_144),
 ]
 
 

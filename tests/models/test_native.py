@@ -23,7 +23,7 @@ import flue_py
 from flue_py.adapters.messages import to_anthropic, to_openai, to_responses
 from flue_py.compaction import CompactionSettings
 from flue_py.core.model_seam import ModelRequest
-from flue_py.errors import ModelError, SummaryFailed
+from flue_py.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable, SummaryFailed
 from flue_py.models import open_model
 from tests.models import servers
 from tests.models.servers import COMPACTION_BLOCK, KEY, Answer, Provider
@@ -240,6 +240,138 @@ def test_a_compaction_that_failed_is_no_compaction_and_what_it_cost_is_booked() 
         assert await session.build_context() == before
         [row] = (await store.usage(session, group_by=["outcome"])).rows
         assert (row.group, row.calls) == ({"outcome": "failed"}, 1)
+
+    running(run)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("refusal", ModelRefused),
+        ("model_context_window_exceeded", ContextOverflow),
+        ("max_tokens", ModelUnavailable),
+        ("end_turn", ModelUnavailable),
+    ],
+)
+def test_why_there_is_no_compaction_is_the_kind_of_the_error(reason: str, kind: type[ModelError]) -> None:
+    async def run(provider: Provider, store: flue_py.Store) -> None:
+        session = await filled(store)
+        ended = {"content": [], "stop_reason": reason}
+        provider.answers = [Answer(servers.compaction_message(**ended, id=f"msg_{number}")) for number in range(9)]
+        with pytest.raises(SummaryFailed, match=reason) as caught:
+            await session.compact(opened(ANTHROPIC, provider), mode="native", settings=KEEP_LITTLE)
+
+        assert type(caught.value.__cause__) is kind
+        [row] = (await store.usage(session, group_by=["outcome"])).rows
+        assert (row.group, row.calls) == ({"outcome": "failed"}, len(provider.asked))
+
+    running(run)
+
+
+BESIDE = (
+    {"type": "text", "text": "Here it is."},
+    {"type": "thinking", "thinking": "What was it?", "signature": "sig"},
+    {"type": "compaction", "content": "An earlier one.", "signature": "s0"},
+    {"type": "compaction", "content": None, "signature": None},
+)
+
+
+@pytest.mark.parametrize("beside", BESIDE, ids=["text", "thought", "block", "empty"])
+def test_of_what_stands_beside_the_block_nothing_goes_back(beside: dict[str, Any]) -> None:
+    async def run(provider: Provider, store: flue_py.Store) -> None:
+        session = await filled(store)
+        provider.answers = [Answer(servers.compaction_message(beside, COMPACTION_BLOCK))]
+        model = opened(ANTHROPIC, provider)
+        done = await session.compact(model, mode="native", settings=KEEP_LITTLE)
+
+        assert done.summary is not None
+        assert done.summary.startswith(COMPACTION_BLOCK["content"])
+        first = to_anthropic(await session.build_context_entries()).messages[0]
+        assert first == {"role": "assistant", "content": [COMPACTION_BLOCK]}
+        [row] = (await store.usage(session, group_by=["purpose"])).rows
+        assert row.calls == 1
+
+    running(run)
+
+
+def test_settings_of_the_caller_go_along_but_what_a_compaction_is_refused_with() -> None:
+    settings = {
+        "extra_headers": {"Anthropic-Beta": "context-1m-2025-08-07, other-beta", "X-Team": "a"},
+        "extra_body": {
+            "stop_sequences": ["\n\nHuman:"],
+            "context_management": {"edits": []},
+            "tool_choice": {"type": "any"},
+            "output_config": {"effort": "low", "format": {"type": "json_schema"}, "task_budget": {"type": "tokens"}},
+            "metadata": {"user_id": "u1"},
+        },
+    }
+
+    async def run(provider: Provider, store: flue_py.Store) -> None:
+        session = await filled(store)
+        provider.answers = [Answer(compaction_of(ANTHROPIC))]
+        model = open_model(ANTHROPIC, api_key=KEY, base_url=provider.url, stream=False, settings=settings)
+        done = await session.compact(model, mode="native", settings=KEEP_LITTLE)
+
+        assert done.appended is not None
+        [headers] = provider.headers
+        betas = next(value for name, value in headers.items() if name.lower() == "anthropic-beta")
+        assert betas.split(",") == ["context-1m-2025-08-07", "other-beta", "compact-2026-09-04"]
+        assert "a" in [value for name, value in headers.items() if name.lower() == "x-team"]
+        assert not {"stop_sequences", "context_management", "tool_choice"} & set(provider.request)
+        assert provider.request["output_config"] == {"effort": "low"}
+        assert provider.request["metadata"] == {"user_id": "u1"}
+        assert provider.request["compaction"] == {"type": "summarize"}
+
+    running(run)
+
+
+@pytest.mark.parametrize("name", [ANTHROPIC, OPENAI])
+def test_what_goes_with_the_sessions_requests_goes_with_this_one(name: str) -> None:
+    tool = {"name": "read", "description": "Read a file.", "parameters": {"type": "object", "properties": {}}}
+
+    async def run(provider: Provider, store: flue_py.Store) -> None:
+        session = await filled(store)
+        provider.answers = [Answer(compaction_of(name))]
+        await session.compact(
+            opened(name, provider), mode="native", settings=KEEP_LITTLE, system="Be brief.", tools=[tool]
+        )
+
+        assert provider.request["system" if name == ANTHROPIC else "instructions"] == "Be brief."
+        if name == ANTHROPIC:
+            [sent] = provider.request["tools"]
+            assert (sent["name"], sent["input_schema"]) == ("read", tool["parameters"])
+
+    running(run)
+
+
+@pytest.mark.parametrize("name", [ANTHROPIC, OPENAI])
+def test_what_is_more_than_the_window_is_compacted_in_parts(name: str) -> None:
+    too_long = "prompt is too long: 3000 tokens > 2000 maximum"
+    refused = {
+        ANTHROPIC: servers.anthropic_error(400, "invalid_request_error", too_long),
+        OPENAI: servers.openai_error(400, too_long, "invalid_request_error", "context_length_exceeded"),
+    }
+
+    async def run(provider: Provider, store: flue_py.Store) -> None:
+        session = await filled(store)
+        provider.answers = [
+            refused[name],
+            *[Answer({**compaction_of(name), "id": f"r_{number}"}) for number in range(9)],
+        ]
+        model = opened(name, provider)
+        done = await session.compact(model, mode="native", settings=KEEP_LITTLE)
+
+        assert done.appended is not None
+        assert any("parts" in note for note in done.notes)
+        field = "messages" if name == ANTHROPIC else "input"
+        sent = [json.dumps(body[field]) for _, body in provider.asked[1:]]
+        assert len(sent) > 1
+        for number in range(5):
+            assert sum(f"Question {number}: " in each for each in sent) == 1
+        own = COMPACTION_BLOCK["signature"] if name == ANTHROPIC else ITEM["encrypted_content"]
+        assert all(own in each for each in sent[1:])
+        [row] = (await store.usage(session, group_by=["purpose"])).rows
+        assert row.calls == len(sent)
 
     running(run)
 

@@ -13,7 +13,7 @@ from tests.adapters.needed import needs
 
 needs("models", "pydantic_ai", "openai", "anthropic")
 
-from pydantic_ai.exceptions import UserError
+from pydantic_ai.exceptions import ModelAPIError, UserError
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import FunctionModel
@@ -78,6 +78,8 @@ def test_limits_that_are_given_count() -> None:
         ({"settings": "fast"}, "settings: "),
         ({"context_window": 0}, "context_window: "),
         ({"max_output_tokens": 1.5}, "max_output_tokens: "),
+        ({"base_url": 5}, "base_url: should be a string or None, not one of type int"),
+        ({"api_key": [KEY]}, "api_key: should be a string or None, not one of type list"),
         ({"model": TestModel()}, "api_key: is for a model that is named"),
     ],
 )
@@ -109,6 +111,21 @@ def test_a_key_is_taken_from_the_environment_and_shown_nowhere(monkeypatch: pyte
 
     assert "[hidden]" in str(caught.value)
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+
+
+def test_a_key_that_no_client_shows_is_hidden_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "key-of-an-odd-form-0123456789"
+
+    def fail(messages: Any, info: Any) -> ModelResponse:
+        raise ModelAPIError("m", f"{key} is not known here")
+
+    # Clients of some providers keep their key where nobody finds it.
+    failing = FunctionModel(fail)
+    monkeypatch.setattr("pydantic_ai.models.infer_model", lambda *args: failing)
+    with pytest.raises(ModelUnavailable, match=r"\[hidden\]") as caught:
+        anyio.run(open_model("google:gemini", api_key=key).complete, REQUEST)
+    assert key not in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
 def test_a_provider_that_needs_another_package_says_which() -> None:

@@ -25,6 +25,11 @@ def model(answer: Callable[[ModelRequest], ModelReply | str]) -> FunctionModel:
     return FunctionModel(answer, "small", provider="house", context_window=200_000)
 
 
+def larger(answer: Callable[[ModelRequest], ModelReply | str], window: int | None = 200_000) -> FunctionModel:
+    """Return another model than the session's own."""
+    return FunctionModel(answer, "large", provider="house", context_window=window)
+
+
 def guard_of(store: Store, session: Session, of: FunctionModel | None = None, **given: object) -> CompactionGuard:
     return CompactionGuard(store, session, of or summary(), **{"settings": SETTINGS, "window": WINDOW, **given})  # type: ignore[arg-type]
 

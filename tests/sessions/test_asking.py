@@ -41,6 +41,20 @@ async def test_a_model_that_keeps_no_timeout_is_given_up_after_one_that_does(ses
     assert asker.calls == []
 
 
+async def test_no_longer_answer_is_asked_for_than_the_model_has(session: Session) -> None:
+    asked: list[int | None] = []
+
+    def answer(request: ModelRequest) -> str:
+        asked.append(request.max_tokens)
+        return "told"
+
+    model = FunctionModel(answer, "small", provider="house", max_output_tokens=4_096)
+    asker = BookingAsker(model, session, ON_LOOP, lambda: f"id-{len(asked)}")
+    for most in (16_000, 100, None):
+        await asker.ask(replace(REQUEST, max_tokens=most))
+    assert asked == [4_096, 100, None]
+
+
 class Pausing(OnLoop):
     """Notes how long it was to wait, and waits for nothing."""
 

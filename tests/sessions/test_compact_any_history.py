@@ -13,32 +13,38 @@ import flue_py.sync
 from flue_py.compaction import CompactionSettings, RangePlan
 from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.model_seam import FunctionModel
 from flue_py.core.projection import project, project_kept
 from flue_py.errors import InvalidArgument
 from flue_py.sync import Session
 from flue_py.wire import LIMITS
 
-Step: TypeAlias = tuple[Literal["ask", "say", "call", "pin", "exclude", "compact", "range", "uncompact", "rewind"], int]
+What: TypeAlias = Literal[
+    "ask",
+    "say",
+    "call",
+    "pin",
+    "unpin",
+    "exclude",
+    "part",
+    "include",
+    "compact",
+    "range",
+    "uncompact",
+    "rewind",
+    "undo",
+    "redo",
+    "fork",
+]
+Step: TypeAlias = tuple[What, int]
+OFTEN: list[What] = ["ask", "say", "call", "call", "exclude", "part", "include", "compact", "compact", "range", "range"]
+MODES = ("window", "intent", "llm", "hybrid")
+"""What makes the text, by the size of a step."""
+MODEL = FunctionModel(lambda _: "what was said", "m")
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(
-            [
-                "ask",
-                "ask",
-                "say",
-                "call",
-                "call",
-                "pin",
-                "exclude",
-                "compact",
-                "compact",
-                "range",
-                "range",
-                "uncompact",
-                "rewind",
-            ]
-        ),
+        st.sampled_from([*OFTEN, "ask", "pin", "unpin", "uncompact", "rewind", "undo", "redo", "fork"]),
         st.integers(0, 400),
     ),
     min_size=5,
@@ -68,7 +74,8 @@ def assert_is_valid(messages: list[JsonObject]) -> None:
 
 def compact(session: Session, keep: int) -> None:
     before = session.build_context()
-    done = session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=keep))
+    mode, settings = MODES[keep % 4], CompactionSettings(keep_recent_tokens=keep, user_words_share=keep % 3 / 2)
+    done = session.compact(MODEL, mode=mode, settings=settings)
     after = session.build_context()
     if done.appended is None:
         assert done.reason in ("no_cut_point", "not_smaller")
@@ -79,12 +86,17 @@ def compact(session: Session, keep: int) -> None:
     assert done.tokens_after is not None
     assert done.tokens_after < done.tokens_before
     assert_is_valid(after)
-    settings = CompactionSettings(keep_recent_tokens=keep)
-    assert session.compact(mode="window", settings=settings).reason in ("no_cut_point", "not_smaller")
+    assert session.compact(MODEL, mode="window", settings=settings).reason in ("no_cut_point", "not_smaller")
+    later: list[JsonObject] = [{"role": "user", "content": "and then?"}] * (keep % 2)
+    for message in later:
+        session.append_message(message)
     assert session.uncompact() is not None
-    assert session.build_context() == before
+    assert session.build_context() == before + later
     session.undo()
-    assert session.build_context() == after
+    assert session.build_context() == after + later
+    session.redo()
+    assert session.build_context() == before + later
+    session.undo()
 
 
 def compact_range(session: Session, size: int) -> None:
@@ -97,7 +109,7 @@ def compact_range(session: Session, size: int) -> None:
         with suppress(InvalidArgument):
             session.compact_range(ids[first], ids[last], mode="window", dry_run=True)
         return
-    done = session.compact_range(ids[first], ids[last] if size % 5 else None, mode="window")
+    done = session.compact_range(ids[first], ids[last] if size % 5 else None, MODEL, mode=MODES[size % 4])
     after = session.build_context_entries()
     if done.appended is None:
         assert done.reason in ("no_cut_point", "not_smaller")
@@ -119,7 +131,27 @@ def compact_range(session: Session, size: int) -> None:
     assert session.build_context_entries() == after
 
 
-def take(session: Session, step: Step, numbers: count[int]) -> None:
+def mark(session: Session, step: Step, shown: list[str]) -> None:
+    """Pin an entry, leave one or a part of it out, or take that back."""
+    what, size = step
+    named = shown[size % len(shown)]
+    if what == "pin":
+        session.pin(named)
+    elif what == "exclude":
+        session.exclude(named)
+    elif what == "part":
+        with suppress(InvalidArgument):
+            session.exclude(named, 0)
+    elif what == "unpin" and (pins := session.pins()):
+        session.unpin(pins[size % len(pins)])
+    elif what == "include":
+        out = [entry.fields["entryId"] for entry in session.get_active_path() if entry.kind == "exclusion"]
+        if out:
+            session.include(str(out[size % len(out)]))
+
+
+def take(session: Session, step: Step, numbers: count[int]) -> Session:
+    """Take a step, and return the session with which it goes on."""
     what, size = step
     items = session.build_context_entries()
     shown = [item.entry_id for item in items if item.kind == "message"]
@@ -135,12 +167,17 @@ def take(session: Session, step: Step, numbers: count[int]) -> None:
         compact_range(session, size)
     elif what == "uncompact":
         session.uncompact()
-    elif shown and what == "pin":
-        session.pin(shown[size % len(shown)])
-    elif shown and what == "exclude":
-        session.exclude(shown[size % len(shown)])
+    elif what == "undo":
+        session.undo()
+    elif what == "redo":
+        session.redo()
+    elif what == "fork":
+        return session.fork()
     elif what == "rewind" and size % 4 == 0:
         session.rewind(turns=-1) if session.turns() else None
+    elif shown:
+        mark(session, step, shown)
+    return session
 
 
 @given(steps)
@@ -148,7 +185,7 @@ def test_any_history_stays_valid_and_every_layer_comes_off(taken: list[Step]) ->
     with flue_py.sync.open(":memory:") as store:
         session, numbers = store.create_session(), count()
         for step in taken:
-            take(session, step, numbers)
+            session = take(session, step, numbers)
             assert_is_valid(session.build_context())
         for target in LIMITS:
             assert session.request(target).broken == () or not session.build_context()

@@ -8,6 +8,7 @@ import flue_py
 from flue_py import EntryNotFound, InvalidArgument, Session, Store
 from flue_py.compaction import CompactionSettings, RangePlan
 from flue_py.compaction.result import CompactionResult
+from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import SummaryFailed
@@ -427,3 +428,89 @@ async def test_exports_say_that_others_do_not_show_ranges(session: Session) -> N
     for name in ("pi", "flue"):
         exported = await flue_py.export_session(session, name)
         assert any("the ranges of a compaction" in str(note) for note in exported.notes), exported.notes
+
+
+def two_calls(first: str, second: str) -> JsonObject:
+    parts = [part for each in (first, second) if isinstance(content := call(each)["content"], list) for part in content]
+    return {"role": "assistant", "content": [*parts]}
+
+
+async def assert_is_valid(session: Session) -> None:
+    pairing = Pairing(await session.build_context())
+    assert pairing.unpaired == set()
+    assert all(pairing.results.values())
+
+
+@pytest.mark.parametrize("with_late_result", [False, True])
+async def test_what_is_hidden_of_an_exchange_goes_with_it(session: Session, with_late_result: bool) -> None:
+    """One call of a message is left out, with its result; the range ends before that, and the call is shown again."""
+    ids = await talk(session, 3)
+    called = await session.append_message(two_calls("c1", "c2"))
+    await session.append_message(result("c2"))
+    between = await talk(session, 2, start=3) if with_late_result else []
+    late = (await session.append_message(result("c1"))).entry_ids[0]
+    await talk(session, 2, start=5)
+    await session.exclude(called.entry_ids[0], "c1")
+    assert late not in await ids_in(session)
+
+    done = await session.compact_range(ids[1], between[0] if between else called.entry_ids[0], mode="window")
+    assert done.appended is not None
+    assert isinstance(done.planned, RangePlan)
+    shown = await ids_in(session)
+    assert shown[:2] == [ids[0], done.entry_id]
+    assert not set(between) & set(shown)
+    await session.include(called.entry_ids[0], "c1")
+    assert await ids_in(session) == shown
+    await assert_is_valid(session)
+    await assert_all_reads_agree(session)
+    await session.uncompact()
+    assert late in await ids_in(session)
+    await assert_is_valid(session)
+
+
+async def test_what_is_hidden_before_a_range_is_shown_again_as_it_was(session: Session) -> None:
+    ids = await talk(session, 10)
+    before = await session.build_context()
+    await session.exclude(ids[0])
+    done = await compacted(session, ids[3], ids[6])
+    await session.include(ids[0])
+    assert await ids_in(session) == [*ids[:3], done.entry_id, *ids[7:]]
+    await session.uncompact()
+    assert await session.build_context() == before
+    await assert_all_reads_agree(session)
+
+
+async def test_what_is_hidden_of_a_pinned_exchange_comes_back_with_it(session: Session) -> None:
+    called = (await session.append_message(two_calls("c1", "c2"))).entry_ids[0]
+    await session.append_messages([result("c2"), result("c1")])
+    await session.exclude(called, "c2")
+    await session.pin(called)
+    await talk(session, 6)
+    await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=150))
+    ids = await talk(session, 6, start=6)
+    await compacted(session, ids[1], ids[3])
+    await assert_is_valid(session)
+    await session.include(called, "c2")
+    assert "c2" in str(await session.build_context())
+    await assert_is_valid(session)
+    await assert_all_reads_agree(session)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_no_compaction_separates_what_is_hidden_of_an_exchange_from_it(session: Session, by_hand: bool) -> None:
+    await talk(session, 3)
+    called = await session.append_message(two_calls("c1", "c2"))
+    await session.append_message(result("c2"))
+    between = await talk(session, 2, start=3)
+    await session.append_message(result("c1"))
+    await talk(session, 2, start=5)
+    await session.exclude(called.entry_ids[0], "c1")
+    if by_hand:
+        await session.append_compaction("what was said", first_kept_entry_id=between[1], tokens_before=900)
+    else:
+        done = await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=250))
+        assert done.appended is not None
+    await assert_is_valid(session)
+    await session.include(called.entry_ids[0], "c1")
+    await assert_is_valid(session)
+    await assert_all_reads_agree(session)

@@ -15,7 +15,7 @@ from flue_py.core.model_seam import ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
 from flue_py.runtime.guarding.claims import Claim
-from tests.sessions.guarded import SETTINGS, WINDOW, answer, events, guard_of, model, talk, wrong_results
+from tests.sessions.guarded import SETTINGS, WINDOW, answer, events, guard_of, larger, model, talk, wrong_results
 from tests.sessions.talk import user
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("target", ["memory"], indirect=True)]
@@ -213,11 +213,11 @@ async def test_a_second_overflow_is_an_error_and_costs_nothing_more(session: Ses
 
     for _ in range(3):
         with pytest.raises(ContextOverflow, match="again after one compaction and one retry"):
-            await guard_of(store, session, model(summarize), window=100_000).call(ask)
+            await guard_of(store, session, summarizer=larger(summarize), window=100_000).call(ask)
     assert len(summaries) == 1
     await session.append_message(user("and now?"))
     with pytest.raises(ContextOverflow):
-        await guard_of(store, session, model(summarize), window=100_000).call(ask)
+        await guard_of(store, session, summarizer=larger(summarize), window=100_000).call(ask)
     assert len(summaries) > 1
 
 
@@ -248,6 +248,58 @@ async def test_an_overflow_asks_no_model_that_has_failed_three_times(session: Se
     assert done.outcome == "compacted"
     assert done.result is not None
     assert done.result.mode == "intent"
+
+
+@pytest.mark.parametrize("mode", ["llm", "hybrid"])
+@pytest.mark.parametrize(
+    ("summarizer", "told", "made_by_a_model"),
+    [
+        pytest.param(None, None, False, id="the model that refused it"),
+        pytest.param(200_000, None, True, id="a larger model"),
+        pytest.param(1_500, None, False, id="a smaller model"),
+        pytest.param(200_000, 250_000, False, id="more than the larger model takes, by the count of the provider"),
+        pytest.param(None, 1_000, False, id="a model of an unknown window"),
+    ],
+)
+async def test_an_overflow_asks_only_a_model_that_takes_the_context(
+    session: Session, store: Store, mode: str, summarizer: int | None, told: int | None, made_by_a_model: bool
+) -> None:
+    asked = []
+
+    def summarize(request: ModelRequest) -> str:
+        asked.append(request)
+        return "short"
+
+    async def ask(context: list[JsonObject]) -> str:
+        if len(context) > 20:
+            raise ContextOverflow("too long", tokens=told)
+        return "fine"
+
+    await talk(session, 12)
+    other = None if summarizer is None and told is None else larger(summarize, summarizer)
+    guard = guard_of(store, session, model(summarize), summarizer=other, mode=mode, window=100_000)
+    assert await guard.call(ask) == "fine"
+    assert bool(asked) == made_by_a_model
+    latest = await session.latest_compaction()
+    assert latest is not None
+    details = latest.fields["details"]
+    assert isinstance(details, dict)
+    assert details["mode"] == (mode if made_by_a_model else "intent")
+    assert ("no model was to be asked" in str(latest.fields["summary"])) != made_by_a_model
+
+
+async def test_a_demand_and_a_threshold_ask_the_model_also_where_parts_are_needed(
+    session: Session, store: Store
+) -> None:
+    await talk(session, 40)
+    small = larger(lambda _: "short", 2_000)
+    done = await guard_of(store, session, small).compact()
+    assert done.result is not None
+    assert done.result.mode == "llm"
+    await talk(session, 40)
+    done = await guard_of(store, session, small).before_call()
+    assert done.result is not None
+    assert done.result.mode == "llm"
 
 
 async def test_a_claim_of_another_machine_ends_by_itself(session: Session, store: Store) -> None:

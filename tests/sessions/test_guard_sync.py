@@ -18,7 +18,7 @@ from flue_py.core.model_seam import FunctionModel, ModelRequest
 from flue_py.runtime.guard import GuardAnswer
 from flue_py.runtime.guarding.memory import BY
 from tests.postgres import NewDatabase
-from tests.sessions.guarded import SETTINGS, WINDOW, answer, model, summary
+from tests.sessions.guarded import SETTINGS, WINDOW, answer, larger, model, summary
 from tests.sessions.talk import user
 
 
@@ -107,7 +107,7 @@ def test_a_second_overflow_is_an_error_and_costs_nothing_more(store: sync.Store,
 
     for _ in range(3):
         with pytest.raises(ContextOverflow, match="again after one compaction and one retry"):
-            guard_of(store, session, model(summarize), window=100_000).call(ask)
+            guard_of(store, session, summarizer=larger(summarize), window=100_000).call(ask)
     assert summaries == ["compaction"]
     recovered = guard_of(store, session, model(summarize), triggers=TriggerSettings(auto=False))
     assert recovered.recover(ContextOverflow("too long")).outcome == "nothing"

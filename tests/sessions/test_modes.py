@@ -20,6 +20,7 @@ from flue_py.compaction import CompactionSettings
 from flue_py.compaction.blocks import Around
 from flue_py.compaction.modes import Asker, Hybrid, Intent, Lossless, Made, Material, Mode
 from flue_py.compaction.policy import OnFailure
+from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelRequest
 from tests.sessions.talk import user
@@ -121,6 +122,28 @@ async def test_a_call_that_a_running_task_is_to_answer_is_kept_until_the_task_ha
     done = await session.compact(mode="intent", settings=SETTINGS)
     assert done.appended is not None
     assert f"[entry {caller}]" in str(done.summary)
+
+
+@pytest.mark.parametrize("said", ["p1: make all", "p1", "p1 make all"])
+async def test_a_call_that_waits_for_an_approval_is_kept_until_nobody_names_it(session: Session, said: str) -> None:
+    waiting: list[str] = [said, "p10: another", "job 7"]
+    mode = Intent(Around(approvals=lambda: waiting))
+    await work(session, 3)
+    made = {"type": "toolCall", "name": "bash", "arguments": {"command": "make"}}
+    parts = [{**made, "id": each} for each in ("p0", "p1")]
+    caller = (await session.append_message({"role": "assistant", "content": [*parts]})).entry_id
+    await session.append_message({"role": "toolResult", "toolCallId": "p0", "toolName": "bash", "content": "made"})
+    await work(session, 10, start=3)
+    done = await session.compact(mode=mode, settings=SETTINGS)
+    assert done.planned is not None
+    assert done.planned.first_kept_entry_id == caller
+    assert f"- approval {said}" in str(done.summary)
+    await session.append_message({"role": "toolResult", "toolCallId": "p1", "toolName": "bash", "content": "made"})
+    pairing = Pairing(await session.build_context())
+    assert (pairing.unpaired, all(pairing.results.values())) == (set(), True)
+    await session.undo()
+    waiting.remove(said)
+    assert (await session.compact(mode=mode, settings=SETTINGS)).appended is not None
 
 
 async def test_a_hang_an_abort_and_a_rate_limit_are_failures_that_leave_nothing(session: Session) -> None:

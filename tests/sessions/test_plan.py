@@ -174,6 +174,70 @@ async def test_a_compaction_that_would_be_refused_as_not_smaller_has_nothing_to_
     assert (await session.compact(mode="intent", settings=settings)).reason == "not_smaller"
 
 
+async def test_a_range_keeps_what_is_before_it_in_the_cache(session: Session) -> None:
+    ids = await talk(session, 20)
+    sent = await sizes(session, session.leaf_id)
+    plan = await session.plan(Compact(mode="intent", first=ids[8], last=ids[15]))
+    assert (plan.kind, plan.common_items, plan.kept) == ("compact", 8, sum(sent[:8]))
+    assert plan.kept_unedited == sum(sent[:-1])
+    leaf = session.leaf_id
+    done = await session.compact_range(ids[8], ids[15], mode="intent")
+    assert (plan.tokens_before, plan.tokens_after) == (done.tokens_before, done.tokens_after)
+    assert (await session.common_prefix(leaf, session.leaf_id)).items == 8
+    later = await session.plan("compact", mode="intent", first=ids[20], last=ids[23])
+    assert (later.is_warm, later.common_items) == (True, 8)
+    await session.append_message(answer("read as it is now"))
+    later = await session.plan("compact", mode="intent", first=ids[20], last=ids[23])
+    assert later.common_items == 8 + 1 + 4
+
+
+async def test_what_comes_back_with_a_range_comes_after_its_summary(session: Session) -> None:
+    ids = await talk(session, 12)
+    await session.compact_range(ids[8], ids[11], mode="window")
+    await session.append_message(answer("read as it is now"))
+    await session.pin(ids[9])
+    leaf = session.leaf_id
+    plan = await session.plan(Compact(mode="window", first=ids[6], last=ids[15]))
+    done = await session.compact_range(ids[6], ids[15], mode="window")
+    assert plan.tokens_after == done.tokens_after == sum(await sizes(session, session.leaf_id))
+    assert plan.common_items == (await session.common_prefix(leaf, session.leaf_id)).items == 6
+    assert ids[9] in [item.entry_id for item in await session.build_context_entries()]
+
+
+async def test_a_range_from_the_beginning_keeps_nothing_in_the_cache(session: Session) -> None:
+    ids = await talk(session, 10)
+    await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=2_000))
+    await session.append_message(answer("read as it is now"))
+    plan = await session.plan(Compact(mode="window", last=ids[-5]))
+    done = await session.compact_range(None, ids[-5], mode="window")
+    assert (plan.common_items, plan.kept) == (0, 0)
+    assert plan.tokens_after == done.tokens_after
+
+
+async def test_a_model_is_shown_the_range_alone(session: Session) -> None:
+    ids = await talk(session, 20)
+    counts = await sizes(session, session.leaf_id)
+    plan = await session.plan(Compact(first=ids[4], last=ids[11], summary_tokens=300), system="", tools=[])
+    assert plan.summary_call is not None
+    assert (plan.summary_call.cache_read, plan.summary_call.output) == (0, 300)
+    assert plan.summary_call.input == sum(counts[4:12]) + 600
+    assert plan.tokens_after == sum(counts) - sum(counts[4:12]) + 300
+    assert plan.is_estimate
+    assert (await session.plan(Compact(first=ids[4], summary_tokens=300))).tokens_after == sum(counts[:4]) + 300
+
+
+async def test_ranges_that_cannot_be_are_refused_as_they_would_be(session: Session) -> None:
+    ids = await talk(session, 4)
+    with pytest.raises(EntryNotFound):
+        await session.plan(Compact(first="missing", last=ids[2]))
+    with pytest.raises(InvalidArgument, match="the other way round"):
+        await session.plan(Compact(first=ids[4], last=ids[2]))
+    with pytest.raises(InvalidArgument, match="last"):
+        Compact(last=7)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="unexpected keyword argument 'first'"):
+        await session.plan("fork", first=ids[2])
+
+
 async def test_a_fork_reads_what_the_session_sent(session: Session) -> None:
     ids = await talk(session)
     plan = await session.plan(Fork(at=ids[9]))

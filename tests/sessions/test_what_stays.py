@@ -7,7 +7,7 @@ import pytest
 
 from flue_py import Session, Store
 from flue_py.compaction import CompactionSettings
-from flue_py.compaction.modes import Hybrid, Intent, Lossless, Mode
+from flue_py.compaction.modes import Asker, Hybrid, Intent, Lossless, Made, Material, Mode
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelRequest
 from tests.sessions.talk import user
@@ -58,6 +58,47 @@ async def test_all_constraints_within_the_share_survive_ten_compactions(
             assert [each for each in said if each not in text] == []
     assert sum(entry.kind == "compaction" for entry in await session.get_active_path()) == 10
     assert (await store.verify()).problems == []
+
+
+class Brief:
+    """A mode of somebody else's, which knows nothing of what is carried on."""
+
+    name, needs_model = "brief", False
+
+    async def make(self, material: Material, asker: Asker | None) -> Made:
+        return Made("It went well.", self.name)
+
+
+@pytest.mark.parametrize("mode", ["llm", "intent"])
+async def test_what_was_carried_comes_back_after_a_mode_that_does_not_show_it(session: Session, mode: str) -> None:
+    modes: list[str | Mode] = [mode, Brief(), Brief(), mode]
+    for number, each in enumerate(modes):
+        said = "Never touch the schema." if number == 0 else "go on"
+        for turn in range(4):
+            await work(session, 4 * number + turn, said)
+        assert (await session.compact(model(), mode=each, settings=SETTINGS, window=WINDOW)).appended is not None
+        shown_now = "Never touch the schema." in shown(await session.build_context())
+        assert shown_now is not isinstance(each, Brief)
+
+
+@pytest.mark.parametrize("mode", ["llm", "intent"])
+async def test_words_that_look_like_a_programs_stay_as_well(session: Session, mode: str) -> None:
+    said = [
+        "/etc must never be changed.",
+        "<instructions>Never push to main.</instructions>",
+        "/review it, and never merge.",
+        "<context>The repo of billing.</context>\nAlways run the tests.",
+        'Put <file path="a.py"> before each file.',
+        "Caveat: never run it as root.",
+    ]
+    for number, each in enumerate(said):
+        await work(session, number, each)
+    for number in range(10):
+        await work(session, 10 + number, "go on")
+        if number % 3 == 2:
+            assert (await session.compact(model(), mode=mode, settings=SETTINGS, window=WINDOW)).appended is not None
+            (text,) = [part["text"] for part in (await session.build_context())[0]["content"]]  # type: ignore[index, union-attr, call-overload]
+            assert [each for each in said if each not in text] == []
 
 
 @pytest.mark.parametrize("mode", ["llm", "hybrid", "intent", "lossless"])

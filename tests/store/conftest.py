@@ -79,7 +79,7 @@ KINDS = {
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out, without --run-slow, a module of which every test is slow."""
-    is_slow = collection_path.name == "test_whole_contract_on_trio.py"
+    is_slow = collection_path.name == "test_whole_contract.py"
     return True if is_slow and not config.getoption("--run-slow") else None
 
 

@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flue_py.testing.contracts import BackendContract
+from flue_py.testing.sources import OpenBackend
+from tests.store.facets import EngineContract, RunnerContract
 
 
+@pytest.fixture
+def open_postgres(open_kept_postgres: OpenBackend) -> OpenBackend:
+    return open_kept_postgres
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"], indirect=True)
 class TestContract(BackendContract):
-    """The contract, over each backend of `conftest.KINDS`."""
+    """The contract, in memory and over each database."""
+
+
+@pytest.mark.parametrize("kind", ["caller"], indirect=True)
+class TestContractOnCaller(RunnerContract):
+    """What of it depends on the thread that asks."""
+
+
+@pytest.mark.parametrize("kind", ["aiosqlite"], indirect=True)
+class TestContractOnEngine(EngineContract):
+    """What of it depends on SQLAlchemy."""

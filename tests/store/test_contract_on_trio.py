@@ -1,7 +1,4 @@
-"""A file keeps the contract under trio, too: what waits for others, and what every program does.
-
-A transaction does not know which event loop asked for it, so the rest is left to `test_whole_contract_on_trio`.
-"""
+"""A file keeps the contract under trio, too: what depends on who runs a transaction."""
 
 from __future__ import annotations
 
@@ -13,14 +10,8 @@ import pytest
 from flue_py.store.backend import Backend
 from flue_py.store.seam import Sources
 from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.contracts import NewStore
-from flue_py.testing.contracts.append import AppendContract
-from flue_py.testing.contracts.atomic import AtomicContract
-from flue_py.testing.contracts.conflicts import ConflictContract
-from flue_py.testing.contracts.idempotency import IdempotencyContract
-from flue_py.testing.contracts.moves import MoveContract
-from flue_py.testing.contracts.reads import ReadContract
 from flue_py.testing.sources import OpenBackend
+from tests.store.facets import RunnerContract
 
 
 class OnTrio:
@@ -39,15 +30,5 @@ class OnTrio:
         return open_it
 
 
-@pytest.mark.anyio
-class TestContract(
-    OnTrio,
-    NewStore,
-    AppendContract,
-    ConflictContract,
-    AtomicContract,
-    IdempotencyContract,
-    MoveContract,
-    ReadContract,
-):
+class TestContract(OnTrio, RunnerContract):
     """Some of the contract, over a file."""

@@ -12,7 +12,6 @@ import pytest
 from flue_py.core.sessions import NewSession
 from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
-from flue_py.store.seam import Sources
 from flue_py.testing.contracts import BackendContract, StoreCopyContract
 from flue_py.testing.contracts.append import AppendContract
 from flue_py.testing.contracts.atomic import AtomicContract
@@ -30,7 +29,7 @@ from flue_py.testing.contracts.undo import UndoContract
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources
 from tests.docs import pages
-from tests.postgres import Databases, NewDatabase, blocking, connected
+from tests.postgres import END_BUSY_OTHERS, END_OTHERS, Databases, KeptEngines, NewDatabase, blocking, connected
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -58,8 +57,7 @@ _EMPTY = """
 DO $$
 DECLARE filled text;
 BEGIN
-    PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid();
+    {end_others}
     FOR filled IN SELECT relname FROM pg_class
         WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
           AND relname NOT IN ('flue_store', 'alembic_version')
@@ -107,20 +105,22 @@ class PartitionedDatabases:
         self._idle: list[str] = []
         self._all: list[str] = []
 
-    def take(self) -> str:
-        """Return the URL of an empty, partitioned store."""
+    def take_store(self, *, with_pool: bool = False) -> str:
+        """Return the URL of an empty, partitioned store. ``with_pool`` leaves the connections to it that are idle."""
         if self._idle:
             url = self._idle.pop()
-            self._databases.kept.execute(url, _EMPTY)
+            self._databases.kept.execute(url, _EMPTY.format(end_others=END_BUSY_OTHERS if with_pool else END_OTHERS))
         else:
             url = self._databases.take()
             self._all.append(url)
             blocking(make_partitioned(url))
         return url
 
-    def give_back(self, url: str) -> None:
+    def give_back_store(self, url: str) -> None:
         """Accept a store that nobody will use any more."""
         self._idle.append(url)
+
+    give_back = give_back_store
 
     def close(self) -> None:
         """Give all databases back to whom they are from, who empties them."""
@@ -135,27 +135,29 @@ def partitioned_databases(postgres_databases: Databases) -> Iterator[Partitioned
     databases.close()
 
 
+@pytest.fixture(scope="module")
+async def partitioned_engines(
+    anyio_backend: str, partitioned_databases: PartitionedDatabases
+) -> AsyncIterator[KeptEngines]:
+    engines = KeptEngines(partitioned_databases)
+    yield engines
+    await engines.close()
+
+
 @pytest.fixture
 def partitioned_url(partitioned_databases: PartitionedDatabases) -> Iterator[str]:
-    url = partitioned_databases.take()
+    url = partitioned_databases.take_store()
     yield url
-    partitioned_databases.give_back(url)
+    partitioned_databases.give_back_store(url)
 
 
 class Partitioned:
     """Stores in partitioned databases: a property opens one per example."""
 
     @pytest.fixture
-    def open_backend(self, partitioned_databases: PartitionedDatabases) -> Iterator[OpenBackend]:
-        lent: list[str] = []
-
-        async def open_it(sources: Sources) -> Backend:
-            lent.append(partitioned_databases.take())
-            return await open_engine(lent[-1], sources=sources)
-
-        yield open_it
-        for url in lent:
-            partitioned_databases.give_back(url)
+    async def open_backend(self, partitioned_engines: KeptEngines, anyio_backend: str) -> AsyncIterator[OpenBackend]:
+        yield partitioned_engines.open
+        await partitioned_engines.end_test()
 
 
 # Where rows are written to, read from, moved between or deleted from partitioned tables. Of the other facets, which

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from types import GenericAlias
 from typing import Any, get_args
 
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError
 
 from flue_py.core.listing import Ordering, SessionOrder
+from flue_py.errors import FlueError
 from flue_py.store import sql
-from flue_py.store.engine import open_engine
+from flue_py.store.engine import EngineTransaction, open_engine
 from flue_py.store.schema.ddl import schema_statements, stamp_statements
-from flue_py.store.seam import Insert, Nothing, Statement, database_type
+from flue_py.store.seam import Insert, Nothing, Statement, Transaction, database_type
 from flue_py.store.sql.ledger import ledger_sums
 from flue_py.store.sql.listing import session_page
+from flue_py.store.sqlite.runner import open_sqlite
+from flue_py.store.sqlite.transaction import SqliteTransaction
 from flue_py.testing.sources import counted_sources
+from flue_py.testing.whole_stores import make_everything, told, whole_trees
 from tests.postgres import NewDatabase, connected
 
 AnyStatement = Statement[..., Any]
@@ -90,6 +97,69 @@ def test_sqlite_returns_as_many_columns_as_statements_declare() -> None:
 
 def _some(kind: str) -> object:
     return {"text": "[]", "bytea": b"", "bigint": 0}[kind]
+
+
+@pytest.mark.anyio
+async def test_sqlalchemy_makes_of_every_statement_what_the_driver_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s.db"
+    seen: dict[AnyStatement, list[dict[str, object]]] = {each: [] for each in STATEMENTS.values()}
+    for name in ("rows", "first", "run"):
+        monkeypatch.setattr(SqliteTransaction, name, noting(getattr(SqliteTransaction, name), seen))
+    backend = await open_sqlite(path, sources=counted_sources(), durability="normal")
+    await make_everything(backend)
+    await told(backend)
+    await whole_trees(backend)
+    assert (await backend.verify()).problems == []
+    await backend.close()
+    monkeypatch.undo()
+
+    engine = create_engine(f"sqlite:///{path}", isolation_level="AUTOCOMMIT")
+    with closing(sqlite3.connect(path, isolation_level=None)) as driver, engine.connect() as connection:
+        for statement, samples in seen.items():
+            if any(word in statement.sql for word in ON_POSTGRES_ALONE):
+                continue
+            other = {each: _some(statement.types[each]) for each in statement.parameters}
+            for values in (*samples[-10:], other):
+                driver.execute("BEGIN")
+                expected = outcomes(SqliteTransaction(driver), statement, values)
+                driver.execute("ROLLBACK")
+                connection.exec_driver_sql("BEGIN")
+                assert outcomes(EngineTransaction(connection), statement, values) == expected, statement.sql
+                connection.exec_driver_sql("ROLLBACK")
+    engine.dispose()
+
+
+def noting(call: Callable[..., object], seen: dict[AnyStatement, list[dict[str, object]]]) -> Callable[..., object]:
+    """Return a method of a transaction that notes what a statement is run with."""
+
+    def noted(tx: Transaction, statement: AnyStatement, /, **parameters: object) -> object:
+        seen.setdefault(statement, []).append(parameters)
+        return call(tx, statement, **parameters)
+
+    return noted
+
+
+def outcomes(tx: Transaction, statement: AnyStatement, values: dict[str, object]) -> list[object]:
+    """Return what a transaction makes of a statement, by each of the functions that take it."""
+    if isinstance(statement, Insert):
+        row = tuple(values.values())
+        return [outcome(tx.insert, statement, rows) for rows in ([row], [row, row], [])]
+    if statement.gives is Nothing:
+        twice = outcome(tx.run_many, statement, [values, values])
+        return [outcome(tx.run, statement, **values), twice, outcome(tx.run_many, statement, [])]
+    return [outcome(tx.rows, statement, **values), outcome(tx.first, statement, **values)]
+
+
+def outcome(call: Callable[..., object], *arguments: object, **parameters: object) -> object:
+    """Return what a call returns, or what the driver or the reader of a row said."""
+    try:
+        return call(*arguments, **parameters)
+    except DBAPIError as error:
+        return repr(error.orig)
+    except (sqlite3.Error, FlueError, ValueError, TypeError) as error:
+        return repr(error)
 
 
 @pytest.mark.anyio

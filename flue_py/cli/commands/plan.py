@@ -34,13 +34,24 @@ _NEVER = {
 }
 
 
-def _check(edit: str, entries: Sequence[str], mode: str | None, keep: int | None, **_: object) -> None:
+def _check(
+    edit: str,
+    entries: Sequence[str],
+    mode: str | None,
+    keep: int | None,
+    first: str | None,
+    last: str | None,
+    **_: object,
+) -> None:
     if edit in ("rewind", "exclude") and not entries:
         raise click.UsageError(f"plan {edit} needs an ENTRY")
     if len(entries) > {"rewind": 1, "fork": 1, "exclude": len(entries)}.get(edit, 0):
         raise click.UsageError(f"plan {edit} takes {'one ENTRY' if edit in ('rewind', 'fork') else 'no ENTRY'}")
-    if edit != "compact" and (mode is not None or keep is not None):
-        raise click.UsageError(f"--mode and --keep are for plan compact, not for plan {edit}")
+    ends = (first, last) != (None, None)
+    if edit != "compact" and (mode is not None or keep is not None or ends):
+        raise click.UsageError(f"--mode, --keep, --from and --to are for plan compact, not for plan {edit}")
+    if ends and keep is not None:
+        raise click.UsageError("--keep says where a compaction ends; leave it out with --from and --to")
 
 
 @command(check=_check)
@@ -50,6 +61,8 @@ def _check(edit: str, entries: Sequence[str], mode: str | None, keep: int | None
 @click.option("--model", metavar="MODEL", help="The model of the next call (default: that of the last answer).")
 @click.option("--mode", metavar="MODE", help="How the summary of a compaction is made (default: llm).")
 @click.option("--keep", metavar="TOKENS", type=click.IntRange(0), help="How much of the end a compaction keeps.")
+@click.option("--from", "first", metavar="ENTRY", help="Price a range that begins here, with both ends kept.")
+@click.option("--to", "last", metavar="ENTRY", help="Where the range ends (default: at the leaf).")
 @click.option("--cached/--not-cached", default=None, help="Whether the last request is in the cache (default: by age).")
 async def plan(
     session: Session,
@@ -58,6 +71,8 @@ async def plan(
     model: str | None,
     mode: str | None,
     keep: int | None,
+    first: str | None,
+    last: str | None,
     cached: bool | None,
 ) -> Answer:
     """Say what an edit of SESSION's context would cost, and when it pays for itself. Nothing is changed.
@@ -65,13 +80,17 @@ async def plan(
     EDIT is compact, rewind ENTRY, exclude ENTRY..., fork [ENTRY] or resume.
     """
     ids = [await session.resolve_entry_id(entry) for entry in entries]
-    planned = await session.plan(_edit(edit, ids, mode, keep), model=model, cached=cached)
+    if edit == "compact":
+        settings = None if keep is None else policy.CompactionSettings(keep_recent_tokens=keep)
+        ends = [None if end is None else await session.resolve_entry_id(end) for end in (first, last)]
+        wanted: Edit = Compact(mode, settings, first=ends[0], last=ends[1])
+    else:
+        wanted = _edit(edit, ids)
+    planned = await session.plan(wanted, model=model, cached=cached)
     return Answer(lambda: _lines(planned), lambda: _row(session, planned))
 
 
-def _edit(edit: str, ids: list[str], mode: str | None, keep: int | None) -> Edit:
-    if edit == "compact":
-        return Compact(mode, None if keep is None else policy.CompactionSettings(keep_recent_tokens=keep))
+def _edit(edit: str, ids: list[str]) -> Edit:
     if edit == "rewind":
         return Rewind(to=ids[0])
     if edit == "exclude":

@@ -28,7 +28,8 @@ class Around:
     """What is put around the text of a mode.
 
     ``tasks`` are what the caller knows to be running beside task sessions, which a session finds by itself, and
-    ``approvals`` what somebody has yet to allow. ``handoffs`` are the names of the tools that pass work on, as shell
+    ``approvals`` what somebody has yet to allow. One that begins with the id of a call without a result keeps that in
+    the context. ``handoffs`` are the names of the tools that pass work on, as shell
     patterns, and ``read_file`` reads files that were in use once more.
     """
 

@@ -60,9 +60,7 @@ def key_facts(material: Material) -> Block:
     O(messages), and O(text) of the newest `SEARCHED_CHARS` characters.
     """
     carried = _carried(material.earlier)
-    leaving = material.tokens_leaving
-    if leaving is None:
-        leaving = sum(map(material.count, material.messages))
+    leaving = material.size_leaving
     most = material.at_most(min(MOST_TOKENS, leaving // 8, (material.window or leaving) // _SHARE))
     room = most // len(_TITLES)
     both = {
@@ -84,17 +82,17 @@ def carried_facts(material: Material) -> Block:
 def _found(material: Material) -> _Lists:
     errors: dict[str, str] = {}
     decisions: dict[str, str] = {}
-    shown = {word for item in material.staying for text in _read(item.data) for word in text.split()}
     words: dict[str, None] = {}
     read = 0
-    for at in range(len(material.roles) - 1, -1, -1):
-        role = material.roles[at]
+    roles = material.roles
+    for at in range(len(roles) - 1, -1, -1):
+        role = roles[at]
         if read > SEARCHED_CHARS:
             break
         if role not in (ASSISTANT, TOOL_RESULT):
             continue
         message, entry_id = material.message(at), material.leaving[at].entry_id
-        texts = list(_read(message))
+        texts = _read(message)
         read += sum(map(len, texts))
         if len(errors) < MOST_LINES:
             _add(errors, _errors(message, texts), entry_id)
@@ -102,18 +100,24 @@ def _found(material: Material) -> _Lists:
             if len(decisions) < MOST_LINES:
                 _add(decisions, _decisions(texts[0]), entry_id)
             if read <= READ_CHARS:
-                words.update((word, None) for text in texts for word in text.split() if word not in shown)
-    return {"errors": errors, "decisions": decisions, "names": dict.fromkeys(_names(words), "")}
+                for text in texts:
+                    words.update(dict.fromkeys(text.split()))
+    shown: set[str] = set()
+    for item in material.staying:
+        for text in _read(item.data):
+            shown.update(text.split())
+    names = _names([word for word in words if word not in shown])
+    return {"errors": errors, "decisions": decisions, "names": dict.fromkeys(names, "")}
 
 
-def _read(message: Message) -> Iterator[str]:
+def _read(message: Message) -> list[str]:
     """Return what a message says, and then the short arguments of its calls."""
-    yield message_text(message)
+    texts = [message_text(message)]
     for call in tool_calls(message):
         arguments = call.get("arguments")
-        for value in arguments.values() if isinstance(arguments, Mapping) else ():
-            if isinstance(value, str) and len(value) <= ARGUMENT_CHARS:
-                yield value
+        values = arguments.values() if isinstance(arguments, Mapping) else ()
+        texts += [value for value in values if isinstance(value, str) and len(value) <= ARGUMENT_CHARS]
+    return texts
 
 
 def _add(lines: dict[str, str], found: Sequence[str], entry_id: str) -> None:
@@ -143,7 +147,7 @@ def _lines_with(signs: Sequence[str], text: str) -> str:
     return "\n".join(line for line in text.splitlines() if any(sign in line for sign in there))
 
 
-def _names(words: Mapping[str, None]) -> list[str]:
+def _names(words: Sequence[str]) -> list[str]:
     """Return the identifiers among words, in their order."""
     telling = [word for word in words if len(word) <= _WORD_CHARS and _may_name(word.strip(_QUOTES))]
     return [fact.text for fact in _facts_in(" ".join(telling[: 2 * MOST_NAMES])).identifiers]

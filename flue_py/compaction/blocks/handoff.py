@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import translate
 from functools import cache
-from typing import TypeAlias
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.content import Message, string_field
+from flue_py.compaction.content import string_field
 from flue_py.compaction.material import Material
-from flue_py.compaction.operations import part_of
 from flue_py.compaction.quoting import quoted, shown_id, without_tags
 from flue_py.core.exchange import tool_calls
 from flue_py.core.javascript import js_json
@@ -20,7 +18,6 @@ from flue_py.core.jsontext import JsonObject
 HANDOFFS = ("handoff*", "transfer_to_*", "route_to_*", "delegate_to_*")
 """How the tools are named that pass the work on, as shell patterns."""
 _MOST_CHARS = 2_000
-Matches: TypeAlias = Callable[[str], object]
 
 
 def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
@@ -30,26 +27,17 @@ def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
     """
     # A conversation of ten thousand calls has a few tools.
     matches = cache(re.compile("|".join(map(translate, names)) or r"(?!)").match)
-    if any(_handed_on(item.data, item.entry_id, matches) for item in reversed(material.staying)):
+    if any(matches(string_field(call, "name")) for item in material.staying for call in tool_calls(item.data)):
         return Block()
-    line = None
-    for call in reversed(material.pairing.results):
-        line = _line(part_of(material, call), material.leaving[call.at].entry_id, matches)
-        if line is not None:
+    carried = (material.earlier or {}).get("lastHandoff")
+    line = without_tags(carried) if isinstance(carried, str) else None
+    for call, part in reversed(material.pairing.parts.items()):
+        if matches(string_field(part, "name")):
+            line = _line(part, material.leaving[call.at].entry_id)
             break
-    if line is None:
-        carried = (material.earlier or {}).get("lastHandoff")
-        line = without_tags(carried) if isinstance(carried, str) else None
-    return Block() if line is None else Block(f"[LAST HANDOFF]\n{line}", {"lastHandoff": line})
+    return Block(f"[LAST HANDOFF]\n{line}", {"lastHandoff": line}) if line is not None else Block()
 
 
-def _handed_on(message: Message, entry_id: str, matches: Matches) -> bool:
-    return any(_line(call, entry_id, matches) is not None for call in tool_calls(message))
-
-
-def _line(call: JsonObject, entry_id: str, matches: Matches) -> str | None:
-    name = string_field(call, "name")
-    if not matches(name):
-        return None
-    arguments = quoted(js_json(call.get("arguments")), _MOST_CHARS)
-    return f"{quoted(name, 80)}({arguments}) (entry {shown_id(entry_id)})"
+def _line(call: JsonObject, entry_id: str) -> str:
+    name, arguments = string_field(call, "name"), js_json(call.get("arguments"))
+    return f"{quoted(name, 80)}({quoted(arguments, _MOST_CHARS)}) (entry {shown_id(entry_id)})"

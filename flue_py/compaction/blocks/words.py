@@ -6,15 +6,15 @@ It is carried on in the details of each compaction, so that the hundredth has wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.content import ASSISTANT, USER
+from flue_py.compaction.content import ASSISTANT, string_field
 from flue_py.compaction.material import Material
 from flue_py.compaction.quoting import OWN_WORDS, attribute, fenced
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.spoken import message_text, spoken_text
+from flue_py.core.spoken import message_text
 
 HEADING = "[WHAT THE USER SAID — verbatim, oldest first; these requests may have been dealt with since]"
 LEAST_TOKENS = 50
@@ -28,15 +28,11 @@ _MISSES = 50
 
 
 class _Said(NamedTuple):
-    """``asked`` is the question of the model that it answers: "the second one" says nothing without.
-
-    It is looked for in the message at ``before`` when the words are about to be chosen; nowhere if that is below 0.
-    """
+    """``asked`` is the question of the model that it answers: "the second one" says nothing without."""
 
     entry_id: str
     text: str
     asked: str = ""
-    before: int = -1
 
 
 def user_words(material: Material) -> Block:
@@ -52,16 +48,20 @@ def user_words(material: Material) -> Block:
         return Block()
     carried, left_out = _carried(material.earlier)
     known = {said.entry_id for said in carried}
-    found = [*carried, *(said for said in _spoken(material) if said.entry_id not in known)]
-    if not found:
+    new = [at for at in material.spoken if material.leaving[at].entry_id not in known]
+    count = len(carried) + len(new)
+    if not count:
         return Block()
-    before = sum(material.tokens_of(_shown(said)) for said in carried)
-    leaving = material.tokens_leaving
-    if leaving is None:
-        leaving = sum(map(material.count, material.messages))
+
+    def said(number: int) -> _Said:
+        # Read when it is about to be chosen: of ten thousand messages most do not fit.
+        return carried[number] if number < len(carried) else _said(material, new[number - len(carried)])
+
+    before = sum(material.tokens_of(_shown(each)) for each in carried)
+    leaving = material.size_leaving
     room = material.at_most(min(int(share * (material.window or before + leaving)), before + leaving * 3 // 4))
-    chosen = _chosen(material, found, room)
-    return _block(chosen, left_out + len(found) - len(chosen))
+    chosen = _chosen(material, said, count, room)
+    return _block(chosen, left_out + count - len(chosen))
 
 
 def carried_words(material: Material) -> Block:
@@ -72,15 +72,16 @@ def carried_words(material: Material) -> Block:
     tokens = sum(material.tokens_of(_shown(said)) for said in carried)
     share = material.settings.user_words_share
     room = material.at_most(int(share * material.window) if share and material.window else tokens)
-    chosen = carried if tokens <= room else _chosen(material, carried, room)
+    chosen = carried if tokens <= room else _chosen(material, carried.__getitem__, len(carried), room)
     return _block(chosen, left_out + len(carried) - len(chosen))
 
 
 def first_words(material: Material) -> str:
     """Return what the user said first, "" if that is not known."""
     carried, _ = _carried(material.earlier)
-    said = carried[0] if carried else next(_spoken(material), None)
-    return said.text if said else ""
+    if carried:
+        return carried[0].text
+    return next(map(material.words, material.spoken), "")
 
 
 def _block(chosen: list[_Said], left_out: int) -> Block:
@@ -100,24 +101,19 @@ def _shown(said: _Said) -> str:
     return f"{fenced(_ASKED, said.asked, also=[_TAG])}\n{shown}" if said.asked else shown
 
 
-def _spoken(material: Material) -> Iterator[_Said]:
-    for at, (item, role) in enumerate(zip(material.leaving, material.roles, strict=True)):
-        if role == USER and item.kind == "message":
-            message = material.message(at)
-            text = "" if message.get("isMeta") is True else spoken_text(message_text(message)).strip()
-            if text:
-                yield _Said(item.entry_id, text, before=at - 1)
+def _said(material: Material, at: int) -> _Said:
+    """Return what one of the messages says, with the question that the message of the model before it ends on."""
+    return _Said(material.leaving[at].entry_id, material.words(at), _question(material, at - 1))
 
 
-def _with_question(material: Material, said: _Said) -> _Said:
-    """Return what was said with the question that the message of the model before it ends on."""
-    if said.before < 0 or material.roles[said.before] != ASSISTANT:
-        return said
-    text = message_text(material.message(said.before)).rstrip()
+def _question(material: Material, at: int) -> str:
+    if at < 0 or material.roles[at] != ASSISTANT or not material.may_have(at, "?"):
+        return ""
+    text = message_text(material.message(at)).rstrip()
     if not text.endswith("?"):
-        return said
+        return ""
     line = text[-_ASKED_CHARS:].splitlines()[-1]
-    return said._replace(asked=_SENTENCE_END.split(line)[-1].strip())
+    return _SENTENCE_END.split(line)[-1].strip()
 
 
 def _carried(earlier: Mapping[str, JsonValue] | None) -> tuple[list[_Said], int]:
@@ -128,31 +124,27 @@ def _carried(earlier: Mapping[str, JsonValue] | None) -> tuple[list[_Said], int]
     said, left_out = stored.get("said"), stored.get("leftOut")
     each = [one for one in said if isinstance(one, Mapping)] if isinstance(said, (list, tuple)) else []
     found = [
-        _Said(cast("str", one["entryId"]), cast("str", one["text"]), _text_or_empty(one.get("asked")))
+        _Said(cast("str", one["entryId"]), cast("str", one["text"]), string_field(one, "asked"))
         for one in each
         if isinstance(one.get("entryId"), str) and isinstance(one.get("text"), str)
     ]
     return found, left_out if isinstance(left_out, int) and left_out > 0 else 0
 
 
-def _text_or_empty(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _chosen(material: Material, found: list[_Said], room: int) -> list[_Said]:
+def _chosen(material: Material, said: Callable[[int], _Said], count: int, room: int) -> list[_Said]:
     """Return those that fit, in order: the first and the newest, and then from the newest to the oldest."""
-    ends = sorted({0, len(found) - 1})
+    ends = sorted({0, count - 1})
     most = max(room // len(ends), LEAST_TOKENS)
-    chosen = {at: _cut(material, _with_question(material, found[at]), most) for at in ends}
-    left = room - sum(material.tokens_of(_shown(said)) for said in chosen.values())
+    chosen = {at: _cut(material, said(at), most) for at in ends}
+    left = room - sum(material.tokens_of(_shown(each)) for each in chosen.values())
     misses = 0
-    for at in range(len(found) - 2, 0, -1):
+    for at in range(count - 2, 0, -1):
         if left <= 0 or misses > _MISSES:
             break
-        said = _with_question(material, found[at])
-        tokens = material.tokens_of(_shown(said))
+        each = said(at)
+        tokens = material.tokens_of(_shown(each))
         if tokens <= left:
-            chosen[at] = said
+            chosen[at] = each
             left -= tokens
         else:
             misses += 1

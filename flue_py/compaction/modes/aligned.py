@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from flue_py.compaction.content import Message
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.folding import MARGIN
-from flue_py.compaction.plan import ContextItem
 from flue_py.compaction.prompts import ALIGNED, ALIGNED_EARLIER
 from flue_py.compaction.quoting import on_one_line
 from flue_py.core.exchange import Pairing
@@ -51,21 +51,12 @@ def aligned_request(material: Material, known: str, limit: int, purpose: str) ->
 
 def _prompt(material: Material, known: str) -> str:
     """Return the message that asks for the summary: what it is to stand for, and how to write it."""
-    first = _first_kept(material)
-    shown = "" if first is None else on_one_line(message_text(first.data), _SHOWN_CHARS)
-    role = "" if first is None else str(first.data.get("role"))
-    after = _kept_after(material, first)
+    staying, first_id = material.staying, material.planned.first_kept_entry_id
+    at = next((at for at, item in enumerate(staying) if item.entry_id == first_id), None)
+    first: Message = {"role": ""} if at is None else staying[at].data
+    shown, role = on_one_line(message_text(first), _SHOWN_CHARS), str(first.get("role"))
+    after = len(staying) - (at or 0)
     cut = f"The last {after} messages stay in sight; the first of them is of role {role}"
     cut += f" and begins: {shown!r}." if shown else "."
     earlier = ALIGNED_EARLIER if material.previous_summary else ""
     return "\n\n".join(filter(None, [ALIGNED.format(cut=cut, earlier=earlier), known]))
-
-
-def _first_kept(material: Material) -> ContextItem | None:
-    first = material.planned.first_kept_entry_id
-    return next((item for item in material.staying if item.entry_id == first), None)
-
-
-def _kept_after(material: Material, first: ContextItem | None) -> int:
-    staying = material.staying
-    return len(staying) - (0 if first is None else staying.index(first))

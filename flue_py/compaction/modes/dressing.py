@@ -19,6 +19,8 @@ from flue_py.compaction.quoting import shown_id
 from flue_py.compaction.serialize import appended_file_lists, listed_files
 from flue_py.core.jsontext import JsonObject, JsonValue
 
+CARRIED = ("userWords", "keyFacts", "lastHandoff")
+"""The details that each compaction hands on to the next, from which a block of it is made again."""
 HOOK = "hook"
 """What stands for the name of the mode where a hook gave the text."""
 

@@ -20,17 +20,23 @@ MARGIN = 0.9
 """The share of a window that is filled: the tokens of another model's window are an estimate."""
 LEAST_TOKENS = 100
 """With less room than this, no part of a conversation is worth a call."""
+LEAST_SHARE = 0.2
+"""With less of the window than this left beside it, an earlier summary is summarized, too."""
+
+MOST_CHARS_A_TOKEN = 40
+"""No counter has less than a token for so many characters: what does not fit need not be counted whole."""
 
 Shown: TypeAlias = Callable[[int, int], str]
 """Returns the text of a message, by its index, cut after so many characters."""
-Asked: TypeAlias = Callable[[SummaryKind, str, str | None], ModelRequest]
-"""Returns the request of a kind for a text, with the summary of what came before it."""
+Asked: TypeAlias = Callable[[SummaryKind, str, str | None, int | None], ModelRequest]
+"""Returns the request of a kind for a text, with the summary of what came before it, for a window."""
 
 
 class Folding:
     """A summary in the making: the request to make next, until everything is in it.
 
-    Of a request that overflows the window, messages are cut shorter, four times; then it is made of fewer messages.
+    Of a request that overflows the window, messages are cut shorter, four times; then it is made for half the window.
+    An earlier summary that leaves no room beside it is summarized as well, before the conversation.
     """
 
     def __init__(
@@ -53,13 +59,14 @@ class Folding:
         self._tokens = tokens
         self._cap = cap
         self._window = window
-        self._room: int | None = None
-        """At most so many tokens of conversation in one request; None before a request was too long."""
+        """What a request and its answer may take together, in our tokens; None before that is known."""
+        self._earlier = earlier
         self._at, self._offset = 0, 0
         self._next = (0, 0)
         self._chunk = ""
         self._request: ModelRequest | None = None
         self._tries = 0
+        self._overflow: ContextOverflow | None = None
 
     @property
     def is_done(self) -> bool:
@@ -68,8 +75,8 @@ class Folding:
 
     def request(self) -> ModelRequest:
         """Return the request to make next. Raises `SummaryFailed` where no part of the conversation fits."""
-        self._chunk, self._next = self._filled(self._budget())
-        self._request = self._asked(self.kind, self._chunk, self.text)
+        self._chunk, self._next = self._filled(self._room())
+        self._request = self._asked(self.kind, self._chunk, self.text, self._window)
         return self._request
 
     def take(self, answer: ModelReply | Exception) -> None:
@@ -81,29 +88,42 @@ class Folding:
         self.text = checked_answer(self.kind, answer, limit).text
         self._at, self._offset = self._next
 
-    def _budget(self) -> int | None:
+    def _room(self) -> int | None:
         """Return how many tokens of conversation fit into the next request; None where that is unknown."""
         if self._window is None:
-            return self._room
-        empty = self._asked(self.kind, "", self.text)
-        around = self._tokens((empty.system or "") + "".join(str(message["content"]) for message in empty.messages))
-        room = int(self._window * MARGIN) - (empty.max_tokens or 0) - around
+            return None
+        room = self._room_beside(self.text, self._window)
+        if self.text is not None and self.text is self._earlier and room < int(self._window * LEAST_SHARE):
+            self.text, self._at = None, -1
+            room = self._room_beside(None, self._window)
         if room < LEAST_TOKENS:
-            raise SummaryFailed(self.kind, f"a window of {self._window} tokens has no room beside what must be in it")
-        return room if self._room is None else min(room, self._room)
+            why = f"a window of {self._window} tokens has no room beside what must be in it"
+            if self._overflow is not None:
+                why = str(self._overflow) or type(self._overflow).__name__
+            raise SummaryFailed(self.kind, why) from self._overflow
+        return room
+
+    def _room_beside(self, earlier: str | None, window: int) -> int:
+        empty = self._asked(self.kind, "", earlier, window)
+        return int(window * MARGIN) - (empty.max_tokens or 0) - self._tokens(_said_by(empty))
+
+    def _text_at(self, at: int) -> str:
+        """Return a message as it is shown; the earlier summary, where it comes first, is at -1."""
+        return f"[Notes of what happened before]\n{self._earlier}" if at < 0 else self._shown(at, self._cap)
 
     def _filled(self, room: int | None) -> tuple[str, tuple[int, int]]:
         """Return the text of as many messages as fit, and where the next part begins: message and character."""
         parts: list[str] = []
         at, offset, left = self._at, self._offset, room
         while at < self._size:
-            text = self._shown(at, self._cap)[offset:]
+            text = self._text_at(at)[offset:]
             if text and left is not None:
-                tokens = self._tokens(text)
+                begun = text[: MOST_CHARS_A_TOKEN * (left + 1)]
+                tokens = self._tokens(begun)
                 if tokens > left:
                     if not parts:
-                        taken = max(int(len(text) * left / tokens * MARGIN), 1)
-                        parts.append(text[:taken])
+                        taken = max(int(len(begun) * left / tokens * MARGIN), 1)
+                        parts.append(begun[:taken])
                         offset += taken
                     break
                 left -= tokens
@@ -112,8 +132,11 @@ class Folding:
         return "\n\n".join(filter(None, parts)), (at, offset)
 
     def _make_smaller(self, error: ContextOverflow) -> None:
-        if self._window is None and error.window is not None and error.window > 0:
-            self._window = error.window
+        self._overflow = error
+        sent = 0 if self._request is None else self._tokens(_said_by(self._request)) + (self._request.max_tokens or 0)
+        told = in_our_tokens(error, sent)
+        if told is not None and (self._window is None or told < self._window):
+            self._window = told
             return
         # What is left of a message of which a part is in the summary is found by its place in the text as it was cut.
         longest = max((len(part) for part in self._chunk.split("\n\n[")), default=0)
@@ -122,9 +145,18 @@ class Folding:
             self._tries += 1
             self._cap = cap
             return
-        self._room = self._tokens(self._chunk) // 2
-        if self._room < LEAST_TOKENS:
-            raise SummaryFailed(self.kind, str(error) or type(error).__name__) from error
+        self._window = sent // 2
+
+
+def _said_by(request: ModelRequest) -> str:
+    return (request.system or "") + "".join(str(message["content"]) for message in request.messages)
+
+
+def in_our_tokens(error: ContextOverflow, sent: int) -> int | None:
+    """Return the window that an error names, as we count what was sent; None where it names none."""
+    if error.window is None or error.window <= 0:
+        return None
+    return min(error.window, error.window * sent // error.tokens) if error.tokens else error.window
 
 
 def checked_answer(

@@ -6,7 +6,7 @@ from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import covers, dressed, earlier_text, entries_named, shortened
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
-from flue_py.compaction.operations import Operation, Operations, folded_to, gathered
+from flue_py.compaction.operations import Operation, Operations, gathered, has_operations
 from flue_py.compaction.quoting import quoted, shown_id
 from flue_py.core.frozen import frozen
 
@@ -43,12 +43,12 @@ class Intent:
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return the list, behind what earlier compactions of other modes said. O(messages that leave)."""
-        found = gathered(material, MOST_OPERATIONS)
-        if not found.listed and self.instead is not None and (asker is not None or not self.instead.needs_model):
-            made = await self.instead.make(material, asker)
+        instead = self.instead
+        if instead is not None and (asker is not None or not instead.needs_model) and not has_operations(material):
+            made = await instead.make(material, asker)
             return warned(made, self.name, "nothing in it calls a tool")
         inherited = shortened(material, earlier_text(material, self.name))
-        found, lines = _fitting(material, found, material.beside(inherited).at_most(self.max_tokens, _WINDOW_PART))
+        found, lines = _fitting(material, material.beside(inherited).at_most(self.max_tokens, _WINDOW_PART))
         parts = [covers(material, found.first_turn, "INTENT-DERIVED RECONSTRUCTION"), _operations(found, lines)]
         parts += ["\n".join(warnings(found))] if found.listed else []
         parts.append(_resumption(material))
@@ -72,17 +72,20 @@ def warned(made: Made, wanted: str, reason: str) -> Made:
     return Made(line + made.text, made.mode, details, (note, *made.notes))
 
 
-def _fitting(material: Material, found: Operations, most: int) -> tuple[Operations, list[str]]:
+def _fitting(material: Material, most: int) -> tuple[Operations, list[str]]:
     """Return the operations whose lines take at most so many tokens, the newest of them, and their lines."""
     lines: list[str] = []
     left = most
-    for operation in reversed(found.listed):
+
+    def fits(operation: Operation) -> bool:
+        nonlocal left
         line = operation_line(operation)
         left -= material.tokens_of(line)
-        if left < 0:
-            break
-        lines.append(line)
-    return folded_to(found, len(lines)), lines[::-1]
+        if left >= 0:
+            lines.append(line)
+        return left >= 0
+
+    return gathered(material, MOST_OPERATIONS, fits), lines[::-1]
 
 
 def operation_line(operation: Operation) -> str:

@@ -29,6 +29,7 @@ PURPOSE = "compaction"
 VARIABLES = ("task", "turn_count", "change_log", "history")
 _VARIABLE = re.compile(r"\{\{\$(\w+)\}\}")
 _CHANGE_LOG_CHARS = 20_000
+_CHARS_A_TOKEN = 3
 
 ChangeLog: TypeAlias = Callable[[], str | None]
 """Returns what has been changed, as far as is known for sure; None for nothing. What it raises is noted."""
@@ -129,9 +130,9 @@ class Llm:
         if log:
             known += [
                 "What has been changed, from a log that is right where the above differs:",
-                _fence("change-log", log),
+                _fence("change-log", _log_within(log, material.summarizer_window)),
             ]
-        limit = _limit(material, "initial")
+        limit = _limit(material, "initial", material.summarizer_window)
         known.append(LENGTH.format(words=limit * 2 // 3))
         if material.instructions:
             known.append(f"Additional focus: {material.instructions}")
@@ -150,13 +151,16 @@ class Llm:
         if self.change_log is None:
             return "", ()
         try:
-            return (self.change_log() or "")[:_CHANGE_LOG_CHARS], ()
+            return self.change_log() or "", ()
         except Exception as error:  # noqa: BLE001 - a function of the caller's, and the conversation is there without it
             return "", (f"the change log could not be read: {error}",)
 
-    def _asked(self, material: Material, log: str, kind: SummaryKind, text: str, before: str | None) -> ModelRequest:
+    def _asked(
+        self, material: Material, log: str, kind: SummaryKind, text: str, before: str | None, window: int | None
+    ) -> ModelRequest:
         """Return the request of a kind for a part of the conversation, with the summary of what came before it."""
         known: list[str] = []
+        log = _log_within(log, window)
         template = None if kind == "turn_prefix" else self.template
         conversation = _fence("conversation", text)
         if template is None or "{{$history}}" not in template:
@@ -169,7 +173,7 @@ class Llm:
         instruction = (
             INSTRUCTIONS[_of(kind, before)] if template is None else self._filled(template, material, log, text)
         )
-        limit = _limit(material, _of(kind, before))
+        limit = _limit(material, _of(kind, before), window)
         known += [instruction, LENGTH.format(words=limit * 2 // 3)]
         if material.instructions:
             known.append(f"Additional focus: {material.instructions}")
@@ -188,7 +192,7 @@ class Llm:
         return _VARIABLE.sub(lambda found: values[found[1]], template)
 
 
-def _limit(material: Material, kind: SummaryKind) -> int:
+def _limit(material: Material, kind: SummaryKind, window: int | None) -> int:
     """Return how many tokens the answer to a request of a kind may have.
 
     Where the text has little room, that is half of it, a quarter for the beginning of a turn, and a quarter of what it
@@ -197,8 +201,15 @@ def _limit(material: Material, kind: SummaryKind) -> int:
     limit = allowed_tokens(kind, material.settings) or MAX_SUMMARY_TOKENS
     if material.room is not None:
         limit = min(limit, max(material.room // (4 if kind == "turn_prefix" else 2), limit // 4))
-    window = material.summarizer_window
-    return limit if window is None else min(limit, max(window // 4, 1))
+    if window is not None:
+        limit = min(limit, max(window // 4, 1))
+    return limit if material.summarizer_output is None else min(limit, material.summarizer_output)
+
+
+def _log_within(log: str, window: int | None) -> str:
+    """Return as much of a change log as may be shown: an eighth of the window."""
+    most = _CHANGE_LOG_CHARS if window is None else min(_CHANGE_LOG_CHARS, window // 8 * _CHARS_A_TOKEN)
+    return log if len(log) <= most else f"{log[:most]}\n[… {len(log) - most} more characters]"
 
 
 def _of(kind: SummaryKind, before: str | None) -> SummaryKind:

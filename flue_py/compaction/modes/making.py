@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.material import Material
-from flue_py.compaction.modes.dressing import covers, dressed, earlier_text, entries_named
+from flue_py.compaction.modes.dressing import CARRIED, covers, dressed, earlier_text, entries_named, noted
 from flue_py.compaction.modes.intent import Intent, warned
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import turns_before
@@ -20,7 +22,14 @@ async def make_text(mode: Mode, material: Material, asker: Asker | None) -> Made
     Where ``settings.prefer_deterministic`` says that no model is to be asked, or a model has failed and
     ``settings.on_failure`` is ``fallback``, ``intent`` makes the text in its place, and a line and a note say so.
     With ``mark``, the text of a failure says what is missing. Raises `SummaryFailed`, always where the call was ended.
+    What earlier compactions carry on stays in the details, also where the mode knows nothing of it.
     """
+    made = await _text(mode, material, asker)
+    carried = noted(material.earlier, [name for name in CARRIED if name not in made.details])
+    return replace(made, details={**made.details, **carried}) if carried else made
+
+
+async def _text(mode: Mode, material: Material, asker: Asker | None) -> Made:
     around = getattr(mode, "around", None)
     instead = Intent(around if isinstance(around, Around) else Around())
     if mode.needs_model and material.settings.prefer_deterministic:

@@ -1,4 +1,4 @@
-"""Files and memory keep the whole contract under trio. Collected with --run-slow only (see `conftest`)."""
+"""The whole contract, where `facets` has some of it. Collected with --run-slow only (see `conftest`)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from flue_py.testing.sources import OpenBackend
 from tests.store.test_contract_on_trio import OnTrio
 
 
-class TestContract(OnTrio, BackendContract):
+@pytest.mark.parametrize("kind", ["caller", "aiosqlite"], indirect=True)
+class TestContract(BackendContract):
+    """The contract, over a file that something else than its own thread writes."""
+
+
+class TestContractOnTrio(OnTrio, BackendContract):
     """The contract, over a file."""
 
 
-class TestCopyContract(OnTrio, StoreCopyContract):
+class TestCopyContractOnTrio(OnTrio, StoreCopyContract):
     """The contract of copying, from file to file."""
 
 
-class TestContractInMemory(OnTrio, BackendContract):
+class TestContractInMemoryOnTrio(OnTrio, BackendContract):
     """The contract, in memory."""
 
     @pytest.fixture

@@ -1,0 +1,80 @@
+"""How providers, and programs that serve models, say that a request is more than a window holds."""
+
+from __future__ import annotations
+
+import re
+
+_N = r"[\d,]+"
+_TOKENS, _WINDOW = rf"(?P<tokens>{_N})", rf"(?P<window>{_N})"
+
+_WITH_NUMBERS = (
+    # Anthropic; Fireworks
+    rf"prompt is too long: {_TOKENS} tokens > {_WINDOW}",
+    rf"exceed context limit: {_TOKENS} \+ {_N} > {_WINDOW}",
+    rf"prompt is too long: {_TOKENS}, model maximum context length: {_WINDOW}",
+    # OpenAI; vLLM of several versions; OpenRouter, DeepSeek, Azure, LiteLLM
+    rf"exceed the configured limit of {_WINDOW} tokens(?:.{{0,40}}?resulted in {_TOKENS})?",
+    rf"passed {_TOKENS} input tokens.{{0,80}}?context length is only {_WINDOW}",
+    rf"prompt \(length {_TOKENS}\) is longer than the maximum model length of {_WINDOW}",
+    (
+        rf"maximum context length (?:is|of) {_WINDOW}(?: tokens)?.{{0,80}}?"
+        rf"(?:resulted in|requested|request has|contains)(?: about| at least)? {_TOKENS}"
+    ),
+    rf"maximum context length (?:is|of) {_WINDOW}",
+    # Gemini, and the same by Vertex
+    rf"input token count(?: \(?{_TOKENS}\)?)? exceeds the maximum number of tokens allowed \(?{_WINDOW}",
+    rf"input token count is {_TOKENS} but (?:the )?model only supports up to {_WINDOW}",
+    # GitHub Copilot, xAI, Mistral
+    rf"prompt token count of {_TOKENS} exceeds the limit of {_WINDOW}",
+    rf"maximum prompt length is {_WINDOW}(?: but the request contains {_TOKENS})?",
+    rf"too large for model with {_WINDOW} maximum context length",
+    # Cerebras; Cohere; Alibaba's DashScope; Poolside; Databricks
+    rf"current length is {_TOKENS} while limit is {_WINDOW}",
+    rf"tokens in the prompt cannot exceed {_WINDOW}(?: - received {_TOKENS})?",
+    rf"range of input length should be \[\d+, {_WINDOW}\]",
+    rf"input length {_TOKENS} exceeds (?:the )?maximum (?:allowed )?input length(?: of)? {_WINDOW}",
+    # llama.cpp, SGLang, LM Studio, TensorRT-LLM, Triton, DwarfStar
+    rf"request \({_TOKENS} tokens\) exceeds the available context size \({_WINDOW}",
+    rf"input \({_TOKENS} tokens\) is longer than the model's context length \({_WINDOW}",
+    rf"input length \({_TOKENS}(?: tokens)?\) exceeds the maximum allowed length \({_WINDOW}",
+    rf"keep the first {_TOKENS} tokens.{{0,90}}?context length of only {_WINDOW}",
+    rf"prompt length \({_TOKENS}\) exceeds maximum input length \({_WINDOW}",
+    rf"requested tokens \({_TOKENS}\) exceed context window of {_WINDOW}",
+    rf"prompt has {_TOKENS} tokens, but the configured context size is {_WINDOW}",
+    # Hugging Face's TGI, and Together by it
+    (
+        r"(?:`?inputs`?|prompt) tokens (?:\+|and) `?max_new_tokens`? must be <= "
+        rf"{_WINDOW}(?:\. Given: {_TOKENS})?"
+    ),
+    rf"`inputs` must have less than {_WINDOW} tokens(?:\. Given: {_TOKENS})?",
+)
+_WITHOUT_NUMBERS = (
+    # Anthropic; OpenAI's Responses and LiteLLM; Bedrock; Perplexity
+    r"exceeds model context window|model_context_window_exceeded|prompt is too long|request_too_large",
+    r"exceeds the context window|exceeds the model's maximum context length|context[ _]length[ _]exceeded",
+    r"input is too long|input tokens exceeded",
+    r"longer than the model's context (?:length|window)",
+    # Groq; Kimi; MiniMax; GLM; Baidu
+    r"reduce the length of the messages|exceeded model token limit|context window exceeds limit",
+    r"prompt exceeds max length|prompt tokens too long",
+    # llama.cpp, LM Studio, Ollama, TensorRT-LLM
+    r"exceeds the available context size|exceed_context_size_error|greater than the context length",
+    r"prompt too long; exceeded (?:max )?context length|number of input tokens exceeds",
+)
+_OVERFLOWS = [re.compile(pattern, re.IGNORECASE | re.DOTALL) for pattern in (*_WITH_NUMBERS, *_WITHOUT_NUMBERS)]
+
+
+def named_overflow(words: str) -> dict[str, int | None] | None:
+    """Return the ``tokens`` of a request and the ``window`` that words of an error name, each None where they do not.
+
+    None where they do not say that a request is too large. O(words).
+    """
+    for pattern in _OVERFLOWS:
+        if found := pattern.search(words):
+            named = found.groupdict()
+            return {name: _number(named.get(name)) for name in ("tokens", "window")}
+    return None
+
+
+def _number(digits: str | None) -> int | None:
+    return None if digits is None else int(digits.replace(",", "") or 0) or None
