@@ -6,7 +6,8 @@
         messages = await session.build_context()
 
 The blocking twin is `flue_py.sync`. Names that are used less often stand in modules of their own:
-`flue_py.transfer` (imports, exports, bundles, copies), `flue_py.prices`, `flue_py.wire` and `flue_py.errors`. Names are
+`flue_py.transfer` (imports, exports, bundles, copies), `flue_py.prices`, `flue_py.wire`,
+`flue_py.context` and `flue_py.errors`. Names are
 imported when they are first used, so that importing the package costs nothing.
 """
 
@@ -18,6 +19,7 @@ from flue_py.errors import *
 from flue_py.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from flue_py import context as context
     from flue_py import prices as prices
     from flue_py import sync
     from flue_py import transfer as transfer
@@ -150,6 +152,7 @@ else:
                 "write_bundle",
                 "write_transcript",
             ),
+            "flue_py.context": (),
             "flue_py.wire": (),
         },
     )

@@ -48,17 +48,18 @@ def make_url(url: str) -> URL:
 # What a test has set for its database must not hold while that is emptied; a hang is a failure.
 _UNHURRIED = {"statement_timeout": "0", "lock_timeout": "60s", "default_transaction_read_only": "off"}
 
-END_OTHERS = """
-    PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid();
-"""
+KEPT = "kept by the tests"
+"""What connections call themselves that lie in a pool from test to test."""
+
+_END_ALL = "PERFORM pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+END_OTHERS = f"{_END_ALL} AND pid <> pg_backend_pid() AND NOT (application_name = '{KEPT}' AND state = 'idle');"
 
 # Everything that a test can have left in a database, put back as a new one has it.
 _EMPTY = f"""
 DO $$
 DECLARE name text;
 BEGIN
-    {END_OTHERS}
+    {_END_ALL} AND pid <> pg_backend_pid();
     FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' LOOP
         EXECUTE format('DROP SCHEMA %I CASCADE', name);
     END LOOP;
@@ -68,20 +69,13 @@ CREATE SCHEMA public AUTHORIZATION pg_database_owner;
 GRANT USAGE ON SCHEMA public TO PUBLIC;
 """
 
-# The rest lie in the pool of an engine that is kept.
-END_BUSY_OTHERS = END_OTHERS.replace(";", " AND state <> 'idle';")
-
-
-def _clearing(end_others: str) -> str:
-    """Return what removes all that a test can have left in a store that it used through its API alone.
-
-    (A truncated table gets new files, which takes longer than deleting what few rows most tests have.)
-    """
-    return f"""
+# Everything that a test can have left in a store that it used through its API alone. (A truncated table gets new files,
+# which takes longer than deleting what few rows most tests have.)
+_CLEAR = f"""
 DO $$
 DECLARE made regclass;
 BEGIN
-    {end_others}
+    {END_OTHERS}
     FOR made IN SELECT c.oid FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r'
         AND c.relname NOT IN ('flue_store', 'alembic_version') LOOP
         IF pg_total_relation_size(made) > 1000000 THEN
@@ -93,10 +87,6 @@ BEGIN
     UPDATE flue_store SET value = 0 WHERE name = 'epoch';
 END $$;
 """
-
-
-_CLEAR = _clearing(END_OTHERS)
-_CLEAR_WITH_POOL = _clearing(END_BUSY_OTHERS)
 
 
 class KeptConnections:
@@ -165,15 +155,12 @@ class Databases:
             self._made.append(name)
         return self._server.set(database=name).render_as_string(hide_password=False)
 
-    def take_store(self, *, with_pool: bool = False) -> str:
-        """Return the URL of an empty database, or of one that has a store without sessions: opening that is quicker.
-
-        ``with_pool`` leaves the connections to it that are idle.
-        """
+    def take_store(self) -> str:
+        """Return the URL of an empty database, or of one that has a store without sessions: opening that is quicker."""
         if not self._idle_stores:
             return self.take()
         url = self._idle_stores.pop()
-        self.kept.execute(url, _CLEAR_WITH_POOL if with_pool else _CLEAR)
+        self.kept.execute(url, _CLEAR)
         return url
 
     def give_back_store(self, url: str) -> None:
@@ -200,11 +187,15 @@ class Databases:
         blocking(run())
 
 
+def _mark_as_kept(_dialect: object, _record: object, _arguments: object, parameters: dict[str, Any]) -> None:
+    parameters["server_settings"] = {**parameters["server_settings"], "application_name": KEPT}
+
+
 class Lender(Protocol):
     """Who lends databases with an empty store in them, of which each is one borrower's at a time."""
 
-    def take_store(self, *, with_pool: bool = False) -> str:
-        """Return the URL of a store without sessions. ``with_pool`` leaves the connections to it that are idle."""
+    def take_store(self) -> str:
+        """Return the URL of a store without sessions."""
 
     def give_back_store(self, url: str) -> None:
         """Accept a database whose store was used through its API alone, and which nobody will use any more."""
@@ -224,18 +215,25 @@ class KeptEngines:
         self._engines: dict[str, AsyncEngine] = {}
         self._lent: set[str] = set()
 
+    def of(self, url: str) -> AsyncEngine:
+        """Return the engine of a store, with the settings of one that `flue_py.open` makes."""
+        from sqlalchemy import event
+
+        from flue_py.store.postgres.runner import make_engine
+
+        if url not in self._engines:
+            engine = make_engine(make_url(url), durability="full", busy_timeout=30.0, pool_size=10, pool_timeout=30.0)
+            event.listen(engine.sync_engine, "do_connect", _mark_as_kept)
+            self._engines[url] = engine
+        return self._engines[url]
+
     async def open(self, sources: Sources) -> Backend:
         """Open a new, empty store. When it is closed its database is used again."""
         from flue_py.store.engine import open_engine
-        from flue_py.store.postgres.runner import make_engine
 
-        url = self._databases.take_store(with_pool=True)
+        url = self._databases.take_store()
         self._lent.add(url)
-        if url not in self._engines:
-            self._engines[url] = make_engine(
-                make_url(url), durability="full", busy_timeout=30.0, pool_size=10, pool_timeout=30.0
-            )
-        backend = await open_engine(self._engines[url], sources=sources)
+        backend = await open_engine(self.of(url), sources=sources)
         close = backend.close
 
         async def close_and_give_back() -> None:
@@ -251,7 +249,7 @@ class KeptEngines:
         """Part with the stores that were not closed, which may still be in use."""
         while self._lent:
             url = self._lent.pop()
-            await self._engines.pop(url).dispose()
+            await self.of(url).dispose()
             self._databases.give_back(url)
 
     async def close(self) -> None:

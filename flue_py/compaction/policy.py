@@ -122,18 +122,24 @@ def checked_settings(settings: CompactionSettings | None) -> CompactionSettings:
     return settings
 
 
-def sized_for(settings: CompactionSettings, window: int | None) -> CompactionSettings:
+def sized_for(settings: CompactionSettings, window: int | None, around: int = 0) -> CompactionSettings:
     """Return settings whose sizes fit into a context window: reserve at most a quarter, keep half of what is left.
 
-    A window of None, or not above 0, is unknown, and changes nothing.
+    ``around`` are the tokens of what goes with the messages. A window of None, or not above 0, is unknown, and changes
+    nothing.
     """
     if window is None or window <= 0:
         return settings
     reserve = min(settings.reserve_tokens, window // 4)
-    keep = min(settings.keep_recent_tokens, (window - reserve) // 2)
+    keep = min(settings.keep_recent_tokens, max(window - around - reserve, 0) // 2)
     if (reserve, keep) == (settings.reserve_tokens, settings.keep_recent_tokens):
         return settings
     return replace(settings, reserve_tokens=reserve, keep_recent_tokens=keep)
+
+
+def window_of_messages(window: int | None, around: int) -> int | None:
+    """Return what of a context window so many tokens around the messages leave to these; None where it is unknown."""
+    return None if window is None or window <= 0 else max(window - around, 1)
 
 
 def most_kept(settings: CompactionSettings, window: int | None) -> int | None:
@@ -141,7 +147,7 @@ def most_kept(settings: CompactionSettings, window: int | None) -> int | None:
 
     Three quarters of the window without the reserve. A window of None, or not above 0, is unknown.
     """
-    return None if window is None or window <= 0 else (window - settings.reserve_tokens) * 3 // 4
+    return None if window is None or window <= 0 else max(window - settings.reserve_tokens, 0) * 3 // 4
 
 
 def room_for_text(settings: CompactionSettings, window: int | None, staying: int) -> int | None:

@@ -306,7 +306,9 @@ class CompactionGuard:
     async def _compact(self, found: Found, decision: Decision, overflow: ContextOverflow | None) -> GuardAnswer:
         window = self._room(found, overflow)
         settings = await self._sizes(found, decision, overflow)
-        planned = await self.session.plan_compaction(mode=self.mode, settings=settings, window=window)
+        planned = await self.session.plan_compaction(
+            mode=self.mode, settings=settings, window=window, system=self.system, tools=self.tools
+        )
         freed = 1 - planned.tokens_staying / max(1, planned.tokens_before)
         if planned.planned is None or (decision.trigger != "demand" and freed < self.triggers.least_share):
             outcome: Outcome = "nothing_to_cut" if planned.planned is None else "too_little"
@@ -384,7 +386,7 @@ class CompactionGuard:
         return GuardAnswer("too_little" if is_little else "compacted", decision, result)
 
     def _room(self, found: Found, overflow: ContextOverflow | None) -> int | None:
-        """Return how many tokens the messages may take by our own count, the answer included; None if unknown."""
+        """Return how many tokens a request may take by our own count, the answer included; None if unknown."""
         size, windows = found.size, [] if self.window is None else [self.window]
         if overflow is not None:
             # The provider counts otherwise than we do: what it says of the window is put into our tokens.
@@ -393,7 +395,7 @@ class CompactionGuard:
                 windows.append(overflow.window)
             if overflow.window and overflow.tokens:
                 windows.append(overflow.window * size.tokens // overflow.tokens)
-        return max(1, min(windows) - found.overhead) if windows else None
+        return max(1, min(windows)) if windows else None
 
     async def _sizes(self, found: Found, decision: Decision, overflow: ContextOverflow | None) -> CompactionSettings:
         settings = self.settings if self.settings.enabled else replace(self.settings, enabled=True)

@@ -41,7 +41,11 @@ Finding: TypeAlias = (
 
 @frozen
 class Basis:
-    """What a compaction is to be made of: the context it was planned on, and the plan or why there is none."""
+    """What a compaction is to be made of: the context it was planned on, and the plan or why there is none.
+
+    ``window`` is how many tokens the messages may take and the next answer: less than the window of the model by what
+    goes with them.
+    """
 
     leaf: str | None
     items: Sequence[ContextEntry]
@@ -105,7 +109,6 @@ class Basis:
         self,
         planned: SessionCompactionPlan,
         instructions: str | None,
-        window: int | None,
         model: Model | None,
         registered: Block,
     ) -> modes.Material:
@@ -116,11 +119,11 @@ class Basis:
             self.counter.count,
             None if planned.previous is None else planned.previous.details,
             instructions,
-            window,
+            self.window,
             None if model is None else model.context_window,
             self.tokens_leaving,
             self.tasks,
-            policy.room_for_text(self.settings, window, beside),
+            policy.room_for_text(self.settings, self.window, beside),
             summarizer_output=None if model is None else model.max_output_tokens,
         )
 

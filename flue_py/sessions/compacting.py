@@ -17,7 +17,7 @@ from flue_py.core.spoken import message_text
 from flue_py.core.uncompacting import uncompaction
 from flue_py.errors import LeafConflict, SummaryFailed
 from flue_py.lazy import lazy_module
-from flue_py.sessions.aligning import Aligning, why_not_the_same
+from flue_py.sessions.aligning import Aligning, tokens_around, why_not_the_same
 from flue_py.sessions.arguments import (
     checked_count,
     checked_flag,
@@ -87,11 +87,11 @@ class Compacting(Registering, Aligning, Usage):
         The end of the context stays word for word (``settings.keep_recent_tokens``); the text of what comes before it
         is made by ``mode``, by default that of the settings (``llm``), which asks ``model``, with ``instructions``
         about what to attend to. ``window`` is the context window of the session's own model in tokens, by default that
-        of ``model``; what is kept and reserved is made to fit into it. One entry is appended when the text is there,
-        and nothing before: a failure changes nothing but the ledger, which has what each call cost as soon as
-        it is answered. Messages that were appended meanwhile stay in the context. If the leaf was moved elsewhere, or
-        somebody else compacted, nothing is appended. With ``dry_run``, no model is asked. `undo` takes it back.
-        ``expected_leaf`` and ``expected_revision`` are compared before anything is planned.
+        of ``model``; what is kept and reserved is made to fit into it, beside ``system`` and ``tools``. One entry is
+        appended when the text is there, and nothing before: a failure changes nothing but the ledger, which has what
+        each call cost as soon as it is answered. Messages that were appended meanwhile stay in the context. If the leaf
+        was moved elsewhere, or somebody else compacted, nothing is appended. With ``dry_run``, no model is asked.
+        `undo` takes it back. ``expected_leaf`` and ``expected_revision`` are compared before anything is planned.
 
         ``system`` and ``tools`` are what goes with the session's own requests ("" and () for none). If both are given,
         and ``model`` is the session's, a summary is asked for by the last request with one message more, so that most
@@ -112,18 +112,15 @@ class Compacting(Registering, Aligning, Usage):
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
         window = window_of(window, asked)
-        basis = await self._basis_of(chosen, settings, window)
+        basis = await self._basis_of(chosen, settings, window, system=system, tools=tools)
         around = None if system is None or tools is None else (system, tools)
-        return await self._compact(
-            basis, asked, instructions, window, dry_run=dry_run, around=around, hook=before_compaction
-        )
+        return await self._compact(basis, asked, instructions, dry_run=dry_run, around=around, hook=before_compaction)
 
     async def _compact(
         self,
         basis: Basis,
         asked: Model | None,
         instructions: str | None,
-        window: int | None,
         *,
         dry_run: bool,
         around: Around | None = None,
@@ -135,7 +132,7 @@ class Compacting(Registering, Aligning, Usage):
         if dry_run:
             return basis.nothing("dry_run")
         registered = await self._registered_block(basis, basis.leaf)
-        material = basis.material(basis.found, instructions, window, asked, registered)
+        material = basis.material(basis.found, instructions, asked, registered)
         answer = None if hook is None else await ask_hook(hook, basis.about(material), self._backend.waiting)
         if isinstance(answer, hooks.Cancelled):
             return basis.cancelled(answer)
@@ -170,12 +167,15 @@ class Compacting(Registering, Aligning, Usage):
         mode: str | Mode | None = None,
         settings: CompactionSettings | None = None,
         window: int | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> CompactionResult:
         """Return what `compact` would do, without doing it: ``planned`` is None where there is nothing to do.
 
         Raises `InvalidArgument`. The cost of the context.
         """
-        basis = await self._basis_of(mode, settings, window)
+        checked_request(None, None, system, tools)
+        basis = await self._basis_of(mode, settings, window, system=system, tools=tools)
         return basis.nothing(basis.found.reason if isinstance(basis.found, plan.NoCompaction) else "dry_run")
 
     async def uncompact(
@@ -208,12 +208,17 @@ class Compacting(Registering, Aligning, Usage):
         settings: CompactionSettings | None,
         window: int | None,
         find: Finding | None = None,
+        *,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> Basis:
-        """Return what a compaction is to be made of; ``find`` says what to summarize, by default the beginning."""
+        """Return what a compaction is to be made of; ``find`` says what to summarize, by default the beginning.
+
+        What goes with the messages, ``system`` and ``tools``, is taken off the window.
+        """
         chosen = modes.checked_mode(mode, settings)
         settings = policy.checked_settings(settings)
         optional(checked_count, window, "window")
-        sized = policy.sized_for(settings, window)
         read = await self._read_context(STORED)
         pins = await self.pins()
         async with self._turn:
@@ -229,7 +234,9 @@ class Compacting(Registering, Aligning, Usage):
             live = running.live_callers(read.items, links, waiting)
             hidden = returning.Hidden(path, read.compaction, pins, read.items) if path else None
             back = 0 if hidden is None else sum(counter.count_entries(hidden.items))
-            most = policy.most_kept(sized, window)
+            around = tokens_around(system, tools, counter)
+            sized, room = policy.sized_for(settings, window, around), policy.window_of_messages(window, around)
+            most = policy.most_kept(sized, room)
             planning = find or partial(beginning, most=None if most is None else most - back)
             found = planning(read, policy.keeping_less(sized, back), pins, counts, live)
             leaving, staying = 0, sum(counts)
@@ -243,7 +250,7 @@ class Compacting(Registering, Aligning, Usage):
             sizes = sum(counts), leaving, staying
             tasks = running.running_tasks(links)
             return Basis(
-                read.stamp.leaf_id, read.items, read.compaction, chosen, sized, window, tasks, counter, *sizes, found
+                read.stamp.leaf_id, read.items, read.compaction, chosen, sized, room, tasks, counter, *sizes, found
             )
 
         # Counting ten thousand messages takes a second the first time: other tasks go on meanwhile.

@@ -72,6 +72,15 @@ class Fitting(Compacting, Measuring):
             if size.tokens <= room:
                 break
             less = replace(settings, keep_recent_tokens=kept)
-            made.append(await self.compact(asked, mode=mode, settings=less, instructions=instructions, window=window))
+            done = await self.compact(
+                asked,
+                mode=mode,
+                settings=less,
+                instructions=instructions,
+                window=window,
+                system=system,
+                tools=tools,
+            )
+            made.append(done)
             size = await measure()
         return result.Fitted(size.tokens <= room, size.tokens, room, tuple(made))

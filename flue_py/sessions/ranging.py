@@ -73,7 +73,7 @@ class Ranging(Compacting):
         await self._compare(checked_seen(expected_leaf, expected_revision))
         window = window_of(window, asked)
         basis = await self._range_basis(first, last, chosen, settings, window)
-        return await self._compact(basis, asked, instructions, window, dry_run=dry_run, hook=before_compaction)
+        return await self._compact(basis, asked, instructions, dry_run=dry_run, hook=before_compaction)
 
     async def _range_basis(
         self,

@@ -53,8 +53,7 @@ PROMPT_TOKENS = 600
 class _Basis:
     """What an edit is weighed against: the context now, and the request that was sent last, if it may be in a cache.
 
-    ``around`` are the tokens of the system prompt and the tools. ``is_aligned`` says that these are known: a summary
-    is then asked for by the last request and one message more.
+    ``around`` are the tokens of the system prompt and the tools.
     """
 
     leaf: str | None
@@ -66,7 +65,13 @@ class _Basis:
     model: str | None
     provider: str | None
     around: int
-    is_aligned: bool
+    system: str | None
+    tools: Sequence[Mapping[str, JsonValue]] | None
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether what goes with each request is known: a summary is asked for by the last one and a message more."""
+        return self.system is not None and self.tools is not None
 
     def request(self, items: Sequence[ContextEntry], more: int = 0, *, prefix: int) -> CallSize:
         """Return how the request of a context is read of which the first items are as they were last sent.
@@ -180,8 +185,7 @@ class Weighing(Ranging, Moving, Excluding, Measuring):
         sent = await self._sent_for(answer if is_warm else None)
         counter = counters.counter_for(model)
         around = tokens_around(system, tools, counter)
-        is_aligned = system is not None and tools is not None
-        return _Basis(leaf, read.items, sent, is_warm, counter, rules, model, provider, around, is_aligned)
+        return _Basis(leaf, read.items, sent, is_warm, counter, rules, model, provider, around, system, tools)
 
     async def _edited(self, edit: Edit, basis: _Basis) -> _Edited:
         """Return the context as it would be after an edit."""
@@ -203,7 +207,8 @@ class Weighing(Ranging, Moving, Excluding, Measuring):
         if is_range:
             found = await self._range_basis(edit.first, edit.last, edit.mode, edit.settings, edit.window)
         else:
-            found = await self._basis_of(edit.mode, edit.settings, edit.window)
+            sizes = edit.mode, edit.settings, edit.window
+            found = await self._basis_of(*sizes, system=basis.system, tools=basis.tools)
         planned = found.found
         if isinstance(planned, plan.NoCompaction):
             return _Edited(basis.now)
@@ -213,7 +218,7 @@ class Weighing(Ranging, Moving, Excluding, Measuring):
         staying = cast("Sequence[ContextEntry]", [*found.items[:before], *after])
         if not found.mode.needs_model or found.settings.prefer_deterministic:
             registered = await self._registered_block(found, basis.leaf)
-            made = await modes.make_text(found.mode, found.material(planned, None, edit.window, None, registered), None)
+            made = await modes.make_text(found.mode, found.material(planned, None, None, registered), None)
             whole = await self._with_registered(found, made, basis.leaf)
             if found.made(whole, ()).reason is not None:
                 # `compact` refuses it, and the context stays as it is.

@@ -76,6 +76,7 @@ def test_what_can_be_added_is_counted_by_an_example_that_is_there(capsys: pytest
     others = {addition: named - own for addition, (named, own) in counts.items()}
     assert others["a transcript format"] == 1
     assert others["a command"] <= 2
+    assert others["a step of the context pipeline"] <= 3
     shape.print_additions(shape.sources_of(str(shape.PACKAGE.parent)))
     printed = capsys.readouterr().out
     assert all(f"| {addition} " in printed for addition in (*shape.ADDITIONS, *shape.LATER))

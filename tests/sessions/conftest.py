@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 import flue_py
-from tests.postgres import NewDatabase
+from tests.postgres import KeptEngines, NewDatabase
+
+Opening: TypeAlias = Callable[[], AbstractAsyncContextManager[flue_py.Store]]
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -20,8 +25,16 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def store(target: str, anyio_backend: str) -> AsyncIterator[flue_py.Store]:
-    async with flue_py.open(target, durability="normal") as opened:
+def opening(target: str, request: pytest.FixtureRequest) -> Opening:
+    if not target.startswith("postgresql"):
+        return partial(flue_py.open, target, durability="normal")
+    kept: KeptEngines = request.getfixturevalue("kept_engines")
+    return partial(flue_py.open, engine=kept.of(target), durability="normal")
+
+
+@pytest.fixture
+async def store(opening: Opening, anyio_backend: str) -> AsyncIterator[flue_py.Store]:
+    async with opening() as opened:
         yield opened
         assert (await opened.verify()).problems == []
 

@@ -13,6 +13,7 @@ from flue_py.compaction.policy import sized_for
 from flue_py.context.counters import counter_for
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelRequest
+from flue_py.runtime.guard import CompactionGuard
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio
@@ -117,4 +118,40 @@ async def test_what_ranges_said_is_carried_on_without_end(anyio_backend: str) ->
         assert latest is not None
         assert "characters of earlier summaries are left out; they are stored" in str(latest.fields["summary"])
         assert (await session.recall(None, "src/package_20/module.py")).hits
+        assert (await store.verify()).problems == []
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+@pytest.mark.parametrize("window", [WINDOW, 32_000])
+@pytest.mark.parametrize("mode", MODES)
+async def test_none_is_due_with_the_system_prompt_and_the_tools_counted_in(
+    mode: str, window: int, share: float
+) -> None:
+    model = FunctionModel(as_long_as_it_may, "small", context_window=window)
+    half = " mind" * int(window * share / 2 * 3 / 5)
+    system, tools = f"Always{half}.", [{"name": "look", "description": f"Looks{half}.", "parameters": {}}]
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session()
+
+        async def total() -> int:
+            return (await session.measure_context(window=window, system=system, tools=tools)).tokens
+
+        sized = sized_for(CompactionSettings(), window)
+        assert await total() > window * share
+        for cycle in range(3):
+            for part in range(window // WINDOW):
+                await session.append_messages(talk(10 * cycle + part))
+            assert should_compact(await total(), window, sized)
+            planned = await session.plan_compaction(mode=mode, window=window, system=system, tools=tools)
+            done = await session.compact(model, mode=mode, system=system, tools=tools)
+            assert done.appended is not None
+            assert (planned.planned, planned.tokens_staying) == (done.planned, done.tokens_staying)
+            assert not should_compact(await total(), window, sized), cycle
+        guard = CompactionGuard(store, session, model, mode=mode, system=system, tools=tools)
+        await session.append_messages(talk(99))
+        for part in range(window // WINDOW):
+            await session.append_messages(talk(100 + part))
+        assert (await guard.before_call()).outcome == "compacted"
+        assert not await guard.should_compact()
+        assert not should_compact(await total(), window, sized)
         assert (await store.verify()).problems == []

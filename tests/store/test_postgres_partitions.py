@@ -29,7 +29,7 @@ from flue_py.testing.contracts.undo import UndoContract
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources
 from tests.docs import pages
-from tests.postgres import END_BUSY_OTHERS, END_OTHERS, Databases, KeptEngines, NewDatabase, blocking, connected
+from tests.postgres import END_OTHERS, Databases, KeptEngines, NewDatabase, blocking, connected
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -53,11 +53,11 @@ SELECT relname, relkind::text FROM pg_class
    AND relname <> ALL($1) ORDER BY 1"""
 
 # Every row that a test can have left, without the stamp.
-_EMPTY = """
+_EMPTY = f"""
 DO $$
 DECLARE filled text;
 BEGIN
-    {end_others}
+    {END_OTHERS}
     FOR filled IN SELECT relname FROM pg_class
         WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
           AND relname NOT IN ('flue_store', 'alembic_version')
@@ -105,11 +105,11 @@ class PartitionedDatabases:
         self._idle: list[str] = []
         self._all: list[str] = []
 
-    def take_store(self, *, with_pool: bool = False) -> str:
-        """Return the URL of an empty, partitioned store. ``with_pool`` leaves the connections to it that are idle."""
+    def take_store(self) -> str:
+        """Return the URL of an empty, partitioned store."""
         if self._idle:
             url = self._idle.pop()
-            self._databases.kept.execute(url, _EMPTY.format(end_others=END_BUSY_OTHERS if with_pool else END_OTHERS))
+            self._databases.kept.execute(url, _EMPTY)
         else:
             url = self._databases.take()
             self._all.append(url)

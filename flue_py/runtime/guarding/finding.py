@@ -33,11 +33,6 @@ class Found:
         """The id of the latest compaction."""
         return None if self.latest is None else self.latest.id
 
-    @property
-    def overhead(self) -> int:
-        """The tokens of what goes along with the messages: the system prompt and the tools."""
-        return (self.size.system or 0) + (self.size.tools or 0)
-
     def facts(self, moment: Moment, state: GuardState, agent: str, sent: int, instructions: str | None) -> Facts:
         """Return what a decision is made of."""
         answers = [item.entry for item in self.items if is_answer(item.kind, item.entry.role)]

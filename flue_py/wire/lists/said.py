@@ -63,10 +63,14 @@ class Said:
 def said_in(context: Iterable[ContextEntry]) -> Iterator[Said]:
     """Yield the messages of a context, each with what its entry carries beside it. O(size)."""
     for item in context:
-        message = item.data
-        # What stands beside a message may hold what the context leaves out of it.
-        whole = item.entry.kind == MESSAGE and item.entry.extra is not None and message == item.entry.fields
-        yield Said(message, item.entry.extra_fields if whole else {}, item.entry_id)
+        yield said_of(item, item.data)
+
+
+def said_of(item: ContextEntry, message: JsonObject) -> Said:
+    """Return the message of an item with what its entry carries beside it, if ``message`` is all of it. O(size)."""
+    # What stands beside a message may hold what the context leaves out of it.
+    whole = item.entry.kind == MESSAGE and item.entry.extra is not None and message == item.entry.fields
+    return Said(message, item.entry.extra_fields if whole else {}, item.entry_id)
 
 
 def speakers_only(

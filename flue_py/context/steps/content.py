@@ -1,0 +1,134 @@
+"""The text of messages as the steps read and shorten it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from flue_py.context.items import Item
+from flue_py.core.jsontext import JsonObject, JsonValue
+
+
+def text_parts(message: Mapping[str, JsonValue]) -> list[str]:
+    """Return the texts of a message, in order: its content, or that of each part that is text."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return [content]
+    parts = content if isinstance(content, list) else ()
+    return [text for part in parts if is_text(part) and isinstance(text := part_text(part), str)]
+
+
+def is_text(part: JsonValue) -> bool:
+    """Return whether a part of a content is text."""
+    return isinstance(part, dict) and part.get("type") == "text"
+
+
+def part_text(part: JsonValue) -> JsonValue:
+    """Return what a part says, if it is a text."""
+    return part.get("text") if isinstance(part, dict) else None
+
+
+def text_length(message: Mapping[str, JsonValue]) -> int:
+    """Return how many characters the texts of a message have together."""
+    return sum(map(len, text_parts(message)))
+
+
+def with_text(message: Mapping[str, JsonValue], text: str) -> JsonObject:
+    """Return a message whose content is one text, in the form in which its content was."""
+    is_plain = isinstance(message.get("content"), str)
+    return {**message, "content": text if is_plain else [{"type": "text", "text": text}]}
+
+
+def texts_only(message: Mapping[str, JsonValue]) -> JsonObject | None:
+    """Return a message with nothing but its texts, None if it has none with words in it."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return dict(message) if content.strip() else None
+    kept: list[JsonValue] = [part for part in _parts(message) if is_text(part) and str(part_text(part)).strip()]
+    return {**message, "content": kept} if kept else None
+
+
+def cut_to(message: Mapping[str, JsonValue], limit: int, tail: Callable[[int], str]) -> JsonObject | None:
+    """Return a message whose texts are cut after so many characters, all together; None if they are not longer.
+
+    ``tail`` makes the note behind the last of them from how many characters are missing. Parts that are no text stay.
+    """
+    missing = text_length(message) - limit
+    if missing <= 0:
+        return None
+    if isinstance(content := message.get("content"), str):
+        return {**message, "content": content[:limit] + tail(missing)}
+    return {**message, "content": _cut_parts(message, limit, tail(missing))}
+
+
+def _cut_parts(message: Mapping[str, JsonValue], limit: int, note: str) -> list[JsonValue]:
+    kept: list[JsonValue] = []
+    left = limit
+    is_cut = False
+    for part in _parts(message):
+        if not isinstance(part, dict) or not is_text(part):
+            kept.append(part)
+            continue
+        text = str(part.get("text") or "")
+        if is_cut:
+            continue
+        if len(text) <= left:
+            kept.append(part)
+            left -= len(text)
+            continue
+        kept.append({**part, "text": text[:left] + note})
+        is_cut = True
+    return kept
+
+
+def is_thinking(part: JsonValue) -> bool:
+    """Return whether a part of a content is reasoning."""
+    return isinstance(part, dict) and part.get("type") == "thinking"
+
+
+def with_arguments(
+    message: Mapping[str, JsonValue], place: int, instead: Callable[[str], str], *, longer_than: int
+) -> JsonObject | None:
+    """Return an answer with other texts in place of the long ones among the arguments of a call; None if none is long.
+
+    ``place`` is that of the call in the content.
+    """
+    parts = [*_parts(message)]
+    call = parts[place]
+    arguments = call.get("arguments") if isinstance(call, dict) else None
+    if not isinstance(call, dict) or not isinstance(arguments, dict):
+        return None
+    made = {
+        name: instead(value) if isinstance(value, str) and len(value) > longer_than else value
+        for name, value in arguments.items()
+    }
+    if made == arguments:
+        return None
+    parts[place] = {**call, "arguments": made}
+    return {**message, "content": parts}
+
+
+def _parts(message: Mapping[str, JsonValue]) -> list[JsonValue]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+def calls_kept(item: Item, answered: Callable[[str], bool]) -> Item | None:
+    """Return an answer without the calls whose id is not ``answered``; None if nothing is left of it.
+
+    Without any call left, it is reduced to its text: reasoning before a call leads nowhere without it.
+    """
+    message = item.message
+    content = _parts(message)
+    kept: list[JsonValue] = [
+        part for part in content if not _is_call(part) or (isinstance(part, dict) and answered(str(part.get("id"))))
+    ]
+    if len(kept) == len(content):
+        return item
+    if any(map(_is_call, kept)):
+        return item.cut({**message, "content": kept})
+    rest = texts_only(message)
+    return None if rest is None else item.cut(rest)
+
+
+def _is_call(part: JsonValue) -> bool:
+    return isinstance(part, dict) and part.get("type") == "toolCall"

@@ -1,0 +1,197 @@
+"""The steps that free tokens: superseded calls, cleared results, budgets of results, of a turn, and of all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flue_py.context.steps.in_turn_pairs import OMITTED
+from flue_py.context.steps.in_turn_tokens import OMITTED as OVER_BUDGET
+from flue_py.context.steps.microcompact import CLEARED
+from flue_py.context.steps.superseded import OVERWRITTEN, REPEATED
+from flue_py.core.jsontext import JsonObject
+from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
+
+
+def calls(number: int, name: str = "Bash", size: int = 900) -> list[JsonObject]:
+    """Return so many calls of a tool, each with its result."""
+    pairs = [(answer("", call(f"c{at}", name, n=at)), result(f"c{at}", f"{at}:" + "x" * size)) for at in range(number)]
+    return [message for pair in pairs for message in pair]
+
+
+def test_old_results_of_certain_tools_are_cleared_but_for_the_newest() -> None:
+    found = piped(context(user("Go."), *calls(8), answer("Done.")), {"microcompact": {"keep": 5}})
+    assert [text.startswith(CLEARED) for text in texts(found)[2:18:2]] == [True] * 3 + [False] * 5
+    assert texts(found)[2] == CLEARED == "[tool result cleared to save context]"
+    assert done(found) == [("microcompact", f"e{at}", "replaced") for at in (2, 4, 6)]
+    freed = [change.tokens_freed for change in found.report.changes]
+    assert sum(freed) == found.report.tokens_freed == found.report.steps[0].tokens_freed
+    assert all(tokens > 50 for tokens in freed)
+
+
+@pytest.mark.parametrize("name", ["ReadFile", "read_file", "readFile", "READ-FILE"])
+def test_a_tool_is_known_however_its_name_is_written(name: str) -> None:
+    found = piped(context(*calls(2, name)), {"microcompact": {"keep": 1}})
+    assert texts(found)[1] == CLEARED
+
+
+def test_other_tools_and_what_is_cleared_already_do_not_count() -> None:
+    assert piped(context(*calls(9, "ask_user")), {"microcompact": {}}).report.changes == ()
+    cleared = [answer("", call("d", "Bash")), result("d", f"{CLEARED}\n[whole content: entry e1]")]
+    found = piped(context(*cleared, *calls(5)), {"microcompact": {}})
+    assert found.report.changes == ()
+
+
+def test_a_result_above_its_limit_leaves_a_preview() -> None:
+    said = context(
+        answer("", call("c1")), result("c1", "a" * 50_001), answer("", call("c2")), result("c2", "b" * 50_000)
+    )
+    found = piped(said, {"tool_results": {}})
+    assert texts(found)[1] == "a" * 1_000 + "\n... [truncated, 50001 total chars]"
+    assert texts(found)[3] == "b" * 50_000
+
+
+def test_a_round_above_its_limit_leaves_previews_of_the_largest() -> None:
+    sizes = [45_000, 50_000, 48_000, 46_000, 30_000]
+    said = [
+        answer("", *(call(f"c{at}") for at in range(5))),
+        *(result(f"c{at}", "a" * n) for at, n in enumerate(sizes)),
+    ]
+    found = piped(context(*said), {"tool_results": {}})
+    assert done(found) == [("tool_result_budget", "e2", "cut")]
+    again = piped(context(*said), {"tool_results": {"round_chars": 100_000}})
+    assert [each[1] for each in done(again)] == ["e2", "e3", "e4"]
+
+
+def reads(first: JsonObject, second: JsonObject, size: int) -> list[JsonObject]:
+    return [answer("", first), result("c1", "a" * size), answer("", second), result("c2", "b" * size), user("?")]
+
+
+def test_a_repeated_read_leaves_the_newest_once_enough_is_freed() -> None:
+    same = reads(call("c1", path="a", n=1), call("c2", n=1, path="a"), 70_000)
+    found = piped(context(*same), {"superseded": {}})
+    assert texts(found)[1] == REPEATED
+    assert texts(found)[3] == "b" * 70_000
+    assert (
+        piped(context(*reads(call("c1", path="a"), call("c2", path="a"), 60_000)), {"superseded": {}}).report.changes
+        == ()
+    )
+    other = reads(call("c1", path="a"), call("c2", path="b"), 70_000)
+    assert piped(context(*other), {"superseded": {}}).report.changes == ()
+
+
+def test_what_failed_or_was_not_answered_supersedes_nothing() -> None:
+    same = reads(call("c1", path="a"), call("c2", path="a"), 70_000)
+    failed = [*same[:3], {**same[3], "isError": True}, same[4]]
+    for said in (failed, [*same[:3], same[4]]):
+        assert piped(context(*said), {"superseded": {}}).report.changes == ()
+
+
+def test_a_write_is_superseded_by_a_later_whole_one_with_its_long_arguments() -> None:
+    body = "line\n" * 20_000
+    said = reads(call("c1", "write_file", path="a", content=body), call("c2", "write_file", path="A", content=body), 9)
+    found = piped(context(*said), {"superseded": {"argument_chars": 0, "text_chars": 0}})
+    (part,) = found.items[0].calls
+    assert part["arguments"] == {"path": "a", "content": OVERWRITTEN}
+    assert found.items[2].message == said[2]
+    patched = reads(call("c1", "write_file", path="a", content=body), call("c2", "patch_file", path="a"), 9)
+    assert piped(context(*patched), {"superseded": {"argument_chars": 0}}).report.changes == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "outcome"),
+    [
+        ("ok " * 50, {}, "succeeded"),
+        ("[EXIT 2] " + "no " * 50, {}, "failed [EXIT 2]"),
+        ("no " * 50, {"isError": True}, "failed"),
+    ],
+)
+def test_a_command_that_was_run_again_leaves_how_it_ended(text: str, more: Any, outcome: str) -> None:
+    run = [call(f"c{at}", "shell_run", command=command) for at, command in enumerate(["make ", "make", "make test"])]
+    said = [message for at, each in enumerate(run) for message in (answer("", each), result(f"c{at}", text, **more))]
+    said[-3:-2] = [result("c1", "fine now")]
+    found = piped(context(*said), {"superseded": {}})
+    assert texts(found)[1] == outcome
+    assert done(found) == [("superseded", "e1", "replaced")]
+
+
+def test_what_is_said_on_the_way_to_a_call_is_shortened_and_signed_reasoning_is_not() -> None:
+    signed: JsonObject = {"type": "thinking", "thinking": "t" * 500, "thinkingSignature": "c2ln"}
+    plain: JsonObject = {"type": "thinking", "thinking": "t" * 500}
+    said: JsonObject = {
+        "role": "assistant",
+        "content": [signed, plain, {"type": "text", "text": "w" * 500}, call("c1", "run", path="a", script="s" * 501)],
+    }
+    found = piped(context(said, result("c1"), answer("a" * 500)), {"superseded": {}})
+    content: Any = found.items[0].message["content"]
+    assert content[0] == signed
+    assert content[1]["thinking"] == "t" * 120 + "[reasoning omitted]"
+    assert content[2]["text"] == "w" * 120 + "[text omitted]"
+    assert content[3]["arguments"]["path"] == "a"
+    assert "501 characters" in content[3]["arguments"]["script"]
+    assert ids(found) == ["e0", "e1", "e2"]
+    assert done(found) == [("intermediate", "e0", "cut")]
+
+
+def test_the_last_results_of_a_turn_stay_in_full() -> None:
+    said = [user("Before."), *calls(3), answer("Done."), user("Go."), *calls(5)]
+    found = piped(context(*said), {"in_turn": {"max_tool_pairs": 2}})
+    stubs = [item.entry_id for item, text in zip(found.items, texts(found), strict=True) if text == OMITTED]
+    assert stubs == ["e10", "e12", "e14"]
+    assert OMITTED == "[result omitted — sliding window]"
+    assert [item.message.get("toolCallId") for item in found.items] == [each.get("toolCallId") for each in said]
+
+
+def test_a_turn_that_is_over_is_left_as_it_is() -> None:
+    found = piped(context(user("Go."), *calls(5), answer("Done.")), {"in_turn": {"max_tool_pairs": 2}})
+    assert found.report.changes == ()
+
+
+def test_a_budget_of_tokens_omits_the_oldest_results_first() -> None:
+    said = context(user("Go."), *calls(6, size=4_000))
+    full = piped(said, {}).report.tokens_before
+    found = piped(said, {"in_turn": {"max_context_tokens": full * 2 // 3}})
+    assert found.report.tokens_after <= full * 2 // 3
+    omitted = [text.startswith(OVER_BUDGET) for text in texts(found)[2::2]]
+    assert omitted == sorted(omitted, reverse=True)
+    assert any(omitted)
+    assert not omitted[-1]
+
+
+def test_a_result_that_does_not_fit_alone_is_cut_and_says_so() -> None:
+    said = context(user("Go."), *calls(1, size=40_000))
+    found = piped(said, {"in_turn": {"max_context_tokens": 300}})
+    text = texts(found)[2]
+    assert text.startswith("0:xxx")
+    assert "TRUNCATED HERE" in text
+    assert len(text.split("\n")[0]) >= 200
+    assert found.report.tokens_after < found.report.tokens_before // 4
+
+
+def test_the_oldest_turns_go_and_the_last_always_stays() -> None:
+    turns = [message for at in range(6) for message in (user(f"{at} " + "word " * 300), *calls(1), answer("ok"))]
+    said = context({"role": "system", "content": "Be brief."}, *turns)
+    full = piped(said, {}).report.tokens_before
+    found = piped(said, {"trim": {"max_tokens": full // 2}})
+    assert found.report.tokens_after <= full // 2
+    assert ids(found)[0] == "e0"
+    assert (found.items[1].entry_id or "e0")[1:].isdigit()
+    assert (int((found.items[1].entry_id or "e0")[1:]) - 1) % 4 == 0
+    least = piped(said, {"trim": {"max_tokens": 1}})
+    assert ids(least) == ["e0", "e21", "e22", "e23", "e24"]
+
+
+def test_the_summary_of_a_compaction_is_not_trimmed() -> None:
+    summary: JsonObject = {"summary": "s " * 200}
+    said = context(summary, *map(user, "abc"), kinds={0: "compaction"})
+    assert ids(piped(said, {"trim": {"max_tokens": 1}})) == ["e0", "e3"]
+
+
+def test_a_warning_is_told_by_the_request_that_reaches_it_and_by_no_later_one() -> None:
+    said = [message for at in range(8) for message in (user("word " * 100), answer(f"{at}"))]
+    told = []
+    for end in range(1, len(said) + 1, 2):
+        events = piped(context(*said[:end]), {"trim": {"max_tokens": 700, "warn_fraction": 0.5}}).report.events
+        told += [(end, event.name) for event in events]
+    assert [name for _, name in told] == ["context_warning"]
