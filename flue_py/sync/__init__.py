@@ -78,6 +78,7 @@ class Session(Twin[AsyncSession]):
     answer_read_artifact = blocking(AsyncSession.answer_read_artifact)
     plan_compaction = blocking(AsyncSession.plan_compaction)
     request = blocking(AsyncSession.request)
+    attempts = blocking(AsyncSession.attempts)
     fit_to = blocking(AsyncSession.fit_to)
     register = blocking(AsyncSession.register)
     unregister = blocking(AsyncSession.unregister)

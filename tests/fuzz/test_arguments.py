@@ -66,6 +66,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "build_context": {},
         "measure_context": {},
         "request": {"target": "anthropic"},
+        "attempts": {"target": "anthropic"},
         "latest_compaction": {},
         "aggregate_usage_since": {"before": first},
         "html_report": {},

@@ -56,6 +56,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "build_context_entries": lambda session, entry: session.build_context_entries(),
     "measure_context": lambda session, entry: session.measure_context(),
     "request": lambda session, entry: session.request("anthropic"),
+    "attempts": lambda session, entry: session.attempts("anthropic"),
     "latest_compaction": lambda session, entry: session.latest_compaction(),
     "aggregate_usage_since": lambda session, entry: session.aggregate_usage_since(None),
     "entry_costs": lambda session, entry: session.entry_costs(),
