@@ -26,6 +26,7 @@ from flue_py.runtime import ending
 from flue_py.runtime.sending import checked_context, sent_to
 from flue_py.sessions.arguments import checked_flag, checked_text
 from flue_py.sessions.hooking import checked_hook
+from flue_py.sessions.offloading import checked_offload
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from flue_py.compaction.modes import Mode
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.result import CompactionResult
+    from flue_py.context.offloading import OffloadSettings
     from flue_py.context.settings import ContextSettings
     from flue_py.core.model_seam import Model as CompactionModel
 
@@ -69,7 +71,8 @@ class Conversation:
 
     ``before_compaction`` is asked before each compaction, and may cancel it or give its text
     (`flue_py.compaction.hooks`). ``context`` says what the model is sent of the context
-    (`flue_py.context.ContextSettings`), ``agent`` for whom; by default it is sent all of it.
+    (`flue_py.context.ContextSettings`), ``agent`` for whom; by default it is sent all of it. With ``offload``, long
+    results of tools in what a model answers are stored as artifacts (`Session.append_message`).
 
     Other sessions are found in the scope of the current one.
     """
@@ -84,6 +87,7 @@ class Conversation:
         before_compaction: BeforeCompaction | None = None,
         context: ContextSettings | Mapping[str, object] | None = None,
         agent: str | None = None,
+        offload: OffloadSettings | None = None,
     ) -> None:
         self.store = store
         self.session = session
@@ -92,6 +96,7 @@ class Conversation:
         self.before_compaction = checked_hook(before_compaction)
         self.context = checked_context(context)
         self.agent = checked_text(agent, "agent")
+        self.offload = None if offload is None else checked_offload(offload)
         self._running = ending.RunningCalls(store.backend.waiting, store.backend.new_entry_id)
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -232,7 +237,7 @@ class Conversation:
             # Whoever cancels the task would cancel this as well.
             await self.store.backend.waiting.finish(_take_back(session, asked.entry_ids))
             raise
-        await session.append_messages(answers, source=source, on_conflict="branch")
+        await session.append_messages(answers, source=source, offload=self.offload, on_conflict="branch")
         return answers
 
     # -- making room ------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from flue_py.sync.plain import PlainHook, awaited, checked_parts, checked_plain,
 from flue_py.sync.twins import Twin, adapting, blocking, parts_of
 
 if TYPE_CHECKING:
+    from flue_py.context.offloading import OffloadSettings
     from flue_py.context.settings import ContextSettings
 
 Model: TypeAlias = Callable[[list[JsonObject]], Sequence[Mapping[str, JsonValue]]]
@@ -36,6 +37,7 @@ class Conversation(Twin[AsyncConversation]):
         before_compaction: PlainHook | None = None,
         context: ContextSettings | Mapping[str, object] | None = None,
         agent: str | None = None,
+        offload: OffloadSettings | None = None,
     ) -> None:
         checked_parts(store, session)
         way, original = parts_of(store)
@@ -48,6 +50,7 @@ class Conversation(Twin[AsyncConversation]):
             before_compaction=hook,
             context=context,
             agent=agent,
+            offload=offload,
         )
         super().__init__(way, talk)
         self._store = store

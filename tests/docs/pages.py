@@ -132,6 +132,7 @@ SHORTER: dict[str, dict[str, str]] = {
     "docs/decisions/0018-frozen-values-of-our-own.md": {"for _ in range(15):": "for _ in range(1):"},
     "docs/decisions/0025-attachments-are-cut-out.md": {"range(101)": "range(3)", "range(5)": "range(3)"},
     "docs/decisions/0026-two-event-loops.md": {"ROUNDS = 4_000": "ROUNDS = 400", "APPENDS = 300": "APPENDS = 100"},
+    "docs/decisions/0028-artifacts-are-entries.md": {"range(200)": "range(20)", "range(5)": "range(1)"},
 }
 """How programs whose figures are not compared are shortened where nobody measures: text of the page, and another."""
 
