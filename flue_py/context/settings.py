@@ -154,7 +154,8 @@ class AgentContext(SettingsModel):
 
     ``fitting`` is for `Session.attempts`, which shrinks a request that does not fit.
 
-    ``addresses`` puts the entry that has the whole content behind every note about content that is missing.
+    ``addresses`` puts the entry, or the artifact, that has the whole content behind every note about content that is
+    missing.
     """
 
     window: ContextWindow | None = None
