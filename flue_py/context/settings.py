@@ -249,4 +249,6 @@ def _once(names: Iterable[str], plain: Callable[[str], str]) -> None:
     for name in names:
         other = met.setdefault(plain(name), name)
         if other != name:
-            raise PydanticCustomError("same_name", "{one} and {other} are the same name", {"one": repr(other), "other": repr(name)})
+            raise PydanticCustomError(
+                "same_name", "{one} and {other} are the same name", {"one": repr(other), "other": repr(name)}
+            )
