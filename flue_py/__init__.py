@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from flue_py import sync
     from flue_py import transfer as transfer
     from flue_py import wire as wire
+    from flue_py.context.excerpts import ArtifactExcerpt
+    from flue_py.context.offloading import OffloadSettings
+    from flue_py.core.artifacts import Artifact
     from flue_py.core.budgets import Budget, HeldAmount, Reservation
     from flue_py.core.calls import CallDifference
     from flue_py.core.costs import EntryCost
@@ -76,6 +79,9 @@ else:
     _named = lazy_names(
         __name__,
         {
+            "flue_py.context.excerpts": ("ArtifactExcerpt",),
+            "flue_py.context.offloading": ("OffloadSettings",),
+            "flue_py.core.artifacts": ("Artifact",),
             "flue_py.core.budgets": ("Budget", "HeldAmount", "Reservation"),
             "flue_py.core.calls": ("CallDifference",),
             "flue_py.core.costs": ("EntryCost",),
@@ -167,6 +173,8 @@ __all__ = [
     "STORED",
     "AmbiguousId",
     "Appended",
+    "Artifact",
+    "ArtifactExcerpt",
     "Atomic",
     "BackupReport",
     "BranchSummary",
@@ -215,6 +223,7 @@ __all__ = [
     "Navigated",
     "NewEntry",
     "NewSession",
+    "OffloadSettings",
     "OutcomeUnknown",
     "PathSettings",
     "Pending",

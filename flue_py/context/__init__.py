@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from flue_py.context import counters as counters
     from flue_py.context import measuring as measuring
     from flue_py.context import tokens as tokens
+    from flue_py.context.attempts import Attempt, Attempts, ask_fitting
     from flue_py.context.items import Item, added
     from flue_py.context.report import ContextChange, ContextEvent, ContextReport, StepReport
     from flue_py.context.requests import ContextRequest
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         AgentContext,
         ContextSettings,
         ContextWindow,
+        Fitting,
         InTurn,
         Microcompacting,
         Superseding,
@@ -39,6 +41,7 @@ else:
             "flue_py.context.counters": (),
             "flue_py.context.measuring": (),
             "flue_py.context.tokens": (),
+            "flue_py.context.attempts": ("Attempt", "Attempts", "ask_fitting"),
             "flue_py.context.items": ("Item", "added"),
             "flue_py.context.report": ("ContextChange", "ContextEvent", "ContextReport", "StepReport"),
             "flue_py.context.requests": ("ContextRequest",),
@@ -46,6 +49,7 @@ else:
                 "AgentContext",
                 "ContextSettings",
                 "ContextWindow",
+                "Fitting",
                 "InTurn",
                 "Microcompacting",
                 "Superseding",
@@ -60,12 +64,15 @@ else:
 
 __all__ = [
     "AgentContext",
+    "Attempt",
+    "Attempts",
     "ContextChange",
     "ContextEvent",
     "ContextReport",
     "ContextRequest",
     "ContextSettings",
     "ContextWindow",
+    "Fitting",
     "InTurn",
     "Item",
     "Microcompacting",
@@ -76,6 +83,7 @@ __all__ = [
     "Trimming",
     "View",
     "added",
+    "ask_fitting",
     "context_schema",
     "context_settings",
 ]

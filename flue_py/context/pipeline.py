@@ -10,6 +10,7 @@ at the beginning of the epoch, so that they give the same until the next one beg
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from flue_py.context.counters import ENTRY_COUNTS
 from flue_py.context.items import Item
@@ -50,9 +51,10 @@ def run_steps(context: Sequence[ContextEntry], steps: Iterable[Step], view: View
             high = min(high, turns[step.at_epochs])
         elif step.over == "turn":
             low = turns[step.at_epochs]
-        first, last = _index(current, low), _index(current, high)
-        inside = current[first:last]
-        made = _items(step, step.apply(inside, view))
+        first, last = _index(current, low) if low else 0, _index(current, high)
+        # A list could be changed in place, and then nothing would differ from what the step was given.
+        inside = tuple(current[first:last])
+        made = _items(step, inside, step.apply(inside, view))
         reports.append(StepReport(step.name, step.reason, tuple(_changes(step.name, inside, made, view))))
         current = [*current[:first], *made, *current[last:]]
     before = sum(sizes)
@@ -122,26 +124,36 @@ def checked_step(step: Step) -> Step:
     return step
 
 
-def _items(step: Step, made: Sequence[Item]) -> Sequence[Item]:
+def _items(step: Step, given: Sequence[Item], made: Sequence[Item]) -> Sequence[Item]:
+    if made is given:
+        return made
     if (
         isinstance(made, (str, bytes))
         or not isinstance(made, Sequence)
         or not all(isinstance(each, Item) for each in made)
     ):
         raise InvalidArgument(f"the step {step.name!r} should return a list of items, not {shown(made)}")
-    return made
+    places = [item.place for item in made if item.place is not None]
+    known = {item.place for item in given}
+    is_ordered = all(before < after for before, after in pairwise(places)) and known.issuperset(places)
+    if not is_ordered or len({id(item) for item in made}) < len(made):
+        raise InvalidArgument(f"the step {step.name!r} should return items that it was given, in order, each once")
+    return [*made]
 
 
 def _changes(name: str, before: Sequence[Item], after: Sequence[Item], view: View) -> Iterator[ContextChange]:
     """Yield what differs between the items that a step was given and those it returned."""
     if before is after:
         return
-    left = {item.place: item for item in after if item.place is not None}
+    left: dict[int | None, Item] = {item.place: item for item in after if item.place is not None}
+    same = {id(item) for item in after}
     for item in before:
-        made = item if item.place is None else left.get(item.place)
+        made = left.get(item.place)
+        if id(item) in same:
+            continue
         if made is None:
             yield ContextChange(name, item.entry_id, "dropped", view.tokens(item), 0)
-        elif made is not item:
+        else:
             yield ContextChange(name, item.entry_id, made.how or "replaced", view.tokens(item), view.tokens(made))
     known = {id(item) for item in before}
     for item in after:

@@ -125,6 +125,19 @@ class InTurn(SettingsModel):
     max_context_tokens: Count = 0
 
 
+class Fitting(SettingsModel):
+    """What is checked before a request is sent, and how it is shrunk if that, or the provider, says it is too large.
+
+    ``max_context_tokens`` bounds a quarter of the characters of messages and tools, ``max_payload_bytes`` an estimate
+    of the bytes; 0 checks neither. ``read_tools`` and ``write_tools`` are as in `ContextWindow`.
+    """
+
+    max_context_tokens: Count = 0
+    max_payload_bytes: Count = 0
+    read_tools: tuple[Name, ...] = ("read_file",)
+    write_tools: tuple[Name, ...] = ("write_file", "patch_file")
+
+
 class Trimming(SettingsModel):
     """The oldest turns are left out above ``max_tokens``; from ``warn_fraction`` of it on, that is told once."""
 
@@ -139,6 +152,8 @@ class AgentContext(SettingsModel):
     do so at epochs alone, after a compaction and whenever the context has grown by so many tokens, and a request
     begins with the bytes of the one before it in between. 0 lets them rewrite in every request.
 
+    ``fitting`` is for `Session.attempts`, which shrinks a request that does not fit.
+
     ``addresses`` puts the entry that has the whole content behind every note about content that is missing.
     """
 
@@ -148,6 +163,7 @@ class AgentContext(SettingsModel):
     tool_results: ToolResultBudget | None = None
     in_turn: InTurn | None = None
     trim: Trimming | None = None
+    fitting: Fitting = Fitting()
     epoch_tokens: Count = 20_000
     addresses: Flag = True
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import checked_text
 from flue_py.sessions.contexts import Contexts
+from flue_py.sessions.measuring import checked_request
 
 if TYPE_CHECKING:
+    from flue_py.context import attempts as attempting
     from flue_py.context import counters, pipeline, requests
     from flue_py.context import settings as context_settings
+    from flue_py.context.attempts import Attempts
     from flue_py.context.requests import ContextRequest
     from flue_py.context.settings import ContextSettings
     from flue_py.context.steps.protocol import Step
     from flue_py.wire import rules
 else:
+    attempting = lazy_module("flue_py.context.attempts")
     context_settings = lazy_module("flue_py.context.settings")
     counters = lazy_module("flue_py.context.counters")
     pipeline = lazy_module("flue_py.context.pipeline")
@@ -60,6 +66,54 @@ class Requesting(Contexts):
         `EntryNotFound`, and `InvalidArgument`, for settings with the path of each field that is wrong. The cost of the
         context, and O(its size); other tasks go on meanwhile.
         """
+        make = await self._requests(target, leaf, agent, settings, steps, model, account)
+        return await self._backend.waiting.call(partial(make, ()))
+
+    async def attempts(
+        self,
+        target: str | None = None,
+        *,
+        leaf: LeafChoice = STORED,
+        agent: str | None = None,
+        settings: ContextSettings | Mapping[str, object] | None = None,
+        steps: Sequence[Step] = (),
+        model: str | None = None,
+        account: str | None = None,
+        tools: Sequence[JsonObject] = (),
+    ) -> Attempts:
+        """Return up to four attempts at a request: as `request` makes it, and then with less of what tools gave back.
+
+        They are for ``async for`` (in synchronous code for ``for``). Each is a context manager, which takes a
+        `ContextOverflow` that is raised inside it; the next one is then made anew from the whole: with results of tools
+        cut after 4,000 characters, then after 500, then without tools. The last one lets the error pass. Where the
+        settings have limits (`Fitting`), an attempt that is larger is passed over before it is sent; ``tools``, their
+        definitions, are counted in. What was cut is in the report of each.
+
+        The other arguments, what is raised and what it costs are as in `request`; all attempts are of the context that
+        was read when this was called.
+        """
+        offered = checked_request(None, None, None, tools) or []
+        make = await self._requests(target, leaf, agent, settings, steps, model, account)
+        chosen = context_settings.context_settings(settings).of(agent)
+        return attempting.Attempts(
+            make,
+            chosen.fitting,
+            [dict(tool) for tool in offered],
+            self._backend.waiting.call,
+            addresses=chosen.addresses,
+        )
+
+    async def _requests(
+        self,
+        target: str | None,
+        leaf: LeafChoice,
+        agent: str | None,
+        settings: ContextSettings | Mapping[str, object] | None,
+        steps: Sequence[Step],
+        model: str | None,
+        account: str | None,
+    ) -> Callable[[Sequence[Step]], ContextRequest]:
+        """Check the arguments of a request, read the context, and return what makes the request with further steps."""
         name = None if target is None else rules.checked_target(target)
         checked_text(agent, "agent")
         checked_text(model, "model")
@@ -72,15 +126,18 @@ class Requesting(Contexts):
         counted_as = model
         if counted_as is None:
             counted_as = (await self.settings(leaf=found.stamp.leaf_id)).model
-        return await self._backend.waiting.call(
-            lambda: requests.context_request(
+        counter = counters.counter_for(counted_as)
+
+        def make(further: Sequence[Step]) -> ContextRequest:
+            return requests.context_request(
                 found.items,
                 name,
                 chosen,
-                counters.counter_for(counted_as),
+                counter,
                 agent=agent,
-                steps=own,
+                steps=[*own, *further],
                 model=model,
                 account=account,
             )
-        )
+
+        return make

@@ -134,6 +134,7 @@ SHORTER: dict[str, dict[str, str]] = {
     "docs/decisions/0026-two-event-loops.md": {"ROUNDS = 4_000": "ROUNDS = 400", "APPENDS = 300": "APPENDS = 100"},
     # `tests/store/test_contract.py` has all of it on a store in memory.
     "docs/how-to/test-your-own-backend.md": {"test_mine.py": "test_mine.py -k append"},
+    "docs/decisions/0028-artifacts-are-entries.md": {"range(200)": "range(20)", "range(5)": "range(1)"},
 }
 """How programs whose figures are not compared are shortened where nobody measures, and commands whose output is not
 shown: text of the page, and another.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from flue_py.context.items import Item
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -14,7 +14,7 @@ def text_parts(message: Mapping[str, JsonValue]) -> list[str]:
     if isinstance(content, str):
         return [content]
     parts = content if isinstance(content, list) else ()
-    return [text for part in parts if is_text(part) and isinstance(text := part_text(part), str)]
+    return [text for part in parts if isinstance(text := part_text(part), str)]
 
 
 def is_text(part: JsonValue) -> bool:
@@ -23,8 +23,8 @@ def is_text(part: JsonValue) -> bool:
 
 
 def part_text(part: JsonValue) -> JsonValue:
-    """Return what a part says, if it is a text."""
-    return part.get("text") if isinstance(part, dict) else None
+    """Return what a part says, None if it is no text."""
+    return part.get("text") if isinstance(part, dict) and is_text(part) else None
 
 
 def text_length(message: Mapping[str, JsonValue]) -> int:
@@ -43,7 +43,9 @@ def texts_only(message: Mapping[str, JsonValue]) -> JsonObject | None:
     content = message.get("content")
     if isinstance(content, str):
         return dict(message) if content.strip() else None
-    kept: list[JsonValue] = [part for part in _parts(message) if is_text(part) and str(part_text(part)).strip()]
+    kept: list[JsonValue] = [
+        part for part in _parts(message) if isinstance(text := part_text(part), str) and text.strip()
+    ]
     return {**message, "content": kept} if kept else None
 
 
@@ -65,17 +67,17 @@ def _cut_parts(message: Mapping[str, JsonValue], limit: int, note: str) -> list[
     left = limit
     is_cut = False
     for part in _parts(message):
-        if not isinstance(part, dict) or not is_text(part):
+        text = part_text(part)
+        if not isinstance(part, dict) or not isinstance(text, str):
             kept.append(part)
             continue
-        text = str(part.get("text") or "")
         if is_cut:
             continue
         if len(text) <= left:
             kept.append(part)
             left -= len(text)
             continue
-        kept.append({**part, "text": text[:left] + note})
+        kept.append({**unsigned(part), "text": text[:left] + note})
         is_cut = True
     return kept
 
@@ -83,6 +85,16 @@ def _cut_parts(message: Mapping[str, JsonValue], limit: int, note: str) -> list[
 def is_thinking(part: JsonValue) -> bool:
     """Return whether a part of a content is reasoning."""
     return isinstance(part, dict) and part.get("type") == "thinking"
+
+
+def is_signed(part: Mapping[str, JsonValue]) -> bool:
+    """Return whether a provider has signed a part of a content: it takes it back as it was alone."""
+    return any(name.lower().endswith("signature") and value for name, value in part.items())
+
+
+def unsigned(part: Mapping[str, JsonValue]) -> JsonObject:
+    """Return a part without its signature, for one that says something else than what was signed."""
+    return {name: value for name, value in part.items() if not name.lower().endswith("signature")}
 
 
 def with_arguments(
@@ -103,7 +115,7 @@ def with_arguments(
     }
     if made == arguments:
         return None
-    parts[place] = {**call, "arguments": made}
+    parts[place] = {**unsigned(call), "arguments": made}
     return {**message, "content": parts}
 
 
@@ -112,16 +124,14 @@ def _parts(message: Mapping[str, JsonValue]) -> list[JsonValue]:
     return content if isinstance(content, list) else []
 
 
-def calls_kept(item: Item, answered: Callable[[str], bool]) -> Item | None:
-    """Return an answer without the calls whose id is not ``answered``; None if nothing is left of it.
+def calls_kept(item: Item, answered: Container[int]) -> Item | None:
+    """Return an answer without the calls whose place in the content is not ``answered``; None if nothing is left.
 
     Without any call left, it is reduced to its text: reasoning before a call leads nowhere without it.
     """
     message = item.message
     content = _parts(message)
-    kept: list[JsonValue] = [
-        part for part in content if not _is_call(part) or (isinstance(part, dict) and answered(str(part.get("id"))))
-    ]
+    kept = [part for place, part in enumerate(content) if not _is_call(part) or place in answered]
     if len(kept) == len(content):
         return item
     if any(map(_is_call, kept)):

@@ -15,7 +15,7 @@ OMITTED = "[result omitted — sliding window]"
 
 @frozen
 class InTurnPairs:
-    """Keeps the last ``most`` results of the turn that is in progress, and puts a stub in place of earlier ones."""
+    """Keeps the last ``most`` results of the turn in progress, and puts a shorter stub in place of earlier ones."""
 
     most: int
     addresses: bool = True
@@ -28,7 +28,8 @@ class InTurnPairs:
         """Return the items with stubs in place of the earlier results."""
         results = [at for at, item in enumerate(items) if item.is_result]
         omitted = set(results[: max(len(results) - self.most, 0)])
-        return [self._stub(item) if at in omitted else item for at, item in enumerate(items)]
+        return [self._stub(item, view) if at in omitted else item for at, item in enumerate(items)]
 
-    def _stub(self, item: Item) -> Item:
-        return item.replaced(with_text(item.message, OMITTED + address(item, wanted=self.addresses)))
+    def _stub(self, item: Item, view: View) -> Item:
+        stub = item.replaced(with_text(item.message, OMITTED + address(item, wanted=self.addresses)))
+        return view.smaller(stub, item)

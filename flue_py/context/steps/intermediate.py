@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flue_py.context.items import Item
 from flue_py.context.steps.address import address
-from flue_py.context.steps.content import is_text, is_thinking, with_arguments
+from flue_py.context.steps.content import is_signed, is_text, is_thinking, unsigned, with_arguments
 from flue_py.context.steps.protocol import Over, View
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -39,8 +39,10 @@ class Intermediate:
         shorter: JsonObject = {**message, "content": parts}
         for place, part in enumerate(parts):
             if self.argument_chars and isinstance(part, dict) and part.get("type") == "toolCall":
+                # A note that is longer than the argument frees nothing.
+                least = max(self.argument_chars, len(_argument_note(self.argument_chars) + note))
                 fewer = with_arguments(
-                    shorter, place, lambda value: _argument_note(len(value)) + note, longer_than=self.argument_chars
+                    shorter, place, lambda value: _argument_note(len(value)) + note, longer_than=least
                 )
                 shorter = shorter if fewer is None else fewer
         return item if shorter == message else item.cut(shorter)
@@ -50,14 +52,18 @@ class Intermediate:
             return part
         if is_text(part):
             return _cut(part, "text", self.text_chars, "[text omitted]")
-        if is_thinking(part) and not any(name.lower().endswith("signature") and part[name] for name in part):
+        if is_thinking(part) and not is_signed(part):
             return _cut(part, "thinking", self.text_chars, "[reasoning omitted]")
         return part
 
 
 def _cut(part: JsonObject, field: str, limit: int, note: str) -> JsonObject:
     text = part.get(field)
-    return {**part, field: text[:limit] + note} if isinstance(text, str) and len(text) > limit + len(note) else part
+    return (
+        {**unsigned(part), field: text[:limit] + note}
+        if isinstance(text, str) and len(text) > limit + len(note)
+        else part
+    )
 
 
 def _argument_note(length: int) -> str:

@@ -16,7 +16,10 @@ CLEARED = "[tool result cleared to save context]"
 
 @frozen
 class Microcompact:
-    """Clears the results of ``tools`` but for the ``keep`` newest; one that is cleared already does not count."""
+    """Clears the results of ``tools`` but for the ``keep`` newest; one that is cleared already does not count.
+
+    One that is no longer than what would stand in its place stays.
+    """
 
     keep: int
     tools: tuple[str, ...]
@@ -32,7 +35,8 @@ class Microcompact:
         found = [at for at, tool in sorted(tool_of_results(items).items()) if plain_name(tool) in eligible]
         found = [at for at in found if not "".join(text_parts(items[at].message)).startswith(CLEARED)]
         cleared = set(found[: max(len(found) - self.keep, 0)])
-        return [self._cleared(item) if at in cleared else item for at, item in enumerate(items)]
+        return [self._cleared(item, view) if at in cleared else item for at, item in enumerate(items)]
 
-    def _cleared(self, item: Item) -> Item:
-        return item.replaced(with_text(item.message, CLEARED + address(item, wanted=self.addresses)))
+    def _cleared(self, item: Item, view: View) -> Item:
+        stub = item.replaced(with_text(item.message, CLEARED + address(item, wanted=self.addresses)))
+        return view.smaller(stub, item)

@@ -23,19 +23,17 @@ class WholePairs:
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
         """Return whole exchanges, and what else was said. Every answered call keeps all of its results."""
         pairing = Pairing([item.message for item in items])
+        answers = {at for results in pairing.results.values() for at in results}
         kept: list[Item] = []
         for at, item in enumerate(items):
             if item.is_result:
-                if at not in pairing.unpaired:
+                if at in answers:
                     kept.append(item)
-                continue
-            results = pairing.results_of(at)
-            if not all(results.values()):
-                answered = {call.id for call, found in results.items() if found}
-                whole = calls_kept(item, answered.__contains__)
-                if whole is None:
-                    continue
-                kept.append(whole)
-                continue
-            kept.append(item)
+            elif not item.is_answer:
+                kept.append(item)
+            else:
+                # A call without an id has no result either.
+                answered = {call.part for call, found in pairing.results_of(at).items() if found}
+                whole = calls_kept(item, answered)
+                kept.extend(() if whole is None else (whole,))
         return kept

@@ -35,6 +35,13 @@ class View:
             self._sizes[item] = tokens
         return tokens
 
+    def smaller(self, made: Item, item: Item) -> Item:
+        """Return what was made of an item if it takes fewer tokens, else the item: what is not shorter frees nothing.
+
+        The cost of `tokens`.
+        """
+        return made if self.tokens(made) < self.tokens(item) else item
+
     def note_sizes(self, items: Sequence[Item], sizes: Sequence[int]) -> None:
         """Note how many tokens each of some messages takes."""
         self._sizes.update(zip(items, sizes, strict=True))

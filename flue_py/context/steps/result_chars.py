@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from flue_py.context.items import Item
 from flue_py.context.steps.address import with_address
 from flue_py.context.steps.content import cut_to
 from flue_py.context.steps.protocol import Over, View
-from flue_py.context.steps.tools import ToolUse, path_of, plain_name, plain_names, tool_of_results, tool_uses
+from flue_py.context.steps.tools import path_of, plain_name, plain_names, tool_of_results, tool_uses
 from flue_py.core.frozen import frozen
 
 CONSUMED_CHARS = 500
@@ -48,7 +48,7 @@ class ResultChars:
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
         """Return the items with shorter results."""
-        consumed = self._consumed(tool_uses(items))
+        consumed = consumed_results(items, self.read_tools, self.write_tools)
         named = tool_of_results(items)
         limits = {plain_name(tool): limit for tool, limit in self.overrides.items()}
         kept: list[Item] = []
@@ -66,14 +66,12 @@ class ResultChars:
     def _tail(self, item: Item, *, consumed: bool) -> partial[str]:
         return partial(with_address, consumed_note if consumed else cut_note, item, self.addresses)
 
-    def _consumed(self, uses: Sequence[ToolUse]) -> set[int]:
-        """Return where results of reads are whose path a later message writes."""
-        reading, writing = plain_names(self.read_tools), plain_names(self.write_tools)
-        named = [(use, plain_name(use.name), (path_of(use.arguments) or "").casefold()) for use in uses]
-        written = {path: use.call.at for use, tool, path in named if path and tool in writing}
-        return {
-            at
-            for use, tool, path in named
-            if tool in reading and written.get(path, -1) > use.call.at
-            for at in use.results
-        }
+
+def consumed_results(items: Sequence[Item], read_tools: Iterable[str], write_tools: Iterable[str]) -> set[int]:
+    """Return where the results of reads are whose path a later message writes. O(size)."""
+    reading, writing = plain_names(read_tools), plain_names(write_tools)
+    named = [(use, plain_name(use.name), (path_of(use.arguments) or "").casefold()) for use in tool_uses(items)]
+    written = {path: use.call.at for use, tool, path in named if path and tool in writing}
+    return {
+        at for use, tool, path in named if tool in reading and written.get(path, -1) > use.call.at for at in use.results
+    }

@@ -55,18 +55,19 @@ class Superseded:
         repeated = _superseded(uses, lambda use: _question(use, observing), wins)
         made = [*items]
         for group, note in ((overwritten, OVERWRITTEN), (repeated, REPEATED)):
-            stubbed = self._stubbed(items, group, note)
-            freed = sum(_length(items[at]) - _length(item) for at, item in stubbed.items())
+            stubbed = self._stubbed(items, group, note, view)
+            # A picture has no characters, and its stub has some.
+            freed = sum(max(_length(items[at]) - _length(item), 0) for at, item in stubbed.items())
             if freed >= self.least_chars:
                 for at, item in stubbed.items():
                     made[at] = item
         for use in _superseded(uses, lambda use: _command(use, shells), wins):
             for at in use.results:
                 if made[at] is items[at]:
-                    made[at] = self._stub(items[at], _outcome(items[at]))
+                    made[at] = self._stub(items[at], _outcome(items[at]), view)
         return made
 
-    def _stubbed(self, items: Sequence[Item], group: Sequence[ToolUse], note: str) -> dict[int, Item]:
+    def _stubbed(self, items: Sequence[Item], group: Sequence[ToolUse], note: str, view: View) -> dict[int, Item]:
         found: dict[int, Item] = {}
         for use in group:
             caller = found.get(use.call.at, items[use.call.at])
@@ -74,13 +75,11 @@ class Superseded:
             fewer = with_arguments(caller.message, use.call.part, partial(_instead, text), longer_than=len(text))
             if fewer is not None:
                 found[use.call.at] = caller.replaced(fewer)
-            found |= {at: self._stub(items[at], note) for at in use.results}
+            found |= {at: self._stub(items[at], note, view) for at in use.results}
         return found
 
-    def _stub(self, item: Item, note: str) -> Item:
-        text = note + address(item, wanted=self.addresses)
-        # A stub that is longer than what it stands for frees nothing.
-        return item.replaced(with_text(item.message, text)) if text_length(item.message) > len(text) else item
+    def _stub(self, item: Item, note: str, view: View) -> Item:
+        return view.smaller(item.replaced(with_text(item.message, note + address(item, wanted=self.addresses))), item)
 
 
 def _superseded(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -73,6 +73,49 @@ def test_a_step_that_returns_something_else_is_named(made: Any) -> None:
 
     with pytest.raises(InvalidArgument, match="the step 'broken' should return a list of items"):
         piped(context(user("Go.")), {}, None, Broken())
+
+
+class Doing(Reminder):
+    """A step that does with the items what it was given to do."""
+
+    def __init__(self, apply: Callable[[Sequence[Item]], Sequence[Item]]) -> None:
+        self.does = apply
+
+    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
+        return self.does(items)
+
+
+@pytest.mark.parametrize(
+    "apply",
+    [
+        lambda items: items[::-1],
+        lambda items: [*items, items[0]],
+        lambda items: [*items, items[0].cut(user("a"))],
+        lambda items: [*items, *[added(user("twice"))] * 2],
+    ],
+)
+def test_a_step_that_turns_items_round_or_says_one_twice_is_named(apply: Any) -> None:
+    with pytest.raises(InvalidArgument, match="'reminder' should return items that it was given, in order, each once"):
+        piped(context(user("Go."), answer("ok")), {}, None, Doing(apply))
+
+
+def test_a_step_is_given_what_it_cannot_change_in_place() -> None:
+    def grow(items: Any) -> Any:
+        items.append(added(user("silently")))
+        return items
+
+    with pytest.raises(AttributeError):
+        piped(context(user("Go.")), {}, None, Doing(grow))
+
+
+def test_what_one_step_added_and_a_later_one_dropped_or_changed_is_in_the_report() -> None:
+    adds = Doing(lambda items: [added(user("a plan " * 50)), added(user("a memory")), *items])
+    changes = Doing(lambda items: [items[0].cut(user("a plan")), *items[2:]])
+    found = piped(context(user("Go.")), {}, None, adds, changes)
+    assert texts(found) == ["a plan", "Go."]
+    assert [change.how for change in found.report.changes] == ["added", "added", "dropped", "dropped", "added"]
+    counter = counter_for("gpt-5")
+    assert found.report.tokens_after == sum(counter.count(item.message) for item in found.items)
 
 
 @pytest.mark.parametrize(

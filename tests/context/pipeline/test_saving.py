@@ -169,6 +169,59 @@ def test_a_result_that_does_not_fit_alone_is_cut_and_says_so() -> None:
     assert found.report.tokens_after < found.report.tokens_before // 4
 
 
+def test_arguments_that_were_left_out_go_without_what_signed_the_call() -> None:
+    signed: JsonObject = {**call("c1", "run", script="s" * 999), "thoughtSignature": "c2ln"}
+    other: JsonObject = {**call("c2", "run", script="s"), "thoughtSignature": "c2ln"}
+    found = piped(context(answer("", signed, other), result("c1"), result("c2")), {"superseded": {}})
+    changed, same = found.items[0].calls
+    assert "thoughtSignature" not in changed
+    assert same == other
+
+
+@pytest.mark.parametrize("most", [1_500, 2_500, 5_000])
+def test_stubs_leave_the_newest_result_all_the_room_that_there_is(most: int) -> None:
+    said = context(user("Go."), *calls(20, size=3_000), answer("", call("n", "Bash")), result("n", "word " * 9_000))
+    found = piped(said, {"in_turn": {"max_context_tokens": most}, "addresses": True})
+    assert most * 0.95 < found.report.tokens_after <= most
+    assert all(text.endswith(f"[whole content: entry e{at}]") for at, text in enumerate(texts(found)) if "[" in text)
+
+
+def test_results_that_are_cut_keep_the_same_share() -> None:
+    # Stubs would be longer than the first two, which are cut no further than they may be.
+    said = context(user("Go."), *calls(2, size=90), answer("", call("n", "Bash")), result("n", "word " * 900))
+    found = piped(said, {"in_turn": {"max_context_tokens": 400}})
+    assert done(found) == [("max_in_turn_context_tokens", "e6", "cut")]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"microcompact": {"keep": 0}},
+        {"in_turn": {"max_tool_pairs": 1}},
+        {"in_turn": {"max_context_tokens": 1}},
+        {"superseded": {"least_chars": 0, "argument_chars": 5, "shell_tools": ["Bash"]}},
+    ],
+)
+@pytest.mark.parametrize("addresses", [True, False])
+def test_no_note_is_longer_than_what_it_stands_for(given: dict[str, Any], addresses: bool) -> None:
+    said = [
+        message
+        for at in range(4)
+        for message in (answer("", call(f"c{at}", "Bash", command="make it")), result("c", "ok"))
+    ]
+    said = [{**each, "toolCallId": f"c{at // 2}"} if "toolCallId" in each else each for at, each in enumerate(said)]
+    assert piped(context(user("Go."), *said), {**given, "addresses": addresses}).report.changes == ()
+
+
+def test_a_picture_that_was_read_again_is_superseded() -> None:
+    picture: JsonObject = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
+    said = reads(call("c1", path="a.png"), call("c2", path="a.png"), 9)
+    said[1], said[3] = ({**said[at], "content": [picture]} for at in (1, 3))
+    found = piped(context(*said), {"superseded": {"least_chars": 0}})
+    assert done(found) == [("superseded", "e1", "replaced")]
+    assert found.report.tokens_freed > 1_000
+
+
 def test_the_oldest_turns_go_and_the_last_always_stays() -> None:
     turns = [message for at in range(6) for message in (user(f"{at} " + "word " * 300), *calls(1), answer("ok"))]
     said = context({"role": "system", "content": "Be brief."}, *turns)

@@ -103,6 +103,22 @@ def test_a_slice_has_no_half_exchange_and_every_result_of_a_kept_call() -> None:
     assert ids(orphans) == ["e5"]
 
 
+def test_calls_and_results_that_name_no_other_are_half_exchanges() -> None:
+    nameless: JsonObject = {"type": "toolCall", "name": "read_file", "arguments": {}}
+    said = [
+        answer("I try.", call("c1"), call("c1", "run"), nameless), result("c1"),
+        {"role": "toolResult", "content": "of nothing"}, answer("", nameless), user("go on"),
+    ]  # fmt: skip
+    found = piped(context(*said), window(max_tail_messages=9))
+    assert [item.message for item in found.items] == [answer("I try.", call("c1")), result("c1"), user("go on")]
+
+
+def test_parts_without_a_text_say_nothing() -> None:
+    empty: JsonObject = {"role": "assistant", "content": [{"type": "text"}, {"type": "text", "text": None}, call("c1")]}
+    found = piped(context(empty, result("c1"), user("?")), window(text_only=True))
+    assert ids(found) == ["e2"]
+
+
 def test_a_call_that_nothing_answers_leaves_its_text_or_nothing() -> None:
     said = [answer("I try.", call("c1")), answer("", call("c2")), user("stop")]
     found = piped(context(*said), window(max_tail_messages=9))
@@ -174,6 +190,15 @@ def test_long_answers_are_cut_and_summaries_and_calls_stay() -> None:
         "plai\n[...truncated — 6 chars omitted to reduce context size...]",
         "a long text of the user",
     ]
+
+
+def test_a_text_that_was_cut_goes_without_what_signed_the_whole() -> None:
+    signed: JsonObject = {"type": "text", "text": "abcdef", "textSignature": "c2ln"}
+    short: JsonObject = {"type": "text", "text": "ab", "textSignature": "c2ln"}
+    said: JsonObject = {"role": "assistant", "content": [short, signed]}
+    found = piped(context(said, user("?")), window(max_replay_chars=4))
+    note = "\n[...truncated — 4 chars omitted to reduce context size...]"
+    assert found.items[0].message["content"] == [short, {"type": "text", "text": "ab" + note}]
 
 
 def test_the_parts_of_a_window_run_in_their_order() -> None:
