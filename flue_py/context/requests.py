@@ -40,7 +40,7 @@ class ContextRequest:
 
     @property
     def tokens(self) -> int:
-        """How many tokens the steps have left, by the counter that the report names; what repairs changed is not in it."""
+        """How many tokens the steps have left, by the counter that the report names. Repairs come after that."""
         return self.report.tokens_after
 
 
