@@ -114,6 +114,11 @@ class Item:
         return Item(self.source, self.place, dict(message), "replaced")
 
 
+def plain_agent(name: str) -> str:
+    """Return the name of an agent as names are compared: as `Item.agent` would have it of a message, without case."""
+    return (agent_of({"agent": name}) or "").casefold()
+
+
 def added(message: Mapping[str, JsonValue]) -> Item:
     """Return a message that no entry stands behind, for a step that adds one."""
     return Item(None, None, dict(message), "added")

@@ -58,6 +58,12 @@ def test_an_excluded_agent_is_left_out_in_whatever_case_and_tools_with_it(name: 
     assert texts(found) == ["Fix the build.", "Looks good.", "Nobody said this.", "Thanks."]
 
 
+def test_a_name_is_found_however_long_it_is_and_whatever_stands_around_it() -> None:
+    name = "agent " * 40
+    said = context(user("Go."), answer("a", agent=name), answer("b", agent=f" {name} "), answer("c", agent="x"))
+    assert texts(piped(said, window(exclude_agents=[name, " X"]))) == ["Go."]
+
+
 def test_an_answer_without_an_agent_is_of_unknown() -> None:
     found = piped(context(*HISTORY), window(exclude_agents=["unknown"]))
     assert "Nobody said this." not in texts(found)
