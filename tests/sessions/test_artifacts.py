@@ -425,21 +425,25 @@ async def test_an_exported_session_brings_it_back(session: Session, tmp_path: Pa
         assert (await other.verify()).problems == []
 
 
-# -- what verify says -------------------------------------------------------------------------------------------------
+# -- what is not there ------------------------------------------------------------------------------------------------
 
 
-async def test_verify_names_a_stub_whose_artifact_is_nowhere(target: str) -> None:
-    async with flue_py.open(target) as store:
-        session = await store.create_session()
-        artifact_id = await put_aside(session)
-        stub = (await session.build_context())[-1]
-        other = await store.create_session()
-        appended = await other.append_messages([call(), stub])
-        (problem,) = (await store.verify()).problems
-        assert (problem.kind, problem.where) == ("missing artifact", f"entry {appended.entry_id}")
-        assert artifact_id in problem.detail
-        with pytest.raises(ArtifactNotFound):
-            await other.read_artifact(artifact_id)
+async def test_a_stub_that_a_program_appends_elsewhere_is_a_message_like_any_other(
+    session: Session, store: Store, tmp_path: Path
+) -> None:
+    artifact_id = await put_aside(session)
+    stub = (await session.build_context())[-1]
+    other = await store.create_session()
+    await other.append_messages([call(), stub])
+    assert await other.artifacts() == ()
+    with pytest.raises(ArtifactNotFound, match=artifact_id):
+        await other.read_artifact(artifact_id)
+    # Nothing of the store is damaged, and all of it can be taken elsewhere.
+    assert (await store.verify()).problems == []
+    await write_bundle(store, tmp_path / "all.flue")
+    async with flue_py.open(":memory:") as bundled:
+        await read_bundle(bundled, tmp_path / "all.flue")
+        assert (await bundled.verify()).problems == []
 
 
 async def test_what_is_listed_is_never_read(session: Session) -> None:
