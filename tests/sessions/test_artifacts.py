@@ -162,6 +162,23 @@ async def test_a_retry_returns_the_first_result(session: Session, store: Store) 
     assert len(await session.artifacts()) == 1
 
 
+async def test_a_conflict_is_told_as_in_any_append(session: Session, store: Store) -> None:
+    await session.append_message(call())
+    other = await store.get_session(session.id)
+    assert other is not None
+    await other.append_message(user("meanwhile"))
+    with pytest.raises(flue_py.LeafConflict):
+        await session.append_message(result(), offload=OFFLOAD)
+    branched = await session.append_message(result(), offload=OFFLOAD, on_conflict="branch")
+    assert branched.on_branch
+    (artifact,) = await session.artifacts()
+    assert (artifact.hint, await whole(other, artifact.id)) == ("path=src/X", LONG)
+    await session.refresh()
+    await session.remove_leaf_message(str(session.leaf_id))
+    with pytest.raises(flue_py.LeafConflict):
+        await other.append_message(result(), offload=OFFLOAD)
+
+
 async def test_one_that_is_refused_for_its_size_stays_whole(target: str) -> None:
     async with flue_py.open(target, limits=Limits(entry_bytes=60_000)) as store:
         session = await store.create_session()
