@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from flue_py.context.items import Item
 from flue_py.context.steps.protocol import Over, View
+from flue_py.core.exchange import Pairing
 from flue_py.core.frozen import frozen
 
 
@@ -28,7 +29,9 @@ class TrimHistory:
         total = sum(map(view.tokens, items))
         if total <= self.most:
             return items
-        starts = [at for at, item in enumerate(items) if item.is_user and not item.is_summary]
+        # What the user says between a call and its result begins no turn: the result would be left without its call.
+        pairing = Pairing([item.message if item.is_answer or item.is_result else None for item in items])
+        starts = pairing.whole_cuts(at for at, item in enumerate(items) if item.is_user and not item.is_summary)
         dropped: set[int] = set()
         # What comes before the first message of the user is no turn of its own, and goes with the first one.
         for start, end in zip([0, *starts[1:-1]], starts[1:], strict=True) if len(starts) > 1 else ():

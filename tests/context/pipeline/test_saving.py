@@ -235,6 +235,22 @@ def test_the_oldest_turns_go_and_the_last_always_stays() -> None:
     assert ids(least) == ["e0", "e21", "e22", "e23", "e24"]
 
 
+@pytest.mark.parametrize("role", ["user", "bashExecution"])
+def test_what_the_user_says_between_a_call_and_its_result_begins_no_turn(role: str) -> None:
+    between: JsonObject = {"role": role, "content": "And be quick.", "command": "ls"}
+    said = [user("Go."), answer("", call("c1")), between, result("c1", "word " * 90), answer("Done."), user("Thanks.")]
+    for most in range(1, 200, 20):
+        found = piped(context(*said), {"trim": {"max_tokens": most}})
+        assert ids(found) in (["e5"], [f"e{at}" for at in range(6)])
+    assert ids(piped(context(*said[:5]), {"trim": {"max_tokens": 1}})) == [f"e{at}" for at in range(5)]
+
+
+def test_answers_before_the_first_message_of_the_user_go_with_its_turn() -> None:
+    said = context(answer("Hello."), *calls(1), user("Go."), answer("Done."), user("Thanks."))
+    assert ids(piped(said, {"trim": {"max_tokens": 1}})) == ["e5"]
+    assert ids(piped(said[:5], {"trim": {"max_tokens": 1}})) == [f"e{at}" for at in range(5)]
+
+
 def test_the_summary_of_a_compaction_is_not_trimmed() -> None:
     summary: JsonObject = {"summary": "s " * 200}
     said = context(summary, *map(user, "abc"), kinds={0: "compaction"})
