@@ -163,15 +163,19 @@ class Trimming(SettingsModel):
 class AgentContext(SettingsModel):
     """What one agent is sent. None switches a part off, which is the default of all.
 
+    ``resume`` leaves out what an interrupted session has half of, and tells how it was interrupted.
+
     ``epoch_tokens``: steps that rewrite what was sent before (``superseded``, ``microcompact``, ``in_turn``, ``trim``)
     do so at epochs alone, after a compaction and whenever the context has grown by so many tokens, and a request
     begins with the bytes of the one before it in between. 0 lets them rewrite in every request.
 
     ``fitting`` is for `Session.attempts`, which shrinks a request that does not fit.
 
-    ``addresses`` puts the entry that has the whole content behind every note about content that is missing.
+    ``addresses`` puts the entry, or the artifact, that has the whole content behind every note about content that is
+    missing.
     """
 
+    resume: Flag = False
     window: ContextWindow | None = None
     superseded: Superseding | None = None
     microcompact: Microcompacting | None = None

@@ -129,6 +129,17 @@ def text_of_artifact(entry: Entry) -> str:
     return text
 
 
+def readable(entry: Entry) -> tuple[JsonObject, str] | None:
+    """Return what an artifact's entry says beside its text, and that; None for any other entry, and if it is lost."""
+    if artifact_of(entry) is None:
+        return None
+    try:
+        text = text_of_artifact(entry)
+    except CorruptStore:
+        return None
+    return {name: value for name, value in entry.fields.items() if name != "content"}, text
+
+
 def referred_artifact(message: Mapping[str, JsonValue]) -> str | None:
     """Return the id of the artifact that a message has the stub of; None for any other message. O(1)."""
     said = message.get(OFFLOADED)

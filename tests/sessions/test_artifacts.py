@@ -20,6 +20,7 @@ from flue_py import (
     Session,
     Store,
 )
+from flue_py.context.settings import ContextSettings, Microcompacting
 from flue_py.transfer import copy_store, export_session, import_file, read_bundle, write_bundle
 from tests.sessions.talk import user
 
@@ -342,6 +343,17 @@ async def test_it_is_found_where_its_entry_came_with_another_id(session: Session
     fork = await session.fork()
     await fork.import_entries([NewEntry.custom("tool_artifact", payload, id="elsewhere")], leaf="elsewhere")
     assert await whole(fork, artifact_id) == LONG
+
+
+async def test_a_request_that_clears_a_stub_still_says_which_artifact_it_was(session: Session) -> None:
+    ids = [await put_aside(session, f"{number}" + LONG, f"c{number}") for number in range(3)]
+    await session.append_message(user("and now?"))
+    settings = ContextSettings(microcompact=Microcompacting(keep=1, tools=("read_file",)), epoch_tokens=0)
+    request = await session.request("anthropic", settings=settings)
+    said = str(request.messages)
+    assert [f"[whole content: artifact {each}]" in said for each in ids] == [True, True, False]
+    assert f"Artifact: {ids[2]}" in said
+    assert f"Artifact: {ids[0]}" not in said
 
 
 # -- how long it stays ------------------------------------------------------------------------------------------------
