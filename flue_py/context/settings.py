@@ -163,6 +163,8 @@ class Trimming(SettingsModel):
 class AgentContext(SettingsModel):
     """What one agent is sent. None switches a part off, which is the default of all.
 
+    ``resume`` leaves out what an interrupted session has half of, and tells how it was interrupted.
+
     ``epoch_tokens``: steps that rewrite what was sent before (``superseded``, ``microcompact``, ``in_turn``, ``trim``)
     do so at epochs alone, after a compaction and whenever the context has grown by so many tokens, and a request
     begins with the bytes of the one before it in between. 0 lets them rewrite in every request.
@@ -173,6 +175,7 @@ class AgentContext(SettingsModel):
     missing.
     """
 
+    resume: Flag = False
     window: ContextWindow | None = None
     superseded: Superseding | None = None
     microcompact: Microcompacting | None = None

@@ -44,7 +44,7 @@ def texts_only(message: Mapping[str, JsonValue]) -> JsonObject | None:
     if isinstance(content, str):
         return dict(message) if content.strip() else None
     kept: list[JsonValue] = [
-        part for part in _parts(message) if isinstance(text := part_text(part), str) and text.strip()
+        part for part in content_parts(message) if isinstance(text := part_text(part), str) and text.strip()
     ]
     return {**message, "content": kept} if kept else None
 
@@ -66,7 +66,7 @@ def _cut_parts(message: Mapping[str, JsonValue], limit: int, note: str) -> list[
     kept: list[JsonValue] = []
     left = limit
     is_cut = False
-    for part in _parts(message):
+    for part in content_parts(message):
         text = part_text(part)
         if not isinstance(part, dict) or not isinstance(text, str):
             kept.append(part)
@@ -104,7 +104,7 @@ def with_arguments(
 
     ``place`` is that of the call in the content.
     """
-    parts = [*_parts(message)]
+    parts = [*content_parts(message)]
     call = parts[place]
     arguments = call.get("arguments") if isinstance(call, dict) else None
     if not isinstance(call, dict) or not isinstance(arguments, dict):
@@ -119,7 +119,8 @@ def with_arguments(
     return {**message, "content": parts}
 
 
-def _parts(message: Mapping[str, JsonValue]) -> list[JsonValue]:
+def content_parts(message: Mapping[str, JsonValue]) -> list[JsonValue]:
+    """Return the parts of a content that is a list, [] of any other."""
     content = message.get("content")
     return content if isinstance(content, list) else []
 
@@ -130,7 +131,7 @@ def calls_kept(item: Item, answered: Container[int]) -> Item | None:
     Without any call left, it is reduced to its text: reasoning before a call leads nowhere without it.
     """
     message = item.message
-    content = _parts(message)
+    content = content_parts(message)
     kept = [part for place, part in enumerate(content) if not _is_call(part) or place in answered]
     if len(kept) == len(content):
         return item
