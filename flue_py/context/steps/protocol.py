@@ -38,9 +38,9 @@ class View:
     def smaller(self, made: Item, item: Item) -> Item:
         """Return what was made of an item if it takes fewer tokens, else the item: what is not shorter frees nothing.
 
-        The cost of `tokens`.
+        What is pinned stays as it is. The cost of `tokens`.
         """
-        return made if self.tokens(made) < self.tokens(item) else item
+        return made if not item.is_pinned and self.tokens(made) < self.tokens(item) else item
 
     def note_sizes(self, items: Sequence[Item], sizes: Sequence[int]) -> None:
         """Note how many tokens each of some messages takes."""

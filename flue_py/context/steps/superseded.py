@@ -73,7 +73,7 @@ class Superseded:
             caller = found.get(use.call.at, items[use.call.at])
             text = note + address(caller, wanted=self.addresses)
             fewer = with_arguments(caller.message, use.call.part, partial(_instead, text), longer_than=len(text))
-            if fewer is not None:
+            if fewer is not None and not caller.is_pinned:
                 found[use.call.at] = caller.replaced(fewer)
             found |= {at: self._stub(items[at], note, view) for at in use.results}
         return found
