@@ -122,13 +122,14 @@ def _room(path: str) -> str:
 
 ADDITIONS = {
     "a SQL database": ("postgres", ""),
-    "a transcript format": ("fuseraft", ""),
+    "a transcript format": ("noumen", ""),
     "an entry kind that the context shows": ("custom_message", ""),
     "a command": ("unpin", "cli/"),
+    "a step of the context pipeline": ("microcompact", ""),
 }
 """What can be added: the word that names one that is there, and the folder in which the word means that."""
 
-LATER = ("a framework adapter", "a step of the context pipeline")
+LATER = ("a framework adapter",)
 
 
 def names(source: str, word: str) -> bool:

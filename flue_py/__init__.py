@@ -6,7 +6,8 @@
         messages = await session.build_context()
 
 The blocking twin is `flue_py.sync`. Names that are used less often stand in modules of their own:
-`flue_py.transfer` (imports, exports, bundles, copies), `flue_py.prices`, `flue_py.wire` and `flue_py.errors`. Names are
+`flue_py.transfer` (imports, exports, bundles, copies), `flue_py.prices`, `flue_py.wire`,
+`flue_py.context` and `flue_py.errors`. Names are
 imported when they are first used, so that importing the package costs nothing.
 """
 
@@ -18,10 +19,14 @@ from flue_py.errors import *
 from flue_py.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from flue_py import context as context
     from flue_py import prices as prices
     from flue_py import sync
     from flue_py import transfer as transfer
     from flue_py import wire as wire
+    from flue_py.context.excerpts import ArtifactExcerpt
+    from flue_py.context.offloading import OffloadSettings
+    from flue_py.core.artifacts import Artifact
     from flue_py.core.budgets import Budget, HeldAmount, Reservation
     from flue_py.core.calls import CallDifference
     from flue_py.core.costs import EntryCost
@@ -74,6 +79,9 @@ else:
     _named = lazy_names(
         __name__,
         {
+            "flue_py.context.excerpts": ("ArtifactExcerpt",),
+            "flue_py.context.offloading": ("OffloadSettings",),
+            "flue_py.core.artifacts": ("Artifact",),
             "flue_py.core.budgets": ("Budget", "HeldAmount", "Reservation"),
             "flue_py.core.calls": ("CallDifference",),
             "flue_py.core.costs": ("EntryCost",),
@@ -144,6 +152,7 @@ else:
                 "write_bundle",
                 "write_transcript",
             ),
+            "flue_py.context": (),
             "flue_py.wire": (),
         },
     )
@@ -164,6 +173,8 @@ __all__ = [
     "STORED",
     "AmbiguousId",
     "Appended",
+    "Artifact",
+    "ArtifactExcerpt",
     "Atomic",
     "BackupReport",
     "BranchSummary",
@@ -212,6 +223,7 @@ __all__ = [
     "Navigated",
     "NewEntry",
     "NewSession",
+    "OffloadSettings",
     "OutcomeUnknown",
     "PathSettings",
     "Pending",

@@ -15,6 +15,7 @@
     │   ├── SessionNotFound                                                      (LookupError)
     │   ├── SessionExists                                                        (ValueError)
     │   ├── EntryNotFound                                                        (LookupError)
+    │   ├── ArtifactNotFound                                                     (LookupError)
     │   ├── InvalidEntry                                                         (ValueError)
     │   ├── InvalidArgument                                                      (ValueError)
     │   ├── IdempotencyConflict                                                  (ValueError)
@@ -57,6 +58,7 @@ __all__ = [
     "AbortedToCompact",
     "AmbiguousId",
     "AnsweredCall",
+    "ArtifactNotFound",
     "BudgetExceeded",
     "BudgetNotFound",
     "CallConflict",
@@ -299,6 +301,15 @@ class EntryNotFound(FixTheCall, LookupError):
             or f"session {session_id!r} sees no entry {shown(entry_id)}; it may belong to another session, "
             "have been deleted, or have been retracted"
         )
+
+
+class ArtifactNotFound(FixTheCall, LookupError):
+    """The session sees no artifact with this id."""
+
+    def __init__(self, session_id: str, artifact_id: str) -> None:
+        self.session_id = session_id
+        self.artifact_id = artifact_id
+        super().__init__(f"session {session_id!r} sees no artifact {shown(artifact_id)}; look at artifacts()")
 
 
 class InvalidEntry(FixTheCall, ValueError):

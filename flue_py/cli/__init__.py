@@ -36,6 +36,7 @@ SECTIONS = {
         "usage": "Show tokens and exact cost, of a session or of all.",
         "log": "Show the changes of a session: what, who and why.",
         "diff": "Compare two leaves: what they share, what only one has.",
+        "artifacts": "List and show results of tools that are stored apart.",
     },
     "Continue a conversation": {
         "resume": "Show the last turns of a session.",

@@ -1,13 +1,89 @@
-"""Counting the tokens of what a model is sent."""
+"""What an agent is sent of a context, and how many tokens it takes.
+
+    settings = ContextSettings(window=ContextWindow(max_tail_messages=40), microcompact=Microcompacting())
+    sent = await session.request("anthropic", settings=settings, agent="Coder")
+
+A `Step` of your own stands beside those that settings ask for. A name is imported when it is first used.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flue_py.lazy import lazy_modules
+from flue_py.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from flue_py.context import counters, measuring, tokens
+    from flue_py.context import counters as counters
+    from flue_py.context import measuring as measuring
+    from flue_py.context import tokens as tokens
+    from flue_py.context.attempts import Attempt, Attempts, ask_fitting
+    from flue_py.context.items import Item, added
+    from flue_py.context.report import ContextChange, ContextEvent, ContextReport, StepReport
+    from flue_py.context.requests import ContextRequest
+    from flue_py.context.settings import (
+        AgentContext,
+        ContextSettings,
+        ContextWindow,
+        Fitting,
+        InTurn,
+        Microcompacting,
+        Superseding,
+        ToolResultBudget,
+        Trimming,
+        context_schema,
+        context_settings,
+    )
+    from flue_py.context.steps.protocol import Step, View
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "flue_py.context.counters": (),
+            "flue_py.context.measuring": (),
+            "flue_py.context.tokens": (),
+            "flue_py.context.attempts": ("Attempt", "Attempts", "ask_fitting"),
+            "flue_py.context.items": ("Item", "added"),
+            "flue_py.context.report": ("ContextChange", "ContextEvent", "ContextReport", "StepReport"),
+            "flue_py.context.requests": ("ContextRequest",),
+            "flue_py.context.settings": (
+                "AgentContext",
+                "ContextSettings",
+                "ContextWindow",
+                "Fitting",
+                "InTurn",
+                "Microcompacting",
+                "Superseding",
+                "ToolResultBudget",
+                "Trimming",
+                "context_schema",
+                "context_settings",
+            ),
+            "flue_py.context.steps.protocol": ("Step", "View"),
+        },
+    )
 
-__all__ = ["counters", "measuring", "tokens"]
-__getattr__ = lazy_modules(__name__)
+__all__ = [
+    "AgentContext",
+    "Attempt",
+    "Attempts",
+    "ContextChange",
+    "ContextEvent",
+    "ContextReport",
+    "ContextRequest",
+    "ContextSettings",
+    "ContextWindow",
+    "Fitting",
+    "InTurn",
+    "Item",
+    "Microcompacting",
+    "Step",
+    "StepReport",
+    "Superseding",
+    "ToolResultBudget",
+    "Trimming",
+    "View",
+    "added",
+    "ask_fitting",
+    "context_schema",
+    "context_settings",
+]

@@ -20,7 +20,7 @@ from flue_py.context.tokens import (
 from flue_py.core.counting import Counter, EntryCounter, model_names
 from flue_py.core.faithful import faithful_tokens
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.jsontext import JsonValue, encode_json
 from flue_py.core.projection import ContextEntry
 
 __all__ = [
@@ -101,6 +101,17 @@ class EntryCounts:
                 self._keep(known, key, found)
             total += found[2]
         return Tally(total, counter.is_estimate and total > 0)
+
+    def count_message(self, message: Mapping[str, JsonValue], counter: Counter) -> int:
+        """Return how many tokens a message takes that no entry has as it is. O(size), and remembered by its text."""
+        text = encode_json(dict(message), "message")[0]
+        known = self._known(counter.name)
+        key = (len(text), hash(text), "message")
+        found = known.get(key)
+        if found is None:
+            found = (0, "", counter.count(message))
+            self._keep(known, key, found)
+        return found[2]
 
     def clear(self) -> None:
         """Forget all counts."""

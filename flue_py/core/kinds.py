@@ -13,6 +13,8 @@ COMPACTION = "compaction"
 BRANCH_SUMMARY = "branch_summary"
 CUSTOM_MESSAGE = "custom_message"
 EXCLUSION = "exclusion"
+ARTIFACT = "tool_artifact"
+"""The kind of an entry that has the result of a tool whose message says where it is instead."""
 
 
 class Kind(NamedTuple):
@@ -87,6 +89,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(CUSTOM_MESSAGE, says="content", stands_in_place=True, heading="Custom message", word="custom"),
     Kind(EXCLUSION, references=("entryId",)),
+    Kind(ARTIFACT, word="artifact", line_from="tool"),
     # Kinds of imported files that the context does not show, and lists show in their own words.
     Kind("model_change", word="model"),
     Kind("thinking_level_change", word="thinking", line_from="thinkingLevel"),

@@ -16,12 +16,13 @@ from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, Seen
 from flue_py.core.usage import TOO_LARGE, SumTooLarge
 from flue_py.errors import InvalidEntry, SessionNotFound
 from flue_py.sessions.arguments import checked_flag, checked_messages, checked_on_conflict, checked_place, checked_seen
-from flue_py.sessions.contexts import Contexts
 from flue_py.sessions.handle import Result
-from flue_py.sessions.incoming import incoming_message, incoming_messages, shell_entries
+from flue_py.sessions.incoming import Incoming, incoming_message, incoming_messages, shell_entries
 from flue_py.sessions.marking import Marking
+from flue_py.sessions.offloading import Offloading, checked_offload
 
 if TYPE_CHECKING:
+    from flue_py.context.offloading import OffloadSettings
     from flue_py.core.messages import Message
 
 
@@ -29,7 +30,7 @@ _SINGLY = 8
 """After how many entries that are left out one by one the others are left out together."""
 
 
-class Appending(Contexts, Marking):
+class Appending(Offloading, Marking):
     """What a `Session` adds to its history."""
 
     __slots__ = ()
@@ -40,6 +41,7 @@ class Appending(Contexts, Marking):
         *,
         source: str | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
+        offload: OffloadSettings | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
         expected_leaf: LeafChoice = STORED,
@@ -59,6 +61,10 @@ class Appending(Contexts, Marking):
         with a ``provider``, ``model`` and ``callId`` of its own or else those of the message. Each has a row in the
         ledger. The message's usage is their sum, and is written so if it has none.
 
+        With ``offload``, the result of a tool that is longer than those settings say is stored whole as an artifact, an
+        entry of its own that no context reads, and the message after it has a stub in the place of its text: what it is
+        the result of, and the id for `read_artifact`. The last of ``entry_ids`` is the message.
+
         A message in the form of OpenAI's Chat Completions or Responses or of Anthropic is converted into ours, as
         importing it would, and ``converted`` says so; it may become several entries, and `export_session` gives it
         back as it came. Raises `InvalidEntry` naming the field that is wrong or cannot be converted,
@@ -66,6 +72,8 @@ class Appending(Contexts, Marking):
         """
         seen = checked_seen(expected_leaf, expected_revision)
         incoming = incoming_message(message, source, calls)
+        if offload is not None:
+            incoming = await self._offloaded(incoming, offload, idempotency_key, on_conflict, seen)
         return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key, seen))
 
     async def append_messages(
@@ -73,6 +81,7 @@ class Appending(Contexts, Marking):
         messages: Sequence[Mapping[str, JsonValue] | Message],
         *,
         source: str | None = None,
+        offload: OffloadSettings | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
         expected_leaf: LeafChoice = STORED,
@@ -86,7 +95,23 @@ class Appending(Contexts, Marking):
         seen = checked_seen(expected_leaf, expected_revision)
         incoming = incoming_messages(checked_messages(messages), source)
         checked_source(source)
+        if offload is not None:
+            incoming = await self._offloaded(incoming, offload, idempotency_key, on_conflict, seen)
         return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key, seen))
+
+    async def _offloaded(
+        self,
+        incoming: Incoming,
+        offload: OffloadSettings,
+        idempotency_key: str | None,
+        on_conflict: OnConflict,
+        seen: Seen,
+    ) -> Incoming:
+        checked_offload(offload)
+        checked_on_conflict(on_conflict)
+        # A retry looks for the calls where the first try did, so that it has the same hints.
+        leaf = await self._leaf_before(idempotency_key, on_conflict, seen)
+        return await self._with_stubs(incoming, offload, leaf)
 
     async def append_shell(
         self,

@@ -8,9 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from flue_py.core.artifacts import entry_prefix, referred_artifact
 from flue_py.core.costs import entry_costs, total_cost
 from flue_py.core.diffing import DiffSide, LeafDiff
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.frozen import changed
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.merging import MERGED, MergedRange, check_whole_exchanges, copy_of, range_key
@@ -20,6 +22,7 @@ from flue_py.errors import EntryNotFound, IdempotencyConflict, InvalidArgument, 
 from flue_py.lazy import lazy_module
 from flue_py.sessions.appending import with_oddities, write_what_fits
 from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_leaf, checked_seen, checked_session
+from flue_py.sessions.artifacts import artifact_entry
 from flue_py.sessions.branching import Branching, BranchMaking, checked_making
 
 if TYPE_CHECKING:
@@ -98,10 +101,11 @@ class Merging(Branching):
 
         ``source`` is the session that sees them: this one where it is left out. They have to lie on one path. A copy
         has an id of its own, the same payload, and in its ``extra`` where it comes from (`provenance_of`); what it
-        cost is counted where it was paid, and nowhere else. Done once: where the path already has the copies of these
-        entries, the first result comes back (``replayed``). With ``whole`` a tool call and its result come together
-        or not at all. Raises `EntryNotFound`, `LeafConflict`, and `InvalidArgument` for no entries, entries on
-        different paths, compactions, exclusions, and half an exchange. O(entries).
+        cost is counted where it was paid, and nowhere else. The artifact that a message refers to is copied before it.
+        Done once: where the path already has the copies of these entries, the first result comes back (``replayed``).
+        With ``whole`` a tool call and its result come together or not at all. Raises `EntryNotFound`, `LeafConflict`,
+        and `InvalidArgument` for no entries, entries on different paths, compactions, exclusions, and half an exchange.
+        O(entries).
         """
         checked_flag(whole, "whole")
         seen = checked_seen(expected_leaf, expected_revision)
@@ -116,7 +120,7 @@ class Merging(Branching):
                 await self._check_whole(source_id, chosen)
             await self._check_elsewhere(chosen, self._built_on(seen))
             names = [name for entry in chosen for name in (entry.session_id or source_id, entry.id)]
-            copies = [copy_of(entry, source_id) for entry in chosen]
+            copies = [copy for entry in chosen for copy in await self._copies_of(entry, source_id)]
             return await self._append_once(range_key("pick", *names), seen, copies)
 
         return await self._commit(pick, self._note_append)
@@ -135,6 +139,17 @@ class Merging(Branching):
                     f"entry_ids: {entry.id!r} is not on the path to {found[-1].id!r}; pick from one path at a time"
                 )
         return found
+
+    async def _copies_of(self, entry: Entry, source_id: str) -> list[NewEntry]:
+        """Return the copy of an entry, after that of the artifact to which it refers."""
+        copies = [copy_of(entry, source_id)]
+        artifact_id = referred_artifact(entry.fields) if entry.kind == MESSAGE else None
+        if artifact_id is not None:
+            found = await artifact_entry(self._backend, source_id, artifact_id)
+            if found is not None:
+                entry_id = entry_prefix(artifact_id) + self._backend.new_entry_id()
+                copies.insert(0, changed(copy_of(found, source_id), id=entry_id))
+        return copies
 
     async def _check_whole(self, source_id: str, chosen: Sequence[Entry]) -> None:
         """Raise `InvalidArgument` for half an exchange. Pairing depends on all entries in between."""

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import STORED, LeafChoice
+from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import checked_text
 from flue_py.sessions.contexts import Contexts
+from flue_py.sessions.measuring import checked_request
 
 if TYPE_CHECKING:
-    from flue_py.wire import requests, rules
-    from flue_py.wire.lists import said
-    from flue_py.wire.requests import WireRequest
+    from flue_py.context import attempts as attempting
+    from flue_py.context import counters, pipeline, requests
+    from flue_py.context import settings as context_settings
+    from flue_py.context.attempts import Attempts
+    from flue_py.context.requests import ContextRequest
+    from flue_py.context.settings import ContextSettings
+    from flue_py.context.steps.protocol import Step
+    from flue_py.wire import rules
 else:
-    requests = lazy_module("flue_py.wire.requests")
+    attempting = lazy_module("flue_py.context.attempts")
+    context_settings = lazy_module("flue_py.context.settings")
+    counters = lazy_module("flue_py.context.counters")
+    pipeline = lazy_module("flue_py.context.pipeline")
+    requests = lazy_module("flue_py.context.requests")
     rules = lazy_module("flue_py.wire.rules")
-    said = lazy_module("flue_py.wire.lists.said")
 
 
 class Requesting(Contexts):
@@ -25,23 +38,106 @@ class Requesting(Contexts):
     __slots__ = ()
 
     async def request(
-        self, target: str, *, leaf: LeafChoice = STORED, model: str | None = None, account: str | None = None
-    ) -> WireRequest:
-        """Return the context as ``target`` takes it: what it would refuse is mended, and each repair is named.
+        self,
+        target: str | None = None,
+        *,
+        leaf: LeafChoice = STORED,
+        agent: str | None = None,
+        settings: ContextSettings | Mapping[str, object] | None = None,
+        steps: Sequence[Step] = (),
+        model: str | None = None,
+        account: str | None = None,
+    ) -> ContextRequest:
+        """Return what an agent is sent of the context, as ``target`` takes it, with a report of what was done to it.
 
-        A target is ``anthropic``, ``openai-chat``, ``openai-responses`` or ``gemini``. Every call of a tool gets its
-        result, every result has its call, ids and names fit, images are within the limits, users and answers take turns
-        where that is asked for. With ``model``, the one that is asked, reasoning of any other is left out. ``account``
-        is whose a compaction by the provider itself has to be. What the session stores is not changed, and the same
-        leaf gives the same bytes.
+        A target is ``anthropic``, ``openai-chat``, ``openai-responses`` or ``gemini``; without one the
+        messages are ours, as `build_context` has them. The steps that ``settings`` ask
+        for ``agent`` come first, then ``steps`` of your own; by default there are none. `ContextRequest.report` says of
+        each what it left out, cut or replaced, by entry, with the tokens.
 
-        `WireRequest.broken` has what could not be mended: a request that is too large, or has no message. Raises
-        `EntryNotFound`, `InvalidArgument`. The cost of the context, and O(its size); other tasks go on meanwhile.
+        Then what a target would refuse is mended, and each repair is named: every call of a tool gets its result,
+        every result has its call, ids and names fit, images are within the limits, users and answers take turns where
+        that is asked for. With ``model``, the one that is asked, tokens are counted as it does, and reasoning of any
+        other is left out; without, tokens are those of the model that the path has. ``account`` is whose a compaction
+        by the provider itself has to be. What the session stores is not changed, and the same leaf gives the same
+        bytes.
+
+        `ContextRequest.broken` has what could not be mended: a request that is too large, or has no message. Raises
+        `EntryNotFound`, and `InvalidArgument`, for settings with the path of each field that is wrong. The cost of the
+        context, and O(its size); other tasks go on meanwhile.
         """
-        name = rules.checked_target(target)
+        make = await self._requests(target, leaf, agent, settings, steps, model, account)
+        return await self._backend.waiting.call(partial(make, ()))
+
+    async def attempts(
+        self,
+        target: str | None = None,
+        *,
+        leaf: LeafChoice = STORED,
+        agent: str | None = None,
+        settings: ContextSettings | Mapping[str, object] | None = None,
+        steps: Sequence[Step] = (),
+        model: str | None = None,
+        account: str | None = None,
+        tools: Sequence[JsonObject] = (),
+    ) -> Attempts:
+        """Return up to four attempts at a request: as `request` makes it, and then with less of what tools gave back.
+
+        They are for ``async for`` (in synchronous code for ``for``). Each is a context manager, which takes a
+        `ContextOverflow` that is raised inside it; the next one is then made anew from the whole: with results of tools
+        cut after 4,000 characters, then after 500, then without tools. The last one lets the error pass. Where the
+        settings have limits (`Fitting`), an attempt that is larger is passed over before it is sent; ``tools``, their
+        definitions, are counted in. What was cut is in the report of each.
+
+        The other arguments, what is raised and what it costs are as in `request`; all attempts are of the context that
+        was read when this was called.
+        """
+        offered = checked_request(None, None, None, tools) or []
+        make = await self._requests(target, leaf, agent, settings, steps, model, account)
+        chosen = context_settings.context_settings(settings).of(agent)
+        return attempting.Attempts(
+            make,
+            chosen.fitting,
+            [dict(tool) for tool in offered],
+            self._backend.waiting.call,
+            addresses=chosen.addresses,
+        )
+
+    async def _requests(
+        self,
+        target: str | None,
+        leaf: LeafChoice,
+        agent: str | None,
+        settings: ContextSettings | Mapping[str, object] | None,
+        steps: Sequence[Step],
+        model: str | None,
+        account: str | None,
+    ) -> Callable[[Sequence[Step]], ContextRequest]:
+        """Check the arguments of a request, read the context, and return what makes the request with further steps."""
+        name = None if target is None else rules.checked_target(target)
+        checked_text(agent, "agent")
         checked_text(model, "model")
         checked_text(account, "account")
-        items = (await self._read_context(leaf)).items
-        return await self._backend.waiting.call(
-            lambda: requests.wire_request(name, said.said_in(items), model=model, account=account)
-        )
+        chosen = context_settings.context_settings(settings).of(agent)
+        if isinstance(steps, (str, bytes)) or not isinstance(steps, Sequence):
+            raise InvalidArgument(f"steps: {shown(steps)} is not a list of steps")
+        own = [*map(pipeline.checked_step, steps)]
+        found = await self._read_context(leaf)
+        counted_as = model
+        if counted_as is None:
+            counted_as = (await self.settings(leaf=found.stamp.leaf_id)).model
+        counter = counters.counter_for(counted_as)
+
+        def make(further: Sequence[Step]) -> ContextRequest:
+            return requests.context_request(
+                found.items,
+                name,
+                chosen,
+                counter,
+                agent=agent,
+                steps=[*own, *further],
+                model=model,
+                account=account,
+            )
+
+        return make

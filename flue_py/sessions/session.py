@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flue_py.sessions.appending import Appending
+from flue_py.sessions.artifacts import Artifacts
 from flue_py.sessions.budgeting import Budgeting
 from flue_py.sessions.editing import Editing
 from flue_py.sessions.excluding import Excluding
@@ -27,6 +28,7 @@ class Session(
     Weighing,
     Ranging,
     Recalling,
+    Artifacts,
     Navigating,
     Merging,
     Appending,

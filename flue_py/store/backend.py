@@ -524,7 +524,8 @@ class Backend:
         """Return what `context_of` needs: the kept part of the path, root to leaf, and the compaction.
 
         If that one has pinned entries, they come first, with the exclusions that lie before the kept part.
-        ``entries=None`` if ``unless`` still holds. Raises `EntryNotFound`. O(kept entries + forks on the path), however
+        ``entries=None`` if ``unless`` still holds. No context shows artifacts, and what was cut out of them is neither
+        read nor part of their payloads here. Raises `EntryNotFound`. O(kept entries + forks on the path), however
         long the history before them; with pins, also O(exclusions).
         """
         return await self._runner.read(lambda tx: ops.contexts.read_context(tx, session_id, leaf, unless), loose=True)
@@ -610,16 +611,18 @@ class Backend:
         after: str | None = None,
         newest_first: bool = False,
         limit: int = 100,
+        contents: bool = True,
     ) -> list[Entry]:
         """Return up to ``limit`` of the entries of `read_tree`, in its order or the reverse, of one kind or of all.
 
+        Without ``contents``, artifacts come without their text, as in `read_context`.
         They begin behind ``after``, which may have been retracted since; fewer than ``limit`` are the last. Raises
         `EntryNotFound` for an ``after`` that the session never saw. O(limit + what is retracted) in each lane of the
         session; of a kind, O(entries behind ``after``) without their payloads, but for compactions and exclusions,
         which have an index.
         """
         return await self._runner.read(
-            lambda tx: ops.entry_pages.read_entries(tx, session_id, kind, after, newest_first, limit)
+            lambda tx: ops.entry_pages.read_entries(tx, session_id, kind, after, newest_first, limit, contents)
         )
 
     async def children(self, session_id: str, entry_id: str | None) -> list[Entry]:

@@ -17,7 +17,7 @@ The language of a fenced block says what it is:
 - everything else must be named in `NOT_RUN`, with the reason.
 
 A ``text measured`` block is the output of a program that measures: the program runs, the figures are not compared. It
-runs with less to measure where `SHORTER` says how, but for ``--measure``.
+runs with less to measure where `SHORTER` says how, but for ``--measure``; so do commands of a ``sh`` block.
 So that outputs are the same in every run, ids and times are drawn in order here (`Counting`) where a program leaves
 them to the store.
 """
@@ -132,8 +132,13 @@ SHORTER: dict[str, dict[str, str]] = {
     "docs/decisions/0018-frozen-values-of-our-own.md": {"for _ in range(15):": "for _ in range(1):"},
     "docs/decisions/0025-attachments-are-cut-out.md": {"range(101)": "range(3)", "range(5)": "range(3)"},
     "docs/decisions/0026-two-event-loops.md": {"ROUNDS = 4_000": "ROUNDS = 400", "APPENDS = 300": "APPENDS = 100"},
+    # `tests/store/test_contract.py` has all of it on a store in memory.
+    "docs/how-to/test-your-own-backend.md": {"test_mine.py": "test_mine.py -k append"},
+    "docs/decisions/0028-artifacts-are-entries.md": {"range(200)": "range(20)", "range(5)": "range(1)"},
 }
-"""How programs whose figures are not compared are shortened where nobody measures: text of the page, and another."""
+"""How programs whose figures are not compared are shortened where nobody measures, and commands whose output is not
+shown: text of the page, and another.
+"""
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
 
@@ -282,7 +287,8 @@ def run_page(page: str, folder: Path, counting: Counting | None = None, *, measu
                 replaced.append((block, _run_console(block, folder)))
             elif block.language == "sh":
                 for line in block.lines:
-                    _run_command(shlex.split(line), block, folder, must_succeed=True)
+                    command = line if measure else _shortened(line, SHORTER.get(page, {}))
+                    _run_command(shlex.split(command), block, folder, must_succeed=True)
             elif block.language in ("python", "sql") and not (block.file or "").startswith("test_"):
                 if block.language == "sql" and database is None:
                     database = stack.enter_context(_open_database(block))
@@ -307,11 +313,14 @@ def _tidy(printed: str) -> list[str]:
     return [] if lines == [""] else lines
 
 
-def _run_python(block: Block, shorter: Mapping[str, str]) -> list[str]:
-    text = block.text
+def _shortened(text: str, shorter: Mapping[str, str]) -> str:
     for long, short in shorter.items():
         text = text.replace(long, short)
-    code = compile("\n" * block.first + text, block.page, "exec", dont_inherit=True)
+    return text
+
+
+def _run_python(block: Block, shorter: Mapping[str, str]) -> list[str]:
+    code = compile("\n" * block.first + _shortened(block.text, shorter), block.page, "exec", dont_inherit=True)
     out = io.StringIO()
     try:
         with contextlib.redirect_stdout(out):

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import flue_py
 from flue_py import errors, transfer
+from flue_py.context.settings import SettingsModel
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,6 +35,7 @@ GROUPS = {
         "Source",
         "PathSettings",
     ),
+    "Artifacts": ("OffloadSettings", "Artifact", "ArtifactExcerpt"),
     "Several operations as one": ("Atomic", "Pending"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Going elsewhere": ("Navigated", "Leaving", "BranchSummary"),
@@ -105,6 +107,31 @@ ROOMS = {
         "LIMITS",
         "RequestLimits",
     ),
+    "flue_py.context": (
+        "ContextSettings",
+        "AgentContext",
+        "ContextWindow",
+        "Superseding",
+        "Microcompacting",
+        "ToolResultBudget",
+        "InTurn",
+        "Trimming",
+        "Fitting",
+        "context_settings",
+        "context_schema",
+        "ContextRequest",
+        "Attempts",
+        "Attempt",
+        "ask_fitting",
+        "ContextReport",
+        "StepReport",
+        "ContextChange",
+        "ContextEvent",
+        "Step",
+        "View",
+        "Item",
+        "added",
+    ),
     "flue_py.models": ("open_model", "Model", "ModelRequest", "ModelReply", "FunctionModel"),
     "flue_py.adapters.messages": (
         "to_openai",
@@ -163,6 +190,7 @@ REMEDIES = {
     "SessionNotFound": "Create it, or look for it with `list_sessions()`. A handle on a deleted session is of no use.",
     "SessionExists": 'Open it with `mode="get"` or `mode="get_or_create"`, or take another key or id.',
     "EntryNotFound": "Take an id of `get_tree()`. Entries of other sessions, deleted and retracted ones are not seen.",
+    "ArtifactNotFound": "Take an id of `artifacts()`. Those of deleted entries are gone.",
     "InvalidEntry": "Mend the field that the message names.",
     "InvalidArgument": "Mend the argument that the message names.",
     "IdempotencyConflict": "Take a new key for a new operation. See [retry safely](../how-to/retry-safely.md).",
@@ -265,8 +293,8 @@ def api_page() -> str:
         "<!-- Written by tests/docs/reference.py from the docstrings. Change those, then run it with --write. -->",
         "",
         "What most programs use is a name of `flue_py`; the rest has a module of its own, which `flue_py` offers, too:",
-        "`flue_py.transfer`, `flue_py.prices`, `flue_py.wire`, `flue_py.errors`, `flue_py.core.merging`; and",
-        "`flue_py.models` and `flue_py.adapters.messages`, which are imported under their own names.",
+        "`flue_py.transfer`, `flue_py.prices`, `flue_py.wire`, `flue_py.context`, `flue_py.errors` and",
+        "`flue_py.core.merging`; `flue_py.models` and `flue_py.adapters.messages` are imported under their own names.",
         "`flue_py.sync` has blocking twins of all that waits.",
         "What begins with an underscore, and modules that no page names, may change at any time.",
         "",
@@ -303,7 +331,7 @@ def api_page() -> str:
             lines += _section(f"{home}.{name}", call, paragraphs(value))
     for name in HOME_OF:
         value = value_of(name)
-        if isinstance(value, type) and dataclasses.is_dataclass(value):
+        if isinstance(value, type) and _has_fields(value):
             lines += _value_section(name, value)
     return "\n".join(lines)
 
@@ -323,9 +351,14 @@ def _linked(name: str) -> str:
         "Pending",
         "BudgetedCall",
         "salvage",
-    ) or dataclasses.is_dataclass(value)
+    ) or _has_fields(value)
     anchor = f"{HOME_OF[name]}{name}".replace(".", "").lower()
     return f"[`{name}`](#{anchor})" if has_section or _is_described_function(name) else f"`{name}`"
+
+
+def _has_fields(value: object) -> bool:
+    """Return whether a value is a data class, or a model of settings."""
+    return dataclasses.is_dataclass(value) or (isinstance(value, type) and issubclass(value, SettingsModel))
 
 
 def _cell(text: str) -> str:
@@ -368,9 +401,15 @@ def _class_section(owner: type) -> list[str]:
 
 def _value_section(name: str, value: type) -> list[str]:
     lines = [f"## {HOME_OF[name]}.{name}", "", *[line for part in paragraphs(value) for line in (part, "")]]
-    fields = [field.name for field in dataclasses.fields(value)]
-    lines += ["Fields: " + ", ".join(f"`{field}`" for field in fields) + ".", ""]
-    others = [member for member in methods_of(value) if member not in fields]
+    if issubclass(value, SettingsModel):
+        fields = {
+            name: f"`{name}` ({field.get_default(call_default_factory=True)!r})"
+            for name, field in value.model_fields.items()
+        }
+    else:
+        fields = {field.name: f"`{field.name}`" for field in dataclasses.fields(value)}
+    lines += ["Fields: " + ", ".join(fields.values()) + ".", ""]
+    others = [member for member in methods_of(value) if member not in fields and member != "model_config"]
     if others:
         lines += ["| | |", "| --- | --- |"]
         for member in others:

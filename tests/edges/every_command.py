@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 import flue_py
+from flue_py import OffloadSettings
 from flue_py.cli import main
 from flue_py.transfer.bundling import write_bundle
 from tests.earlier import names_unchecked
@@ -98,6 +99,14 @@ CALLS: dict[str, list[list[str]]] = {
         ["SESSION", "resume", "--not-cached"],
         ["SESSION", "rewind", HOSTILE],
         ["SESSION", "rewind"],
+    ],
+    "artifacts list": [["SESSION"], ["{finished}"]],
+    "artifacts show": [
+        ["{finished}", "{artifact}"],
+        ["{finished}", "{artifact}", "--start", "1", "--length", "9"],
+        ["{finished}", "{artifact}", "--grep", "o"],
+        ["{finished}", "{artifact}", "--grep", HOSTILE],
+        ["{finished}", HOSTILE],
     ],
     "label": [["SESSION", "{first}", HOSTILE]],
     "pin": [["SESSION", "{first}"]],
@@ -209,6 +218,8 @@ async def _fill(folder: Path, database: Path) -> dict[str, str]:
         await task.set_completed(datetime.now(UTC))
         finished = await store.create_session(title=HOSTILE, cwd=HOSTILE)
         await finished.set_completed(datetime.now(UTC))
+        await finished.append_messages([{"role": "assistant", "content": calls}, result], offload=OffloadSettings(0))
+        (artifact,) = await finished.artifacts()
         budget = await store.set_budget(session, tokens=1000)
         await write_bundle(store, folder / f"bundle-{HOSTILE_NAME}", [])
         await store.backup(folder / f"copy-{HOSTILE_NAME}.db")
@@ -219,6 +230,8 @@ async def _fill(folder: Path, database: Path) -> dict[str, str]:
         "custom": str(custom.leaf_id),
         "last": str(last.leaf_id),
         "budget": budget.id,
+        "finished": finished.id,
+        "artifact": artifact.id,
         "bundle": str(folder / f"bundle-{HOSTILE_NAME}"),
         "copy": str(folder / f"copy-{HOSTILE_NAME}.db"),
     }

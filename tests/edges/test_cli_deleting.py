@@ -7,6 +7,7 @@ import asyncio
 import inspect
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,7 @@ def test_no_command_takes_anything_away_off_a_terminal_without_being_told(tmp_pa
 # -- a new command cannot forget it -----------------------------------------------------------------------------------
 
 
+@cache
 def deleting_names() -> set[str]:
     """Return how the calls that delete are named: of the store, of sessions, of conversations, and by the lot."""
     owners = (flue_py.Store, flue_py.Session, Conversation, housekeeping)

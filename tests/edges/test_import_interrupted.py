@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 import flue_py
 from flue_py.errors import FlueError
+from flue_py.store.sqlite import store_file
 from tests.edges.test_import_growth import growing_answer, ledger
 from tests.formats.pi_files import every_type
 from tests.formats.test_claude_code import call, model, result, row, text, user
@@ -58,16 +57,14 @@ GROWN: dict[str, tuple[list[bytes], int]] = {
 }
 
 
-class FailingEngine:
-    """An engine on a file, whose n-th statement fails, and every later one: what a process that died has not done."""
+class Death:
+    """The n-th statement on a file fails, and every later one: what a process that died has not done."""
 
-    def __init__(self, path: Path) -> None:
-        self.engine: AsyncEngine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    def __init__(self) -> None:
         self.left: int | None = None
-        for name in ("do_execute", "do_executemany"):
-            event.listen(self.engine.sync_engine, name, self._look)
 
-    def _look(self, _cursor: object, sql: str, *_: object) -> None:
+    def look(self, sql: str) -> None:
+        """Fail if it is time to."""
         if self.left is None or sql == "ROLLBACK":
             return
         self.left -= 1
@@ -77,11 +74,40 @@ class FailingEngine:
             raise error
 
 
+class Mortal:
+    """A connection that dies when it is told to."""
+
+    def __init__(self, connection: sqlite3.Connection, death: Death) -> None:
+        self._connection = connection
+        self._death = death
+
+    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        self._death.look(sql)
+        return self._connection.execute(sql, *args)
+
+    def executemany(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        self._death.look(sql)
+        return self._connection.executemany(sql, *args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+@pytest.fixture
+def death(monkeypatch: pytest.MonkeyPatch) -> Death:
+    """The death of everything that is opened on a file from here on."""
+    death = Death()
+    for name in ("open_file", "connect"):
+        opened = getattr(store_file, name)
+        monkeypatch.setattr(store_file, name, lambda *a, opened=opened, **b: Mortal(opened(*a, **b), death))
+    return death
+
+
 @pytest.mark.parametrize(
     ("name", "at_once"), [*((name, 100_000) for name in GROWN), ("an answer that grew, and more", 2)]
 )
 async def test_an_import_that_died_at_any_statement_is_made_good_by_the_next(
-    name: str, at_once: int, tmp_path: Path
+    name: str, at_once: int, tmp_path: Path, death: Death
 ) -> None:
     lines, begun = GROWN[name]
     limits = flue_py.Limits(batch_entries=at_once)
@@ -91,22 +117,18 @@ async def test_an_import_that_died_at_any_statement_is_made_good_by_the_next(
     expected = await undisturbed(kept, tmp_path, lines)
     made_good: set[str] = set()
     for step in count(1):
-        path = shutil.copy(kept, tmp_path / "s.db")
-        failing = FailingEngine(Path(path))
+        path = Path(shutil.copy(kept, tmp_path / "s.db"))
         clock = passing_time()
-        async with flue_py.open(
-            engine=failing.engine, limits=limits, durability="normal", clock=clock.__next__
-        ) as store:
-            failing.left = step
+        async with flue_py.open(path, threads=False, limits=limits, durability="normal", clock=clock.__next__) as store:
+            death.left = step
             failed = await fails(store, tmp_path, lines)
-            assert failed == (failing.left <= 0)
-            failing.left = None
-        await failing.engine.dispose()
+            assert failed == (death.left <= 0)
+            death.left = None
         if not failed:
             break
         # Most deaths leave what another has left: as many transactions as were committed before it.
-        if (left := all_rows(Path(path))) not in made_good:
-            assert await undisturbed(Path(path), tmp_path, lines) == expected, step
+        if (left := all_rows(path)) not in made_good:
+            assert await undisturbed(path, tmp_path, lines) == expected, step
             made_good.add(left)
     assert step > 20
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_BUDGET, _RESERVATION = "BudgetNotFound", "ReservationNotFound"
+_ARTIFACT, _BUDGET, _RESERVATION = "ArtifactNotFound", "BudgetNotFound", "ReservationNotFound"
 _CALL, _CORRUPT, _ENTRY, _FILE = "InvalidArgument", "CorruptStore", "InvalidEntry", "UnreadableFile"
 _NO_ENTRY, _NO_SESSION, _NO_STORE, _OTHER_FILE = "EntryNotFound", "SessionNotFound", "StoreUnavailable", "NotAStore"
 _LEAF = "LeafConflict"
-_METHODS = {_BUDGET, _CALL, _ENTRY, _LEAF, _NO_ENTRY, _NO_SESSION, _RESERVATION}
+_METHODS = {_ARTIFACT, _BUDGET, _CALL, _ENTRY, _LEAF, _NO_ENTRY, _NO_SESSION, _RESERVATION}
 
 BECAME: Mapping[str, set[str]] = {
     # Arguments.
@@ -30,7 +30,9 @@ BECAME: Mapping[str, set[str]] = {
     "test_open_refuses_what_it_does_not_take": {_CALL},
     "test_the_blocking_guard_refuses_alike": {_CALL},
     "test_the_blocking_twin_refuses_alike": _METHODS,
-    "test_what_is_no_id_is_never_taken_for_one": {_CALL, _ENTRY, _NO_ENTRY, _RESERVATION, "RevisionConflict"},
+    "test_what_is_no_id_is_never_taken_for_one": {
+        _ARTIFACT, _CALL, _ENTRY, _NO_ENTRY, _RESERVATION, "RevisionConflict"
+    },
     # The command line.
     "test_a_report_of_anything_goes_to_any_file_or_is_one_error": {_CALL, _NO_SESSION, _NO_STORE},
     "test_any_words_are_a_command_or_one_error": {_NO_STORE},

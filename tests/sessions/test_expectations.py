@@ -134,6 +134,8 @@ async def test_a_leaf_that_is_named_takes_the_place_of_the_handles(store: Store,
     await WRITES[write](store, stale, first, {"expected_leaf": session.leaf_id})
 
 
+# Refused before the store is asked, whichever it is.
+@pytest.mark.parametrize("target", ["memory"], indirect=True)
 @pytest.mark.parametrize("given", [{"expected_leaf": 7}, {"expected_revision": -1}, {"expected_revision": True}])
 @pytest.mark.parametrize("write", WRITES)
 async def test_what_cannot_have_been_seen_is_refused(

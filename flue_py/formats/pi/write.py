@@ -13,7 +13,7 @@ from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE
+from flue_py.core.kinds import ARTIFACT, BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE
 from flue_py.core.layout import RANGES
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, SessionInfo
@@ -169,7 +169,7 @@ def _as_it_was(kind: str, data: JsonObject, file: _File) -> tuple[str, JsonObjec
             return str(data["type"]), {name: value for name, value in data.items() if name != "type"}
     if kind == EXCLUSION and "targetId" in data and "replacement" in data:
         return CONTEXT_EDIT, {name: value for name, value in data.items() if name not in ("entryId", "excluded")}
-    if kind == EXCLUSION or kind.startswith(UNREADABLE):
+    if kind in (ARTIFACT, EXCLUSION) or kind.startswith(UNREADABLE):
         return _custom(kind, data, file)
     if kind == EMPTY_BRANCH_SUMMARY:
         return BRANCH_SUMMARY, data

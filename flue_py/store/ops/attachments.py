@@ -29,13 +29,17 @@ Cuts: TypeAlias = Sequence[tuple[int, bytes]]
 class Payloads:
     """Reads the payloads of one session, in one transaction; attachments that several of them share are read once.
 
-    ``stretch`` is the part of a path that they are on: then one statement has the attachments of all of them.
+    ``stretch`` is the part of a path that they are on: then one statement has the attachments of all of them; without
+    ``contents``, of all but artifacts, whose texts are asked for by `rest`.
     """
 
-    def __init__(self, tx: Transaction, state: SessionState, stretch: Stretch | None = None) -> None:
+    def __init__(
+        self, tx: Transaction, state: SessionState, stretch: Stretch | None = None, *, contents: bool = True
+    ) -> None:
         self._tx = tx
         self._state = state
         self._stretch = stretch
+        self._of_path = attachments_sql.OF_PATH if contents else attachments_sql.OF_CONTEXT
         self._by_depth: dict[int, list[tuple[int, bytes]]] | None = None
         self._stored: dict[bytes, bytes | None] = {}
         self._encoded: dict[bytes, bytes | None] = {}
@@ -73,6 +77,16 @@ class Payloads:
             raise damaged_entry(entry_id, MISMATCH, self._state.id)
         return whole
 
+    def rest(self, entry_id: str, payload: bytes | None, packed: bytes | None, blob: bytes | None) -> bytes:
+        """Return what a payload is without its attachments, which nothing is read of; no digest is checked.
+
+        Raises `CorruptStore`, naming the entry.
+        """
+        try:
+            return payload if payload is not None else apart(self._tx, self._state.tree_id, packed, blob)
+        except CorruptStore as error:
+            raise damaged_entry(entry_id, f"cannot be read ({error})", self._state.id) from error
+
     def whole(self, depth: int, digest: bytes, rest: bytes) -> bytes | None:
         """Return the text that ``rest``, of an entry on the stretch, was cut from; None where it is not all there."""
         try:
@@ -87,7 +101,7 @@ class Payloads:
             return self._tx.rows(attachments_sql.OF_ENTRY, tree_id=self._state.tree_id, entry_id=entry_id)
         if self._by_depth is None:
             self._by_depth = defaultdict(list)
-            for at, place, sha256, data in self._tx.rows(attachments_sql.OF_PATH, **self._stretch):
+            for at, place, sha256, data in self._tx.rows(self._of_path, **self._stretch):
                 self._by_depth[at].append((place, sha256))
                 self._stored.setdefault(sha256, data)
         return self._by_depth.get(depth, ())

@@ -82,7 +82,7 @@ def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: Rea
     stamp = ReadStamp(at, epoch)
     compaction = _in_effect(tx, state, compaction)
     if compaction is None or position is None:
-        return PathRead(at, state.leaf, state.revision, stamp, path_entries(tx, state, position, -1))
+        return PathRead(at, state.leaf, state.revision, stamp, path_entries(tx, state, position, -1, contents=False))
     entries = _kept_entries(tx, state, position, kept_by(tx, state, compaction))
     summary = next(entry for entry in entries if entry.depth == compaction.depth)
     return PathRead(at, state.leaf, state.revision, stamp, entries, summary)
@@ -91,14 +91,14 @@ def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: Rea
 def _kept_entries(tx: Transaction, state: SessionState, position: Position, kept: Kept) -> list[Entry]:
     """Return what a compaction keeps of a path, with what it names, and the exclusions, root first."""
     if kept.is_plain:
-        return path_entries(tx, state, position, kept.first - 1)
+        return path_entries(tx, state, position, kept.first - 1, contents=False)
     entries = list(kept.named)
     begin = kept.first
     for gap in kept.gaps:
         if begin < gap.first:
-            entries += path_stretch(tx, state, position, begin - 1, gap.first - 1)
+            entries += path_stretch(tx, state, position, begin - 1, gap.first - 1, contents=False)
         begin = gap.last + 1
-    entries += path_entries(tx, state, position, begin - 1)
+    entries += path_entries(tx, state, position, begin - 1, contents=False)
     entries += exclusions_on_path(tx, state, position, begin - 1)
     return list({entry.depth: entry for entry in sorted(entries, key=attrgetter("depth"))}.values())
 
@@ -115,7 +115,7 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
         if kept.is_plain:
             with collector_held(position.depth - first + 1):
                 rows = rows_of_path(tx, state, position, first - 1, read_sql.LANE_BODIES, read_sql.SPANS_BODIES)
-                payloads = Payloads(tx, state, stretch_of(state, position, first - 1))
+                payloads = Payloads(tx, state, stretch_of(state, position, first - 1), contents=False)
                 messages = _messages(tx, state.tree_id, rows, summary_depth, payloads)
     if messages is None:
         # What is pinned, summarized in its place, excluded or damaged is found by ids, which are not among the bodies.

@@ -37,7 +37,9 @@ def read_context_end(tx: Transaction, session_id: str, limit: int, leaf: LeafCho
     items: Sequence[ContextEntry] | None = ()
     if position is not None:
         first = 0 if compaction is None else kept_by(tx, state, compaction).end
-        items = _end(tx, state, position, (first, compaction is None), limit, project_kept, _messages_in)
+        items = _end(
+            tx, state, position, (first, compaction is None), limit, project_kept, _messages_in, contents=False
+        )
     if items is None:
         # It may take the summary, too, or what that has pinned.
         tx.require_snapshot()
@@ -55,6 +57,8 @@ def _end(
     limit: int,
     items_of: Callable[[Sequence[Entry]], Sequence[Item]],
     messages_in: Callable[[Sequence[Item]], Messages],
+    *,
+    contents: bool = True,
 ) -> Sequence[Item] | None:
     """Return the last whole exchanges of what a path comes to; None where it takes more than the path to tell.
 
@@ -66,7 +70,7 @@ def _end(
     above, entries, more, further = position.depth, list[Entry](), limit, _FEW
     while is_everything or above - more >= first - 1:
         last, above = above, max(above - more, first - 1)
-        entries = path_stretch(tx, state, position, above, last) + entries
+        entries = path_stretch(tx, state, position, above, last, contents=contents) + entries
         items = items_of(entries)
         is_all = is_everything and above < first
         start = _whole_start(items, limit) if is_all or len(items) >= limit else None

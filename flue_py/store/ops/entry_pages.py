@@ -23,7 +23,13 @@ _ReadPage = Callable[[Place, int], Sequence[StoredEntry]]
 
 
 def read_entries(
-    tx: Transaction, session_id: str, kind: str | None, after: str | None, newest_first: bool, limit: int
+    tx: Transaction,
+    session_id: str,
+    kind: str | None,
+    after: str | None,
+    newest_first: bool,
+    limit: int,
+    contents: bool,
 ) -> list[Entry]:
     """Return a page of entries (see `Backend.read_entries`)."""
     state = read_state(tx, session_id)
@@ -39,7 +45,7 @@ def read_entries(
     for read_page in parts:
         rows += _page(read_page, last or end, limit - len(rows), retracted)
         last = None
-    return made_entries(tx, state, rows)
+    return made_entries(tx, state, rows, contents=contents)
 
 
 def _page(read_page: _ReadPage, last: Place, limit: int, without: set[str]) -> list[StoredEntry]:

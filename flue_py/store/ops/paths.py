@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import intact_text
+from flue_py.core.kinds import ARTIFACT
 from flue_py.core.sessions import (
     LeafChoice,
     Stored,
@@ -59,15 +60,20 @@ def ancestor_of(tx: Transaction, state: SessionState, entry_id: str, of: Positio
     return found if is_on_path(tx, state, found, of) else None
 
 
-def path_entries(tx: Transaction, state: SessionState, position: Position | None, above: int) -> list[Entry]:
-    """Return the entries of a path that lie deeper than ``above``, in order of depth."""
+def path_entries(
+    tx: Transaction, state: SessionState, position: Position | None, above: int, *, contents: bool = True
+) -> list[Entry]:
+    """Return the entries of a path that lie deeper than ``above``, in order of depth (``contents``: `made_entries`)."""
     if position is None:
         return []
     with collector_held(position.depth - above):
-        return _entries_of_path(tx, state, position, above)
+        rows = rows_of_path(tx, state, position, above, read_sql.LANE_RANGE, read_sql.SPANS_RANGE)
+        return made_entries(tx, state, rows, stretch_of(state, position, above), contents=contents)
 
 
-def path_stretch(tx: Transaction, state: SessionState, position: Position, above: int, last: int) -> list[Entry]:
+def path_stretch(
+    tx: Transaction, state: SessionState, position: Position, above: int, last: int, *, contents: bool = True
+) -> list[Entry]:
     """Return the entries on the path to a place that lie deeper than ``above``, and no deeper than ``last``."""
     rows: Sequence[EntryColumns]
     if _is_in_last_lane(position, above):
@@ -75,7 +81,8 @@ def path_stretch(tx: Transaction, state: SessionState, position: Position, above
     else:
         found = tx.rows(read_sql.PATH_STRETCH, **spans_of(state, position), low_depth=above, last_depth=last)
         rows = sorted(found, key=BY_DEPTH)
-    return _entries_in_order(tx, state, rows, last - above, stretch_of(state, position, above))
+    _require_all(tx, rows, last - above)
+    return made_entries(tx, state, rows, stretch_of(state, position, above), contents=contents)
 
 
 def named_on_path(
@@ -107,18 +114,6 @@ def entries_of_rows(tx: Transaction, state: SessionState, rows: Sequence[StoredE
     return made_entries(tx, state, sorted(rows, key=BY_DEPTH))
 
 
-def _entries_of_path(tx: Transaction, state: SessionState, position: Position, above: int) -> list[Entry]:
-    rows = rows_of_path(tx, state, position, above, read_sql.LANE_RANGE, read_sql.SPANS_RANGE)
-    return _entries_in_order(tx, state, rows, len(rows), stretch_of(state, position, above))
-
-
-def _entries_in_order(
-    tx: Transaction, state: SessionState, rows: Sequence[EntryColumns], expected: int, stretch: read_sql.Stretch
-) -> list[Entry]:
-    _require_all(tx, rows, expected)
-    return made_entries(tx, state, rows, stretch)
-
-
 def rows_of_path(
     tx: Transaction,
     state: SessionState,
@@ -148,20 +143,29 @@ def _require_all(tx: Transaction, rows: Sequence[OfPath], expected: int) -> None
 
 
 def made_entries(
-    tx: Transaction, state: SessionState, rows: Sequence[EntryColumns], stretch: read_sql.Stretch | None = None
+    tx: Transaction,
+    state: SessionState,
+    rows: Sequence[EntryColumns],
+    stretch: read_sql.Stretch | None = None,
+    *,
+    contents: bool = True,
 ) -> list[Entry]:
     """Return the entries that rows stand for, in their order; ``stretch`` is the part of a path that they are on.
 
+    Without ``contents``, what was cut out of an artifact is not read, and missing in its payload.
     Raises `CorruptStore`, naming the entry, for a payload that is not what was appended.
     """
-    creators, payloads = _creators_of(tx, state, rows), Payloads(tx, state, stretch)
+    creators, payloads = _creators_of(tx, state, rows), Payloads(tx, state, stretch, contents=contents)
     entries = []
     for row in rows:
         depth, id_, _, parent, key, kind, role, source, revision, ordinal, at, extra, digest, data, packed, blob = row
         # Most payloads are text, and intact: nothing else is called for them.
         text = intact_text(data, digest)
         if text is None:
-            text = decode_payload(payloads.text(id_, digest, data, packed, blob, depth))
+            if contents or kind != ARTIFACT:
+                text = decode_payload(payloads.text(id_, digest, data, packed, blob, depth))
+            else:
+                text = decode_payload(payloads.rest(id_, data, packed, blob))
         creator = creators.get(key)
         entries.append(Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra))
     return entries

@@ -39,7 +39,7 @@ def group_of(tx: Transaction, state: SessionState, entry_id: str, leaf: Position
     reach = _STRETCH
     while True:
         low, high = max(depth - reach, 0), min(depth + reach, end.depth)
-        stretch = path_stretch(tx, state, end, low - 1, high)
+        stretch = path_stretch(tx, state, end, low - 1, high, contents=False)
         index = depth - low
         messages = messages_of(stretch)
         if messages[index] is None or not _has_group(messages[index] or {}):

@@ -13,6 +13,7 @@ import pytest
 from flue_py.store.backend import Backend
 from flue_py.testing.contracts.activity import ActivityContract
 from flue_py.testing.contracts.append import AppendContract
+from flue_py.testing.contracts.artifacts import ArtifactContract
 from flue_py.testing.contracts.atomic import AtomicContract
 from flue_py.testing.contracts.attachments import AttachmentContract
 from flue_py.testing.contracts.bad_input import BadInputContract
@@ -100,6 +101,7 @@ class BackendContract(
     BadInputContract,
     SizeContract,
     AttachmentContract,
+    ArtifactContract,
 ):
     """Subclass it, and give it a fixture ``open_backend`` that returns an `OpenBackend`."""
 

@@ -1,0 +1,147 @@
+"""How `context --explain` shows what an agent is sent: by step, and by entry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flue_py.cli.place import expanded
+from flue_py.core.jsontext import JsonObject
+from flue_py.errors import InvalidArgument, shown
+from flue_py.lazy import lazy_module
+from flue_py.render.lines import Line, counted, one_line, table
+
+if TYPE_CHECKING:
+    from flue_py.context import settings as context_settings
+    from flue_py.context.report import ContextChange, ContextReport
+    from flue_py.context.requests import ContextRequest
+    from flue_py.context.settings import ContextSettings
+    from flue_py.core.projection import ContextEntry
+else:
+    context_settings = lazy_module("flue_py.context.settings")
+
+MOST_BYTES = 1_000_000
+"""A file of settings is no larger."""
+
+
+def settings_in(file: str | None) -> ContextSettings | None:
+    """Return the settings of a JSON file, None for none.
+
+    Raises `InvalidArgument` for a file that cannot be read or has no JSON object, and names each field that is wrong.
+    """
+    if file is None:
+        return None
+    try:
+        with Path(expanded(file)).open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise InvalidArgument(f"--settings {file}: {error.strerror or error}") from error
+    if len(data) > MOST_BYTES:
+        raise InvalidArgument(f"--settings {file}: more than {MOST_BYTES:,} bytes are no settings")
+    try:
+        given = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"--settings {file}: it has no JSON object ({error})") from error
+    if not isinstance(given, dict):
+        raise InvalidArgument(f"--settings {file}: it has no JSON object, but {shown(given)}")
+    return context_settings.context_settings(given)
+
+
+def explained_lines(items: Sequence[ContextEntry], sent: ContextRequest) -> Iterator[Line]:
+    """Yield what the steps did, one line each, and then what became of each entry."""
+    report = sent.report
+    about = "about " if report.is_estimate else ""
+    agent = f" for {one_line(report.agent)}" if report.agent else ""
+    text = f"{counted(len(items), 'message')}{agent}: {about}{counted(report.tokens_before, 'token')}"
+    yield ((f"{text}, {report.tokens_after:,} of them sent (counted by {report.counter})", "bold"),)
+    if report.epoch_end is not None:
+        yield ((f"what is newer than {report.epoch_end} waits for the next epoch", "dim"),)
+    for event in report.events:
+        yield ((one_line(str(event)), "yellow"),)
+    yield ()
+    yield from _step_lines(report)
+    yield ()
+    yield from _entry_lines(items, sent)
+    for broken in sent.broken:
+        yield ((f"{sent.target} refuses it: {one_line(str(broken))}", "red"),)
+
+
+def _step_lines(report: ContextReport) -> Iterator[Line]:
+    if not report.steps:
+        yield (("no step is asked for: all of it is sent as it is", "dim"),)
+        return
+    rows: list[list[tuple[str, str]]] = [[("step", "dim"), ("what it did", "dim"), ("tokens freed", "dim")]]
+    for step in report.steps:
+        done = [change.how for change in step.changes]
+        said = ", ".join(f"{done.count(how)} {how}" for how in dict.fromkeys(done)) or "-"
+        rows.append([(one_line(step.name), ""), (said, ""), (f"{step.tokens_freed:,}", "")])
+    yield from table(rows)
+
+
+def _entry_lines(items: Sequence[ContextEntry], sent: ContextRequest) -> Iterator[Line]:
+    told = sent.report.by_entry()
+    repaired: dict[str, list[str]] = {}
+    for repair in sent.repairs:
+        repaired.setdefault(repair.entry_id or "", []).append(repair.what)
+    rows: list[list[tuple[str, str]]] = [[("entry", "dim"), ("role", "dim"), ("sent", "dim"), ("why", "dim")]]
+    for item in items:
+        changes = told.get(item.entry_id, ())
+        reasons = {step.name: step.reason for step in sent.report.steps}
+        why = [f"{change.step}: {reasons[change.step]}" for change in changes] + repaired.get(item.entry_id, [])
+        state = _state(changes, is_repaired=item.entry_id in repaired)
+        style = {"whole": "", "out": "dim"}.get(state.split(" ")[0], "yellow")
+        rows.append([(item.entry_id, ""), (one_line(item.role), ""), (state, style), (one_line("; ".join(why)), "dim")])
+    yield from table(rows)
+    for what in repaired.get("", ()):
+        yield ((f"for {sent.target}: {one_line(what)}", "dim"),)
+
+
+def _state(changes: Sequence[ContextChange], *, is_repaired: bool) -> str:
+    if not changes:
+        return "repaired" if is_repaired else "whole"
+    if changes[-1].how == "dropped":
+        return "out"
+    return f"{changes[-1].how}, {changes[0].tokens_before:,} -> {changes[-1].tokens_after:,}"
+
+
+def explained_row(items: Sequence[ContextEntry], sent: ContextRequest) -> JsonObject:
+    """Return the same as JSON: the steps, the events, and each entry with what was done with it."""
+    report = sent.report
+    told = report.by_entry()
+    repaired = {repair.entry_id for repair in sent.repairs}
+    return {
+        "agent": report.agent,
+        "target": sent.target,
+        "counter": report.counter,
+        "isEstimate": report.is_estimate,
+        "tokensBefore": report.tokens_before,
+        "tokensAfter": report.tokens_after,
+        "epochEnd": report.epoch_end,
+        "steps": [
+            {"name": step.name, "reason": step.reason, "tokensFreed": step.tokens_freed, "changes": len(step.changes)}
+            for step in report.steps
+        ],
+        "events": [{"name": event.name, "text": event.text} for event in report.events],
+        "entries": [
+            {
+                "entryId": item.entry_id,
+                "role": item.role,
+                "sent": _state(told.get(item.entry_id, ()), is_repaired=item.entry_id in repaired).split(",")[0],
+                "changes": [_change_row(change) for change in told.get(item.entry_id, ())],
+            }
+            for item in items
+        ],
+        "repairs": [{"entryId": repair.entry_id, "what": repair.what} for repair in sent.repairs],
+        "broken": [str(broken) for broken in sent.broken],
+    }
+
+
+def _change_row(change: ContextChange) -> JsonObject:
+    return {
+        "step": change.step,
+        "how": change.how,
+        "tokensBefore": change.tokens_before,
+        "tokensAfter": change.tokens_after,
+    }

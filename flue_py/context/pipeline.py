@@ -1,0 +1,161 @@
+"""From the context to what one agent is sent: steps, one after the other, and a report of what each did.
+
+    pipeline = run_steps(items, steps_of(settings), View(agent, counter), epoch_tokens=settings.epoch_tokens)
+
+Steps take and return items; what a step did is found by comparing the two. Some are given only what lies before the
+turn that is in progress, some only that turn. Steps that rewrite what was sent before are given the context as it was
+at the beginning of the epoch, so that they give the same until the next one begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from flue_py.context.counters import ENTRY_COUNTS
+from flue_py.context.items import Item, plain_agent
+from flue_py.context.report import ContextChange, ContextReport, StepReport
+from flue_py.context.steps.protocol import Step, View
+from flue_py.core.frozen import frozen
+from flue_py.core.kinds import COMPACTION
+from flue_py.core.projection import ContextEntry
+from flue_py.errors import InvalidArgument, shown
+
+
+@frozen
+class Piped:
+    """What goes on to the request, in order, and the report."""
+
+    items: Sequence[Item]
+    report: ContextReport
+
+
+def run_steps(context: Sequence[ContextEntry], steps: Iterable[Step], view: View, *, epoch_tokens: int) -> Piped:
+    """Return what the steps leave of a context, and what each did.
+
+    Raises `InvalidArgument` for a step that returns something else than items. O(items) without steps, and the cost
+    of each step.
+    """
+    steps = [*steps]
+    given = [Item(entry, place) for place, entry in enumerate(context)]
+    sizes = ENTRY_COUNTS.each(context, view.counter)
+    view.note_sizes(given, sizes)
+    waits = any(step.at_epochs for step in steps)
+    end = epoch_end(context, sizes, epoch_tokens) if waits and epoch_tokens else len(given)
+    turns = {True: turn_start(given[:end], view.agent), False: turn_start(given, view.agent)}
+    current = given
+    reports: list[StepReport] = []
+    for step in steps:
+        low, high = 0, end if step.at_epochs else len(given)
+        if step.over == "history":
+            high = min(high, turns[step.at_epochs])
+        elif step.over == "turn":
+            low = turns[step.at_epochs]
+        first, last = _index(current, low) if low else 0, _index(current, high)
+        # A list could be changed in place, and then nothing would differ from what the step was given.
+        inside = tuple(current[first:last])
+        made = _items(step, inside, step.apply(inside, view))
+        reports.append(StepReport(step.name, step.reason, tuple(_changes(step.name, inside, made, view))))
+        current = [*current[:first], *made, *current[last:]]
+    before = sum(sizes)
+    report = ContextReport(
+        tuple(reports),
+        tuple(view.events),
+        before,
+        before - sum(step.tokens_freed for step in reports),
+        view.counter.name,
+        ENTRY_COUNTS.tally(context, view.counter).is_estimate,
+        view.agent,
+        given[end - 1].entry_id if end and waits else None,
+    )
+    return Piped(current, report)
+
+
+def turn_start(items: Sequence[Item], agent: str | None) -> int:
+    """Return where the turn begins that is in progress: the answers and results after the last message of the user.
+
+    With ``agent``, answers of another one do not belong to it. It is in progress if the model still has to say
+    something about a tool: else there is none, and the end is returned. O(turn).
+    """
+    if not items or not (items[-1].is_result or items[-1].calls):
+        return len(items)
+    start = len(items)
+    for at in range(len(items) - 1, -1, -1):
+        item = items[at]
+        if item.is_answer:
+            if agent and item.agent and item.agent.casefold() != plain_agent(agent):
+                break
+            start = at
+        elif not item.is_result:
+            break
+    return start
+
+
+def epoch_end(context: Sequence[ContextEntry], sizes: Sequence[int], epoch_tokens: int) -> int:
+    """Return where the context ended when the epoch began: what was there then may be rewritten.
+
+    An epoch begins at a compaction, and with the first request for which the context has grown by so many tokens
+    since. Requests were made before each answer, and are made at the end. O(items).
+    """
+    compaction = max((item.entry.depth for item in context if item.entry.kind == COMPACTION), default=-1)
+    end = next((at for at, item in enumerate(context) if item.entry.depth > compaction), len(context))
+    grown, due = 0, epoch_tokens
+    for at in range(end, len(context) + 1):
+        if grown >= due and (at == len(context) or context[at].role == "assistant"):
+            end, due = at, (grown // epoch_tokens + 1) * epoch_tokens
+        if at < len(context):
+            grown += sizes[at]
+    return end
+
+
+def _index(items: Sequence[Item], place: int) -> int:
+    """Return where the first item at a place of the context or behind it is; what steps added goes before it."""
+    return next((at for at, item in enumerate(items) if item.place is not None and item.place >= place), len(items))
+
+
+def checked_step(step: Step) -> Step:
+    """Return what has all that a step has. Raises `InvalidArgument` for anything else."""
+    has_texts = all(isinstance(getattr(step, name, None), str) for name in ("name", "reason"))
+    over = getattr(step, "over", None)
+    is_step = has_texts and over in ("all", "history", "turn") and isinstance(getattr(step, "at_epochs", None), bool)
+    if not is_step or not callable(getattr(step, "apply", None)):
+        needs = "name, reason, over ('all', 'history' or 'turn'), at_epochs and apply"
+        raise InvalidArgument(f"steps: {shown(step)} is not a step, which has {needs}")
+    return step
+
+
+def _items(step: Step, given: Sequence[Item], made: Sequence[Item]) -> Sequence[Item]:
+    if made is given:
+        return made
+    if (
+        isinstance(made, (str, bytes))
+        or not isinstance(made, Sequence)
+        or not all(isinstance(each, Item) for each in made)
+    ):
+        raise InvalidArgument(f"the step {step.name!r} should return a list of items, not {shown(made)}")
+    places = [item.place for item in made if item.place is not None]
+    known = {item.place for item in given}
+    is_ordered = all(before < after for before, after in pairwise(places)) and known.issuperset(places)
+    if not is_ordered or len({id(item) for item in made}) < len(made):
+        raise InvalidArgument(f"the step {step.name!r} should return items that it was given, in order, each once")
+    return [*made]
+
+
+def _changes(name: str, before: Sequence[Item], after: Sequence[Item], view: View) -> Iterator[ContextChange]:
+    """Yield what differs between the items that a step was given and those it returned."""
+    if before is after:
+        return
+    left: dict[int | None, Item] = {item.place: item for item in after if item.place is not None}
+    same = {id(item) for item in after}
+    for item in before:
+        made = left.get(item.place)
+        if id(item) in same:
+            continue
+        if made is None:
+            yield ContextChange(name, item.entry_id, "dropped", view.tokens(item), 0)
+        else:
+            yield ContextChange(name, item.entry_id, made.how or "replaced", view.tokens(item), view.tokens(made))
+    known = {id(item) for item in before}
+    for item in after:
+        if item.place is None and id(item) not in known:
+            yield ContextChange(name, None, "added", 0, view.tokens(item))

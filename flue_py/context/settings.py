@@ -1,0 +1,258 @@
+"""What an application may set about the requests of its agents: one model, with a JSON schema.
+
+The default settings rewrite nothing, so that a provider's cache serves what it could serve of the bare history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
+
+from flue_py.context.items import plain_agent
+from flue_py.context.steps.tools import plain_name
+from flue_py.core.jsontext import JsonObject
+from flue_py.errors import InvalidArgument, shown
+
+_MOST = 2**53 - 1
+"""The largest number of JSON that every reader takes for what it is, far above any number of tokens."""
+_MOST_PROBLEMS = 20
+"""An error names so many fields that are wrong, and says how many more there are."""
+_PATH_CHARS = 200
+
+Count = Annotated[int, Field(ge=0, le=_MOST, strict=True)]
+AtLeastOne = Annotated[int, Field(ge=1, le=_MOST, strict=True)]
+Share = Annotated[float, Field(ge=0, le=1, strict=True)]
+Name = Annotated[str, Field(min_length=1, strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+
+_Settings = TypeVar("_Settings", bound="SettingsModel")
+
+
+class SettingsModel(BaseModel):
+    """Settings: frozen, with no other fields. Raises `InvalidArgument` naming each field that is wrong by its path."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **given: object) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise _wrong(type(self).__name__, error) from None
+
+    # Pydantic calls `__init__` for a nested model too if it is not its own; the path to it would be lost.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+
+class ContextWindow(SettingsModel):
+    """What of the history one agent sees. The turn that is in progress is not touched; 0 switches a number off.
+
+    The fields are applied in their order. ``text_only`` leaves tools out, as does ``exclude_agents``, which leaves out
+    the answers of these agents ("Unknown" is one that names none). ``max_turn_age`` begins with the so many-th answer
+    from the end. ``max_tail_messages`` keeps so many messages, and corrections beside them; ``context_cap_fraction`` is
+    the share of it from which on ``context_cap_warning`` is told. Then calls without a result and results without a
+    call are left out.
+
+    ``max_tool_result_chars`` cuts results, ``tool_result_char_overrides`` has other limits by the tool's name, 0 for
+    none. A read by ``read_tools`` is cut after 500 characters where a later call of ``write_tools`` has the same
+    ``path``. ``max_replay_chars`` cuts the text of answers.
+    """
+
+    text_only: Flag = False
+    exclude_agents: tuple[Name, ...] = ()
+    max_turn_age: Count = 0
+    max_tail_messages: Count = 0
+    context_cap_fraction: Share = 0.0
+    max_tool_result_chars: Count = 0
+    tool_result_char_overrides: Mapping[Name, Count] = Field(default_factory=dict)
+    read_tools: tuple[Name, ...] = ("read_file",)
+    write_tools: tuple[Name, ...] = ("write_file", "patch_file")
+    max_replay_chars: Count = 0
+
+    @field_validator("tool_result_char_overrides")
+    @classmethod
+    def _tools_once(cls, given: Mapping[str, int]) -> Mapping[str, int]:
+        _once(given, plain_name)
+        return given
+
+
+class Superseding(SettingsModel):
+    """Which calls a later one makes worthless, and how much that has to free before anything is rewritten.
+
+    Names of tools are compared without case, ``_`` and ``-``. Where ``text_chars`` and ``argument_chars`` are not 0,
+    texts and unsigned reasoning of answers that call tools, and long arguments, are shortened to so many characters.
+    """
+
+    least_chars: Count = 65_536
+    observing_tools: tuple[Name, ...] = (
+        "read_file",
+        "grep_file",
+        "list_files",
+        "list_directory",
+        "get_file_summary",
+        "get_file_info",
+        "session_context_read",
+        "changes_read_latest",
+        "git_status",
+        "git_diff",
+    )
+    write_tools: tuple[Name, ...] = ("write_file",)
+    patch_tools: tuple[Name, ...] = ("patch_file",)
+    shell_tools: tuple[Name, ...] = ("shell_run",)
+    text_chars: Count = 120
+    argument_chars: Count = 500
+
+
+class Microcompacting(SettingsModel):
+    """Old results of ``tools`` are cleared, but for the ``keep`` newest."""
+
+    keep: Count = 5
+    tools: tuple[Name, ...] = (
+        "ReadFile",
+        "EditFile",
+        "WriteFile",
+        "Bash",
+        "Grep",
+        "Glob",
+        "WebFetch",
+        "WebSearch",
+        "NotebookEdit",
+        "Read",
+        "Edit",
+        "Write",
+    )
+
+
+class ToolResultBudget(SettingsModel):
+    """A result above ``result_chars``, and the largest of a round above ``round_chars``, leave a preview."""
+
+    result_chars: AtLeastOne = 50_000
+    round_chars: AtLeastOne = 200_000
+    preview_chars: Count = 1_000
+
+
+class InTurn(SettingsModel):
+    """What one turn may send: the last so many results of tools in full, and so many tokens; 0 switches off."""
+
+    max_tool_pairs: Count = 0
+    max_context_tokens: Count = 0
+
+
+class Fitting(SettingsModel):
+    """What is checked before a request is sent, and how it is shrunk if that, or the provider, says it is too large.
+
+    ``max_context_tokens`` bounds a quarter of the characters of messages and tools, ``max_payload_bytes`` an estimate
+    of the bytes; 0 checks neither. ``read_tools`` and ``write_tools`` are as in `ContextWindow`.
+    """
+
+    max_context_tokens: Count = 0
+    max_payload_bytes: Count = 0
+    read_tools: tuple[Name, ...] = ("read_file",)
+    write_tools: tuple[Name, ...] = ("write_file", "patch_file")
+
+
+class Trimming(SettingsModel):
+    """The oldest turns are left out above ``max_tokens``; from ``warn_fraction`` of it on, that is told once."""
+
+    max_tokens: AtLeastOne = 80_000
+    warn_fraction: Share = 0.75
+
+
+class AgentContext(SettingsModel):
+    """What one agent is sent. None switches a part off, which is the default of all.
+
+    ``resume`` leaves out what an interrupted session has half of, and tells how it was interrupted.
+
+    ``epoch_tokens``: steps that rewrite what was sent before (``superseded``, ``microcompact``, ``in_turn``, ``trim``)
+    do so at epochs alone, after a compaction and whenever the context has grown by so many tokens, and a request
+    begins with the bytes of the one before it in between. 0 lets them rewrite in every request.
+
+    ``fitting`` is for `Session.attempts`, which shrinks a request that does not fit.
+
+    ``addresses`` puts the entry, or the artifact, that has the whole content behind every note about content that is
+    missing.
+    """
+
+    resume: Flag = False
+    window: ContextWindow | None = None
+    superseded: Superseding | None = None
+    microcompact: Microcompacting | None = None
+    tool_results: ToolResultBudget | None = None
+    in_turn: InTurn | None = None
+    trim: Trimming | None = None
+    fitting: Fitting = Fitting()
+    epoch_tokens: Count = 20_000
+    addresses: Flag = True
+
+
+class ContextSettings(AgentContext):
+    """What every agent is sent; ``agents`` has what is otherwise for one, by its name in whatever case.
+
+    What an agent's own settings do not name is as for all.
+    """
+
+    agents: Mapping[Name, AgentContext] = Field(default_factory=dict)
+
+    @field_validator("agents")
+    @classmethod
+    def _agents_once(cls, given: Mapping[str, AgentContext]) -> Mapping[str, AgentContext]:
+        _once(given, plain_agent)
+        return given
+
+    def of(self, agent: str | None) -> AgentContext:
+        """Return the settings for an agent; None is one without a name."""
+        wanted = plain_agent(agent) if agent else None
+        own = next((each for name, each in self.agents.items() if plain_agent(name) == wanted), None)
+        if own is None:
+            return self
+        return self.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+
+
+DEFAULT_CONTEXT = ContextSettings()
+
+
+def context_settings(given: ContextSettings | Mapping[str, object] | None) -> ContextSettings:
+    """Return settings as they are, those of a JSON object, or the default ones for None.
+
+    Raises `InvalidArgument` naming each field that is wrong by its path.
+    """
+    if given is None:
+        return DEFAULT_CONTEXT
+    if isinstance(given, ContextSettings):
+        return given
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(f"settings: should be ContextSettings, not {shown(given)}")
+    try:
+        return ContextSettings.model_validate(dict(given))
+    except ValidationError as error:
+        raise _wrong("settings", error) from None
+
+
+def context_schema() -> JsonObject:
+    """Return the JSON schema of `ContextSettings`."""
+    return ContextSettings.model_json_schema()
+
+
+def _wrong(what: str, error: ValidationError) -> InvalidArgument:
+    found = error.errors(include_url=False, include_context=False)
+    problems = [f"{_path(each['loc']) or what}: {each['msg']}, not {shown(each['input'])}" for each in found]
+    more = f"; and {len(found) - _MOST_PROBLEMS:,} more" if len(found) > _MOST_PROBLEMS else ""
+    return InvalidArgument("; ".join(problems[:_MOST_PROBLEMS]) + more)
+
+
+def _path(location: Sequence[int | str]) -> str:
+    path = ".".join(map(str, location))
+    return path if len(path) <= _PATH_CHARS else f"{path[:_PATH_CHARS]}..."
+
+
+def _once(names: Iterable[str], plain: Callable[[str], str]) -> None:
+    """Refuse a name that is written in two ways: which of them holds would be a matter of their order."""
+    met: dict[str, str] = {}
+    for name in names:
+        other = met.setdefault(plain(name), name)
+        if other != name:
+            raise PydanticCustomError(
+                "same_name", "{one} and {other} are the same name", {"one": repr(other), "other": repr(name)}
+            )

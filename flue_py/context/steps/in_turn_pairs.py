@@ -1,0 +1,35 @@
+"""The last calls of a turn in full, and the earlier ones without what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flue_py.context.items import Item
+from flue_py.context.steps.address import address
+from flue_py.context.steps.content import with_text
+from flue_py.context.steps.protocol import Over, View
+from flue_py.core.frozen import frozen
+
+OMITTED = "[result omitted — sliding window]"
+
+
+@frozen
+class InTurnPairs:
+    """Keeps the last ``most`` results of the turn in progress, and puts a shorter stub in place of earlier ones."""
+
+    most: int
+    addresses: bool = True
+    name: str = "max_in_turn_tool_pairs"
+    reason: str = "before the last tool calls of the turn"
+    over: Over = "turn"
+    at_epochs: bool = True
+
+    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
+        """Return the items with stubs in place of the earlier results."""
+        results = [at for at, item in enumerate(items) if item.is_result]
+        omitted = set(results[: max(len(results) - self.most, 0)])
+        return [self._stub(item, view) if at in omitted else item for at, item in enumerate(items)]
+
+    def _stub(self, item: Item, view: View) -> Item:
+        stub = item.replaced(with_text(item.message, OMITTED + address(item, wanted=self.addresses)))
+        return view.smaller(stub, item)

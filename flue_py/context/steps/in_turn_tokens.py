@@ -1,0 +1,67 @@
+"""A budget of tokens for what a turn sends, which results of tools are shortened for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from flue_py.context.items import Item
+from flue_py.context.steps.address import address, with_address
+from flue_py.context.steps.content import cut_to, text_length, with_text
+from flue_py.context.steps.protocol import Over, View
+from flue_py.core.frozen import frozen
+
+OMITTED = "[result omitted — over the token budget of the turn; call the tool again if it is needed]"
+LEAST_CHARS = 200
+
+
+def _cut_note(missing: int) -> str:
+    return f"\n[TRUNCATED HERE — {missing:,} more characters do not fit the token budget; this is not the whole result]"
+
+
+@frozen
+class InTurnTokens:
+    """Puts stubs in place of the oldest results of tools until all fits ``most`` tokens; then cuts those left whole.
+
+    The newest result is never stubbed, but cut: what was asked for last has to be seen. Each that is cut keeps the same
+    share of it, and 200 characters at least, so that a budget below that, or below what is no result, is not met.
+    """
+
+    most: int
+    at_epochs: bool
+    addresses: bool = True
+    name: str = "max_in_turn_context_tokens"
+    reason: str = "over the token budget of the turn"
+    over: Over = "all"
+
+    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
+        """Return the items with stubs in place of the oldest results, and with shorter ones."""
+        made = [*items]
+        total = sum(map(view.tokens, items))
+        results = [at for at, item in enumerate(items) if item.is_result]
+        for at in results[:-1]:
+            if total <= self.most:
+                return made
+            stub = items[at].replaced(with_text(items[at].message, OMITTED + address(items[at], wanted=self.addresses)))
+            made[at] = view.smaller(stub, items[at])
+            total -= view.tokens(items[at]) - view.tokens(made[at])
+        whole = [at for at in results if made[at] is items[at]]
+        if total > self.most and whole:
+            self._shorten(made, whole, total - self.most, view)
+        return made
+
+    def _shorten(self, items: list[Item], places: Sequence[int], over: int, view: View) -> None:
+        """Cut the results at some places, each by the same share of it, so that all frees so many tokens."""
+        sizes = {at: view.tokens(items[at]) for at in places}
+        share = max(1 - over / max(sum(sizes.values()), 1), 0)
+        for at, size in sizes.items():
+            item = items[at]
+            if text_length(item.message) <= LEAST_CHARS:
+                continue
+            note = partial(with_address, _cut_note, item, self.addresses)
+            # The note has to fit, too.
+            spent = view.tokens(item.cut(with_text(item.message, note(text_length(item.message))))) / max(size, 1)
+            length = max(int(text_length(item.message) * (share - spent)), LEAST_CHARS)
+            shorter = cut_to(item.message, length, note)
+            if shorter is not None:
+                items[at] = view.smaller(item.cut(shorter), item)

@@ -1,0 +1,39 @@
+"""Shorter answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from flue_py.context.items import Item
+from flue_py.context.steps.address import with_address
+from flue_py.context.steps.content import cut_to, text_parts
+from flue_py.context.steps.protocol import Over, View
+from flue_py.context.steps.result_chars import cut_note
+from flue_py.core.frozen import frozen
+
+SUMMARY = "[CONVERSATION SUMMARY"
+"""How an answer begins that is a summary already."""
+
+
+@frozen
+class ReplayChars:
+    """Cuts the text of answers after ``most`` characters; summaries stay, and so does what is no text."""
+
+    most: int
+    addresses: bool = True
+    name: str = "max_replay_chars"
+    reason: str = "a long answer"
+    over: Over = "history"
+    at_epochs: bool = False
+
+    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
+        """Return the items with shorter answers."""
+        kept: list[Item] = []
+        for item in items:
+            shorter = None
+            if item.is_answer and not "".join(text_parts(item.message)).startswith(SUMMARY):
+                tail = partial(with_address, cut_note, item, self.addresses)
+                shorter = cut_to(item.message, self.most, tail)
+            kept.append(item if shorter is None else item.cut(shorter))
+        return kept

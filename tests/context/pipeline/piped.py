@@ -1,0 +1,85 @@
+"""Contexts made by hand, and what the pipeline leaves of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flue_py.context.choosing import steps_of
+from flue_py.context.counters import counter_for
+from flue_py.context.pipeline import Piped, run_steps
+from flue_py.context.settings import AgentContext, context_settings
+from flue_py.context.steps.protocol import Step, View
+from flue_py.core.entries import Entry
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.projection import ContextEntry
+
+
+def context(*said: JsonObject, kinds: dict[int, str] | None = None) -> list[ContextEntry]:
+    """Return a context of messages, the entries of which are ``e0``, ``e1``, ..."""
+    return [
+        ContextEntry(
+            Entry(
+                f"e{number}",
+                f"e{number - 1}" if number else None,
+                "s",
+                (kinds or {}).get(number, "message"),
+                str(message["role"]) if "role" in message else None,
+                None,
+                number,
+                number,
+                0,
+                number,
+                encode_json(message, "message")[0],
+                None,
+            )
+        )
+        for number, message in enumerate(said)
+    ]
+
+
+def user(text: str) -> JsonObject:
+    return {"role": "user", "content": text}
+
+
+def answer(text: str, *calls: JsonObject, agent: str | None = None, **more: JsonValue) -> JsonObject:
+    said: list[JsonValue] = [{"type": "text", "text": text}] if text else []
+    named: JsonObject = {} if agent is None else {"agent": agent}
+    return {"role": "assistant", "content": [*said, *calls], **named, **more}
+
+
+def call(call_id: str, name: str = "read_file", **arguments: JsonValue) -> JsonObject:
+    return {"type": "toolCall", "id": call_id, "name": name, "arguments": arguments}
+
+
+def result(call_id: str, text: str = "done", **more: JsonValue) -> JsonObject:
+    return {"role": "toolResult", "toolCallId": call_id, "content": [{"type": "text", "text": text}], **more}
+
+
+def piped(
+    items: Sequence[ContextEntry], given: dict[str, Any] | AgentContext, agent: str | None = None, *own: Step
+) -> Piped:
+    """Return what settings leave of a context. Addresses and epochs are off unless the settings name them."""
+    if isinstance(given, dict):
+        given = context_settings({"addresses": False, "epoch_tokens": 0, **given}).of(agent)
+    view = View(agent, counter_for("gpt-5"))
+    return run_steps(items, [*steps_of(given), *own], view, epoch_tokens=given.epoch_tokens)
+
+
+def ids(found: Piped) -> list[str | None]:
+    return [item.entry_id for item in found.items]
+
+
+def texts(found: Piped) -> list[str]:
+    """Return what each message says, its texts joined."""
+    said = []
+    for item in found.items:
+        content = item.message.get("content")
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        said.append("".join(str(part["text"]) for part in parts if isinstance(part, dict) and part["type"] == "text"))
+    return said
+
+
+def done(found: Piped) -> list[tuple[str, str | None, str]]:
+    """Return what was done, as the step, the entry, and how."""
+    return [(change.step, change.entry_id, change.how) for change in found.report.changes]

@@ -1,0 +1,111 @@
+"""The command that shows what an agent is sent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flue_py.context.settings import context_schema
+from tests.edges.cli_runs import Flue
+
+SETTINGS = {
+    "epoch_tokens": 0,
+    "microcompact": {"keep": 2, "tools": ["read", "bash", "edit", "write"]},
+    "agents": {"Reviewer": {"window": {"text_only": True, "max_tail_messages": 5}}},
+}
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    (tmp_path / "agents.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
+    return Flue(tmp_path)
+
+
+def test_what_an_agent_is_sent_is_explained_by_step_and_by_entry(flue: Flue, tmp_path: Path) -> None:
+    session = flue.import_real()
+    given = ["context", session, "--explain", "--agent", "reviewer", "--settings", str(tmp_path / "agents.json")]
+    told = flue.json(*given)
+    entries = told["entries"]
+    assert [each["entryId"] for each in entries] == [
+        each["entryId"] for each in flue.json("context", session, "--explain")["entries"]
+    ]
+    assert [step["name"] for step in told["steps"]] == ["text_only", "max_tail_messages", "tool_pairs", "microcompact"]
+    assert {each["sent"] for each in entries} <= {"whole", "cut", "out", "replaced"}
+    assert sum(each["sent"] != "out" for each in entries) == 5
+    freed = sum(change["tokensBefore"] - change["tokensAfter"] for each in entries for change in each["changes"])
+    assert told["tokensBefore"] - told["tokensAfter"] == freed == sum(step["tokensFreed"] for step in told["steps"]) > 0
+    assert (told["agent"], told["target"], told["repairs"], told["broken"]) == ("reviewer", None, [], [])
+
+    lines = flue.lines(*given)
+    assert lines[0].startswith(f"{len(entries)} messages for reviewer: ")
+    shown = [line for line in lines if line.startswith(entries[0]["entryId"])]
+    assert len(shown) == 1
+    assert "out" in shown[0]
+    assert "text_only" in " ".join(lines)
+
+
+def test_a_request_of_a_provider_is_printed_and_its_repairs_explained(flue: Flue, tmp_path: Path) -> None:
+    session = flue.import_real()
+    request = flue.json("context", session, "--target", "openai-chat")
+    assert {message["role"] for message in request["messages"]} <= {"system", "user", "assistant", "tool"}
+    assert json.loads("\n".join(flue.lines("context", session, "--target", "openai-chat"))) == request
+    told = flue.json("context", session, "--explain", "--target", "anthropic")
+    assert told["target"] == "anthropic"
+    assert told["steps"] == []
+    assert any("no step is asked for" in line for line in flue.lines("context", session, "--explain"))
+
+
+def test_what_is_repaired_is_not_called_whole_and_what_no_entry_is_behind_is_told(flue: Flue) -> None:
+    said = [
+        ("user", "Go."),
+        ("mem\x1b[31m", "odd"),
+        ("user", " "),
+        ("assistant", [{"type": "text", "text": "Well \n"}]),
+    ]
+    at = {"timestamp": "2026-01-01T00:00:00.000Z"}
+    rows: list[dict[str, object]] = [{"type": "session", "version": 3, "id": "repaired", "cwd": "/", **at}]
+    for number, (role, content) in enumerate(said):
+        message = {"role": role, "content": content, "timestamp": 1}
+        before = f"e{number - 1}" if number else None
+        rows.append({"type": "message", "id": f"e{number}", "parentId": before, "message": message, **at})
+    session = flue.import_rows(rows)
+    told = flue.json("context", session, "--explain", "--target", "anthropic")
+    assert [entry["sent"] for entry in told["entries"]] == ["whole", "repaired", "repaired", "whole"]
+    (beside,) = [repair["what"] for repair in told["repairs"] if repair["entryId"] is None]
+    lines = flue.lines("context", session, "--explain", "--target", "anthropic")
+    assert f"for anthropic: {beside}" in lines
+    assert not any("\x1b" in line for line in lines)
+    assert sum(" repaired " in line for line in lines) == 2
+
+
+def test_the_schema_needs_no_session(flue: Flue) -> None:
+    assert flue.json("context", "--schema") == context_schema()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"window": {"max_turn_age": -1}}', "window.max_turn_age"),
+        ("[1]", "it has no JSON object"),
+        ("{", "it has no JSON object"),
+        ("\udcff", "it has no JSON object"),
+        (" " * 1_000_001, "more than 1,000,000 bytes"),
+        (None, "No such file"),
+    ],
+)
+def test_wrong_settings_are_named(flue: Flue, tmp_path: Path, text: str | None, problem: str) -> None:
+    session = flue.import_real()
+    file = tmp_path / "wrong.json"
+    if text is not None:
+        file.write_bytes(text.encode(errors="surrogateescape"))
+    said = flue.run("context", session, "--explain", "--settings", str(file), code=1).stderr
+    assert problem in said
+
+
+@pytest.mark.parametrize(
+    "given", [["--agent", "A"], ["--settings", "f"], ["--explain", "--last", "3"], ["--target", "gemini", "--count"]]
+)
+def test_options_that_do_not_go_together_are_refused(flue: Flue, given: list[str]) -> None:
+    assert "--explain" in flue.run("context", "some", *given, code=2).stderr
