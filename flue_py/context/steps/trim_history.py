@@ -64,7 +64,7 @@ class TrimWarning:
         sizes = [*map(view.tokens, items)]
         # The request before this one ended before the newest answer: what it was told is not told again.
         last = next((at for at in range(len(items) - 1, -1, -1) if items[at].is_answer), 0)
-        total, limit = sum(sizes), self.fraction * self.most
-        if total >= limit > sum(sizes[:last]):
+        total = sum(sizes)
+        if total / self.most >= self.fraction > sum(sizes[:last]) / self.most:
             view.tell("context_warning", f"{total:,} tokens have reached {self.fraction:.0%} of {self.most:,}")
         return items

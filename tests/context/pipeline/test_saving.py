@@ -106,6 +106,9 @@ def test_a_write_is_superseded_by_a_later_whole_one_with_its_long_arguments() ->
         ("ok " * 50, {}, "succeeded"),
         ("[EXIT 2] " + "no " * 50, {}, "failed [EXIT 2]"),
         ("no " * 50, {"isError": True}, "failed"),
+        ("[EXIT 0] " + "ok " * 50, {}, "succeeded"),
+        ("[EXIT timeout] " + "no " * 50, {}, "failed [EXIT timeout]"),
+        ("[EXIT " + "no " * 50 + "]", {}, "failed"),
     ],
 )
 def test_a_command_that_was_run_again_leaves_how_it_ended(text: str, more: Any, outcome: str) -> None:
@@ -115,6 +118,14 @@ def test_a_command_that_was_run_again_leaves_how_it_ended(text: str, more: Any, 
     found = piped(context(*said), {"superseded": {}})
     assert texts(found)[1] == outcome
     assert done(found) == [("superseded", "e1", "replaced")]
+
+
+def test_the_path_of_a_call_that_is_superseded_stays() -> None:
+    path = "/srv/" + "deeper/" * 100 + "a.py"
+    said = reads(call("c1", Path=path), call("c2", Path=path), 900)
+    found = piped(context(*said), {"superseded": {"least_chars": 0}})
+    assert [each.message for each in found.items if each.calls] == [said[0], said[2]]
+    assert texts(found)[1] == REPEATED
 
 
 def test_what_is_said_on_the_way_to_a_call_is_shortened_and_signed_reasoning_is_not() -> None:
