@@ -294,6 +294,18 @@ def test_what_is_pinned_goes_out_word_for_word(given: dict[str, Any]) -> None:
         assert ids(found) == ["e0", "e1", "e2", "e3", "e6"]
 
 
+@pytest.mark.parametrize(("part", "step"), [("in_turn", "max_in_turn_context_tokens"), ("trim", "trim_history")])
+@pytest.mark.parametrize("epoch_tokens", [0, 100])
+def test_a_budget_that_cannot_be_met_is_told(part: str, step: str, epoch_tokens: int) -> None:
+    name = "max_context_tokens" if part == "in_turn" else "max_tokens"
+    said = context(user("word " * 300), *calls(2), user("word " * 300), *calls(2))
+    given = {part: {name: 200}, "epoch_tokens": epoch_tokens}
+    found = piped(said, given)
+    (event,) = [each for each in found.report.events if each.name == "over_budget"]
+    assert event.text == f"{step} leaves {found.report.tokens_after:,} tokens, more than 200"
+    assert piped(said, {part: {name: 9_000}, "epoch_tokens": epoch_tokens}).report.events == ()
+
+
 def test_the_summary_of_a_compaction_is_not_trimmed() -> None:
     summary: JsonObject = {"summary": "s " * 200}
     said = context(summary, *map(user, "abc"), kinds={0: "compaction"})
