@@ -27,6 +27,7 @@ NAMES = (
     "counting",
     "prefixes",
     "compaction_speed",
+    "context_pipeline",
     "size",
     "open",
     "large",

@@ -90,15 +90,17 @@ def _entry_lines(items: Sequence[ContextEntry], sent: ContextRequest) -> Iterato
         changes = told.get(item.entry_id, ())
         reasons = {step.name: step.reason for step in sent.report.steps}
         why = [f"{change.step}: {reasons[change.step]}" for change in changes] + repaired.get(item.entry_id, [])
-        state = _state(changes)
+        state = _state(changes, is_repaired=item.entry_id in repaired)
         style = {"whole": "", "out": "dim"}.get(state.split(" ")[0], "yellow")
         rows.append([(item.entry_id, ""), (one_line(item.role), ""), (state, style), (one_line("; ".join(why)), "dim")])
     yield from table(rows)
+    for what in repaired.get("", ()):
+        yield ((f"for {sent.target}: {one_line(what)}", "dim"),)
 
 
-def _state(changes: Sequence[ContextChange]) -> str:
+def _state(changes: Sequence[ContextChange], *, is_repaired: bool) -> str:
     if not changes:
-        return "whole"
+        return "repaired" if is_repaired else "whole"
     if changes[-1].how == "dropped":
         return "out"
     return f"{changes[-1].how}, {changes[0].tokens_before:,} -> {changes[-1].tokens_after:,}"
@@ -108,6 +110,7 @@ def explained_row(items: Sequence[ContextEntry], sent: ContextRequest) -> JsonOb
     """Return the same as JSON: the steps, the events, and each entry with what was done with it."""
     report = sent.report
     told = report.by_entry()
+    repaired = {repair.entry_id for repair in sent.repairs}
     return {
         "agent": report.agent,
         "target": sent.target,
@@ -125,7 +128,7 @@ def explained_row(items: Sequence[ContextEntry], sent: ContextRequest) -> JsonOb
             {
                 "entryId": item.entry_id,
                 "role": item.role,
-                "sent": _state(told.get(item.entry_id, ())).split(",")[0],
+                "sent": _state(told.get(item.entry_id, ()), is_repaired=item.entry_id in repaired).split(",")[0],
                 "changes": [_change_row(change) for change in told.get(item.entry_id, ())],
             }
             for item in items

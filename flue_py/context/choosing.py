@@ -15,6 +15,7 @@ from flue_py.context.steps.protocol import Step
 from flue_py.context.steps.replay_chars import ReplayChars
 from flue_py.context.steps.result_budget import ResultBudget
 from flue_py.context.steps.result_chars import ResultChars
+from flue_py.context.steps.resume import Resume
 from flue_py.context.steps.superseded import Superseded
 from flue_py.context.steps.tail import CapWarning, Tail
 from flue_py.context.steps.text_only import TextOnly
@@ -23,12 +24,18 @@ from flue_py.context.steps.turn_age import TurnAge
 
 
 def steps_of(settings: AgentContext) -> list[Step]:
-    """Return the steps: the view of the history, then what frees tokens, and what has to fit a budget last."""
+    """Return the steps, in their order.
+
+    What makes an interrupted session whole comes first, then the view of the history, what frees tokens, and last what
+    has to fit a budget.
+    """
     return [*_steps(settings)]
 
 
 def _steps(settings: AgentContext) -> Iterator[Step]:
     addresses = settings.addresses
+    if settings.resume:
+        yield Resume()
     if settings.window is not None:
         yield from _window(settings.window, addresses=addresses)
     if settings.superseded is not None:

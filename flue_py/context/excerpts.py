@@ -27,7 +27,10 @@ READ_ARTIFACT_TOOL: JsonObject = {
     "parameters": {
         "type": "object",
         "properties": {
-            "id": {"type": "string", "description": "The id of the artifact, as the stub of the result says it."},
+            "id": {
+                "type": "string",
+                "description": "The id of the artifact, or of the entry, as the note in its place says it.",
+            },
             "start": {
                 "type": "integer",
                 "minimum": 0,
@@ -168,7 +171,7 @@ def asked_excerpt(arguments: JsonValue) -> Asked | str:
     artifact_id, grep = arguments.get("id"), arguments.get("grep")
     start, length = arguments.get("start", 0), arguments.get("length", LENGTH)
     if not isinstance(artifact_id, str) or not artifact_id:
-        return "id should be the id of an artifact, as the stub of the result says it"
+        return "id should be the id of an artifact or of an entry, as the note in its place says it"
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
         return f"start should be a whole number from 0, not {shown(start)}"
     if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MOST_AT_ONCE:

@@ -91,6 +91,11 @@ class Item:
         return self.source is not None and self.source.kind == COMPACTION
 
     @property
+    def is_pinned(self) -> bool:
+        """Whether a compaction keeps it because it is pinned: word for word, so that no step may save on it."""
+        return self.source is not None and self.source.is_pinned
+
+    @property
     def is_message(self) -> bool:
         """Whether it is stored as a message, and is not made from an entry of another kind."""
         return self.source is None or self.source.kind == MESSAGE
@@ -112,6 +117,11 @@ class Item:
     def replaced(self, message: Mapping[str, JsonValue]) -> Item:
         """Return it with another message in its place."""
         return Item(self.source, self.place, dict(message), "replaced")
+
+
+def plain_agent(name: str) -> str:
+    """Return the name of an agent as names are compared: as `Item.agent` would have it of a message, without case."""
+    return (agent_of({"agent": name}) or "").casefold()
 
 
 def added(message: Mapping[str, JsonValue]) -> Item:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from flue_py.context.counters import ENTRY_COUNTS
-from flue_py.context.items import Item
+from flue_py.context.items import Item, plain_agent
 from flue_py.context.report import ContextChange, ContextReport, StepReport
 from flue_py.context.steps.protocol import Step, View
 from flue_py.core.frozen import frozen
@@ -83,7 +83,7 @@ def turn_start(items: Sequence[Item], agent: str | None) -> int:
     for at in range(len(items) - 1, -1, -1):
         item = items[at]
         if item.is_answer:
-            if agent and item.agent and item.agent.casefold() != agent.casefold():
+            if agent and item.agent and item.agent.casefold() != plain_agent(agent):
                 break
             start = at
         elif not item.is_result:

@@ -40,7 +40,7 @@ class ContextRequest:
 
     @property
     def tokens(self) -> int:
-        """How many tokens its messages take, by the counter that the report names."""
+        """How many tokens the steps have left, by the counter that the report names. Repairs come after that."""
         return self.report.tokens_after
 
 

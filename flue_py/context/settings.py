@@ -5,16 +5,25 @@ The default settings rewrite nothing, so that a provider's cache serves what it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
+from flue_py.context.items import plain_agent
+from flue_py.context.steps.tools import plain_name
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import InvalidArgument, shown
 
-Count = Annotated[int, Field(ge=0, strict=True)]
-AtLeastOne = Annotated[int, Field(ge=1, strict=True)]
+_MOST = 2**53 - 1
+"""The largest number of JSON that every reader takes for what it is, far above any number of tokens."""
+_MOST_PROBLEMS = 20
+"""An error names so many fields that are wrong, and says how many more there are."""
+_PATH_CHARS = 200
+
+Count = Annotated[int, Field(ge=0, le=_MOST, strict=True)]
+AtLeastOne = Annotated[int, Field(ge=1, le=_MOST, strict=True)]
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 Name = Annotated[str, Field(min_length=1, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
@@ -61,6 +70,12 @@ class ContextWindow(SettingsModel):
     read_tools: tuple[Name, ...] = ("read_file",)
     write_tools: tuple[Name, ...] = ("write_file", "patch_file")
     max_replay_chars: Count = 0
+
+    @field_validator("tool_result_char_overrides")
+    @classmethod
+    def _tools_once(cls, given: Mapping[str, int]) -> Mapping[str, int]:
+        _once(given, plain_name)
+        return given
 
 
 class Superseding(SettingsModel):
@@ -148,15 +163,19 @@ class Trimming(SettingsModel):
 class AgentContext(SettingsModel):
     """What one agent is sent. None switches a part off, which is the default of all.
 
+    ``resume`` leaves out what an interrupted session has half of, and tells how it was interrupted.
+
     ``epoch_tokens``: steps that rewrite what was sent before (``superseded``, ``microcompact``, ``in_turn``, ``trim``)
     do so at epochs alone, after a compaction and whenever the context has grown by so many tokens, and a request
     begins with the bytes of the one before it in between. 0 lets them rewrite in every request.
 
     ``fitting`` is for `Session.attempts`, which shrinks a request that does not fit.
 
-    ``addresses`` puts the entry that has the whole content behind every note about content that is missing.
+    ``addresses`` puts the entry, or the artifact, that has the whole content behind every note about content that is
+    missing.
     """
 
+    resume: Flag = False
     window: ContextWindow | None = None
     superseded: Superseding | None = None
     microcompact: Microcompacting | None = None
@@ -176,9 +195,16 @@ class ContextSettings(AgentContext):
 
     agents: Mapping[Name, AgentContext] = Field(default_factory=dict)
 
+    @field_validator("agents")
+    @classmethod
+    def _agents_once(cls, given: Mapping[str, AgentContext]) -> Mapping[str, AgentContext]:
+        _once(given, plain_agent)
+        return given
+
     def of(self, agent: str | None) -> AgentContext:
         """Return the settings for an agent; None is one without a name."""
-        own = next((each for name, each in self.agents.items() if agent and name.casefold() == agent.casefold()), None)
+        wanted = plain_agent(agent) if agent else None
+        own = next((each for name, each in self.agents.items() if plain_agent(name) == wanted), None)
         if own is None:
             return self
         return self.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
@@ -211,7 +237,22 @@ def context_schema() -> JsonObject:
 
 def _wrong(what: str, error: ValidationError) -> InvalidArgument:
     found = error.errors(include_url=False, include_context=False)
-    problems = [
-        f"{'.'.join(map(str, each['loc'])) or what}: {each['msg']}, not {shown(each['input'])}" for each in found
-    ]
-    return InvalidArgument("; ".join(problems))
+    problems = [f"{_path(each['loc']) or what}: {each['msg']}, not {shown(each['input'])}" for each in found]
+    more = f"; and {len(found) - _MOST_PROBLEMS:,} more" if len(found) > _MOST_PROBLEMS else ""
+    return InvalidArgument("; ".join(problems[:_MOST_PROBLEMS]) + more)
+
+
+def _path(location: Sequence[int | str]) -> str:
+    path = ".".join(map(str, location))
+    return path if len(path) <= _PATH_CHARS else f"{path[:_PATH_CHARS]}..."
+
+
+def _once(names: Iterable[str], plain: Callable[[str], str]) -> None:
+    """Refuse a name that is written in two ways: which of them holds would be a matter of their order."""
+    met: dict[str, str] = {}
+    for name in names:
+        other = met.setdefault(plain(name), name)
+        if other != name:
+            raise PydanticCustomError(
+                "same_name", "{one} and {other} are the same name", {"one": repr(other), "other": repr(name)}
+            )

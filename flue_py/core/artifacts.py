@@ -16,7 +16,8 @@ from hashlib import sha256
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.kinds import ARTIFACT
+from flue_py.core.kinds import ARTIFACT, MESSAGE
+from flue_py.core.spoken import message_text
 from flue_py.errors import CorruptStore, shown
 
 OFFLOADED = "offloaded"
@@ -107,6 +108,22 @@ def artifact_of(entry: Entry) -> Artifact | None:
     return Artifact(artifact_id, tool, told, characters, call_id, entry.id, entry.created_at)
 
 
+def message_as_artifact(entry: Entry) -> tuple[Artifact, str] | None:
+    """Return a message as if it were an artifact with the id of its entry, and its text; None for any other entry.
+
+    That is what a note stands for in whose place a request had no room for the whole. The text of a tool's result is
+    what it says, that of any other message its JSON, since calls are a part of it. O(size).
+    """
+    if entry.kind != MESSAGE:
+        return None
+    message = entry.fields
+    text = message_text(message) if entry.role == "toolResult" else entry.payload
+    tool, call_id = (
+        name if isinstance(name := message.get(field), str) else None for field in ("toolName", "toolCallId")
+    )
+    return Artifact(entry.id, tool, "", len(text), call_id, entry.id, entry.created_at), text
+
+
 def is_of_text(entry: Entry, text: str) -> bool:
     """Return whether an artifact's entry, read with its text or without it, was made of this text. O(size)."""
     fields = entry.data
@@ -127,6 +144,17 @@ def text_of_artifact(entry: Entry) -> str:
             "restore a backup"
         )
     return text
+
+
+def readable(entry: Entry) -> tuple[JsonObject, str] | None:
+    """Return what an artifact's entry says beside its text, and that; None for any other entry, and if it is lost."""
+    if artifact_of(entry) is None:
+        return None
+    try:
+        text = text_of_artifact(entry)
+    except CorruptStore:
+        return None
+    return {name: value for name, value in entry.fields.items() if name != "content"}, text
 
 
 def referred_artifact(message: Mapping[str, JsonValue]) -> str | None:

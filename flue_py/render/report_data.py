@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from flue_py.core.artifacts import readable
 from flue_py.core.costs import EntryCost, entry_cost
 from flue_py.core.entries import Entry
 from flue_py.core.exchange import tool_calls
@@ -247,7 +248,8 @@ def _parts(entry: Entry, value: JsonValue) -> list[JsonValue]:
     if entry.kind in SHOWN_KINDS:
         message = ContextEntry(entry).data
         return list(_message_parts(message))
-    return [["json", _pretty(value)]]
+    artifact = readable(entry)
+    return [["json", _pretty(value)]] if artifact is None else [["json", _pretty(artifact[0])], ["text", artifact[1]]]
 
 
 def _message_parts(message: JsonObject) -> Iterator[JsonValue]:

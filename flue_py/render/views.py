@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 
+from flue_py.core.artifacts import readable
 from flue_py.core.costs import window_costs
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonValue
@@ -67,6 +68,9 @@ def entry_block(entry: Entry, label: str | None = None) -> list[Line]:
         for field in ("content", "command", "output"):
             for part in _parts_of(value.get(field)):
                 lines += [((shown, ""),) for shown in part.splitlines() or [""]]
+    elif (artifact := readable(entry)) is not None:
+        said = printable(json.dumps(artifact[0], ensure_ascii=False, indent=2))
+        lines += [((shown, ""),) for text in (said, "", printable(artifact[1])) for shown in text.splitlines() or [""]]
     else:
         lines += [((shown, ""),) for shown in printable(json.dumps(value, ensure_ascii=False, indent=2)).splitlines()]
     if entry.extra is not None:

@@ -23,7 +23,8 @@ from flue_py.render.conversation import Listed, said_lines, saved_transcript
 from flue_py.render.lines import counted, one_line, text_of
 from flue_py.render.rows import entry_row, session_row, task_row
 from flue_py.runtime import ending
-from flue_py.sessions.arguments import checked_flag
+from flue_py.runtime.sending import checked_context, sent_to
+from flue_py.sessions.arguments import checked_flag, checked_text
 from flue_py.sessions.hooking import checked_hook
 from flue_py.sessions.offloading import checked_offload
 from flue_py.sessions.session import Session
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.result import CompactionResult
     from flue_py.context.offloading import OffloadSettings
+    from flue_py.context.settings import ContextSettings
     from flue_py.core.model_seam import Model as CompactionModel
 
 REPLAYED_TURNS = 3
@@ -68,8 +70,9 @@ class Conversation:
     """A store and the current session. ``replay`` is how many turns are shown on resuming; 0 shows none.
 
     ``before_compaction`` is asked before each compaction, and may cancel it or give its text
-    (`flue_py.compaction.hooks`). With ``offload``, long results of tools in what a model answers are stored as
-    artifacts (`Session.append_message`).
+    (`flue_py.compaction.hooks`). ``context`` says what the model is sent of the context
+    (`flue_py.context.ContextSettings`), ``agent`` for whom; by default it is sent all of it. With ``offload``, long
+    results of tools in what a model answers are stored as artifacts (`Session.append_message`).
 
     Other sessions are found in the scope of the current one.
     """
@@ -82,6 +85,8 @@ class Conversation:
         replay: int = REPLAYED_TURNS,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         before_compaction: BeforeCompaction | None = None,
+        context: ContextSettings | Mapping[str, object] | None = None,
+        agent: str | None = None,
         offload: OffloadSettings | None = None,
     ) -> None:
         self.store = store
@@ -89,6 +94,8 @@ class Conversation:
         self.replay = _checked_replay(replay)
         self.clock = clock
         self.before_compaction = checked_hook(before_compaction)
+        self.context = checked_context(context)
+        self.agent = checked_text(agent, "agent")
         self.offload = None if offload is None else checked_offload(offload)
         self._running = ending.RunningCalls(store.backend.waiting, store.backend.new_entry_id)
 
@@ -222,7 +229,7 @@ class Conversation:
             await session.refresh()
             raise
         try:
-            context = await session.build_context(leaf=asked.entry_id)
+            context = await sent_to(session, self.context, self.agent, leaf=asked.entry_id)
             answers = _messages_of(await self._running.run(session, lambda: model(context)))
         except AbortedToCompact:
             raise

@@ -26,6 +26,7 @@ from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
 from flue_py.runtime.guarding.claims import Claim
 from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, has_gone_on, input_since
 from flue_py.runtime.guarding.memory import BY, Memory, Remembered
+from flue_py.runtime.sending import checked_context, sent_to
 from flue_py.sessions.arguments import (
     checked_choice,
     checked_count,
@@ -44,6 +45,7 @@ from flue_py.store.waiting import POLL_SECONDS
 if TYPE_CHECKING:
     from flue_py.compaction.hooks import BeforeCompaction
     from flue_py.compaction.result import CompactionResult
+    from flue_py.context.settings import ContextSettings
     from flue_py.core.model_seam import Model
 
 __all__ = ["CompactionGuard", "GuardAnswer", "Outcome"]
@@ -62,7 +64,8 @@ class CompactionGuard:
     they are counted, and most of what a summary is made of is read from the provider's cache: "" and () if nothing
     does, None if that is unknown. ``mode`` and ``settings`` are those of `Session.compact`, ``triggers`` says when.
     ``on_answer`` is called with every answer but ``nothing``. ``before_compaction`` is asked before each compaction,
-    and may cancel it or give its text (`flue_py.compaction.hooks`). ``patience`` is for how many seconds an overflow
+    and may cancel it or give its text (`flue_py.compaction.hooks`). ``context`` is what `call` sends an agent
+    (`flue_py.context.ContextSettings`); by default all of it. ``patience`` is for how many seconds an overflow
     waits for somebody else who compacts the session.
 
     Raises `InvalidArgument`, also for a mode that needs a model where there is none.
@@ -83,6 +86,7 @@ class CompactionGuard:
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
         on_answer: Callable[[GuardAnswer], object] | None = None,
         before_compaction: BeforeCompaction | None = None,
+        context: ContextSettings | Mapping[str, object] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         patience: float = 120.0,
     ) -> None:
@@ -102,6 +106,7 @@ class CompactionGuard:
         self.tools = tools
         self.on_answer = checked_function(on_answer, "on_answer")
         self.before_compaction = checked_hook(before_compaction)
+        self.context = checked_context(context)
         self.patience = _checked_patience(patience)
         self._waiting = store.backend.waiting
         self._running = RunningCalls(self._waiting, store.backend.new_entry_id)
@@ -193,7 +198,7 @@ class CompactionGuard:
 
     async def _call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], agent: str) -> Result:
         await self.before_call(agent)
-        context = await self.session.build_context()
+        context = await sent_to(self.session, self.context, agent)
         latest = await self.session.latest_compaction()
         try:
             return await ask(context)
@@ -203,7 +208,7 @@ class CompactionGuard:
                 error.add_note(f"the context was not compacted ({answer.outcome}): {answer.decision.reason}")
                 raise
         try:
-            return await ask(await self.session.build_context())
+            return await ask(await sent_to(self.session, self.context, agent))
         except ContextOverflow as error:
             await self._step_back()
             raise _again(error) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from flue_py.core.artifacts import Artifact, artifact_of, entry_prefix, text_of_artifact
+from flue_py.core.artifacts import Artifact, artifact_of, entry_prefix, message_as_artifact, text_of_artifact
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import ARTIFACT
@@ -51,6 +51,9 @@ class Artifacts(Reading):
     ) -> ArtifactExcerpt:
         """Return a part of an artifact that the session sees, on the path or off it: in forks, after a rewind.
 
+        The id of a message's entry, which the notes in a request have (`Session.request`), stands for its text: what a
+        tool's result says, and the JSON of any other message.
+
         The ``length`` characters from ``start`` on, of which there may be fewer; None for all. With ``grep``, the lines
         from ``start`` on that have these words, taken literally and in any case, with their numbers: as many as
         ``length`` has room for, and one at least; of a long line 400 characters. Raises `ArtifactNotFound`,
@@ -62,12 +65,10 @@ class Artifacts(Reading):
             raise InvalidArgument(f"grep: {shown(grep)} is not words of one line")
         async with self._turn:
             entry = await artifact_entry(self._backend, self._ref, artifact_id)
-        artifact = None if entry is None else artifact_of(entry)
-        if entry is None or artifact is None:
-            raise ArtifactNotFound(self.id, artifact_id)
+            said = await self._backend.get_entry(self._ref, artifact_id) if entry is None else None
 
         def read() -> ArtifactExcerpt:
-            text = text_of_artifact(entry)
+            artifact, text = _read(self.id, artifact_id, entry, said)
             if grep is None:
                 return excerpts.read_range(artifact, text, start, length)
             return excerpts.read_lines(artifact, text, start, length, grep)
@@ -107,6 +108,17 @@ class Artifacts(Reading):
     async def _artifact_entries(self, after: str | None) -> list[Entry]:
         async with self._turn:
             return await _page(self._backend, self._ref, after)
+
+
+def _read(session_id: str, artifact_id: str, entry: Entry | None, said: Entry | None) -> tuple[Artifact, str]:
+    """Return an artifact and its text, from the entry that has it, or from the message of that id."""
+    artifact = None if entry is None else artifact_of(entry)
+    if entry is not None and artifact is not None:
+        return artifact, text_of_artifact(entry)
+    found = None if said is None else message_as_artifact(said)
+    if found is None:
+        raise ArtifactNotFound(session_id, artifact_id)
+    return found
 
 
 async def artifact_entry(backend: Backend, session_id: str, artifact_id: str) -> Entry | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from flue_py.core.artifacts import artifact_ids, entry_prefix, is_of_text, new_artifact
@@ -11,7 +12,7 @@ from flue_py.core.exchange import answered_id, tool_calls
 from flue_py.core.frozen import changed
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import ARTIFACT
-from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry, shown
+from flue_py.errors import CorruptStore, EntryNotFound, InvalidArgument, InvalidEntry, shown
 from flue_py.lazy import lazy_module
 from flue_py.sessions.contexts import Contexts
 from flue_py.sessions.incoming import Incoming
@@ -58,7 +59,9 @@ class Offloading(Contexts):
         """Return the latest tool calls by their ids: those of the end of the context, and of the messages."""
         said: list[Mapping[str, JsonValue]] = []
         if leaf is not None:
-            said += await self.build_context(leaf=leaf, limit=_NEAR)
+            # A hint is no reason to refuse a result: what is wrong with the leaf, the append itself says.
+            with suppress(EntryNotFound, CorruptStore):
+                said += await self.build_context(leaf=leaf, limit=_NEAR)
         said += [decode_object(entry.payload) for entry in incoming.entries if entry.role == "assistant"]
         return {str(call.get("id")): call for message in said for call in tool_calls(message)}
 

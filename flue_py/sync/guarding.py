@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flue_py.compaction.modes import Mode
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.triggers import TriggerSettings
+    from flue_py.context.settings import ContextSettings
     from flue_py.core.model_seam import Model
 
 Result = TypeVar("Result")
@@ -44,6 +45,7 @@ class CompactionGuard(Twin[AsyncGuard]):
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
         on_answer: Callable[[GuardAnswer], object] | None = None,
         before_compaction: PlainHook | None = None,
+        context: ContextSettings | Mapping[str, object] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         patience: float = 120.0,
     ) -> None:
@@ -62,6 +64,7 @@ class CompactionGuard(Twin[AsyncGuard]):
             tools=tools,
             on_answer=on_answer,
             before_compaction=hook_of(original.backend.waiting, before_compaction),
+            context=context,
             clock=clock,
             patience=patience,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument, shown
@@ -15,6 +15,10 @@ from flue_py.runtime.conversation import Conversation as AsyncConversation
 from flue_py.sync import Session, Store
 from flue_py.sync.plain import PlainHook, awaited, checked_parts, checked_plain, hook_of
 from flue_py.sync.twins import Twin, adapting, blocking, parts_of
+
+if TYPE_CHECKING:
+    from flue_py.context.offloading import OffloadSettings
+    from flue_py.context.settings import ContextSettings
 
 Model: TypeAlias = Callable[[list[JsonObject]], Sequence[Mapping[str, JsonValue]]]
 """Takes the context, and returns the messages to append: answers and tool results, the last answer at the end."""
@@ -31,11 +35,23 @@ class Conversation(Twin[AsyncConversation]):
         replay: int = REPLAYED_TURNS,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         before_compaction: PlainHook | None = None,
+        context: ContextSettings | Mapping[str, object] | None = None,
+        agent: str | None = None,
+        offload: OffloadSettings | None = None,
     ) -> None:
         checked_parts(store, session)
         way, original = parts_of(store)
         hook = hook_of(original.backend.waiting, before_compaction)
-        talk = AsyncConversation(original, parts_of(session)[1], replay=replay, clock=clock, before_compaction=hook)
+        talk = AsyncConversation(
+            original,
+            parts_of(session)[1],
+            replay=replay,
+            clock=clock,
+            before_compaction=hook,
+            context=context,
+            agent=agent,
+            offload=offload,
+        )
         super().__init__(way, talk)
         self._store = store
 

@@ -65,6 +65,11 @@ PRINTED = {
         "common prefix of two branches of 100: beside a known one",
         "common prefix of two branches of 100: first",
     ),
+    "context_pipeline": (
+        "the steps of defaults over 100 messages",
+        "defaults, cached of what is sent",
+        "trim, tokens sent",
+    ),
     "compaction_speed": (
         "plan a compaction of 400 messages",
         "text of mode intent for 400 messages",

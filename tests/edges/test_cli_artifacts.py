@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,21 @@ def test_an_artifact_is_shown_whole_in_part_and_by_lines(flue: Flue) -> None:
     assert flue.lines("artifacts", "show", "triage", artifact, "--grep", "nothing") == ["nothing found"]
     assert len(flue.lines("artifacts", "show", "triage", artifact)) == 2_000
     assert "\x1b" not in flue.run("artifacts", "show", "triage", artifact).stdout
+
+
+def test_the_entry_of_an_artifact_is_shown_by_its_text(flue: Flue, tmp_path: Path) -> None:
+    artifact = flue.json("artifacts", "list", "triage")[0]
+    lines = flue.lines("show", "triage", artifact["entryId"])
+    assert lines[-1] == "line 1999 of \ufffd[31mred\ufffd[0m é"
+    assert f'  "artifact": "{artifact["id"]}",' in lines
+    assert len(lines) > 2_000
+    page = tmp_path / "page.html"
+    flue.run("report", "triage", "--output", str(page))
+    said = page.read_text(encoding="utf-8")
+    assert "line 1999 of " in said
+    assert b64encode(TEXT.encode()).decode()[:200] not in said
+    listed = [line for line in flue.lines("path", "triage") if "artifact" in line.split()[2:3]]
+    assert [line.split()[2:] for line in listed] == [["artifact", "read"]] * 3
 
 
 @pytest.mark.parametrize(

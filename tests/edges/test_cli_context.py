@@ -57,6 +57,29 @@ def test_a_request_of_a_provider_is_printed_and_its_repairs_explained(flue: Flue
     assert any("no step is asked for" in line for line in flue.lines("context", session, "--explain"))
 
 
+def test_what_is_repaired_is_not_called_whole_and_what_no_entry_is_behind_is_told(flue: Flue) -> None:
+    said = [
+        ("user", "Go."),
+        ("mem\x1b[31m", "odd"),
+        ("user", " "),
+        ("assistant", [{"type": "text", "text": "Well \n"}]),
+    ]
+    at = {"timestamp": "2026-01-01T00:00:00.000Z"}
+    rows: list[dict[str, object]] = [{"type": "session", "version": 3, "id": "repaired", "cwd": "/", **at}]
+    for number, (role, content) in enumerate(said):
+        message = {"role": role, "content": content, "timestamp": 1}
+        before = f"e{number - 1}" if number else None
+        rows.append({"type": "message", "id": f"e{number}", "parentId": before, "message": message, **at})
+    session = flue.import_rows(rows)
+    told = flue.json("context", session, "--explain", "--target", "anthropic")
+    assert [entry["sent"] for entry in told["entries"]] == ["whole", "repaired", "repaired", "whole"]
+    (beside,) = [repair["what"] for repair in told["repairs"] if repair["entryId"] is None]
+    lines = flue.lines("context", session, "--explain", "--target", "anthropic")
+    assert f"for anthropic: {beside}" in lines
+    assert not any("\x1b" in line for line in lines)
+    assert sum(" repaired " in line for line in lines) == 2
+
+
 def test_the_schema_needs_no_session(flue: Flue) -> None:
     assert flue.json("context", "--schema") == context_schema()
 

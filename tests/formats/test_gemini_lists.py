@@ -18,7 +18,7 @@ from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.anthropic import anthropic_list
 from flue_py.wire.lists.gemini import gemini_list
 from flue_py.wire.lists.openai_chat import chat_list
-from flue_py.wire.lists.said import Said, SystemApart, said_in
+from flue_py.wire.lists.said import Said, SystemApart, said_in, with_own_ids
 from tests.formats.test_list_round_trips import (
     anthropic_lists,
     chat_lists,
@@ -220,3 +220,19 @@ def test_calls_of_the_same_name_in_several_turns_have_ids_of_their_own_at_anthro
     ]  # fmt: skip
     assert [turn["content"][0]["content"] for turn in turns[2::2]] == ["a", "b"]
     assert "ids of tool calls that were used again have a number behind them" in map(str, left.notes())
+
+
+def test_an_id_that_comes_later_changes_none_before_it() -> None:
+    def exchange(call_id: str) -> list[Said]:
+        part: JsonObject = {"type": "toolCall", "id": call_id, "name": "read", "arguments": {}}
+        return [
+            Said({"role": "assistant", "content": [part]}),
+            Said({"role": "toolResult", "toolCallId": call_id, "content": "a"}),
+        ]
+
+    # The third is what would be made of the second.
+    said = [each for call_id in ("c", "c", "c_2", "c", "c_2") for each in exchange(call_id)]
+    sent = [each.message["toolCallId"] for each in with_own_ids(said, Leftovers())[1::2]]
+    assert sent == ["c", "c_2", "c_2_2", "c_3", "c_2_3"]
+    for end in range(2, len(said), 2):
+        assert with_own_ids(said[:end], Leftovers()) == with_own_ids(said, Leftovers())[:end]

@@ -20,6 +20,7 @@ from flue_py import (
     Session,
     Store,
 )
+from flue_py.context.settings import ContextSettings, Microcompacting
 from flue_py.transfer import copy_store, export_session, import_file, read_bundle, write_bundle
 from tests.sessions.talk import user
 
@@ -159,6 +160,23 @@ async def test_a_retry_returns_the_first_result(session: Session, store: Store) 
     with pytest.raises(flue_py.IdempotencyConflict):
         await session.append_message(result(), idempotency_key="k")
     assert len(await session.artifacts()) == 1
+
+
+async def test_a_conflict_is_told_as_in_any_append(session: Session, store: Store) -> None:
+    await session.append_message(call())
+    other = await store.get_session(session.id)
+    assert other is not None
+    await other.append_message(user("meanwhile"))
+    with pytest.raises(flue_py.LeafConflict):
+        await session.append_message(result(), offload=OFFLOAD)
+    branched = await session.append_message(result(), offload=OFFLOAD, on_conflict="branch")
+    assert branched.on_branch
+    (artifact,) = await session.artifacts()
+    assert (artifact.hint, await whole(other, artifact.id)) == ("path=src/X", LONG)
+    await session.refresh()
+    await session.remove_leaf_message(str(session.leaf_id))
+    with pytest.raises(flue_py.LeafConflict):
+        await other.append_message(result(), offload=OFFLOAD)
 
 
 async def test_one_that_is_refused_for_its_size_stays_whole(target: str) -> None:
@@ -344,6 +362,17 @@ async def test_it_is_found_where_its_entry_came_with_another_id(session: Session
     assert await whole(fork, artifact_id) == LONG
 
 
+async def test_a_request_that_clears_a_stub_still_says_which_artifact_it_was(session: Session) -> None:
+    ids = [await put_aside(session, f"{number}" + LONG, f"c{number}") for number in range(3)]
+    await session.append_message(user("and now?"))
+    settings = ContextSettings(microcompact=Microcompacting(keep=1, tools=("read_file",)), epoch_tokens=0)
+    request = await session.request("anthropic", settings=settings)
+    said = str(request.messages)
+    assert [f"[whole content: artifact {each}]" in said for each in ids] == [True, True, False]
+    assert f"Artifact: {ids[2]}" in said
+    assert f"Artifact: {ids[0]}" not in said
+
+
 # -- how long it stays ------------------------------------------------------------------------------------------------
 
 
@@ -413,21 +442,25 @@ async def test_an_exported_session_brings_it_back(session: Session, tmp_path: Pa
         assert (await other.verify()).problems == []
 
 
-# -- what verify says -------------------------------------------------------------------------------------------------
+# -- what is not there ------------------------------------------------------------------------------------------------
 
 
-async def test_verify_names_a_stub_whose_artifact_is_nowhere(target: str) -> None:
-    async with flue_py.open(target) as store:
-        session = await store.create_session()
-        artifact_id = await put_aside(session)
-        stub = (await session.build_context())[-1]
-        other = await store.create_session()
-        appended = await other.append_messages([call(), stub])
-        (problem,) = (await store.verify()).problems
-        assert (problem.kind, problem.where) == ("missing artifact", f"entry {appended.entry_id}")
-        assert artifact_id in problem.detail
-        with pytest.raises(ArtifactNotFound):
-            await other.read_artifact(artifact_id)
+async def test_a_stub_that_a_program_appends_elsewhere_is_a_message_like_any_other(
+    session: Session, store: Store, tmp_path: Path
+) -> None:
+    artifact_id = await put_aside(session)
+    stub = (await session.build_context())[-1]
+    other = await store.create_session()
+    await other.append_messages([call(), stub])
+    assert await other.artifacts() == ()
+    with pytest.raises(ArtifactNotFound, match=artifact_id):
+        await other.read_artifact(artifact_id)
+    # Nothing of the store is damaged, and all of it can be taken elsewhere.
+    assert (await store.verify()).problems == []
+    await write_bundle(store, tmp_path / "all.flue")
+    async with flue_py.open(":memory:") as bundled:
+        await read_bundle(bundled, tmp_path / "all.flue")
+        assert (await bundled.verify()).problems == []
 
 
 async def test_what_is_listed_is_never_read(session: Session) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py import EntryNotFound, InvalidArgument, Session
+from flue_py import ArtifactNotFound, EntryNotFound, InvalidArgument, Session
 from flue_py.context import ContextSettings
 from flue_py.core.jsontext import JsonObject
 from flue_py.wire import LIMITS
@@ -125,3 +125,19 @@ async def test_wrong_settings_are_refused_before_anything_is_read(session: Sessi
         await session.request("gemini", steps="none")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="agent"):
         await session.request("gemini", agent=5)  # type: ignore[arg-type]
+
+
+async def test_an_agent_reads_what_a_note_stands_for_by_the_entry_that_it_names(session: Session) -> None:
+    appended = await session.append_messages([USER, *read("t1", 300), *read("t2", 3)])
+    sent = await session.request(settings={"epoch_tokens": 0, "microcompact": {"keep": 1}})
+    note = str(sent.messages[2]["content"])
+    assert note.endswith(f"[whole content: entry {appended.entry_ids[2]}]")
+    found = await session.read_artifact(appended.entry_ids[2])
+    assert (found.text, found.artifact.tool, found.artifact.characters) == ("word " * 300, "read_file", 1_500)
+    answered = await session.answer_read_artifact(
+        {"id": "c9", "name": "read_artifact", "arguments": {"id": appended.entry_ids[1], "grep": "toolCall"}}
+    )
+    assert answered["isError"] is False
+    assert '"path":"a"' in str(answered["content"])
+    with pytest.raises(ArtifactNotFound):
+        await session.read_artifact("0" * 16)

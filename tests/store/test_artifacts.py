@@ -115,6 +115,28 @@ async def test_a_text_that_is_lost_is_named_and_all_else_is_read(tmp_path: Path,
         assert ((await store.verify()).problems == []) == (loss == "deleted")
 
 
+async def test_an_artifact_whose_row_is_lost_is_named_and_a_rescue_does_without_it(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with flue_py.open(path) as store:
+        session = await store.create_session(id="s")
+        await session.append_message({"role": "user", "content": "x"})
+        result: flue_py.JsonObject = {"role": "toolResult", "toolCallId": "c", "content": TEXT}
+        appended = await session.append_message(result, offload=flue_py.OffloadSettings())
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("DELETE FROM entries WHERE kind = 'tool_artifact'").rowcount == 1
+        connection.commit()
+    async with flue_py.open(path) as store:
+        kinds = {problem.kind for problem in (await store.verify()).problems}
+        assert {"wrong depth", "orphaned attachment"} <= kinds
+    report = salvage(path, tmp_path / "new.db")
+    async with flue_py.open(tmp_path / "new.db") as rescued:
+        found = await rescued.get_session("s")
+        assert found is not None
+        assert await found.get_entry(appended.entry_id) is not None
+        assert (await rescued.verify()).problems == []
+    assert report.changes or report.losses
+
+
 async def test_a_rescue_brings_artifacts_along(tmp_path: Path) -> None:
     async with flue_py.open(tmp_path / "s.db") as store:
         session = await store.create_session(id="s")

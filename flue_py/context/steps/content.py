@@ -7,6 +7,9 @@ from collections.abc import Callable, Container, Mapping
 from flue_py.context.items import Item
 from flue_py.core.jsontext import JsonObject, JsonValue
 
+PATH = "path"
+"""The argument that names the file that a tool reads or writes, in whatever case."""
+
 
 def text_parts(message: Mapping[str, JsonValue]) -> list[str]:
     """Return the texts of a message, in order: its content, or that of each part that is text."""
@@ -44,7 +47,7 @@ def texts_only(message: Mapping[str, JsonValue]) -> JsonObject | None:
     if isinstance(content, str):
         return dict(message) if content.strip() else None
     kept: list[JsonValue] = [
-        part for part in _parts(message) if isinstance(text := part_text(part), str) and text.strip()
+        part for part in content_parts(message) if isinstance(text := part_text(part), str) and text.strip()
     ]
     return {**message, "content": kept} if kept else None
 
@@ -66,7 +69,7 @@ def _cut_parts(message: Mapping[str, JsonValue], limit: int, note: str) -> list[
     kept: list[JsonValue] = []
     left = limit
     is_cut = False
-    for part in _parts(message):
+    for part in content_parts(message):
         text = part_text(part)
         if not isinstance(part, dict) or not isinstance(text, str):
             kept.append(part)
@@ -102,15 +105,17 @@ def with_arguments(
 ) -> JsonObject | None:
     """Return an answer with other texts in place of the long ones among the arguments of a call; None if none is long.
 
-    ``place`` is that of the call in the content.
+    ``place`` is that of the call in the content. A path stays: it says which file it was.
     """
-    parts = [*_parts(message)]
+    parts = [*content_parts(message)]
     call = parts[place]
     arguments = call.get("arguments") if isinstance(call, dict) else None
     if not isinstance(call, dict) or not isinstance(arguments, dict):
         return None
     made = {
-        name: instead(value) if isinstance(value, str) and len(value) > longer_than else value
+        name: instead(value)
+        if isinstance(value, str) and len(value) > longer_than and name.casefold() != PATH
+        else value
         for name, value in arguments.items()
     }
     if made == arguments:
@@ -119,7 +124,8 @@ def with_arguments(
     return {**message, "content": parts}
 
 
-def _parts(message: Mapping[str, JsonValue]) -> list[JsonValue]:
+def content_parts(message: Mapping[str, JsonValue]) -> list[JsonValue]:
+    """Return the parts of a content that is a list, [] of any other."""
     content = message.get("content")
     return content if isinstance(content, list) else []
 
@@ -130,7 +136,7 @@ def calls_kept(item: Item, answered: Container[int]) -> Item | None:
     Without any call left, it is reduced to its text: reasoning before a call leads nowhere without it.
     """
     message = item.message
-    content = _parts(message)
+    content = content_parts(message)
     kept = [part for place, part in enumerate(content) if not _is_call(part) or place in answered]
     if len(kept) == len(content):
         return item

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flue_py.context.items import Item
+from flue_py.context.items import Item, plain_agent
 from flue_py.context.steps.protocol import Over, View
 from flue_py.core.frozen import frozen
 
@@ -24,5 +24,5 @@ class ExcludeAgents:
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
         """Return all but their answers."""
-        excluded = {agent.casefold() for agent in self.agents}
+        excluded = {*map(plain_agent, self.agents)}
         return [item for item in items if not item.is_answer or (item.agent or UNKNOWN).casefold() not in excluded]

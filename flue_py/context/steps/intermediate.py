@@ -29,7 +29,7 @@ class Intermediate:
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
         """Return the items with shorter answers."""
-        return [self._shorter(item) if item.calls else item for item in items]
+        return [self._shorter(item) if item.calls and not item.is_pinned else item for item in items]
 
     def _shorter(self, item: Item) -> Item:
         message = item.message

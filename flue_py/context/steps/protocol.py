@@ -38,13 +38,19 @@ class View:
     def smaller(self, made: Item, item: Item) -> Item:
         """Return what was made of an item if it takes fewer tokens, else the item: what is not shorter frees nothing.
 
-        The cost of `tokens`.
+        What is pinned stays as it is. The cost of `tokens`.
         """
-        return made if self.tokens(made) < self.tokens(item) else item
+        return made if not item.is_pinned and self.tokens(made) < self.tokens(item) else item
 
     def note_sizes(self, items: Sequence[Item], sizes: Sequence[int]) -> None:
         """Note how many tokens each of some messages takes."""
         self._sizes.update(zip(items, sizes, strict=True))
+
+    def tell_over(self, items: Sequence[Item], most: int, name: str) -> None:
+        """Note, as ``over_budget``, that what a step has left is above its budget, if it is. The cost of `tokens`."""
+        total = sum(map(self.tokens, items))
+        if total > most:
+            self.tell("over_budget", f"{name} leaves {total:,} tokens, more than {most:,}")
 
     def tell(self, name: str, text: str) -> None:
         """Note an event."""

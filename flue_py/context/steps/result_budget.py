@@ -51,6 +51,8 @@ class ResultBudget:
         return made
 
     def _preview(self, item: Item) -> Item:
+        if item.is_pinned:
+            return item
         total = text_length(item.message)
         note = partial(with_address, lambda _: f"\n... [truncated, {total} total chars]", item, self.addresses)
         shorter = cut_to(item.message, self.preview_chars, note)

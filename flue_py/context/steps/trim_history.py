@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from flue_py.context.items import Item
 from flue_py.context.steps.protocol import Over, View
+from flue_py.core.exchange import Pairing
 from flue_py.core.frozen import frozen
 
 
@@ -13,8 +15,8 @@ from flue_py.core.frozen import frozen
 class TrimHistory:
     """Leaves out the oldest turns, each whole, until all fits ``most`` tokens; the last turn always stays.
 
-    A turn is a message of the user, and everything up to the next one. Messages of the system and the summary of a
-    compaction stay.
+    A turn is a message of the user, and everything up to the next one. Messages of the system, the summary of a
+    compaction and what it keeps because it is pinned stay. If that is more, ``over_budget`` tells.
     """
 
     most: int
@@ -28,16 +30,25 @@ class TrimHistory:
         total = sum(map(view.tokens, items))
         if total <= self.most:
             return items
-        starts = [at for at, item in enumerate(items) if item.is_user and not item.is_summary]
+        # What the user says between a call and its result begins no turn: the result would be left without its call.
+        pairing = Pairing([item.message if item.is_answer or item.is_result else None for item in items])
+        starts = pairing.whole_cuts(at for at, item in enumerate(items) if item.is_user and not _stays(item))
         dropped: set[int] = set()
-        # What comes before the first message of the user is no turn of its own, and goes with the first one.
-        for start, end in zip([0, *starts[1:-1]], starts[1:], strict=True) if len(starts) > 1 else ():
+        # What comes before the first message of the user is what a compaction has left of a turn: it goes first.
+        for start, end in pairwise([*([0] if starts[:1] != [0] else []), *starts]):
             if total <= self.most:
                 break
-            turn = [at for at in range(start, end) if not items[at].is_system and not items[at].is_summary]
+            turn = [at for at in range(start, end) if not _stays(items[at])]
             dropped.update(turn)
             total -= sum(view.tokens(items[at]) for at in turn)
-        return [item for at, item in enumerate(items) if at not in dropped]
+        made = [item for at, item in enumerate(items) if at not in dropped]
+        if not self.at_epochs:
+            view.tell_over(made, self.most, self.name)
+        return made
+
+
+def _stays(item: Item) -> bool:
+    return item.is_system or item.is_summary or item.is_pinned
 
 
 @frozen
@@ -56,7 +67,7 @@ class TrimWarning:
         sizes = [*map(view.tokens, items)]
         # The request before this one ended before the newest answer: what it was told is not told again.
         last = next((at for at in range(len(items) - 1, -1, -1) if items[at].is_answer), 0)
-        total, limit = sum(sizes), self.fraction * self.most
-        if total >= limit > sum(sizes[:last]):
+        total = sum(sizes)
+        if total / self.most >= self.fraction > sum(sizes[:last]) / self.most:
             view.tell("context_warning", f"{total:,} tokens have reached {self.fraction:.0%} of {self.most:,}")
         return items

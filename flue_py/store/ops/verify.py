@@ -7,10 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from flue_py.core.artifacts import OF, referred_artifact
 from flue_py.core.cutting import encoded, splice
 from flue_py.core.jsontext import JsonObject, decode_json, payload_digest
-from flue_py.core.kinds import ARTIFACT, MESSAGE
+from flue_py.core.kinds import MESSAGE
 from flue_py.core.lanes import Lane
 from flue_py.core.listing import slot_of
 from flue_py.core.sessions import Problem, VerifyReport, is_name, is_storable, is_usable
@@ -47,10 +46,6 @@ class _Found:
     # Sessions of whose messages one cannot be trusted, so that what they begin with is not known.
     unknown_previews: set[int] = field(default_factory=set)
     previews: dict[int, tuple[tuple[int, int], str]] = field(default_factory=dict)
-    # The artifacts of each tree, and the entries that refer to one.
-    artifacts: set[tuple[int, str]] = field(default_factory=set)
-    stubs: list[tuple[int, str, str]] = field(default_factory=list)
-
     # What they begin with where what programs wrote counts, too, as it did in what was stored by earlier versions.
     first_lines: dict[int, tuple[tuple[int, int], str]] = field(default_factory=dict)
 
@@ -96,7 +91,6 @@ def verify(tx: Transaction) -> VerifyReport:
         _check_names(session, found)
         _check_session(session, found)
     _check_holds(lanes, sessions, found)
-    _check_stubs(found)
     _check_ledger(tx, sessions, found)
     _check_leftovers(tx, found)
     _check_next_key(tx, found)
@@ -215,7 +209,6 @@ def _check_entry(
     fields = value if isinstance(value, dict) else {}
     if kind == MESSAGE and fields.get("role") != role:
         found.report("wrong role", where, f"stores {role!r}, its message says {fields.get('role')!r}")
-    _note_artifact(lane.tree_id, entry, fields, found)
     if kind == MESSAGE and role == "user":
         found.note_preview(creator, (entry.revision, entry.ordinal), fields)
     try:
@@ -226,20 +219,6 @@ def _check_entry(
     if stored != derived and not (entry.counted and agrees_with_payload(stored.minus(before), kind, role, fields)):
         found.report("wrong totals", where, f"stores {tuple(stored)}, derives {tuple(derived)}")
     return stored
-
-
-def _note_artifact(tree_id: int, entry: StoredEntry, fields: JsonObject, found: _Found) -> None:
-    if entry.kind == ARTIFACT and isinstance(artifact_id := fields.get(OF), str):
-        found.artifacts.add((tree_id, artifact_id))
-    elif entry.kind == MESSAGE and (artifact_id := referred_artifact(fields)) is not None:
-        found.stubs.append((tree_id, artifact_id, entry.id))
-
-
-def _check_stubs(found: _Found) -> None:
-    for tree_id, artifact_id, entry_id in found.stubs:
-        if (tree_id, artifact_id) not in found.artifacts:
-            detail = f"refers to artifact {artifact_id}, which no entry of its tree has"
-            found.report("missing artifact", f"entry {entry_id}", detail)
 
 
 def _check_paid(lane: Lane, entry: StoredEntry, before: Paid, found: _Found) -> Paid:

@@ -181,16 +181,20 @@ def with_own_ids(said: Sequence[Said], left: Leftovers) -> list[Said]:
     Some programs use ids again, turn by turn, and some providers give none. Cost: O(messages).
     """
     pairing = Pairing([each.message for each in said])
-    taken = {call.id for call in pairing.results}
-    met: set[str] = set()
+    # An id that only comes later must not change one before it: a longer conversation begins with the same bytes.
+    taken: set[str] = set()
+    numbers: dict[str, int] = {}
     own = [*said]
     for call, results in pairing.results.items():
-        if call.id not in met:
-            met.add(call.id)
+        if call.id not in taken:
+            taken.add(call.id)
             continue
         left.at = own[call.at].entry_id
         left.change("ids of tool calls that were used again have a number behind them")
-        call_id = next(name for number in count(2) if (name := f"{call.id}_{number}") not in taken)
+        # Some programs give every call the same id: each goes on from the number of the one before it.
+        number = next(each for each in count(numbers.get(call.id, 2)) if f"{call.id}_{each}" not in taken)
+        numbers[call.id] = number + 1
+        call_id = f"{call.id}_{number}"
         taken.add(call_id)
         content = own[call.at].message.get("content")
         parts = [*content] if isinstance(content, list) else []

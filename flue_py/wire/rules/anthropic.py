@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, to_json
 from flue_py.core.native import COMPACTION_PART, holds_compaction
 from flue_py.wire.anthropic import CACHE_MARK, MAX_CACHE_MARKS
 from flue_py.wire.rules.limits import RequestLimits
@@ -155,8 +155,11 @@ def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _size(request: SentRequest, limits: RequestLimits) -> Found:
-    text = encode_json({"system": request.system, "messages": [dict(each) for each in request.messages]}, "request")[0]
-    size = len(text.encode())
+    whole = {"system": request.system, "messages": [dict(each) for each in request.messages]}
+    try:
+        size = len(to_json(whole))
+    except ValueError:  # half of a surrogate pair, which a client replaces
+        size = len(encode_json(whole, "request")[0].encode())
     if limits.request_bytes is not None and size > limits.request_bytes:
         yield "messages", f"{size:,} bytes, and a request may have {limits.request_bytes:,}"
 

@@ -25,6 +25,7 @@ from tests.context.pipeline.piped import answer, call, context, done, ids, piped
 from tests.wire.hostile import histories
 
 EVERYTHING: list[dict[str, Any]] = [
+    {"resume": True},
     {"window": {"text_only": True}},
     {"window": {"exclude_agents": ["Coder", "Unknown"]}},
     {"window": {"max_turn_age": 2, "max_tail_messages": 3, "context_cap_fraction": 0.5}},

@@ -11,6 +11,7 @@ from flue_py.context.steps.in_turn_tokens import OMITTED as OVER_BUDGET
 from flue_py.context.steps.microcompact import CLEARED
 from flue_py.context.steps.superseded import OVERWRITTEN, REPEATED
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.projection import ContextEntry
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
 
 
@@ -105,6 +106,9 @@ def test_a_write_is_superseded_by_a_later_whole_one_with_its_long_arguments() ->
         ("ok " * 50, {}, "succeeded"),
         ("[EXIT 2] " + "no " * 50, {}, "failed [EXIT 2]"),
         ("no " * 50, {"isError": True}, "failed"),
+        ("[EXIT 0] " + "ok " * 50, {}, "succeeded"),
+        ("[EXIT timeout] " + "no " * 50, {}, "failed [EXIT timeout]"),
+        ("[EXIT " + "no " * 50 + "]", {}, "failed"),
     ],
 )
 def test_a_command_that_was_run_again_leaves_how_it_ended(text: str, more: Any, outcome: str) -> None:
@@ -114,6 +118,14 @@ def test_a_command_that_was_run_again_leaves_how_it_ended(text: str, more: Any, 
     found = piped(context(*said), {"superseded": {}})
     assert texts(found)[1] == outcome
     assert done(found) == [("superseded", "e1", "replaced")]
+
+
+def test_the_path_of_a_call_that_is_superseded_stays() -> None:
+    path = "/srv/" + "deeper/" * 100 + "a.py"
+    said = reads(call("c1", Path=path), call("c2", Path=path), 900)
+    found = piped(context(*said), {"superseded": {"least_chars": 0}})
+    assert [each.message for each in found.items if each.calls] == [said[0], said[2]]
+    assert texts(found)[1] == REPEATED
 
 
 def test_what_is_said_on_the_way_to_a_call_is_shortened_and_signed_reasoning_is_not() -> None:
@@ -233,6 +245,65 @@ def test_the_oldest_turns_go_and_the_last_always_stays() -> None:
     assert (int((found.items[1].entry_id or "e0")[1:]) - 1) % 4 == 0
     least = piped(said, {"trim": {"max_tokens": 1}})
     assert ids(least) == ["e0", "e21", "e22", "e23", "e24"]
+
+
+@pytest.mark.parametrize("role", ["user", "bashExecution"])
+def test_what_the_user_says_between_a_call_and_its_result_begins_no_turn(role: str) -> None:
+    between: JsonObject = {"role": role, "content": "And be quick.", "command": "ls"}
+    said = [user("Go."), answer("", call("c1")), between, result("c1", "word " * 90), answer("Done."), user("Thanks.")]
+    for most in range(1, 200, 20):
+        found = piped(context(*said), {"trim": {"max_tokens": most}})
+        assert ids(found) in (["e5"], [f"e{at}" for at in range(6)])
+    assert ids(piped(context(*said[:5]), {"trim": {"max_tokens": 1}})) == [f"e{at}" for at in range(5)]
+
+
+def test_what_is_left_of_a_turn_before_the_first_message_of_the_user_goes_first() -> None:
+    said = context(answer("Hello."), *calls(1), user("Go."), answer("Done."), user("Thanks."))
+    assert ids(piped(said, {"trim": {"max_tokens": 100}})) == ["e3", "e4", "e5"]
+    assert ids(piped(said, {"trim": {"max_tokens": 1}})) == ["e5"]
+    assert ids(piped(said[:5], {"trim": {"max_tokens": 1}})) == ["e3", "e4"]
+    assert ids(piped(said[:3], {"trim": {"max_tokens": 1}})) == ["e0", "e1", "e2"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"microcompact": {"keep": 0}},
+        {"tool_results": {"result_chars": 50, "round_chars": 50, "preview_chars": 5}},
+        {"superseded": {"least_chars": 0, "text_chars": 1, "argument_chars": 1, "observing_tools": ["bash"]}},
+        {"in_turn": {"max_context_tokens": 1}},
+        {"trim": {"max_tokens": 1}},
+    ],
+)
+def test_what_is_pinned_goes_out_word_for_word(given: dict[str, Any]) -> None:
+    pinned = [
+        user("Never touch main."),
+        answer("I look " * 9, call("p", "Bash", text="a" * 900)),
+        result("p", "b" * 900),
+    ]
+    said = [{"summary": "s"}, *pinned, answer("", call("q", "Bash", text="a" * 900)), result("q", "b" * 900), user("?")]
+    items = [
+        ContextEntry(item.entry, is_pinned=0 < at < 4)
+        for at, item in enumerate(context(*said, kinds={0: "compaction"}))
+    ]
+    found = piped(items, given)
+    assert [item.message for item in found.items][1:4] == pinned
+    assert [entry for entry in found.report.by_entry() if entry in ("e1", "e2", "e3")] == []
+    assert ids(found)[0] == "e0"
+    if "trim" in given:
+        assert ids(found) == ["e0", "e1", "e2", "e3", "e6"]
+
+
+@pytest.mark.parametrize(("part", "step"), [("in_turn", "max_in_turn_context_tokens"), ("trim", "trim_history")])
+@pytest.mark.parametrize("epoch_tokens", [0, 100])
+def test_a_budget_that_cannot_be_met_is_told(part: str, step: str, epoch_tokens: int) -> None:
+    name = "max_context_tokens" if part == "in_turn" else "max_tokens"
+    said = context(user("word " * 300), *calls(2), user("word " * 300), *calls(2))
+    given = {part: {name: 200}, "epoch_tokens": epoch_tokens}
+    found = piped(said, given)
+    (event,) = [each for each in found.report.events if each.name == "over_budget"]
+    assert event.text == f"{step} leaves {found.report.tokens_after:,} tokens, more than 200"
+    assert piped(said, {part: {name: 9_000}, "epoch_tokens": epoch_tokens}).report.events == ()
 
 
 def test_the_summary_of_a_compaction_is_not_trimmed() -> None:

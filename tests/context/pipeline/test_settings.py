@@ -47,6 +47,15 @@ def test_a_json_object_is_what_the_classes_are() -> None:
         ({"agents": {"A": {"agents": {}}}}, ["agents.A.agents"]),
         ({"epoch_tokens": None}, ["epoch_tokens"]),
         ({1: 2}, ["1"]),
+        ({"trim": {"max_tokens": 2**53}, "epoch_tokens": 10**5_000}, ["trim.max_tokens", "epoch_tokens"]),
+        ({"window": {"context_cap_fraction": float("nan")}}, ["window.context_cap_fraction"]),
+        ({"agents": {"Coder": {}, " coder": {}}}, ["agents"]),
+        (
+            {"window": {"tool_result_char_overrides": {"read_file": 1, "ReadFile": 1}}},
+            ["window.tool_result_char_overrides"],
+        ),
+        ({"x" * 1_000: 1}, ["x" * 200 + "..."]),
+        ({f"field{at}": 1 for at in range(50)}, [*(f"field{at}" for at in range(20)), "and 30 more"]),
     ],
 )
 def test_wrong_values_are_named_by_their_path(given: Any, paths: list[str]) -> None:
@@ -84,6 +93,7 @@ def test_an_agent_has_its_own_and_what_it_does_not_name_is_as_for_all() -> None:
         Microcompacting(keep=3), InTurn(max_tool_pairs=8), 7,
     )  # fmt: skip
     assert chosen.of("R").microcompact is None
+    assert chosen.of(" r ").microcompact is None
     assert chosen.of(None) is chosen
     assert chosen.of("nobody") is chosen
 
@@ -95,6 +105,7 @@ def test_the_schema_has_every_field_with_its_default() -> None:
     window = schema["$defs"]["ContextWindow"]
     assert window["properties"]["max_turn_age"] == {
         "default": 0,
+        "maximum": 2**53 - 1,
         "minimum": 0,
         "title": "Max Turn Age",
         "type": "integer",

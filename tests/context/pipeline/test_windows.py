@@ -58,6 +58,12 @@ def test_an_excluded_agent_is_left_out_in_whatever_case_and_tools_with_it(name: 
     assert texts(found) == ["Fix the build.", "Looks good.", "Nobody said this.", "Thanks."]
 
 
+def test_a_name_is_found_however_long_it_is_and_whatever_stands_around_it() -> None:
+    name = "agent " * 40
+    said = context(user("Go."), answer("a", agent=name), answer("b", agent=f" {name} "), answer("c", agent="x"))
+    assert texts(piped(said, window(exclude_agents=[name, " X"]))) == ["Go."]
+
+
 def test_an_answer_without_an_agent_is_of_unknown() -> None:
     found = piped(context(*HISTORY), window(exclude_agents=["unknown"]))
     assert "Nobody said this." not in texts(found)
@@ -89,6 +95,8 @@ def test_a_cap_is_told_at_its_fraction_of_what_is_left_after_the_cut() -> None:
     assert str(event) == "context_cap_warning: 4 messages have reached 80% of max_tail_messages (5)"
     assert piped(said, window(max_tail_messages=6, context_cap_fraction=0.8)).report.events == ()
     assert piped(said, window(max_tail_messages=1, context_cap_fraction=0.0)).report.events == ()
+    many = context(*[user("a")] * 55)
+    assert len(piped(many, window(max_tail_messages=100, context_cap_fraction=0.55)).report.events) == 1
 
 
 def test_a_slice_has_no_half_exchange_and_every_result_of_a_kept_call() -> None:

@@ -1,0 +1,131 @@
+"""A session that was interrupted is made whole before it goes on, and how it was interrupted is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from flue_py.context.items import Item, added
+from flue_py.context.steps.content import content_parts, is_thinking, text_parts
+from flue_py.context.steps.protocol import Over, View
+from flue_py.core.exchange import Pairing
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonObject
+
+Interruption: TypeAlias = Literal["interrupted_tool", "interrupted_prompt", "none"]
+"""A tool had answered, and the model had not; the user had asked; or neither."""
+
+MISSING = "Error: Tool result missing due to interrupted session."
+_SUMMARY = "[Conversation Summary]"
+
+
+@frozen
+class Resume:
+    """Leaves out what an interrupted session has half of, in this order.
+
+    Answers none of whose calls has a result go; calls without one beside others that have get an error as their result,
+    behind the last of these. Answers of reasoning alone go, then messages of white space, and messages of the same role
+    that then follow each other become one.
+    """
+
+    name: str = "resume"
+    reason: str = "the session was interrupted"
+    over: Over = "all"
+    at_epochs: bool = False
+
+    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
+        """Return the items made whole."""
+        whole = _answered(items)
+        whole = [item for item in whole if not _is_thought_alone(item)]
+        whole = _merged([item for item in whole if not _is_blank(item)])
+        if missing := len(items) - sum(item.place is not None for item in whole):
+            view.tell("recovery_filtered", f"{missing:,} messages that the interruption left without sense")
+        kind = interruption_of(whole)
+        if kind != "none":
+            view.tell("interrupted_turn_detected", kind)
+        view.tell("session_resumed", f"{len(whole):,} messages")
+        return whole
+
+
+def interruption_of(items: Sequence[Item]) -> Interruption:
+    """Return how a session was interrupted, by its last message."""
+    if not items:
+        return "none"
+    last = items[-1]
+    if last.is_result:
+        return "interrupted_tool"
+    if not last.is_user or last.is_summary or "".join(text_parts(last.message)).startswith(_SUMMARY):
+        return "none"
+    return "interrupted_prompt"
+
+
+def _answered(items: Sequence[Item]) -> list[Item]:
+    pairing = Pairing([item.message if item.is_answer or item.is_result or item.is_user else None for item in items])
+    made: list[Item] = []
+    behind: dict[int, list[Item]] = {}
+    for at, item in enumerate(items):
+        results = pairing.results_of(at)
+        if results and not any(results.values()):
+            continue
+        if item.is_result and at in pairing.unpaired:
+            continue
+        made.append(item)
+        last = max((place for found in results.values() for place in found), default=at)
+        for call, found in results.items():
+            if not found:
+                part = pairing.parts[call]
+                behind.setdefault(last, []).append(added(_missing(call.id, part)))
+        made += behind.pop(at, ())
+    return made
+
+
+def _missing(call_id: str, part: JsonObject) -> JsonObject:
+    return {
+        "role": "toolResult",
+        "toolCallId": call_id,
+        "toolName": part.get("name"),
+        "content": [{"type": "text", "text": MISSING}],
+        "isError": True,
+    }
+
+
+def _is_thought_alone(item: Item) -> bool:
+    parts = content_parts(item.message)
+    return item.is_answer and bool(parts) and all(map(is_thinking, parts))
+
+
+def _is_blank(item: Item) -> bool:
+    if item.is_result or not (item.is_user or item.is_answer) or item.calls:
+        return False
+    content = item.message.get("content")
+    if isinstance(content, str):
+        return not content.strip()
+    if not isinstance(content, list):
+        return False
+    texts = text_parts(item.message)
+    return len(texts) == len(content) and not "".join(texts).strip()
+
+
+def _merged(items: Sequence[Item]) -> list[Item]:
+    made: list[Item] = []
+    for item in items:
+        before = made[-1] if made else None
+        if before is None or not _are_of_one(before, item):
+            made.append(item)
+            continue
+        parts = [*_as_parts(before), *_as_parts(item)]
+        made[-1] = before.replaced({**before.message, "content": [*parts]})
+    return made
+
+
+def _are_of_one(one: Item, other: Item) -> bool:
+    """Return whether two messages can become one. A summary stays apart: a provider may have made it itself."""
+    both_stored = one.is_message and other.is_message
+    return both_stored and one.role == other.role and (one.role == "user" or one.is_answer)
+
+
+def _as_parts(item: Item) -> list[JsonObject]:
+    content = item.message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [part for part in content_parts(item.message) if isinstance(part, dict)]

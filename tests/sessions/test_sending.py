@@ -1,0 +1,97 @@
+"""A conversation and a guard send what their settings leave of the context; the session keeps all of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import flue_py
+from flue_py import InvalidArgument, Session, Store
+from flue_py.core.jsontext import JsonObject
+from flue_py.runtime.conversation import Conversation
+from flue_py.runtime.guard import CompactionGuard
+
+pytestmark = pytest.mark.anyio
+SETTINGS: dict[str, Any] = {"agents": {"Reviewer": {"window": {"text_only": True}}}, "window": {"max_tail_messages": 2}}
+CALL: JsonObject = {"type": "toolCall", "id": "c1", "name": "read", "arguments": {}}
+SAID: list[JsonObject] = [
+    {"role": "user", "content": "Why?"},
+    {"role": "assistant", "content": [{"type": "text", "text": "I look."}, CALL]},
+    {"role": "toolResult", "toolCallId": "c1", "content": "TIMEOUT"},
+    {"role": "assistant", "content": "It hangs."},
+]
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    async with flue_py.open(":memory:", prices=False) as store:
+        yield store
+        assert (await store.verify()).problems == []
+
+
+@pytest.fixture
+async def session(store: Store) -> Session:
+    session = await store.create_session()
+    await session.append_messages(SAID)
+    return session
+
+
+class Asked:
+    """A model that notes what it was sent."""
+
+    def __init__(self) -> None:
+        self.context: list[JsonObject] = []
+
+    async def __call__(self, context: list[JsonObject]) -> list[JsonObject]:
+        self.context = context
+        return [{"role": "assistant", "content": "Yes."}]
+
+    @property
+    def said(self) -> list[str]:
+        texts = [message["content"] for message in self.context]
+        return [text if isinstance(text, str) else str(text[0]["text"]) for text in texts]  # type: ignore[index, call-overload]
+
+
+async def test_a_conversation_sends_what_its_settings_leave(store: Store, session: Session) -> None:
+    asked = Asked()
+    await Conversation(store, session, context=SETTINGS, agent="reviewer").take_turn("Sure?", asked)
+    assert asked.said == ["Why?", "I look.", "It hangs.", "Sure?"]
+    await Conversation(store, session, context=SETTINGS).take_turn("Really?", asked)
+    assert asked.said == ["Yes.", "Really?"]
+    await Conversation(store, session).take_turn("And?", asked)
+    assert len(asked.context) == len(SAID) + 5
+    assert len(await session.build_context()) == len(SAID) + 6
+
+
+async def test_a_guard_sends_each_agent_what_its_settings_leave(store: Store, session: Session) -> None:
+    asked = Asked()
+    guard = CompactionGuard(store, session, mode="window", context=SETTINGS)
+    await guard.call(asked)
+    assert asked.said == ["It hangs."]
+    await guard.call(asked, agent="Reviewer")
+    assert asked.said == ["Why?", "I look.", "It hangs."]
+
+
+async def test_wrong_settings_are_refused_at_the_start(store: Store, session: Session) -> None:
+    wrong: dict[str, object] = {"window": {"max_turn_age": -1}}
+    with pytest.raises(InvalidArgument, match=r"window\.max_turn_age"):
+        Conversation(store, session, context=wrong)
+    with pytest.raises(InvalidArgument, match=r"window\.max_turn_age"):
+        CompactionGuard(store, session, mode="window", context=wrong)
+
+
+def test_the_blocking_twins_take_them_too() -> None:
+    with flue_py.sync.open(":memory:", prices=False) as store:
+        session = store.create_session()
+        session.append_messages(SAID)
+        sent: list[list[JsonObject]] = []
+
+        def model(context: list[JsonObject]) -> list[JsonObject]:
+            sent.append(context)
+            return [{"role": "assistant", "content": "Yes."}]
+
+        flue_py.sync.Conversation(store, session, context=SETTINGS, agent="Reviewer").take_turn("Sure?", model)
+        flue_py.sync.CompactionGuard(store, session, mode="window", context=SETTINGS).call(model)
+        assert [len(each) for each in sent] == [4, 2]
