@@ -201,6 +201,32 @@ async def test_a_call_that_is_made_meanwhile_gets_its_result_after_the_compactio
     assert [message["role"] for message in context[-2:]] == ["assistant", "toolResult"]
 
 
+@pytest.mark.parametrize("provider", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+async def test_a_result_of_a_call_that_was_taken_for_dead_is_stored_and_left_out_of_requests_by_name(
+    session: Session, store: Store, provider: str
+) -> None:
+    call: JsonObject = {"type": "toolCall", "id": "late", "name": "bash", "arguments": {"command": "sleep"}}
+    await session.append_messages([user("Look."), {"role": "assistant", "content": [call]}])
+    for number in range(8):
+        await work(session, number, f"wish {number}")
+    done = await session.compact(mode="intent", settings=SETTINGS)
+    assert "has no recorded result" in (done.summary or "")
+    late: JsonObject = {"role": "toolResult", "toolCallId": "late", "toolName": "bash", "content": "slept for long"}
+    stored = (await session.append_message(late)).entry_id
+    await session.append_message(user("And?"))
+    # The context is what is stored; a request is what a provider takes.
+    assert (await session.build_context())[-2] == late
+    request = await session.request(provider)
+    assert request.broken == ()
+    named = [repair.entry_id for repair in request.repairs if "whose call is not in the context" in repair.what]
+    assert named == [stored]
+    # It is not lost: it can be found, also after it was summarized.
+    again = await session.compact(mode="intent", settings=CompactionSettings(keep_recent_tokens=10))
+    assert again.entry_id is not None
+    assert [hit.entry_id for hit in (await session.recall(None, "slept for long")).hits] == [stored]
+    assert (await store.verify()).problems == []
+
+
 async def test_a_compaction_that_is_cancelled_meanwhile_leaves_what_was_written(session: Session) -> None:
     for number in range(8):
         await work(session, number, f"wish {number}")
