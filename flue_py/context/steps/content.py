@@ -7,6 +7,9 @@ from collections.abc import Callable, Container, Mapping
 from flue_py.context.items import Item
 from flue_py.core.jsontext import JsonObject, JsonValue
 
+PATH = "path"
+"""The argument that names the file that a tool reads or writes, in whatever case."""
+
 
 def text_parts(message: Mapping[str, JsonValue]) -> list[str]:
     """Return the texts of a message, in order: its content, or that of each part that is text."""
@@ -102,7 +105,7 @@ def with_arguments(
 ) -> JsonObject | None:
     """Return an answer with other texts in place of the long ones among the arguments of a call; None if none is long.
 
-    ``place`` is that of the call in the content.
+    ``place`` is that of the call in the content. A path stays: it says which file it was.
     """
     parts = [*content_parts(message)]
     call = parts[place]
@@ -110,7 +113,9 @@ def with_arguments(
     if not isinstance(call, dict) or not isinstance(arguments, dict):
         return None
     made = {
-        name: instead(value) if isinstance(value, str) and len(value) > longer_than else value
+        name: instead(value)
+        if isinstance(value, str) and len(value) > longer_than and name.casefold() != PATH
+        else value
         for name, value in arguments.items()
     }
     if made == arguments:

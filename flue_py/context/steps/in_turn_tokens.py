@@ -19,12 +19,17 @@ def _cut_note(missing: int) -> str:
     return f"\n[TRUNCATED HERE — {missing:,} more characters do not fit the token budget; this is not the whole result]"
 
 
+def _can_be_cut(item: Item) -> bool:
+    return not item.is_pinned and text_length(item.message) > LEAST_CHARS
+
+
 @frozen
 class InTurnTokens:
     """Puts stubs in place of the oldest results of tools until all fits ``most`` tokens; then cuts those left whole.
 
     The newest result is never stubbed, but cut: what was asked for last has to be seen. Each that is cut keeps the same
-    share of it, and 200 characters at least, so that a budget below that, or below what is no result, is not met.
+    share of it, and 200 characters at least. A budget below that, or below what is no result, is not met: the event
+    ``over_budget`` tells.
     """
 
     most: int
@@ -45,9 +50,11 @@ class InTurnTokens:
             stub = items[at].replaced(with_text(items[at].message, OMITTED + address(items[at], wanted=self.addresses)))
             made[at] = view.smaller(stub, items[at])
             total -= view.tokens(items[at]) - view.tokens(made[at])
-        whole = [at for at in results if made[at] is items[at]]
+        whole = [at for at in results if made[at] is items[at] and _can_be_cut(items[at])]
         if total > self.most and whole:
             self._shorten(made, whole, total - self.most, view)
+        if not self.at_epochs:
+            view.tell_over(made, self.most, self.name)
         return made
 
     def _shorten(self, items: list[Item], places: Sequence[int], over: int, view: View) -> None:
@@ -56,8 +63,6 @@ class InTurnTokens:
         share = max(1 - over / max(sum(sizes.values()), 1), 0)
         for at, size in sizes.items():
             item = items[at]
-            if text_length(item.message) <= LEAST_CHARS:
-                continue
             note = partial(with_address, _cut_note, item, self.addresses)
             # The note has to fit, too.
             spent = view.tokens(item.cut(with_text(item.message, note(text_length(item.message))))) / max(size, 1)

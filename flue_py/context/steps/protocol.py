@@ -46,6 +46,12 @@ class View:
         """Note how many tokens each of some messages takes."""
         self._sizes.update(zip(items, sizes, strict=True))
 
+    def tell_over(self, items: Sequence[Item], most: int, name: str) -> None:
+        """Note, as ``over_budget``, that what a step has left is above its budget, if it is. The cost of `tokens`."""
+        total = sum(map(self.tokens, items))
+        if total > most:
+            self.tell("over_budget", f"{name} leaves {total:,} tokens, more than {most:,}")
+
     def tell(self, name: str, text: str) -> None:
         """Note an event."""
         self.events.append(ContextEvent(name, text))

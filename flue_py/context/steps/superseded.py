@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
@@ -15,7 +16,8 @@ from flue_py.core.jsontext import encode_json
 
 REPEATED = "[superseded by a later call with the same arguments]"
 OVERWRITTEN = "[superseded by a later write of the same file]"
-_EXIT = "[EXIT "
+_EXIT = re.compile(r"\[EXIT (?:([^\]\n]{1,40})\])?")
+"""How the result of a command begins that failed. What is too long to be a code is none."""
 
 
 @frozen
@@ -117,10 +119,10 @@ def _command(use: ToolUse, tools: frozenset[str]) -> Hashable:
 def _outcome(item: Item) -> str:
     """Return how a command ended, which its result begins with where it failed."""
     text = "".join(text_parts(item.message))
-    if not text.startswith(_EXIT):
+    code = _EXIT.match(text)
+    if code is None or code[1] == "0":
         return "failed" if item.message.get("isError") is True else "succeeded"
-    end = text.find("]")
-    return f"failed {text[: end + 1]}" if end > 0 else "failed"
+    return f"failed {code[0]}" if code[1] else "failed"
 
 
 def _length(item: Item) -> int:

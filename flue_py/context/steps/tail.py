@@ -73,7 +73,8 @@ class CapWarning:
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
         """Return the items as they are."""
-        if len(items) >= self.fraction * self.most:
+        # Not the product: 0.55 of 100 is a little more than 55.
+        if len(items) / self.most >= self.fraction:
             share = f"{self.fraction:.0%} of max_tail_messages ({self.most:,})"
             view.tell("context_cap_warning", f"{len(items):,} messages have reached {share}")
         return items

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from flue_py.context.items import Item
+from flue_py.context.steps.content import PATH
 from flue_py.core.exchange import Call, Pairing
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -51,7 +52,7 @@ def plain_names(names: Iterable[str]) -> frozenset[str]:
 def path_of(arguments: JsonObject) -> str | None:
     """Return the argument ``path`` of a call, whatever the case of its name; None if it has none."""
     for name, value in arguments.items():
-        if name.casefold() == "path":
+        if name.casefold() == PATH:
             return value if isinstance(value, str) else None
     return None
 

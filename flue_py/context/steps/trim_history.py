@@ -16,7 +16,7 @@ class TrimHistory:
     """Leaves out the oldest turns, each whole, until all fits ``most`` tokens; the last turn always stays.
 
     A turn is a message of the user, and everything up to the next one. Messages of the system, the summary of a
-    compaction and what it keeps because it is pinned stay.
+    compaction and what it keeps because it is pinned stay. If that is more, ``over_budget`` tells.
     """
 
     most: int
@@ -41,7 +41,10 @@ class TrimHistory:
             turn = [at for at in range(start, end) if not _stays(items[at])]
             dropped.update(turn)
             total -= sum(view.tokens(items[at]) for at in turn)
-        return [item for at, item in enumerate(items) if at not in dropped]
+        made = [item for at, item in enumerate(items) if at not in dropped]
+        if not self.at_epochs:
+            view.tell_over(made, self.most, self.name)
+        return made
 
 
 def _stays(item: Item) -> bool:
@@ -64,7 +67,7 @@ class TrimWarning:
         sizes = [*map(view.tokens, items)]
         # The request before this one ended before the newest answer: what it was told is not told again.
         last = next((at for at in range(len(items) - 1, -1, -1) if items[at].is_answer), 0)
-        total, limit = sum(sizes), self.fraction * self.most
-        if total >= limit > sum(sizes[:last]):
+        total = sum(sizes)
+        if total / self.most >= self.fraction > sum(sizes[:last]) / self.most:
             view.tell("context_warning", f"{total:,} tokens have reached {self.fraction:.0%} of {self.most:,}")
         return items

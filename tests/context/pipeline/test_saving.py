@@ -106,6 +106,9 @@ def test_a_write_is_superseded_by_a_later_whole_one_with_its_long_arguments() ->
         ("ok " * 50, {}, "succeeded"),
         ("[EXIT 2] " + "no " * 50, {}, "failed [EXIT 2]"),
         ("no " * 50, {"isError": True}, "failed"),
+        ("[EXIT 0] " + "ok " * 50, {}, "succeeded"),
+        ("[EXIT timeout] " + "no " * 50, {}, "failed [EXIT timeout]"),
+        ("[EXIT " + "no " * 50 + "]", {}, "failed"),
     ],
 )
 def test_a_command_that_was_run_again_leaves_how_it_ended(text: str, more: Any, outcome: str) -> None:
@@ -115,6 +118,14 @@ def test_a_command_that_was_run_again_leaves_how_it_ended(text: str, more: Any, 
     found = piped(context(*said), {"superseded": {}})
     assert texts(found)[1] == outcome
     assert done(found) == [("superseded", "e1", "replaced")]
+
+
+def test_the_path_of_a_call_that_is_superseded_stays() -> None:
+    path = "/srv/" + "deeper/" * 100 + "a.py"
+    said = reads(call("c1", Path=path), call("c2", Path=path), 900)
+    found = piped(context(*said), {"superseded": {"least_chars": 0}})
+    assert [each.message for each in found.items if each.calls] == [said[0], said[2]]
+    assert texts(found)[1] == REPEATED
 
 
 def test_what_is_said_on_the_way_to_a_call_is_shortened_and_signed_reasoning_is_not() -> None:
@@ -281,6 +292,18 @@ def test_what_is_pinned_goes_out_word_for_word(given: dict[str, Any]) -> None:
     assert ids(found)[0] == "e0"
     if "trim" in given:
         assert ids(found) == ["e0", "e1", "e2", "e3", "e6"]
+
+
+@pytest.mark.parametrize(("part", "step"), [("in_turn", "max_in_turn_context_tokens"), ("trim", "trim_history")])
+@pytest.mark.parametrize("epoch_tokens", [0, 100])
+def test_a_budget_that_cannot_be_met_is_told(part: str, step: str, epoch_tokens: int) -> None:
+    name = "max_context_tokens" if part == "in_turn" else "max_tokens"
+    said = context(user("word " * 300), *calls(2), user("word " * 300), *calls(2))
+    given = {part: {name: 200}, "epoch_tokens": epoch_tokens}
+    found = piped(said, given)
+    (event,) = [each for each in found.report.events if each.name == "over_budget"]
+    assert event.text == f"{step} leaves {found.report.tokens_after:,} tokens, more than 200"
+    assert piped(said, {part: {name: 9_000}, "epoch_tokens": epoch_tokens}).report.events == ()
 
 
 def test_the_summary_of_a_compaction_is_not_trimmed() -> None:

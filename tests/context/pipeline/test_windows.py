@@ -95,6 +95,8 @@ def test_a_cap_is_told_at_its_fraction_of_what_is_left_after_the_cut() -> None:
     assert str(event) == "context_cap_warning: 4 messages have reached 80% of max_tail_messages (5)"
     assert piped(said, window(max_tail_messages=6, context_cap_fraction=0.8)).report.events == ()
     assert piped(said, window(max_tail_messages=1, context_cap_fraction=0.0)).report.events == ()
+    many = context(*[user("a")] * 55)
+    assert len(piped(many, window(max_tail_messages=100, context_cap_fraction=0.55)).report.events) == 1
 
 
 def test_a_slice_has_no_half_exchange_and_every_result_of_a_kept_call() -> None:
