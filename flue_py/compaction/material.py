@@ -40,6 +40,7 @@ class Material:
     ``tokens_leaving`` how many those take that leave, the earlier summary left out; None if nobody counted.
     ``tasks`` are the task sessions that run, each as its id and a few words. ``room`` is how many tokens the text
     should take at most, so that there is room for the next answers right after it; None where the window is unknown.
+    ``set_aside`` are tokens beside it that are kept for what the user said.
 
     ``system`` and ``tools`` are what goes with the session's own requests, as far as the caller said it.
     ``last_request`` is there if the model that is asked is the session's own, and the caller said what goes with its
@@ -60,6 +61,7 @@ class Material:
     summarizer_output: int | None = None
     system: str | None = None
     tools: tuple[JsonObject, ...] = ()
+    set_aside: int = 0
 
     @property
     def leaving(self) -> tuple[ContextItem, ...]:
@@ -128,14 +130,42 @@ class Material:
         return self.count({"role": "user", "content": text})
 
     def beside(self, text: str) -> Material:
-        """Return it with the room that is left beside a part of the text. O(size)."""
+        """Return it with the room left beside a part of the text, less than 0 where that is too long. O(size)."""
         if self.room is None or not text:
             return self
-        return replace(self, room=max(self.room - self.tokens_of(text), 0))
+        return replace(self, room=self.room - self.tokens_of(text))
+
+    def within(self, tokens: int) -> Material:
+        """Return it with no more room than so many tokens."""
+        return self if self.room is None else replace(self, room=min(tokens, self.room))
+
+    def half(self) -> Material:
+        """Return it with half of its room: the rest is for what comes after."""
+        return self if self.room is None else replace(self, room=self.room // 2)
+
+    def with_all_room(self) -> Material:
+        """Return it with the room that was set aside."""
+        return self if self.room is None else replace(self, room=self.room + self.set_aside, set_aside=0)
+
+    def fits(self, text: str) -> bool:
+        """Return whether there is room for a text."""
+        return self.room is None or not text or self.tokens_of(text) <= self.room
+
+    def begun(self, text: str, most: int) -> str:
+        """Return the beginning of a text that takes at most so many tokens, the whole text where it does."""
+        # No counter has less than a token for 40 characters: a megabyte need not be counted whole.
+        begun = text[: 40 * max(most, 0)]
+        tokens = self.tokens_of(begun) if begun else 0
+        if tokens <= most and len(begun) == len(text):
+            return text
+        while begun and tokens > most:
+            begun = begun[: min(len(begun) * max(most, 0) // tokens, len(begun) - 1)]
+            tokens = self.tokens_of(begun)
+        return begun
 
     def at_most(self, tokens: int, share: int | None = None) -> int:
         """Return a number of tokens, or less: the room, or with ``share`` one so many-th of a window that is known."""
         known = [tokens if self.room is None else min(tokens, self.room)]
         if share is not None and self.window:
             known.append(self.window // share)
-        return min(known)
+        return max(min(known), 0)

@@ -121,7 +121,7 @@ async def test_what_ranges_said_is_carried_on_without_end(anyio_backend: str) ->
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3])
+@pytest.mark.parametrize("share", [0.1, 0.4])
 @pytest.mark.parametrize("window", [WINDOW, 32_000])
 @pytest.mark.parametrize("mode", MODES)
 async def test_none_is_due_with_the_system_prompt_and_the_tools_counted_in(

@@ -6,6 +6,7 @@ import pytest
 
 from flue_py.testing.contracts import BackendContract
 from flue_py.testing.sources import OpenBackend
+from tests.store.conftest import KINDS
 from tests.store.facets import EngineContract, RunnerContract
 
 
@@ -27,3 +28,14 @@ class TestContractOnCaller(RunnerContract):
 @pytest.mark.parametrize("kind", ["aiosqlite"], indirect=True)
 class TestContractOnEngine(EngineContract):
     """What of it depends on SQLAlchemy."""
+
+
+def test_every_kind_of_backend_keeps_a_contract() -> None:
+    kinds = [
+        kind
+        for contract in (TestContract, TestContractOnCaller, TestContractOnEngine)
+        for mark in contract.pytestmark
+        if mark.name == "parametrize"
+        for kind in mark.args[1]
+    ]
+    assert sorted(kinds) == sorted(KINDS)

@@ -23,6 +23,13 @@ Approvals: TypeAlias = Sequence[str] | Callable[[], Sequence[str]]
 """Approvals that are waited for, each as its id and a few words; or a function that returns them."""
 
 
+def _fitting(material: Material, block: Block, name: str) -> Block:
+    """Return a block where there is room for it, else its details, which the next compaction may have room for."""
+    if material.fits(block.text):
+        return block
+    return Block("", block.details, (*block.notes, f"the {name} are left out: the window has no room for them"))
+
+
 @frozen
 class Around:
     """What is put around the text of a mode.
@@ -41,22 +48,23 @@ class Around:
     def blocks(self, material: Material, own: str, *, calls: bool = True) -> tuple[list[Block], list[Block]]:
         """Return the blocks before a mode's own text and those after it, in order; ``calls`` lists those unanswered.
 
-        The short ones come first where there is little room beside that text: then what the user said, then the rest.
+        Where there is little room beside that text, what the user said has what was set aside for it, and what the
+        short ones leave; then come the rest. One for which there is no room is left out, and noted.
         """
         tasks = self.tasks() if callable(self.tasks) else self.tasks
         approvals = self.approvals() if callable(self.approvals) else self.approvals
         settings, left = material.settings, material.beside(own)
-        facts = key_facts(left)
-        left = left.beside(facts.text)
         work = open_work(left, tasks, approvals, calls=calls)
         left = left.beside(work.text)
         handoff = last_handoff(left, self.handoffs)
         left = left.beside(handoff.text)
+        facts = _fitting(left, key_facts(left), "key facts")
+        left = left.beside(facts.text)
         words = user_words(left)
-        left = left.beside(words.text)
-        files = reread_files(left, self.read_file)
+        left = left.with_all_room().beside(words.text)
+        files = _fitting(left, reread_files(left, self.read_file), "files in use")
         left = left.beside(files.text)
-        symbols = symbol_graph(left) if settings.include_symbols else Block()
+        symbols = _fitting(left, symbol_graph(left), "symbols") if settings.include_symbols else Block()
         left = left.beside(symbols.text)
-        reasoning = reasoning_excerpts(left) if settings.include_reasoning else Block()
+        reasoning = _fitting(left, reasoning_excerpts(left), "reasoning") if settings.include_reasoning else Block()
         return [symbols, reasoning], [words, facts, work, handoff, files]

@@ -29,6 +29,8 @@ SEARCHED_CHARS = 250_000
 for a longer session."""
 
 _SHARE = 24
+_TITLES_TOKENS = 60
+"""What the heading and the titles of the lists take of the room that there is."""
 _WORD_CHARS = 120
 _SIGNS_OF_ERRORS = ("rror:", "rror[", "RROR", "xception:", "atal:", "ATAL:", "panic", "FAILED")
 _SIGNS_OF_DECISIONS = (
@@ -62,6 +64,8 @@ def key_facts(material: Material) -> Block:
     carried = _carried(material.earlier)
     leaving = material.size_leaving
     most = material.at_most(min(MOST_TOKENS, leaving // 8, (material.window or leaving) // _SHARE))
+    if material.room is not None:
+        most = max(min(most, material.room - _TITLES_TOKENS), 0)
     room = most // len(_TITLES)
     both = {
         name: {**found, **{text: at for text, at in carried[name].items() if text not in found}}

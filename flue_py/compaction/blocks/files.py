@@ -17,7 +17,6 @@ ReadFile: TypeAlias = Callable[[str], str | None]
 MOST_FILES = 5
 MOST_CHARS = 50_000
 _WINDOW_PART = 8
-_CHARS_A_TOKEN = 3
 
 
 def reread_files(
@@ -32,9 +31,9 @@ def reread_files(
         return Block()
     shown: list[str] = []
     notes: list[str] = []
-    left = min(chars, material.at_most(chars, _WINDOW_PART) * _CHARS_A_TOKEN)
+    left, tokens = chars, material.at_most(chars, _WINDOW_PART)
     for path in _recent(material, most):
-        if left <= 0:
+        if left <= 0 or tokens <= 0:
             break
         try:
             text = read(path)
@@ -42,9 +41,14 @@ def reread_files(
             notes.append(f"the file {path} could not be read again: {error}")
             continue
         if isinstance(text, str) and text:
-            more = f"\n[… {len(text) - left} more characters]" if len(text) > left else ""
-            shown.append(fenced("file", text[:left] + more, attribute("path", path)))
+            empty = material.tokens_of(fenced("file", f"\n[… {len(text)} more characters]", attribute("path", path)))
+            begun = material.begun(text[:left], tokens - empty)
+            if not begun:
+                break
+            more = f"\n[… {len(text) - len(begun)} more characters]" if len(begun) < len(text) else ""
+            shown.append(fenced("file", begun + more, attribute("path", path)))
             left -= len(text)
+            tokens -= material.tokens_of(shown[-1])
     text = "\n".join(["[FILES IN USE — as they are now]", *shown]) if shown else ""
     return Block(text, notes=tuple(notes))
 

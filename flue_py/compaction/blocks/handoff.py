@@ -18,6 +18,11 @@ from flue_py.core.jsontext import JsonObject
 HANDOFFS = ("handoff*", "transfer_to_*", "route_to_*", "delegate_to_*")
 """How the tools are named that pass the work on, as shell patterns."""
 _MOST_CHARS = 2_000
+_MOST_TOKENS = 1_000
+"""What is shown of it in a large window; in a small one no more than a sixteenth of it."""
+_WINDOW_PART = 16
+_LEAST_CHARS = 120
+"""What is shown of it in a window however small: to whom the work was passed."""
 
 
 def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
@@ -35,7 +40,11 @@ def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
         if matches(string_field(part, "name")):
             line = _line(part, material.leaving[call.at].entry_id)
             break
-    return Block(f"[LAST HANDOFF]\n{line}", {"lastHandoff": line}) if line is not None else Block()
+    if line is None:
+        return Block()
+    begun = material.begun(line, material.at_most(_MOST_TOKENS, _WINDOW_PART))
+    shown = line if begun == line else f"{begun or line[:_LEAST_CHARS]}…"
+    return Block(f"[LAST HANDOFF]\n{shown}", {"lastHandoff": line})
 
 
 def _line(call: JsonObject, entry_id: str) -> str:

@@ -15,7 +15,8 @@ MOST = 50
 MOST_TOKENS = 4_000
 """What the block takes in a large window; in a small one no more than a sixteenth of it."""
 _WINDOW_PART = 16
-_LINE = 200
+_SIZES = ((MOST, 200), (25, 200), (12, 200), (6, 200), (6, 60), (3, 60), (1, 60))
+"""How many of each are listed, and how many characters of a line, the first of these that fit; the last in any case."""
 
 
 def open_work(
@@ -29,24 +30,26 @@ def open_work(
     """
     found = unanswered_calls(material) if calls else []
     running = [*material.tasks, *tasks]
-    text, listed, most = "", MOST, material.at_most(MOST_TOKENS, _WINDOW_PART)
-    while listed and (not text or material.tokens_of(text) > most):
-        lines = [*_listed("task", "tasks", running, listed), *_listed("approval", "approvals", approvals, listed)]
-        lines += _without_result(found, listed)
-        if not lines:
-            return Block()
-        text, listed = "\n".join(["[OPEN WORK]", *lines]), listed // 2
+    if not found and not running and not approvals:
+        return Block()
+    text, most = "", material.at_most(MOST_TOKENS, _WINDOW_PART)
+    for listed, chars in _SIZES:
+        lines = [*_listed("task", "tasks", running, listed, chars)]
+        lines += [*_listed("approval", "approvals", approvals, listed, chars), *_without_result(found, listed, chars)]
+        text = "\n".join(["[OPEN WORK]", *lines])
+        if material.tokens_of(text) <= most:
+            break
     return Block(text)
 
 
-def _listed(word: str, words: str, items: Sequence[str], most: int) -> list[str]:
-    lines = [f"- {word} {quoted(item, _LINE)}" for item in items[:most]]
+def _listed(word: str, words: str, items: Sequence[str], most: int, chars: int) -> list[str]:
+    lines = [f"- {word} {quoted(item, chars)}" for item in items[:most]]
     return [*lines, f"- {len(items) - most} more {words}"] if len(items) > most else lines
 
 
-def _without_result(found: Sequence[tuple[str, JsonObject, str]], most: int) -> list[str]:
+def _without_result(found: Sequence[tuple[str, JsonObject, str]], most: int, chars: int) -> list[str]:
     lines = [
-        f"- call {quoted(call_id, 80)}: {called_on(part)}, without a result (entry {shown_id(entry_id)})"
+        f"- call {quoted(call_id, 80)}: {quoted(called_on(part), chars)}, without a result (entry {shown_id(entry_id)})"
         for call_id, part, entry_id in found[-most:]
     ]
     return [f"- {len(found) - most} earlier calls without a result", *lines] if len(found) > most else lines

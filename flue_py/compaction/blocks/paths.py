@@ -12,6 +12,8 @@ from flue_py.core.exchange import tool_calls
 MOST_TOKENS = 4_000
 """What the lists take in a large window; in a small one no more than a sixteenth of it."""
 _WINDOW_PART = 16
+_ROOM_PART = 4
+"""They take no more of a scarce room than one so many-th."""
 _AROUND_CHARS = 200
 """What the tags take, and the lines that count what is left out."""
 
@@ -25,6 +27,8 @@ def shown_file_lists(material: Material) -> tuple[str, bool]:
     files = material.planned.plan.files
     text = appended_file_lists(files)
     most = material.at_most(MOST_TOKENS, _WINDOW_PART)
+    if material.room is not None:
+        most = min(most, material.room // _ROOM_PART)
     tokens = material.tokens_of(text) if text else 0
     if tokens <= most:
         return text, False

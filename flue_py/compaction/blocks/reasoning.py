@@ -10,6 +10,8 @@ from flue_py.compaction.quoting import attribute, fenced
 TOKENS_A_TURN = 500
 TOKENS_IN_ALL = 4_000
 _WINDOW_PART = 16
+_TAG_TOKENS = 40
+"""What the tags around an excerpt take, and the heading."""
 
 
 def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_all: int = TOKENS_IN_ALL) -> Block:
@@ -21,10 +23,11 @@ def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_
     found: list[str] = []
     left = material.at_most(in_all, _WINDOW_PART)
     for at in range(len(material.leaving) - 1, -1, -1):
-        if left <= 0:
+        most = min(per_turn, left - _TAG_TOKENS)
+        if most <= 0:
             break
         item, message = material.leaving[at], material.message(at)
-        text = _cut(material, _thinking(material, message), min(per_turn, left)) if _may_think(message) else ""
+        text = _cut(material, _thinking(material, message), most) if _may_think(message) else ""
         if text:
             shown = fenced("reasoning", text, attribute("entry", item.entry_id))
             found.append(shown)
@@ -43,6 +46,5 @@ def _thinking(material: Material, message: object) -> str:
 
 
 def _cut(material: Material, text: str, most: int) -> str:
-    text = text[: 40 * most]
-    tokens = material.tokens_of(text)
-    return text if tokens <= most else text[: max(len(text) * most // tokens - 1, 0)].rstrip() + "…"
+    begun = material.begun(text, most)
+    return text if begun == text else f"{begun[:-1].rstrip()}…"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 from flue_py.compaction.blocks.block import Block
@@ -23,6 +24,11 @@ _TAG = "user-said"
 _ASKED = "model-asked"
 _ASKED_CHARS = 200
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_HEADING_TOKENS = 60
+"""What the heading takes, and the line that counts what did not fit, of the room that there is."""
+_FIRST = 5 / 8
+"""The share of a scarce room that is the user's before anybody else gets any."""
+_REST_PART = 8
 _MISSES = 50
 """After so many messages that did not fit, no older one is tried: counting each would take as long as they are."""
 
@@ -35,14 +41,29 @@ class _Said(NamedTuple):
     asked: str = ""
 
 
+def words_set_aside(material: Material, *, only_carried: bool = False) -> Material:
+    """Return it with room set aside for what the user said, which matters more than what else is put into a text.
+
+    Where the room is scarce, that is what they take of five eighths of it, and an eighth of the window is left for the
+    rest; with ``only_carried``, what earlier compactions carried of them. Once is enough. O(messages).
+    """
+    if material.room is None or material.set_aside:
+        return material
+    most = min(int(material.room * _FIRST), material.room - (material.window or 0) // _REST_PART)
+    words = (carried_words if only_carried else user_words)(material.within(most))
+    tokens = max(min(material.tokens_of(words.text), material.room), 0) if words.text else 0
+    return replace(material, room=material.room - tokens, set_aside=tokens)
+
+
 def user_words(material: Material) -> Block:
     """Return what the user said in what leaves, and in what left before, each under the id of its entry.
 
     It takes up to ``settings.user_words_share`` of the window, or of what leaves where the window is unknown; and it
     grows by at most three quarters of what leaves, so that compacting always makes room. The first message and the
-    newest are always among it, cut in the middle where they are too long; of the others, the newest that fit.
-    O(messages).
+    newest are always among it, cut in the middle where they are too long; of the others, the newest that fit. What was
+    set aside for it is room as well. O(messages).
     """
+    material = _besides_heading(material)
     share = material.settings.user_words_share
     if not share:
         return Block()
@@ -66,6 +87,7 @@ def user_words(material: Material) -> Block:
 
 def carried_words(material: Material) -> Block:
     """Return the block as earlier compactions left it, for a mode that adds nothing to it; no more than its share."""
+    material = _besides_heading(material)
     carried, left_out = _carried(material.earlier)
     if not carried:
         return Block()
@@ -74,6 +96,11 @@ def carried_words(material: Material) -> Block:
     room = material.at_most(int(share * material.window) if share and material.window else tokens)
     chosen = carried if tokens <= room else _chosen(material, carried.__getitem__, len(carried), room)
     return _block(chosen, left_out + len(carried) - len(chosen))
+
+
+def _besides_heading(material: Material) -> Material:
+    material = material.with_all_room()
+    return material if material.room is None else material.within(material.room - _HEADING_TOKENS)
 
 
 def first_words(material: Material) -> str:

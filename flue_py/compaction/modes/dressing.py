@@ -48,7 +48,8 @@ def dressed(
     ``after``. O(size of the text).
     """
     files, is_part = shown_file_lists(material)
-    before, behind_own = ([], []) if around is None else around.blocks(material.beside(files), own, calls=calls)
+    left = material.beside("\n\n".join([files, *(block.text for block in after)]).strip())
+    before, behind_own = ([], []) if around is None else around.blocks(left, own, calls=calls)
     after = [*behind_own, *after]
     ahead = "".join(f"{block.text}\n\n" for block in before if block.text)
     behind = "".join(f"\n\n{block.text}" for block in after if block.text)
@@ -108,10 +109,12 @@ def earlier_text(material: Material, mode: str | None = None) -> str:
 def shortened(material: Material, text: str) -> str:
     """Return what earlier compactions said for a mode that asks no model, which could say it in fewer words.
 
-    Its middle is left out where it takes more than a quarter of the window: it gets longer with each range that is
-    taken over. O(size).
+    Its middle is left out where it takes more than a quarter of the window, or half of the room: it gets longer with
+    each range that is taken over. O(size).
     """
     most = material.at_most(_MOST_INHERITED, _INHERITED_PART)
+    if material.room is not None:
+        most = min(most, material.room // 2)
     tokens = material.tokens_of(text) if text else 0
     if tokens <= most:
         return text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from flue_py.compaction.blocks.around import Around
+from flue_py.compaction.blocks.words import words_set_aside
 from flue_py.compaction.material import Material
-from flue_py.compaction.modes.dressing import dressed, earlier_text
+from flue_py.compaction.modes.dressing import dressed, earlier_text, shortened
 from flue_py.compaction.modes.intent import MOST_OPERATIONS
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.lossless import Lossless
@@ -38,9 +39,12 @@ class Hybrid:
         """Return both texts, or that of the evidence and a note if the model failed. Calls as for ``llm``."""
         if asker is None:
             raise InvalidArgument(f"mode {self.name!r} needs a model; give one, or choose 'lossless'")
+        material = words_set_aside(material)
         found = gathered(material, MOST_OPERATIONS)
         state = self.lossless.state() if callable(self.lossless.state) else self.lossless.state
-        evidence = await self.lossless.evidence(material, found, state)
+        # Of a scarce room, most is for what the model says.
+        for_evidence = material if material.room is None else material.within(material.room // 3)
+        evidence = await self.lossless.evidence(for_evidence, found, state)
         earlier = earlier_text(material, self.name)
         notes: tuple[str, ...] = ()
         try:
@@ -49,7 +53,8 @@ class Hybrid:
             if isinstance(error.__cause__, ModelAborted):
                 raise
             # What the model said before is not lost with its failure.
-            told, notes = earlier, (f"the model's summary is missing: {error.reason}",)
+            told = shortened(material.beside(evidence), earlier)
+            notes = (f"the model's summary is missing: {error.reason}",)
         # The evidence is made anew each time, the model's part is what the next compaction takes over: it stands first
         # in what is noted as inherited, and last in the text.
         own = BETWEEN.join(filter(None, [evidence, told]))

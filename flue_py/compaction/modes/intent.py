@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flue_py.compaction.blocks.around import Around
+from flue_py.compaction.blocks.words import words_set_aside
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import covers, dressed, earlier_text, entries_named, shortened
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
@@ -11,8 +12,10 @@ from flue_py.compaction.quoting import quoted, shown_id
 from flue_py.core.frozen import frozen
 
 MARKS = {"done": "✓", "failed": "✗", "pending": "⧖"}
+HEADING = "INTENT-DERIVED RECONSTRUCTION"
 MOST_OPERATIONS = 500
 MOST_WARNINGS = 20
+_WARNING_TOKENS = 4_000
 _WINDOW_PART = 8
 LABEL_CHARS = 300
 """More than the name of a tool and what it was called on take."""
@@ -43,14 +46,15 @@ class Intent:
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return the list, behind what earlier compactions of other modes said. O(messages that leave)."""
-        instead = self.instead
+        instead, why = self.instead, "nothing in it calls a tool"
         if instead is not None and (asker is not None or not instead.needs_model) and not has_operations(material):
-            made = await instead.make(material, asker)
-            return warned(made, self.name, "nothing in it calls a tool")
+            return warned(await instead.make(below_warning(material, self.name, why), asker), self.name, why)
+        material = words_set_aside(material)
         inherited = shortened(material, earlier_text(material, self.name))
-        found, lines = _fitting(material, material.beside(inherited).at_most(self.max_tokens, _WINDOW_PART))
-        parts = [covers(material, found.first_turn, "INTENT-DERIVED RECONSTRUCTION"), _operations(found, lines)]
-        parts += ["\n".join(warnings(found))] if found.listed else []
+        left = material.beside(inherited).beside(covers(material, 1, HEADING)).beside(_resumption(material))
+        found, lines = _fitting(left, left.half().at_most(self.max_tokens, _WINDOW_PART))
+        parts = [covers(material, found.first_turn, HEADING), _operations(found, lines)]
+        parts += ["\n".join(warnings(left.beside(parts[-1]), found))]
         parts.append(_resumption(material))
         own = "\n\n".join(filter(None, [inherited, *parts]))
         return dressed(
@@ -58,9 +62,18 @@ class Intent:
         )
 
 
+def below_warning(material: Material, wanted: str, reason: str) -> Material:
+    """Return it with the room that is left below the line that `warned` puts before a text."""
+    return material.beside(_warning(wanted, reason, "a mode by another name"))
+
+
+def _warning(wanted: str, reason: str, used: str) -> str:
+    return f"[COMPACTION WARNING: {wanted!r} mode was requested but {reason}; {used!r} was used]\n\n"
+
+
 def warned(made: Made, wanted: str, reason: str) -> Made:
     """Return what another mode made, with a first line and a note that say which mode was asked for, and why not."""
-    line = f"[COMPACTION WARNING: {wanted!r} mode was requested but {reason}; {made.mode!r} was used]\n\n"
+    line = _warning(wanted, reason, made.mode)
     details = dict(made.details)
     spans = {name: details[name] for name in ("own", "inherited") if isinstance(details.get(name), list)}
     for name, span in spans.items():
@@ -107,15 +120,21 @@ def _operations(found: Operations, lines: list[str]) -> str:
     return "\n".join([*heading, *lines])
 
 
-def warnings(found: Operations) -> list[str]:
-    """Return a line for each listed operation without a result, the newest `MOST_WARNINGS` of them."""
-    pending = [operation for operation in found.listed if operation.status == "pending"]
-    return [
+def warnings(material: Material, found: Operations) -> list[str]:
+    """Return a line for each listed operation without a result, the newest `MOST_WARNINGS` of them that fit."""
+    pending = [operation for operation in found.listed if operation.status == "pending"][-MOST_WARNINGS:]
+    lines = [
         f"WARNING: {quoted(operation.label, LABEL_CHARS)} (turn {operation.turn}, entry "
         f"{shown_id(operation.entry_id)}) has no recorded result; "
         "it may or may not have taken effect. Check before repeating it."
-        for operation in pending[-MOST_WARNINGS:]
+        for operation in pending
     ]
+    left = material.at_most(_WARNING_TOKENS, _WINDOW_PART)
+    for at in range(len(lines) - 1, -1, -1):
+        left -= material.tokens_of(lines[at])
+        if left < 0:
+            return lines[at + 1 :]
+    return lines
 
 
 def _resumption(material: Material) -> str:

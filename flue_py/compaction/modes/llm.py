@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.paths import shown_file_lists
-from flue_py.compaction.blocks.words import first_words
+from flue_py.compaction.blocks.words import first_words, words_set_aside
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.aligned import aligned_request
 from flue_py.compaction.modes.dressing import dressed, earlier_text, stored_block, turns_covered
@@ -77,6 +77,7 @@ class Llm:
         """
         if asker is None:
             raise InvalidArgument(f"mode {self.name!r} needs a model; give one, or choose a mode that needs none")
+        material = words_set_aside(material)
         text, notes = await self.told(material, asker, earlier_text(material))
         # A model may leave out where what it says comes from: this it cannot.
         return dressed(material, self.name, text, around=self.around, after=[stored_block(material)], notes=notes)
@@ -84,7 +85,7 @@ class Llm:
     async def told(self, material: Material, asker: Asker, earlier: str) -> tuple[str, tuple[str, ...]]:
         """Return the model's summary alone, and what went otherwise than asked. ``earlier`` is what it continues."""
         plan = material.planned.plan
-        material = material.beside(shown_file_lists(material)[0])
+        material = material.beside(shown_file_lists(material)[0]).beside(stored_block(material).text)
         log, notes = self._read_change_log()
         text, why = await self._told_by_last_request(material, asker, log)
         if text is not None:
@@ -195,12 +196,12 @@ class Llm:
 def _limit(material: Material, kind: SummaryKind, window: int | None) -> int:
     """Return how many tokens the answer to a request of a kind may have.
 
-    Where the text has little room, that is half of it, a quarter for the beginning of a turn, and a quarter of what it
+    Where the text has little room, that is a third of it, a sixth for the beginning of a turn, and a sixth of what it
     may have otherwise in any case: an answer that is cut off is none.
     """
     limit = allowed_tokens(kind, material.settings) or MAX_SUMMARY_TOKENS
     if material.room is not None:
-        limit = min(limit, max(material.room // (4 if kind == "turn_prefix" else 2), limit // 4))
+        limit = min(limit, max(material.room // (6 if kind == "turn_prefix" else 3), limit // 6))
     if window is not None:
         limit = min(limit, max(window // 4, 1))
     return limit if material.summarizer_output is None else min(limit, material.summarizer_output)

@@ -8,9 +8,10 @@ from inspect import isawaitable
 from typing import TypeAlias
 
 from flue_py.compaction.blocks.around import Around
+from flue_py.compaction.blocks.words import words_set_aside
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import dressed, earlier_text, entries_named, shortened
-from flue_py.compaction.modes.intent import LABEL_CHARS, MARKS, MOST_OPERATIONS, Intent, warned, warnings
+from flue_py.compaction.modes.intent import LABEL_CHARS, MARKS, MOST_OPERATIONS, Intent, below_warning, warned, warnings
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import ERROR_CHARS, Operation, Operations, gathered
@@ -62,10 +63,12 @@ class Lossless:
         state = self.state() if callable(self.state) else self.state
         if not found.listed and not state and not self.contracts:
             instead = self.instead if asker is not None or not self.instead.needs_model else Intent(self.around)
-            made = await instead.make(material, asker)
-            return warned(made, self.name, "there is no state, no contract and no evidence")
+            why = "there is no state, no contract and no evidence"
+            return warned(await instead.make(below_warning(material, self.name, why), asker), self.name, why)
+        material = words_set_aside(material)
         inherited = shortened(material, earlier_text(material, self.name))
-        own = "\n\n".join(filter(None, [inherited, await self.evidence(material, found, state)]))
+        evidence = await self.evidence(material.beside(inherited), found, state)
+        own = "\n\n".join(filter(None, [inherited, evidence]))
         return dressed(
             material, self.name, own, around=self.around, calls=False, inherited=inherited, details=found.details
         )
@@ -77,15 +80,16 @@ class Lossless:
             parts.append(f"STATE MACHINE POSITION:\n  {quoted(state, _REASON_CHARS)}")
         if self.contracts:
             parts.append("\n".join(["CONTRACT STATUS:", *await self._verdicts()]))
-        if found.listed:
-            parts.append("\n".join(["RECENT EVIDENCE (newest first):", *_newest(material, found)]))
-            parts.append("\n".join(warnings(found)))
         where = f" The state is {quoted(state, _REASON_CHARS)}." if state else ""
-        parts.append(
+        resumption = (
             f"RESUMPTION NOTE: go on from the evidence above.{where} The originals are stored: "
             f"{entries_named(material)}."
         )
-        return "\n\n".join(filter(None, parts))
+        left = material.beside("\n\n".join([*parts, resumption]))
+        if found.listed:
+            parts.append("\n".join(["RECENT EVIDENCE (newest first):", *_newest(left, found)]))
+            parts.append("\n".join(warnings(left.beside(parts[-1]), found)))
+        return "\n\n".join(filter(None, [*parts, resumption]))
 
     async def _verdicts(self) -> list[str]:
         """Return a line for each contract: those that hold, then those that do not with their reason."""
@@ -113,12 +117,15 @@ async def _reason(contract: Contract) -> str | None:
 
 def _newest(material: Material, found: Operations) -> list[str]:
     lines: list[str] = []
-    left = material.at_most(MOST_TOKENS, _WINDOW_PART)
+    left = material.half().at_most(MOST_TOKENS, _WINDOW_PART)
     for operation in reversed(found.listed[-MOST_EVIDENCE:]):
         line = _evidence(operation)
-        left -= material.tokens_of(line)
-        if left < 0 and lines:
+        tokens = material.tokens_of(line)
+        if tokens > left:
+            # The last thing that was done is told in any case, in a window however small.
+            lines += [] if lines else [line.partition("\n")[0]]
             break
+        left -= tokens
         lines.append(line)
     return lines
 

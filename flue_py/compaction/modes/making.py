@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flue_py.compaction.blocks.around import Around
+from flue_py.compaction.blocks.words import words_set_aside
 from flue_py.compaction.material import Material
-from flue_py.compaction.modes.dressing import CARRIED, covers, dressed, earlier_text, entries_named, noted
-from flue_py.compaction.modes.intent import Intent, warned
+from flue_py.compaction.modes.dressing import CARRIED, covers, dressed, earlier_text, entries_named, noted, shortened
+from flue_py.compaction.modes.intent import Intent, below_warning, warned
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import turns_before
 from flue_py.compaction.quoting import quoted
@@ -33,7 +34,7 @@ async def _text(mode: Mode, material: Material, asker: Asker | None) -> Made:
     around = getattr(mode, "around", None)
     instead = Intent(around if isinstance(around, Around) else Around())
     if mode.needs_model and material.settings.prefer_deterministic:
-        return warned(await instead.make(material, None), mode.name, "no model was to be asked")
+        return await _by(instead, material, mode, "no model was to be asked")
     try:
         return await _made(mode, material, asker)
     except SummaryFailed as error:
@@ -41,10 +42,14 @@ async def _text(mode: Mode, material: Material, asker: Asker | None) -> Made:
         if material.settings.on_failure == "raise" or isinstance(error.__cause__, ModelAborted):
             raise
         if material.settings.on_failure == "fallback":
-            return warned(
-                await instead.make(material, None), mode.name, f"it failed: {quoted(error.reason, _REASON_CHARS)}"
-            )
+            chars = _REASON_CHARS if material.room is None else max(min(_REASON_CHARS, material.room // 2), 100)
+            return await _by(instead, material, mode, f"it failed: {quoted(error.reason, chars)}")
         return _marked(mode, material, error.reason, instead.around)
+
+
+async def _by(instead: Mode, material: Material, mode: Mode, why: str) -> Made:
+    """Return what another mode makes in the place of one, below a line that says so."""
+    return warned(await instead.make(below_warning(material, mode.name, why), None), mode.name, why)
 
 
 async def _made(mode: Mode, material: Material, asker: Asker | None) -> Made:
@@ -57,7 +62,8 @@ async def _made(mode: Mode, material: Material, asker: Asker | None) -> Made:
 
 def _marked(mode: Mode, material: Material, reason: str, around: Around) -> Made:
     """Return a text that says what is missing, behind what earlier compactions said."""
-    earlier = earlier_text(material)
+    material = words_set_aside(material)
+    earlier = shortened(material, earlier_text(material))
     first = turns_before(material.earlier) + 1
     marker = "\n".join(
         [

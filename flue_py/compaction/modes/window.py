@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from flue_py.compaction.blocks.facts import carried_facts
 from flue_py.compaction.blocks.paths import shown_file_lists
-from flue_py.compaction.blocks.words import carried_words
+from flue_py.compaction.blocks.words import carried_words, words_set_aside
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import dressed, earlier_text, noted, shortened
 from flue_py.compaction.modes.protocol import Asker, Made
@@ -22,6 +22,7 @@ class Window:
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return a line that says what left, behind an earlier summary. Asks nothing. O(items that leave)."""
+        material = words_set_aside(material, only_carried=True)
         dropped = _dropped(material.earlier)
         count = len(material.leaving) + (dropped[0] if dropped else 0)
         first = dropped[1] if dropped else material.leaving[0].entry_id
