@@ -16,6 +16,7 @@ from flue_py.context.counters import ENTRY_COUNTS
 from flue_py.context.items import Item, plain_agent
 from flue_py.context.report import ContextChange, ContextReport, StepReport
 from flue_py.context.steps.protocol import Step, View
+from flue_py.core.exchange import answered_id, called_ids
 from flue_py.core.frozen import frozen
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.projection import ContextEntry
@@ -75,20 +76,51 @@ def turn_start(items: Sequence[Item], agent: str | None) -> int:
     """Return where the turn begins that is in progress: the answers and results after the last message of the user.
 
     With ``agent``, answers of another one do not belong to it. It is in progress if the model still has to say
-    something about a tool: else there is none, and the end is returned. O(turn).
+    something about a tool: else there is none, and the end is returned. A result of it has its call in it, also where
+    the user said something between the two. O(turn), and O(size) where that is so.
     """
     if not items or not (items[-1].is_result or items[-1].calls):
         return len(items)
-    start = len(items)
+    start = first = len(items)
     for at in range(len(items) - 1, -1, -1):
         item = items[at]
-        if item.is_answer:
-            if agent and item.agent and item.agent.casefold() != plain_agent(agent):
-                break
+        if item.is_answer and _is_of(item, agent):
             start = at
         elif not item.is_result:
             break
-    return start
+        first = at
+    caller = _caller(items, first, agent)
+    return start if caller is None else caller
+
+
+def _is_of(item: Item, agent: str | None) -> bool:
+    return not agent or not item.agent or item.agent.casefold() == plain_agent(agent)
+
+
+def _caller(items: Sequence[Item], first: int, agent: str | None) -> int | None:
+    """Return where the first call is that a result from ``first`` on answers; None if none lies before that."""
+    found: int | None = None
+    wanted: set[str] = set()
+    passed: set[str] = set()
+    for at in range(len(items) - 1, -1, -1):
+        item = items[at]
+        if at < first and not wanted:
+            break
+        if item.is_result and (call_id := answered_id(item.message)) is not None:
+            # What repeats an answer from before belongs to no turn.
+            if at >= first:
+                wanted.add(call_id)
+            else:
+                wanted.discard(call_id)
+                passed.add(call_id)
+        elif item.is_answer:
+            called = set(called_ids(item.message))
+            if at < first and called & wanted and _is_of(item, agent):
+                found = at
+                wanted, passed = wanted | passed, set()
+            wanted -= called
+            passed -= called
+    return found
 
 
 def epoch_end(context: Sequence[ContextEntry], sizes: Sequence[int], epoch_tokens: int) -> int:

@@ -44,7 +44,9 @@ LENGTHY = ("history_random", "history_long")
 RUNS = [
     *((suite, "memory") for suite in COUNTS),
     *((suite, "sqlite") for suite in COUNTS if suite not in PURE),
-    *((suite, "aiosqlite") for suite in ("delete_tree", "history_hand", "lifecycle")),
+    *((suite, "aiosqlite") for suite in ("history_hand", "lifecycle")),
+    # The same deletions as on a file, slower.
+    pytest.param("delete_tree", "aiosqlite", marks=pytest.mark.slow),
     *((suite, "postgres") for suite in COUNTS if suite not in PURE and suite not in LENGTHY),
     # Half a minute of round trips each.
     *(pytest.param(suite, "postgres", marks=pytest.mark.slow) for suite in LENGTHY),

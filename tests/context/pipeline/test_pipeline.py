@@ -131,6 +131,25 @@ def test_what_one_step_added_and_a_later_one_dropped_or_changed_is_in_the_report
         ([user("a"), answer("x", agent="A"), answer("", call("c"), agent="B"), result("c")], "b", 2),
         ([user("a"), answer("", call("c"), agent="A"), result("c")], "B", 3),
         ([user("a"), answer("", call("c")), result("c")], "B", 1),
+        # What the user said between a call and its result is in the turn; what repeats an older answer is not.
+        ([answer("", call("c"), call("d")), result("c"), user("a"), result("d")], None, 0),
+        (
+            [user("a"), answer("", call("c"), call("d")), result("c"), user("b"), answer("", call("e")), result("d")],
+            None,
+            1,
+        ),
+        (
+            [answer("", call("b")), user("a"), answer("", call("c"), call("d")), result("b"), user("b"), result("d")],
+            None,
+            0,
+        ),
+        (
+            [user("a"), answer("", call("c")), result("c"), user("b"), answer("", call("d")), result("d"), result("c")],
+            None,
+            4,
+        ),
+        ([answer("", call("c"), agent="A"), user("a"), answer("", call("d"), agent="B"), result("c")], "B", 2),
+        ([user("a"), answer("ok"), result("c")], None, 1),
     ],
 )
 def test_the_turn_in_progress_is_what_follows_the_user(said: list[JsonObject], agent: str | None, start: int) -> None:

@@ -226,6 +226,14 @@ def test_the_turn_in_progress_is_seen_whole() -> None:
     assert [item.message for item in found.items] == now
 
 
+@pytest.mark.parametrize("given", [{"text_only": True}, {"max_tail_messages": 1}, {"max_replay_chars": 1}])
+def test_what_the_user_says_during_a_turn_does_not_end_it(given: dict[str, Any]) -> None:
+    now = [answer("I look.", call("n1"), call("n2")), result("n1"), user("Be quick."), result("n2", "y" * 900)]
+    for said in (now, [*now[:3], answer("Yes.", call("n3")), result("n3"), now[3]]):
+        found = piped(context(*HISTORY, *said), window(**given))
+        assert [item.message for item in found.items][-len(said) :] == said
+
+
 def test_the_turn_of_another_agent_is_history() -> None:
     now = [user("And now?"), answer("I look.", call("n1"), agent="Coder"), result("n1", "y" * 900)]
     found = piped(context(*HISTORY, *now), window(text_only=True), "Reviewer")
