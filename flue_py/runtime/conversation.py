@@ -22,8 +22,7 @@ from flue_py.errors import AbortedToCompact, InvalidArgument, LeafConflict, show
 from flue_py.render.conversation import Listed, said_lines, saved_transcript
 from flue_py.render.lines import counted, one_line, text_of
 from flue_py.render.rows import entry_row, session_row, task_row
-from flue_py.runtime import ending
-from flue_py.runtime.sending import checked_context, sent_to
+from flue_py.runtime import ending, sending
 from flue_py.sessions.arguments import checked_flag, checked_text
 from flue_py.sessions.hooking import checked_hook
 from flue_py.sessions.offloading import checked_offload
@@ -94,7 +93,7 @@ class Conversation:
         self.replay = _checked_replay(replay)
         self.clock = clock
         self.before_compaction = checked_hook(before_compaction)
-        self.context = checked_context(context)
+        self.context = sending.checked_context(context)
         self.agent = checked_text(agent, "agent")
         self.offload = None if offload is None else checked_offload(offload)
         self._running = ending.RunningCalls(store.backend.waiting, store.backend.new_entry_id)
@@ -229,7 +228,7 @@ class Conversation:
             await session.refresh()
             raise
         try:
-            context = await sent_to(session, self.context, self.agent, leaf=asked.entry_id)
+            context = await sending.sent_to(session, self.context, self.agent, leaf=asked.entry_id)
             answers = _messages_of(await self._running.run(session, lambda: model(context)))
         except AbortedToCompact:
             raise

@@ -12,6 +12,7 @@ import tempfile
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -515,20 +516,23 @@ async def locked(url: str, session_id: str) -> AsyncIterator[Any]:
 
 @pytest.mark.parametrize("setting", ["lock_timeout", "statement_timeout"])
 async def test_a_lock_that_is_held_too_long_is_a_busy_store(url: str, setting: str) -> None:
-    async with opened(url) as backend:
-        session = await new_session(backend, *talk(2))
     name = make_url(url).database
-    if setting == "statement_timeout":
-        async with connected(url) as connection:
-            await connection.execute(f"ALTER DATABASE \"{name}\" SET statement_timeout = '300ms'")
-    async with opened(url, busy_timeout=0.1 if setting == "lock_timeout" else 30) as backend:
-        async with locked(url, session.id):
+    async with opened(url) as looking_on:
+        session = await new_session(looking_on, *talk(2))
+        if setting == "statement_timeout":
+            async with connected(url) as connection:
+                await connection.execute(f"ALTER DATABASE \"{name}\" SET statement_timeout = '300ms'")
+        async with (
+            opened(url, busy_timeout=0.1 if setting == "lock_timeout" else 30) as backend,
+            locked(url, session.id),
+        ):
             for operation in (
-                lambda: add(backend, session.id, user()),
-                lambda: backend.move(session.id, None),
-                lambda: backend.delete_tree(session.id),
+                partial(add, backend, session.id, user()),
+                partial(backend.move, session.id, None),
+                partial(backend.delete_tree, session.id),
             ):
-                async with refused(backend, StoreBusy):
+                # Its connection is from before the setting: a slow look at the store is no statement that waits.
+                async with refused(looking_on, StoreBusy):
                     await operation()
                 assert checked_out(backend) == 0
         if setting == "statement_timeout":
