@@ -402,10 +402,9 @@ def _class_section(owner: type) -> list[str]:
 def _value_section(name: str, value: type) -> list[str]:
     lines = [f"## {HOME_OF[name]}.{name}", "", *[line for part in paragraphs(value) for line in (part, "")]]
     if issubclass(value, SettingsModel):
-        fields = {
-            name: f"`{name}` ({field.get_default(call_default_factory=True)!r})"
-            for name, field in value.model_fields.items()
-        }
+        # Not asked of the fields: how, differs between versions of pydantic.
+        defaults = value()
+        fields = {name: f"`{name}` ({getattr(defaults, name)!r})" for name in value.model_fields}
     else:
         fields = {field.name: f"`{field.name}`" for field in dataclasses.fields(value)}
     lines += ["Fields: " + ", ".join(fields.values()) + ".", ""]
