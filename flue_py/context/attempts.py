@@ -17,6 +17,7 @@ from flue_py.context.requests import ContextRequest
 from flue_py.context.settings import Fitting
 from flue_py.context.steps.protocol import Step
 from flue_py.context.steps.shrink import STAGE_CHARS, Shrink
+from flue_py.core.frozen import changed
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.model_seam import Model, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow
@@ -132,18 +133,7 @@ async def ask_fitting(attempts: Attempts, model: Model, request: ModelRequest) -
     """
     async for attempt in attempts:
         with attempt:
-            messages = tuple(attempt.request.messages)
-            return await model.complete(
-                ModelRequest(
-                    messages,
-                    request.system,
-                    request.tools,
-                    request.max_tokens,
-                    request.timeout,
-                    request.purpose,
-                    request.compacts,
-                )
-            )
+            return await model.complete(changed(request, messages=tuple(attempt.request.messages)))
     raise ContextOverflow("no attempt was left")  # the last one lets its error pass
 
 

@@ -74,18 +74,19 @@ class EntryCounts:
 
     def each(self, items: Iterable[ContextEntry], counter: Counter) -> list[int]:
         """Return how many tokens each of the items takes, in their order. The cost of `tally`."""
-        return [~tokens if tokens < 0 else tokens for tokens in self._each(items, counter, only_known=False)]
+        return self.each_and_all(items, counter)[0]
+
+    def each_and_all(self, items: Iterable[ContextEntry], counter: Counter) -> tuple[list[int], Tally]:
+        """Return what `each` and what `tally` returns, by one look-up for each item."""
+        found = self._each(items, counter, only_known=False)
+        return [~tokens if tokens < 0 else tokens for tokens in found], _tally(found, counter)
 
     def tally(self, items: Iterable[ContextEntry], counter: Counter, *, only_known: bool = False) -> Tally:
         """Return how many tokens items take together. O(items), and O(size) of those not counted before.
 
         With ``only_known``, raises `NotCounted` at the first of those.
         """
-        found = self._each(items, counter, only_known=only_known)
-        if min(found, default=0) >= 0:
-            total = sum(found)
-            return Tally(total, counter.is_estimate and total > 0)
-        return Tally(sum(~tokens if tokens < 0 else tokens for tokens in found), is_estimate=True)
+        return _tally(self._each(items, counter, only_known=only_known), counter)
 
     def tally_texts(self, texts: Iterable[str], counter: Counter, *, only_known: bool = False) -> Tally:
         """Return what texts take together, each as a message of its own. As `tally`, and remembered likewise."""
@@ -156,6 +157,14 @@ class EntryCounts:
                 for oldest in list(known)[: len(known) // 2 + 1]:
                     del known[oldest]
             known[key] = count
+
+
+def _tally(found: Sequence[int], counter: Counter) -> Tally:
+    """Return what counts come to; one below 0 is ``~tokens``, of what is not all text (`_Count`)."""
+    if min(found, default=0) >= 0:
+        total = sum(found)
+        return Tally(total, counter.is_estimate and total > 0)
+    return Tally(sum(~tokens if tokens < 0 else tokens for tokens in found), is_estimate=True)
 
 
 ENTRY_COUNTS = EntryCounts()

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from flue_py.core.calls import agent_of
 from flue_py.core.exchange import tool_calls
+from flue_py.core.faithful import ASSISTANT, TOOL_RESULT, USER
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.projection import ContextEntry
@@ -14,9 +15,6 @@ from flue_py.core.projection import ContextEntry
 How: TypeAlias = Literal["dropped", "cut", "replaced", "added"]
 """What a step did with a message: left it out, shortened it, put other content in its place, or put it there."""
 
-USER = "user"
-ASSISTANT = "assistant"
-TOOL_RESULT = "toolResult"
 _SYSTEM = ("system", "developer")
 # What a user ran or an extension said is shown as a message of the user.
 _AS_USER = (USER, "bashExecution", "custom")

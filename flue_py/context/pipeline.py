@@ -17,6 +17,7 @@ from flue_py.context.items import Item, plain_agent
 from flue_py.context.report import ContextChange, ContextReport, StepReport
 from flue_py.context.steps.protocol import Step, View
 from flue_py.core.exchange import answered_id, called_ids
+from flue_py.core.faithful import ASSISTANT
 from flue_py.core.frozen import frozen
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.projection import ContextEntry
@@ -39,7 +40,7 @@ def run_steps(context: Sequence[ContextEntry], steps: Iterable[Step], view: View
     """
     steps = [*steps]
     given = [Item(entry, place) for place, entry in enumerate(context)]
-    sizes = ENTRY_COUNTS.each(context, view.counter)
+    sizes, whole = ENTRY_COUNTS.each_and_all(context, view.counter)
     view.note_sizes(given, sizes)
     waits = any(step.at_epochs for step in steps)
     end = epoch_end(context, sizes, epoch_tokens) if waits and epoch_tokens else len(given)
@@ -58,14 +59,13 @@ def run_steps(context: Sequence[ContextEntry], steps: Iterable[Step], view: View
         made = _items(step, inside, step.apply(inside, view))
         reports.append(StepReport(step.name, step.reason, tuple(_changes(step.name, inside, made, view))))
         current = [*current[:first], *made, *current[last:]]
-    before = sum(sizes)
     report = ContextReport(
         tuple(reports),
         tuple(view.events),
-        before,
-        before - sum(step.tokens_freed for step in reports),
+        whole.tokens,
+        whole.tokens - sum(step.tokens_freed for step in reports),
         view.counter.name,
-        ENTRY_COUNTS.tally(context, view.counter).is_estimate,
+        whole.is_estimate,
         view.agent,
         given[end - 1].entry_id if end and waits else None,
     )
@@ -133,7 +133,7 @@ def epoch_end(context: Sequence[ContextEntry], sizes: Sequence[int], epoch_token
     end = next((at for at, item in enumerate(context) if item.entry.depth > compaction), len(context))
     grown, due = 0, epoch_tokens
     for at in range(end, len(context) + 1):
-        if grown >= due and (at == len(context) or context[at].role == "assistant"):
+        if grown >= due and (at == len(context) or context[at].role == ASSISTANT):
             end, due = at, (grown // epoch_tokens + 1) * epoch_tokens
         if at < len(context):
             grown += sizes[at]

@@ -46,6 +46,10 @@ class SettingsModel(BaseModel):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
 
+_READ_TOOLS = ("read_file",)
+_WRITE_TOOLS = ("write_file", "patch_file")
+
+
 class ContextWindow(SettingsModel):
     """What of the history one agent sees. The turn that is in progress is not touched; 0 switches a number off.
 
@@ -67,8 +71,8 @@ class ContextWindow(SettingsModel):
     context_cap_fraction: Share = 0.0
     max_tool_result_chars: Count = 0
     tool_result_char_overrides: Mapping[Name, Count] = Field(default_factory=dict)
-    read_tools: tuple[Name, ...] = ("read_file",)
-    write_tools: tuple[Name, ...] = ("write_file", "patch_file")
+    read_tools: tuple[Name, ...] = _READ_TOOLS
+    write_tools: tuple[Name, ...] = _WRITE_TOOLS
     max_replay_chars: Count = 0
 
     @field_validator("tool_result_char_overrides")
@@ -149,8 +153,8 @@ class Fitting(SettingsModel):
 
     max_context_tokens: Count = 0
     max_payload_bytes: Count = 0
-    read_tools: tuple[Name, ...] = ("read_file",)
-    write_tools: tuple[Name, ...] = ("write_file", "patch_file")
+    read_tools: tuple[Name, ...] = _READ_TOOLS
+    write_tools: tuple[Name, ...] = _WRITE_TOOLS
 
 
 class Trimming(SettingsModel):

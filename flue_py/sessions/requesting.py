@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flue_py.context import settings as context_settings
     from flue_py.context.attempts import Attempts
     from flue_py.context.requests import ContextRequest
-    from flue_py.context.settings import ContextSettings
+    from flue_py.context.settings import AgentContext, ContextSettings
     from flue_py.context.steps.protocol import Step
     from flue_py.wire import rules
 else:
@@ -50,10 +50,10 @@ class Requesting(Contexts):
     ) -> ContextRequest:
         """Return what an agent is sent of the context, as ``target`` takes it, with a report of what was done to it.
 
-        A target is ``anthropic``, ``openai-chat``, ``openai-responses`` or ``gemini``; without one the
-        messages are ours, as `build_context` has them. The steps that ``settings`` ask
-        for ``agent`` come first, then ``steps`` of your own; by default there are none. `ContextRequest.report` says of
-        each what it left out, cut or replaced, by entry, with the tokens.
+        A target is ``anthropic``, ``openai-chat``, ``openai-responses`` or ``gemini``; without one the messages are
+        ours, as `build_context` has them. The steps that ``settings`` ask for ``agent`` come first, then ``steps`` of
+        your own; by default there are none. `ContextRequest.report` says of each what it left out, cut or replaced, by
+        entry, with the tokens.
 
         Then what a target would refuse is mended, and each repair is named: every call of a tool gets its result,
         every result has its call, ids and names fit, images are within the limits, users and answers take turns where
@@ -66,7 +66,7 @@ class Requesting(Contexts):
         `EntryNotFound`, and `InvalidArgument`, for settings with the path of each field that is wrong. The cost of the
         context, and O(its size); other tasks go on meanwhile.
         """
-        make = await self._requests(target, leaf, agent, settings, steps, model, account)
+        _, make = await self._requests(target, leaf, agent, settings, steps, model, account)
         return await self._backend.waiting.call(partial(make, ()))
 
     async def attempts(
@@ -93,8 +93,7 @@ class Requesting(Contexts):
         was read when this was called.
         """
         offered = checked_request(None, None, None, tools) or []
-        make = await self._requests(target, leaf, agent, settings, steps, model, account)
-        chosen = context_settings.context_settings(settings).of(agent)
+        chosen, make = await self._requests(target, leaf, agent, settings, steps, model, account)
         return attempting.Attempts(
             make,
             chosen.fitting,
@@ -112,8 +111,11 @@ class Requesting(Contexts):
         steps: Sequence[Step],
         model: str | None,
         account: str | None,
-    ) -> Callable[[Sequence[Step]], ContextRequest]:
-        """Check the arguments of a request, read the context, and return what makes the request with further steps."""
+    ) -> tuple[AgentContext, Callable[[Sequence[Step]], ContextRequest]]:
+        """Check the arguments of a request and read the context; return the agent's settings, and what makes a request.
+
+        The latter takes further steps, which come last.
+        """
         name = None if target is None else rules.checked_target(target)
         checked_text(agent, "agent")
         checked_text(model, "model")
@@ -140,4 +142,4 @@ class Requesting(Contexts):
                 account=account,
             )
 
-        return make
+        return chosen, make

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -14,6 +14,7 @@ from flue_py.cli.output import Answer, look, print_answer
 from flue_py.cli.running import command
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.sessions import LeafChoice
+from flue_py.core.shapes import Shape
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line
 from flue_py.render.views import context_lines, context_summary
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 else:
     explaining = lazy_module("flue_py.cli.explaining")
     context_settings = lazy_module("flue_py.context.settings")
-
-_TARGETS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 
 
 def _print_schema(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
@@ -61,7 +60,7 @@ def _check(
 @click.option("--agent", metavar="NAME", help="The agent that is asked.")
 @click.option("--settings", metavar="FILE", help="The settings of the pipeline, a JSON file (default: none).")
 @click.option(
-    "--target", type=click.Choice(_TARGETS), help="The request of this provider, and what is repaired for it."
+    "--target", type=click.Choice(get_args(Shape)), help="The request of this provider, and what is repaired for it."
 )
 @click.option(
     "--schema",

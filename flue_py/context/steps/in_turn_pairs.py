@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flue_py.context.items import Item
-from flue_py.context.steps.address import address
-from flue_py.context.steps.content import with_text
+from flue_py.context.steps.notes import stubbed
 from flue_py.context.steps.protocol import Over, View
 from flue_py.core.frozen import frozen
 
@@ -28,8 +27,7 @@ class InTurnPairs:
         """Return the items with stubs in place of the earlier results."""
         results = [at for at, item in enumerate(items) if item.is_result]
         omitted = set(results[: max(len(results) - self.most, 0)])
-        return [self._stub(item, view) if at in omitted else item for at, item in enumerate(items)]
-
-    def _stub(self, item: Item, view: View) -> Item:
-        stub = item.replaced(with_text(item.message, OMITTED + address(item, wanted=self.addresses)))
-        return view.smaller(stub, item)
+        return [
+            stubbed(item, OMITTED, view, addresses=self.addresses) if at in omitted else item
+            for at, item in enumerate(items)
+        ]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from flue_py.context.items import Item
-from flue_py.context.steps.address import address, with_address
-from flue_py.context.steps.content import cut_to, text_length, with_text
+from flue_py.context.steps.content import text_length, with_text
+from flue_py.context.steps.notes import cut_after, stubbed, with_address
 from flue_py.context.steps.protocol import Over, View
 from flue_py.core.frozen import frozen
 
@@ -47,8 +46,7 @@ class InTurnTokens:
         for at in results[:-1]:
             if total <= self.most:
                 return made
-            stub = items[at].replaced(with_text(items[at].message, OMITTED + address(items[at], wanted=self.addresses)))
-            made[at] = view.smaller(stub, items[at])
+            made[at] = stubbed(items[at], OMITTED, view, addresses=self.addresses)
             total -= view.tokens(items[at]) - view.tokens(made[at])
         whole = [at for at in results if made[at] is items[at] and _can_be_cut(items[at])]
         if total > self.most and whole:
@@ -63,10 +61,8 @@ class InTurnTokens:
         share = max(1 - over / max(sum(sizes.values()), 1), 0)
         for at, size in sizes.items():
             item = items[at]
-            note = partial(with_address, _cut_note, item, self.addresses)
             # The note has to fit, too.
-            spent = view.tokens(item.cut(with_text(item.message, note(text_length(item.message))))) / max(size, 1)
+            note = with_address(_cut_note, item, self.addresses, text_length(item.message))
+            spent = view.tokens(item.cut(with_text(item.message, note))) / max(size, 1)
             length = max(int(text_length(item.message) * (share - spent)), LEAST_CHARS)
-            shorter = cut_to(item.message, length, note)
-            if shorter is not None:
-                items[at] = view.smaller(item.cut(shorter), item)
+            items[at] = view.smaller(cut_after(item, length, _cut_note, addresses=self.addresses), item)

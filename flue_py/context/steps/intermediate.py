@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flue_py.context.items import Item
-from flue_py.context.steps.address import address
 from flue_py.context.steps.content import is_signed, is_text, is_thinking, unsigned, with_arguments
+from flue_py.context.steps.notes import address
 from flue_py.context.steps.protocol import Over, View
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flue_py.context.items import Item
-from flue_py.context.steps.address import address
-from flue_py.context.steps.content import text_parts, with_text
+from flue_py.context.steps.content import text_parts
+from flue_py.context.steps.notes import stubbed
 from flue_py.context.steps.protocol import Over, View
 from flue_py.context.steps.tools import plain_name, plain_names, tool_of_results
 from flue_py.core.frozen import frozen
@@ -35,8 +35,7 @@ class Microcompact:
         found = [at for at, tool in sorted(tool_of_results(items).items()) if plain_name(tool) in eligible]
         found = [at for at in found if not "".join(text_parts(items[at].message)).startswith(CLEARED)]
         cleared = set(found[: max(len(found) - self.keep, 0)])
-        return [self._cleared(item, view) if at in cleared else item for at, item in enumerate(items)]
-
-    def _cleared(self, item: Item, view: View) -> Item:
-        stub = item.replaced(with_text(item.message, CLEARED + address(item, wanted=self.addresses)))
-        return view.smaller(stub, item)
+        return [
+            stubbed(item, CLEARED, view, addresses=self.addresses) if at in cleared else item
+            for at, item in enumerate(items)
+        ]

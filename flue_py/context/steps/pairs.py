@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flue_py.context.items import Item
 from flue_py.context.steps.content import calls_kept
 from flue_py.context.steps.protocol import Over, View
-from flue_py.core.exchange import Pairing
+from flue_py.context.steps.tools import pairing_of
 from flue_py.core.frozen import frozen
 
 
@@ -22,7 +22,7 @@ class WholePairs:
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
         """Return whole exchanges, and what else was said. Every answered call keeps all of its results."""
-        pairing = Pairing([item.message for item in items])
+        pairing = pairing_of(items)
         answers = {at for results in pairing.results.values() for at in results}
         kept: list[Item] = []
         for at, item in enumerate(items):

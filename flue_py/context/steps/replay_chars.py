@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from flue_py.context.items import Item
-from flue_py.context.steps.address import with_address
-from flue_py.context.steps.content import cut_to, text_parts
+from flue_py.context.steps.content import text_parts
+from flue_py.context.steps.notes import cut_after
 from flue_py.context.steps.protocol import Over, View
 from flue_py.context.steps.result_chars import cut_note
 from flue_py.core.frozen import frozen
@@ -29,11 +28,11 @@ class ReplayChars:
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
         """Return the items with shorter answers."""
-        kept: list[Item] = []
-        for item in items:
-            shorter = None
-            if item.is_answer and not "".join(text_parts(item.message)).startswith(SUMMARY):
-                tail = partial(with_address, cut_note, item, self.addresses)
-                shorter = cut_to(item.message, self.most, tail)
-            kept.append(item if shorter is None else item.cut(shorter))
-        return kept
+        return [
+            cut_after(item, self.most, cut_note, addresses=self.addresses) if _may_be_long(item) else item
+            for item in items
+        ]
+
+
+def _may_be_long(item: Item) -> bool:
+    return item.is_answer and not "".join(text_parts(item.message)).startswith(SUMMARY)

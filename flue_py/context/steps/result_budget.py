@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from flue_py.context.items import Item
-from flue_py.context.steps.address import with_address
-from flue_py.context.steps.content import cut_to, text_length
+from flue_py.context.steps.content import text_length
+from flue_py.context.steps.notes import cut_after
 from flue_py.context.steps.protocol import Over, View
-from flue_py.core.exchange import Pairing
+from flue_py.context.steps.tools import pairing_of
 from flue_py.core.frozen import frozen
 
 
@@ -32,7 +31,7 @@ class ResultBudget:
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
         """Return the items with previews."""
-        pairing = Pairing([item.message if item.is_answer or item.is_result else None for item in items])
+        pairing = pairing_of(items)
         made = [*items]
         rounds: dict[int, list[int]] = {}
         for call, results in pairing.results.items():
@@ -54,6 +53,5 @@ class ResultBudget:
         if item.is_pinned:
             return item
         total = text_length(item.message)
-        note = partial(with_address, lambda _: f"\n... [truncated, {total} total chars]", item, self.addresses)
-        shorter = cut_to(item.message, self.preview_chars, note)
-        return item if shorter is None else item.cut(shorter)
+        note = f"\n... [truncated, {total} total chars]"
+        return cut_after(item, self.preview_chars, lambda _: note, addresses=self.addresses)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 
 from flue_py.context.items import Item
-from flue_py.context.steps.address import with_address
-from flue_py.context.steps.content import cut_to
+from flue_py.context.steps.notes import cut_after
 from flue_py.context.steps.protocol import Over, View
 from flue_py.context.steps.tools import path_of, plain_name, plain_names, tool_of_results, tool_uses
 from flue_py.core.frozen import frozen
@@ -51,20 +49,13 @@ class ResultChars:
         consumed = consumed_results(items, self.read_tools, self.write_tools)
         named = tool_of_results(items)
         limits = {plain_name(tool): limit for tool, limit in self.overrides.items()}
-        kept: list[Item] = []
+        made = [*items]
         for at, item in enumerate(items):
-            shorter = None
-            if item.is_result:
-                limit = limits.get(plain_name(named[at]), self.most)
-                if at in consumed:
-                    shorter = cut_to(item.message, CONSUMED_CHARS, self._tail(item, consumed=True))
-                elif limit:
-                    shorter = cut_to(item.message, limit, self._tail(item, consumed=False))
-            kept.append(item if shorter is None else item.cut(shorter))
-        return kept
-
-    def _tail(self, item: Item, *, consumed: bool) -> partial[str]:
-        return partial(with_address, consumed_note if consumed else cut_note, item, self.addresses)
+            if at in consumed:
+                made[at] = cut_after(item, CONSUMED_CHARS, consumed_note, addresses=self.addresses)
+            elif item.is_result and (limit := limits.get(plain_name(named[at]), self.most)):
+                made[at] = cut_after(item, limit, cut_note, addresses=self.addresses)
+        return made
 
 
 def consumed_results(items: Sequence[Item], read_tools: Iterable[str], write_tools: Iterable[str]) -> set[int]:

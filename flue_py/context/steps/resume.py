@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from flue_py.context.items import Item, added
 from flue_py.context.steps.content import content_parts, is_thinking, text_parts
 from flue_py.context.steps.protocol import Over, View
-from flue_py.core.exchange import Pairing
+from flue_py.context.steps.tools import pairing_of
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 
@@ -60,7 +60,7 @@ def interruption_of(items: Sequence[Item]) -> Interruption:
 
 
 def _answered(items: Sequence[Item]) -> list[Item]:
-    pairing = Pairing([item.message if item.is_answer or item.is_result or item.is_user else None for item in items])
+    pairing = pairing_of(items)
     made: list[Item] = []
     behind: dict[int, list[Item]] = {}
     for at, item in enumerate(items):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from flue_py.context.items import Item
-from flue_py.context.steps.address import with_address
-from flue_py.context.steps.content import cut_to, texts_only
+from flue_py.context.steps.content import texts_only
+from flue_py.context.steps.notes import cut_after
 from flue_py.context.steps.protocol import Over, View
 from flue_py.context.steps.result_chars import CONSUMED_CHARS, consumed_results
 from flue_py.core.frozen import frozen
@@ -41,12 +40,11 @@ class Shrink:
         if not self.chars:
             return [kept for item in items if (kept := _without_tools(item)) is not None]
         consumed = consumed_results(items, self.read_tools, self.write_tools)
-        made: list[Item] = []
+        made = [*items]
         for at, item in enumerate(items):
-            limit = min(CONSUMED_CHARS, self.chars) if at in consumed else self.chars
-            tail = partial(with_address, _note, item, self.addresses)
-            shorter = cut_to(item.message, limit, tail) if item.is_result else None
-            made.append(item if shorter is None else item.cut(shorter))
+            if item.is_result:
+                limit = min(CONSUMED_CHARS, self.chars) if at in consumed else self.chars
+                made[at] = cut_after(item, limit, _note, addresses=self.addresses)
         return made
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 from flue_py.context.items import Item
-from flue_py.context.steps.address import address
-from flue_py.context.steps.content import text_length, text_parts, with_arguments, with_text
+from flue_py.context.steps.content import text_length, text_parts, with_arguments
+from flue_py.context.steps.notes import address, stubbed
 from flue_py.context.steps.protocol import Over, View
 from flue_py.context.steps.tools import ToolUse, path_of, plain_name, plain_names, tool_uses
 from flue_py.core.frozen import frozen
@@ -57,19 +57,19 @@ class Superseded:
         repeated = _superseded(uses, lambda use: _question(use, observing), wins)
         made = [*items]
         for group, note in ((overwritten, OVERWRITTEN), (repeated, REPEATED)):
-            stubbed = self._stubbed(items, group, note, view)
+            stubs = self._stubs(items, group, note, view)
             # A picture has no characters, and its stub has some.
-            freed = sum(max(_length(items[at]) - _length(item), 0) for at, item in stubbed.items())
+            freed = sum(max(_length(items[at]) - _length(item), 0) for at, item in stubs.items())
             if freed >= self.least_chars:
-                for at, item in stubbed.items():
+                for at, item in stubs.items():
                     made[at] = item
         for use in _superseded(uses, lambda use: _command(use, shells), wins):
             for at in use.results:
                 if made[at] is items[at]:
-                    made[at] = self._stub(items[at], _outcome(items[at]), view)
+                    made[at] = stubbed(items[at], _outcome(items[at]), view, addresses=self.addresses)
         return made
 
-    def _stubbed(self, items: Sequence[Item], group: Sequence[ToolUse], note: str, view: View) -> dict[int, Item]:
+    def _stubs(self, items: Sequence[Item], group: Sequence[ToolUse], note: str, view: View) -> dict[int, Item]:
         found: dict[int, Item] = {}
         for use in group:
             caller = found.get(use.call.at, items[use.call.at])
@@ -77,11 +77,8 @@ class Superseded:
             fewer = with_arguments(caller.message, use.call.part, partial(_instead, text), longer_than=len(text))
             if fewer is not None and not caller.is_pinned:
                 found[use.call.at] = caller.replaced(fewer)
-            found |= {at: self._stub(items[at], note, view) for at in use.results}
+            found |= {at: stubbed(items[at], note, view, addresses=self.addresses) for at in use.results}
         return found
-
-    def _stub(self, item: Item, note: str, view: View) -> Item:
-        return view.smaller(item.replaced(with_text(item.message, note + address(item, wanted=self.addresses))), item)
 
 
 def _superseded(

@@ -21,9 +21,14 @@ class ToolUse:
     results: Sequence[int]
 
 
+def pairing_of(items: Sequence[Item]) -> Pairing:
+    """Return which results answer which calls in some messages. Only those that call or answer are decoded. O(size)."""
+    return Pairing([item.message if item.is_answer or item.is_result else None for item in items])
+
+
 def tool_uses(items: Sequence[Item]) -> list[ToolUse]:
     """Return the calls of tools in some messages, in order, with the places of their results. O(size)."""
-    pairing = Pairing([item.message if item.is_answer or item.is_result else None for item in items])
+    pairing = pairing_of(items)
     return [
         ToolUse(call, _text(part.get("name")), _object(part.get("arguments")), pairing.results[call])
         for call, part in pairing.parts.items()

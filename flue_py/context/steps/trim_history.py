@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from flue_py.context.items import Item
 from flue_py.context.steps.protocol import Over, View
-from flue_py.core.exchange import Pairing
+from flue_py.context.steps.tools import pairing_of
 from flue_py.core.frozen import frozen
 
 
@@ -31,8 +31,7 @@ class TrimHistory:
         if total <= self.most:
             return items
         # What the user says between a call and its result begins no turn: the result would be left without its call.
-        pairing = Pairing([item.message if item.is_answer or item.is_result else None for item in items])
-        starts = pairing.whole_cuts(at for at, item in enumerate(items) if item.is_user and not _stays(item))
+        starts = pairing_of(items).whole_cuts(at for at, item in enumerate(items) if item.is_user and not _stays(item))
         dropped: set[int] = set()
         # What comes before the first message of the user is what a compaction has left of a turn: it goes first.
         for start, end in pairwise([*([0] if starts[:1] != [0] else []), *starts]):
