@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from flue_py.context.settings import (
         AgentContext,
         ContextSettings,
+        ContextSource,
+        ContextSpec,
         ContextWindow,
         Fitting,
         InTurn,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
         context_schema,
         context_settings,
     )
+    from flue_py.context.sources.files import brief_file, changes_file, file_source, session_context_file
+    from flue_py.context.sources.protocol import Asked, GatheredContext, Section, SkippedSource, SourceReader
     from flue_py.context.steps.protocol import Step, View
 else:
     __getattr__ = lazy_names(
@@ -48,6 +52,8 @@ else:
             "flue_py.context.settings": (
                 "AgentContext",
                 "ContextSettings",
+                "ContextSource",
+                "ContextSpec",
                 "ContextWindow",
                 "Fitting",
                 "InTurn",
@@ -58,12 +64,21 @@ else:
                 "context_schema",
                 "context_settings",
             ),
+            "flue_py.context.sources.files": ("brief_file", "changes_file", "file_source", "session_context_file"),
+            "flue_py.context.sources.protocol": (
+                "Asked",
+                "GatheredContext",
+                "Section",
+                "SkippedSource",
+                "SourceReader",
+            ),
             "flue_py.context.steps.protocol": ("Step", "View"),
         },
     )
 
 __all__ = [
     "AgentContext",
+    "Asked",
     "Attempt",
     "Attempts",
     "ContextChange",
@@ -71,11 +86,17 @@ __all__ = [
     "ContextReport",
     "ContextRequest",
     "ContextSettings",
+    "ContextSource",
+    "ContextSpec",
     "ContextWindow",
     "Fitting",
+    "GatheredContext",
     "InTurn",
     "Item",
     "Microcompacting",
+    "Section",
+    "SkippedSource",
+    "SourceReader",
     "Step",
     "StepReport",
     "Superseding",
@@ -84,6 +105,10 @@ __all__ = [
     "View",
     "added",
     "ask_fitting",
+    "brief_file",
+    "changes_file",
     "context_schema",
     "context_settings",
+    "file_source",
+    "session_context_file",
 ]

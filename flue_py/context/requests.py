@@ -10,6 +10,7 @@ from flue_py.context.items import Item
 from flue_py.context.pipeline import run_steps
 from flue_py.context.report import ContextReport
 from flue_py.context.settings import AgentContext
+from flue_py.context.sources.protocol import NOTHING_GATHERED, GatheredContext
 from flue_py.context.steps.protocol import Step, View
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -54,13 +55,17 @@ def context_request(
     steps: Sequence[Step] = (),
     model: str | None = None,
     account: str | None = None,
+    gathered: GatheredContext = NOTHING_GATHERED,
 ) -> ContextRequest:
     """Return the request of a target for a context, through the steps of the settings, and ``steps`` after them.
 
-    Without a target the messages are ours, and nothing of them is repaired.
+    Without a target the messages are ours, and nothing of them is repaired. ``gathered`` is what the sources of the
+    settings have to say.
     ``model`` and ``account`` are as in `wire_request`. Raises `InvalidArgument`. O(size).
     """
-    piped = run_steps(context, [*steps_of(settings), *steps], View(agent, counter), epoch_tokens=settings.epoch_tokens)
+    piped = run_steps(
+        context, [*steps_of(settings, gathered), *steps], View(agent, counter), epoch_tokens=settings.epoch_tokens
+    )
     if target is None:
         return ContextRequest(None, [item.message for item in piped.items], None, piped.report, (), ())
     sent = wire_request(target, _said(piped.items), model=model, account=account)

@@ -26,7 +26,7 @@ from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
 from flue_py.runtime.guarding.claims import Claim
 from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, has_gone_on, input_since
 from flue_py.runtime.guarding.memory import BY, Memory, Remembered
-from flue_py.runtime.sending import checked_context, sent_to
+from flue_py.runtime.sending import Sending
 from flue_py.sessions.arguments import (
     checked_choice,
     checked_count,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from flue_py.compaction.hooks import BeforeCompaction
     from flue_py.compaction.result import CompactionResult
     from flue_py.context.settings import ContextSettings
+    from flue_py.context.sources.protocol import SourceReader
     from flue_py.core.model_seam import Model
 
 __all__ = ["CompactionGuard", "GuardAnswer", "Outcome"]
@@ -65,8 +66,8 @@ class CompactionGuard:
     does, None if that is unknown. ``mode`` and ``settings`` are those of `Session.compact`, ``triggers`` says when.
     ``on_answer`` is called with every answer but ``nothing``. ``before_compaction`` is asked before each compaction,
     and may cancel it or give its text (`flue_py.compaction.hooks`). ``context`` is what `call` sends an agent
-    (`flue_py.context.ContextSettings`); by default all of it. ``patience`` is for how many seconds an overflow
-    waits for somebody else who compacts the session.
+    (`flue_py.context.ContextSettings`), by default all of it, and ``sources`` what a ``spec`` in it reads, once in a
+    turn. ``patience`` is for how many seconds an overflow waits for somebody else who compacts the session.
 
     Raises `InvalidArgument`, also for a mode that needs a model where there is none.
     """
@@ -87,6 +88,7 @@ class CompactionGuard:
         on_answer: Callable[[GuardAnswer], object] | None = None,
         before_compaction: BeforeCompaction | None = None,
         context: ContextSettings | Mapping[str, object] | None = None,
+        sources: Mapping[str, SourceReader] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         patience: float = 120.0,
     ) -> None:
@@ -106,7 +108,8 @@ class CompactionGuard:
         self.tools = tools
         self.on_answer = checked_function(on_answer, "on_answer")
         self.before_compaction = checked_hook(before_compaction)
-        self.context = checked_context(context)
+        self._sending = Sending(context, sources)
+        self.context = self._sending.settings
         self.patience = _checked_patience(patience)
         self._waiting = store.backend.waiting
         self._running = RunningCalls(self._waiting, store.backend.new_entry_id)
@@ -198,7 +201,7 @@ class CompactionGuard:
 
     async def _call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], agent: str) -> Result:
         await self.before_call(agent)
-        context = await sent_to(self.session, self.context, agent)
+        context = await self._sending.messages(self.session, agent)
         latest = await self.session.latest_compaction()
         try:
             return await ask(context)
@@ -208,7 +211,7 @@ class CompactionGuard:
                 error.add_note(f"the context was not compacted ({answer.outcome}): {answer.decision.reason}")
                 raise
         try:
-            return await ask(await sent_to(self.session, self.context, agent))
+            return await ask(await self._sending.messages(self.session, agent))
         except ContextOverflow as error:
             await self._step_back()
             raise _again(error) from error
