@@ -6,7 +6,6 @@ decides by, and remembers, is stored with the session: another process goes on w
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -32,6 +31,7 @@ from flue_py.sessions.arguments import (
     checked_count,
     checked_flag,
     checked_function,
+    checked_patience,
     checked_text,
     optional,
 )
@@ -110,7 +110,7 @@ class CompactionGuard:
         self.before_compaction = checked_hook(before_compaction)
         self._sending = Sending(context, sources)
         self.context = self._sending.settings
-        self.patience = _checked_patience(patience)
+        self.patience = checked_patience(patience)
         self._waiting = store.backend.waiting
         self._running = RunningCalls(self._waiting, store.backend.new_entry_id)
         self._memory = Memory(session, checked_function(clock, "clock"))
@@ -488,12 +488,6 @@ def _checked_triggers(triggers: TriggerSettings | None) -> TriggerSettings:
     if not isinstance(triggers, TriggerSettings):
         raise InvalidArgument(f"triggers: should be TriggerSettings, not {shown(triggers)}")
     return triggers
-
-
-def _checked_patience(seconds: float) -> float:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= sys.float_info.max:
-        raise InvalidArgument(f"patience: should be a number of seconds, 0 or more, not {shown(seconds)}")
-    return seconds
 
 
 def _again(error: ContextOverflow) -> ContextOverflow:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from flue_py.context.blocks.telling import TYPE_PREFIX
 from flue_py.context.items import Item, added, plain_agent
 from flue_py.context.settings import OWN_HISTORY, ContextSpec
 from flue_py.context.sources.protocol import GatheredContext
@@ -17,8 +18,6 @@ from flue_py.core.kinds import CUSTOM_MESSAGE
 
 HEADING = "[AGENT CONTEXT — assembled from artifacts]"
 HANDOFF = "[HANDOFF CONTEXT — assembled for "
-BLOCK = "block:"
-"""How the ``customType`` of a message begins that tells of the surroundings."""
 OWN_ANSWERS = 6
 OWN_CHARS = 8_000
 _LONG_TASK = 50
@@ -117,7 +116,7 @@ def _is_block(item: Item) -> bool:
     """Return whether a message tells of the surroundings, whichever agent reads it."""
     fields = item.source.entry.data if item.source is not None and item.source.kind == CUSTOM_MESSAGE else None
     custom_type = fields.get("customType") if isinstance(fields, dict) else None
-    return isinstance(custom_type, str) and custom_type.startswith(BLOCK)
+    return isinstance(custom_type, str) and custom_type.startswith(TYPE_PREFIX)
 
 
 def _may_be_task(item: Item) -> bool:
