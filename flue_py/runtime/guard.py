@@ -6,7 +6,6 @@ decides by, and remembers, is stored with the session: another process goes on w
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -33,6 +32,7 @@ from flue_py.sessions.arguments import (
     checked_count,
     checked_flag,
     checked_function,
+    checked_patience,
     checked_text,
     optional,
 )
@@ -108,7 +108,7 @@ class CompactionGuard:
         self.on_answer = checked_function(on_answer, "on_answer")
         self.before_compaction = checked_hook(before_compaction)
         self.context = checked_context(context)
-        self.patience = _checked_patience(patience)
+        self.patience = checked_patience(patience)
         self._waiting = store.backend.waiting
         self._running = RunningCalls(self._waiting, store.backend.new_entry_id)
         self._memory = Memory(session, checked_function(clock, "clock"))
@@ -203,7 +203,7 @@ class CompactionGuard:
         context = await self._sent(agent)
         latest = await self.session.latest_compaction()
         try:
-            return self._bound(context, await ask(context))
+            return self._bound(context, await ask([*context]))
         except ContextOverflow as error:
             answer = await self._recover(error, agent, None if latest is None else latest.id)
             if answer.outcome not in ("compacted", "overtaken"):
@@ -211,7 +211,7 @@ class CompactionGuard:
                 raise
         try:
             context = await self._sent(agent)
-            return self._bound(context, await ask(context))
+            return self._bound(context, await ask([*context]))
         except ContextOverflow as error:
             await self._step_back()
             raise _again(error) from error
@@ -497,12 +497,6 @@ def _checked_triggers(triggers: TriggerSettings | None) -> TriggerSettings:
     if not isinstance(triggers, TriggerSettings):
         raise InvalidArgument(f"triggers: should be TriggerSettings, not {shown(triggers)}")
     return triggers
-
-
-def _checked_patience(seconds: float) -> float:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= sys.float_info.max:
-        raise InvalidArgument(f"patience: should be a number of seconds, 0 or more, not {shown(seconds)}")
-    return seconds
 
 
 def _again(error: ContextOverflow) -> ContextOverflow:

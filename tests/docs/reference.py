@@ -132,6 +132,16 @@ ROOMS = {
         "Item",
         "added",
     ),
+    "flue_py.context.blocks": (
+        "Block",
+        "BlockText",
+        "RuntimeEnvironment",
+        "Gitignore",
+        "Saving",
+        "BlocksAppended",
+        "BlockTold",
+        "BlockFailure",
+    ),
     "flue_py.models": ("open_model", "Model", "ModelRequest", "ModelReply", "FunctionModel"),
     "flue_py.adapters.messages": (
         "to_openai",
