@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flue_py.context.blocks.environment import RuntimeEnvironment
     from flue_py.context.blocks.gitignore import Gitignore
     from flue_py.context.blocks.protocol import Block, BlockFailure, BlocksAppended, BlockText, BlockTold, Saving
+    from flue_py.context.blocks.webhook_memory import WebhookMemory
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -31,6 +32,7 @@ else:
                 "BlocksAppended",
                 "Saving",
             ),
+            "flue_py.context.blocks.webhook_memory": ("WebhookMemory",),
         },
     )
 
@@ -43,4 +45,5 @@ __all__ = [
     "Gitignore",
     "RuntimeEnvironment",
     "Saving",
+    "WebhookMemory",
 ]
