@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.lazy import lazy_module
 from flue_py.sessions.session import Session
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources import gathering
     from flue_py.context.sources.protocol import GatheredContext, SourceReader
+    from flue_py.wire import bound
 else:
     pipeline = lazy_module("flue_py.context.pipeline")
     gathering = lazy_module("flue_py.context.sources.gathering")
+    bound = lazy_module("flue_py.wire.bound")
     context_settings = lazy_module("flue_py.context.settings")
 
 
@@ -41,13 +43,28 @@ class Sending:
         self._sources = None if sources is None else gathering.checked_sources(sources)
         self._gathered: dict[str | None, tuple[tuple[str, str | None], GatheredContext]] = {}
 
-    async def messages(self, session: Session, agent: str | None, *, leaf: LeafChoice = STORED) -> list[JsonObject]:
-        """Return the messages that an agent is sent, as ours. The cost of `Session.request`, without settings less."""
+    async def messages(
+        self,
+        session: Session,
+        agent: str | None,
+        *,
+        leaf: LeafChoice = STORED,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+    ) -> list[JsonObject]:
+        """Return the messages that an agent is sent, as ours. The cost of `Session.request`, without settings less.
+
+        ``system`` and ``tools`` are what is sent beside them: signed reasoning that was produced under other ones, or
+        behind other messages, is left out.
+        """
         settings, agent = self.settings, agent or None
         if settings is None:
-            return await session.build_context(leaf=leaf)
+            return bound.ours_without_stale(await session.build_context(leaf=leaf), system, _plain(tools))
         gathered = await self._of_turn(session, settings, agent, leaf)
-        return (await session.request(leaf=leaf, agent=agent, settings=settings, gathered=gathered)).messages
+        request = await session.request(
+            leaf=leaf, agent=agent, settings=settings, gathered=gathered, system=system, tools=tools or ()
+        )
+        return request.messages
 
     async def _of_turn(
         self, session: Session, settings: ContextSettings, agent: str | None, leaf: LeafChoice
@@ -63,3 +80,21 @@ class Sending:
         gathered = await session.gather_context(leaf=leaf, agent=agent, settings=settings, sources=self._sources)
         self._gathered[agent] = (turn, gathered)
         return gathered
+
+
+def answers_to(
+    messages: Sequence[JsonObject],
+    answered: Sequence[JsonObject],
+    *,
+    system: str | None = None,
+    tools: Sequence[Mapping[str, JsonValue]] | None = None,
+) -> list[JsonObject]:
+    """Return what a model answered to what it was sent, signed answers with what they were produced under.
+
+    O(size) if there is signed reasoning.
+    """
+    return bound.answers_produced_under(messages, system, _plain(tools), answered)
+
+
+def _plain(tools: Sequence[Mapping[str, JsonValue]] | None) -> list[JsonObject]:
+    return [dict(tool) for tool in tools or ()]

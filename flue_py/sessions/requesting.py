@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
@@ -48,6 +48,8 @@ class Requesting(Gathering):
         steps: Sequence[Step] = (),
         model: str | None = None,
         account: str | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] = (),
         sources: Mapping[str, SourceReader] | None = None,
         gathered: GatheredContext | None = None,
     ) -> ContextRequest:
@@ -65,6 +67,11 @@ class Requesting(Gathering):
         by the provider itself has to be. What the session stores is not changed, and the same leaf gives the same
         bytes.
 
+        ``system`` is a prompt that the session does not have, and goes before all else; ``tools`` are those that are
+        sent beside the messages, in whatever form. Both count in `ContextRequest.tokens`, and in its ``prefix_digest``:
+        an answer that is appended with that (``produced_under``) has its signed reasoning in later requests as long as
+        system, tools and the messages before it stay the same bytes.
+
         If the settings have a ``spec``, its sources are read now: ``sources`` are functions of yours by their names,
         beside those that come with the package. ``gathered``, from `gather_context`, is taken in their place, so that
         all requests of a turn say the same.
@@ -73,7 +80,10 @@ class Requesting(Gathering):
         `EntryNotFound`, and `InvalidArgument`, for settings with the path of each field that is wrong. The cost of the
         context, and O(its size); other tasks go on meanwhile.
         """
-        _, make = await self._requests(target, leaf, agent, settings, steps, model, account, sources, gathered)
+        offered = _checked_tools(system, tools)
+        _, make = await self._requests(
+            target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
+        )
         return await self._backend.waiting.call(partial(make, ()))
 
     async def attempts(
@@ -86,7 +96,8 @@ class Requesting(Gathering):
         steps: Sequence[Step] = (),
         model: str | None = None,
         account: str | None = None,
-        tools: Sequence[JsonObject] = (),
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] = (),
         sources: Mapping[str, SourceReader] | None = None,
         gathered: GatheredContext | None = None,
     ) -> Attempts:
@@ -95,18 +106,20 @@ class Requesting(Gathering):
         They are for ``async for`` (in synchronous code for ``for``). Each is a context manager, which takes a
         `ContextOverflow` that is raised inside it; the next one is then made anew from the whole: with results of tools
         cut after 4,000 characters, then after 500, then without tools. The last one lets the error pass. Where the
-        settings have limits (`Fitting`), an attempt that is larger is passed over before it is sent; ``tools``, their
-        definitions, are counted in. What was cut is in the report of each.
+        settings have limits (`Fitting`), an attempt that is larger is passed over before it is sent; ``tools`` are
+        counted in. What was cut is in the report of each.
 
         The other arguments, what is raised and what it costs are as in `request`; all attempts are of the context that
         was read when this was called.
         """
-        offered = checked_request(None, None, None, tools) or []
-        chosen, make = await self._requests(target, leaf, agent, settings, steps, model, account, sources, gathered)
+        offered = _checked_tools(system, tools)
+        chosen, make = await self._requests(
+            target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
+        )
         return attempting.Attempts(
             make,
             chosen.fitting,
-            [dict(tool) for tool in offered],
+            offered,
             self._backend.waiting.call,
             addresses=chosen.addresses,
         )
@@ -120,6 +133,8 @@ class Requesting(Gathering):
         steps: Sequence[Step],
         model: str | None,
         account: str | None,
+        system: str | None,
+        tools: Sequence[JsonObject],
         sources: Mapping[str, SourceReader] | None,
         gathered: GatheredContext | None,
     ) -> tuple[AgentContext, Callable[[Sequence[Step]], ContextRequest]]:
@@ -156,7 +171,13 @@ class Requesting(Gathering):
                 steps=[*own, *further],
                 model=model,
                 account=account,
+                system=system,
+                tools=tools,
                 gathered=said,
             )
 
         return chosen, make
+
+
+def _checked_tools(system: str | None, tools: Sequence[Mapping[str, JsonValue]]) -> list[JsonObject]:
+    return [dict(tool) for tool in checked_request(None, None, system, tools) or ()]
