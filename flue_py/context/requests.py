@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 
 from flue_py.context.choosing import steps_of
 from flue_py.context.counters import ENTRY_COUNTS, ModelCounter
+from flue_py.context.differing import PrefixBreak, prefix_break
 from flue_py.context.items import Item
 from flue_py.context.measuring import texts_of
 from flue_py.context.pipeline import Piped, run_steps
@@ -33,7 +35,7 @@ class ContextRequest:
     ``repairs`` say what was left out or changed after that, so that the provider takes it, with the entry of each.
     ``broken`` are the rules that the request breaks all the same, () if it breaks none that is known. ``tools`` are
     those that were given, and ``tokens_beside`` is how many tokens they take together with the ``system`` that was
-    given.
+    given. ``items`` are the messages of ours that all of it was made of.
     """
 
     target: Shape | None
@@ -44,6 +46,14 @@ class ContextRequest:
     broken: tuple[Broken, ...]
     tools: tuple[JsonObject, ...] = ()
     tokens_beside: int = 0
+    items: tuple[Item, ...] = field(default=(), compare=False, repr=False)
+
+    def break_since(self, before: ContextRequest) -> PrefixBreak | None:
+        """Return the first thing that is not as it was in an earlier request of the session, and what made it differ.
+
+        None if this one begins with all bytes of that one, so that a provider can read them from its cache. O(size).
+        """
+        return prefix_break(before, self)
 
     @property
     def tokens(self) -> int:
@@ -85,7 +95,7 @@ def context_request(
     beside = ENTRY_COUNTS.tally_texts([*([system] if system else ()), *texts_of(tools)], counter).tokens
     if target is None:
         made = _ours(piped, system, tools, keeps_stale=settings.keep_stale_reasoning)
-        return changed(made, tokens_beside=beside)
+        return changed(made, tokens_beside=beside, items=tuple(piped.items))
     told = [Said({"role": "system", "content": system})] if system else []
     sent = wire_request(
         target,
@@ -96,7 +106,15 @@ def context_request(
         keeps_stale_reasoning=settings.keep_stale_reasoning,
     )
     return ContextRequest(
-        sent.target, sent.messages, sent.system, piped.report, sent.repairs, sent.broken, tuple(tools), beside
+        sent.target,
+        sent.messages,
+        sent.system,
+        piped.report,
+        sent.repairs,
+        sent.broken,
+        tuple(tools),
+        beside,
+        tuple(piped.items),
     )
 
 
