@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flue_py.context.requests import ContextRequest
     from flue_py.context.settings import (
         AgentContext,
+        CacheBreakpoints,
         ContextSettings,
         ContextWindow,
         Fitting,
@@ -49,6 +50,7 @@ else:
             "flue_py.context.requests": ("ContextRequest",),
             "flue_py.context.settings": (
                 "AgentContext",
+                "CacheBreakpoints",
                 "ContextSettings",
                 "ContextWindow",
                 "Fitting",
@@ -68,6 +70,7 @@ __all__ = [
     "AgentContext",
     "Attempt",
     "Attempts",
+    "CacheBreakpoints",
     "ContextChange",
     "ContextEvent",
     "ContextReport",

@@ -117,6 +117,7 @@ ROOMS = {
         "InTurn",
         "Trimming",
         "Fitting",
+        "CacheBreakpoints",
         "context_settings",
         "context_schema",
         "ContextRequest",
