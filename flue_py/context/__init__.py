@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flue_py.context import measuring as measuring
     from flue_py.context import tokens as tokens
     from flue_py.context.attempts import Attempt, Attempts, ask_fitting
+    from flue_py.context.differing import PrefixBreak
     from flue_py.context.items import Item, added
     from flue_py.context.report import ContextChange, ContextEvent, ContextReport, StepReport
     from flue_py.context.requests import ContextRequest
@@ -42,6 +43,7 @@ else:
             "flue_py.context.measuring": (),
             "flue_py.context.tokens": (),
             "flue_py.context.attempts": ("Attempt", "Attempts", "ask_fitting"),
+            "flue_py.context.differing": ("PrefixBreak",),
             "flue_py.context.items": ("Item", "added"),
             "flue_py.context.report": ("ContextChange", "ContextEvent", "ContextReport", "StepReport"),
             "flue_py.context.requests": ("ContextRequest",),
@@ -76,6 +78,7 @@ __all__ = [
     "InTurn",
     "Item",
     "Microcompacting",
+    "PrefixBreak",
     "Step",
     "StepReport",
     "Superseding",

@@ -233,6 +233,9 @@ class Conversation:
         is appended, and the next turn builds on what is there now. If that happens while the model answers, the
         answers become a branch, so that what was paid for is kept. Raises `InvalidArgument`, with nothing stored, for
         a model that cannot be called, and for one that answers with anything but a list of messages.
+
+        An answer with signed reasoning is stored with what it was produced under, and a later turn whose context begins
+        otherwise is without that reasoning.
         """
         if not callable(model):
             raise InvalidArgument(f"model: {shown(model)} is not a function")
@@ -248,14 +251,15 @@ class Conversation:
             raise
         try:
             context = await sending.sent_to(session, self.context, self.agent, leaf=asked.entry_id)
-            answers = _messages_of(await self._running.run(session, lambda: model(context)))
+            answers = _messages_of(await self._running.run(session, lambda: model([*context])))
         except AbortedToCompact:
             raise
         except BaseException:
             # Whoever cancels the task would cancel this as well.
             await self.store.backend.waiting.finish(_take_back(session, asked.entry_ids))
             raise
-        await session.append_messages(answers, source=source, offload=self.offload, on_conflict="branch")
+        bound = sending.answers_to(context, answers)
+        await session.append_messages(bound, source=source, offload=self.offload, on_conflict="branch")
         if self.blocks:
             turn = [dict(asking), *answers]
             failures = await self.store.backend.waiting.ask(

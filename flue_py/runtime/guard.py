@@ -19,13 +19,14 @@ from flue_py.compaction.modes import Mode, checked_mode
 from flue_py.compaction.policy import CompactionSettings, checked_settings, sized_for
 from flue_py.compaction.triggers import Decision, GuardState, Moment, TriggerSettings, decide
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.model_seam import ModelReply
 from flue_py.errors import ContextOverflow, FlueError, InvalidArgument, ModelError, SummaryFailed, shown
 from flue_py.runtime.ending import RunningCalls
 from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
 from flue_py.runtime.guarding.claims import Claim
 from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, has_gone_on, input_since
 from flue_py.runtime.guarding.memory import BY, Memory, Remembered
-from flue_py.runtime.sending import checked_context, sent_to
+from flue_py.runtime.sending import answers_to, checked_context, sent_to
 from flue_py.sessions.arguments import (
     checked_choice,
     checked_count,
@@ -189,7 +190,8 @@ class CompactionGuard:
         It is asked `before_call`. If the window overflows all the same, `recover` is called, and ``ask`` once again
         with the smaller context. Raises what ``ask`` raises, `ContextOverflow` if that did not help, and
         `AbortedToCompact` if `compact` was called meanwhile: ``ask`` is cancelled then. What it has cost is booked if
-        it raises a `ModelError` that says so.
+        it raises a `ModelError` that says so. A `ModelReply` comes back with what its signed reasoning was produced
+        under, so that no later call sends that behind another beginning.
         """
         _check_agent(agent)
         if not callable(ask) or isinstance(ask, type):
@@ -198,20 +200,30 @@ class CompactionGuard:
 
     async def _call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], agent: str) -> Result:
         await self.before_call(agent)
-        context = await sent_to(self.session, self.context, agent)
+        context = await self._sent(agent)
         latest = await self.session.latest_compaction()
         try:
-            return await ask(context)
+            return self._bound(context, await ask([*context]))
         except ContextOverflow as error:
             answer = await self._recover(error, agent, None if latest is None else latest.id)
             if answer.outcome not in ("compacted", "overtaken"):
                 error.add_note(f"the context was not compacted ({answer.outcome}): {answer.decision.reason}")
                 raise
         try:
-            return await ask(await sent_to(self.session, self.context, agent))
+            context = await self._sent(agent)
+            return self._bound(context, await ask([*context]))
         except ContextOverflow as error:
             await self._step_back()
             raise _again(error) from error
+
+    async def _sent(self, agent: str) -> list[JsonObject]:
+        return await sent_to(self.session, self.context, agent, system=self.system, tools=self.tools)
+
+    def _bound(self, context: Sequence[JsonObject], answer: Result) -> Result:
+        if not isinstance(answer, ModelReply):
+            return answer
+        messages = answers_to(context, answer.messages, system=self.system, tools=self.tools)
+        return replace(answer, messages=tuple(messages))
 
     async def recover(self, error: ContextOverflow, agent: str = "") -> GuardAnswer:
         """Make room after a call has overflowed the window, and return what came of it.

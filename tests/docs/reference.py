@@ -120,6 +120,7 @@ ROOMS = {
         "context_settings",
         "context_schema",
         "ContextRequest",
+        "PrefixBreak",
         "Attempts",
         "Attempt",
         "ask_fitting",
