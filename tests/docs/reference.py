@@ -133,6 +133,8 @@ ROOMS = {
         "View",
         "Item",
         "added",
+        "extract_text",
+        "ExtractedText",
     ),
     "flue_py.context.blocks": (
         "Block",
