@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from flue_py.context import measuring as measuring
     from flue_py.context import tokens as tokens
     from flue_py.context.attempts import Attempt, Attempts, ask_fitting
+    from flue_py.context.differing import PrefixBreak
+    from flue_py.context.extracting import ExtractedText, extract_text
     from flue_py.context.items import Item, added
     from flue_py.context.report import ContextChange, ContextEvent, ContextReport, StepReport
     from flue_py.context.requests import ContextRequest
     from flue_py.context.settings import (
         AgentContext,
+        CacheBreakpoints,
         ContextSettings,
         ContextSource,
         ContextSpec,
@@ -46,11 +49,14 @@ else:
             "flue_py.context.measuring": (),
             "flue_py.context.tokens": (),
             "flue_py.context.attempts": ("Attempt", "Attempts", "ask_fitting"),
+            "flue_py.context.differing": ("PrefixBreak",),
+            "flue_py.context.extracting": ("ExtractedText", "extract_text"),
             "flue_py.context.items": ("Item", "added"),
             "flue_py.context.report": ("ContextChange", "ContextEvent", "ContextReport", "StepReport"),
             "flue_py.context.requests": ("ContextRequest",),
             "flue_py.context.settings": (
                 "AgentContext",
+                "CacheBreakpoints",
                 "ContextSettings",
                 "ContextSource",
                 "ContextSpec",
@@ -81,6 +87,7 @@ __all__ = [
     "Asked",
     "Attempt",
     "Attempts",
+    "CacheBreakpoints",
     "ContextChange",
     "ContextEvent",
     "ContextReport",
@@ -89,11 +96,13 @@ __all__ = [
     "ContextSource",
     "ContextSpec",
     "ContextWindow",
+    "ExtractedText",
     "Fitting",
     "GatheredContext",
     "InTurn",
     "Item",
     "Microcompacting",
+    "PrefixBreak",
     "Section",
     "SkippedSource",
     "SourceReader",
@@ -109,6 +118,7 @@ __all__ = [
     "changes_file",
     "context_schema",
     "context_settings",
+    "extract_text",
     "file_source",
     "session_context_file",
 ]
