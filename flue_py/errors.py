@@ -7,6 +7,7 @@
     │   ├── StoreBusy            another process held the database too long      (TimeoutError)
     │   ├── OutcomeUnknown       a commit failed, and may have happened          (ConnectionError)
     │   ├── SummaryFailed        the model gave no summary; nothing was changed
+    │   ├── MemoryUnavailable    a server that remembers cannot be asked         (ConnectionError)
     │   ├── RateLimited          the provider asks to wait                       (ModelError)
     │   ├── ModelUnavailable     it fails, hangs or cannot be reached            (ModelError)
     │   └── ModelAborted         the call was ended before it was answered       (ModelError)
@@ -75,6 +76,7 @@ __all__ = [
     "InvalidEntry",
     "InvalidPrices",
     "LeafConflict",
+    "MemoryUnavailable",
     "MissingExtra",
     "ModelAborted",
     "ModelDenied",
@@ -257,6 +259,10 @@ class RateLimited(RetryOrRebase, ModelError):
 
 class ModelUnavailable(RetryOrRebase, ModelError):
     """The provider failed, could not be reached, did not answer in time, or its answer broke off."""
+
+
+class MemoryUnavailable(RetryOrRebase, ConnectionError):
+    """A server that remembers for agents could not be reached, did not answer in time, or not as it should."""
 
 
 class ModelAborted(RetryOrRebase, ModelError):

@@ -17,6 +17,7 @@ from flue_py.context.requests import ContextRequest
 from flue_py.context.settings import Fitting
 from flue_py.context.steps.protocol import Step
 from flue_py.context.steps.shrink import STAGE_CHARS, Shrink
+from flue_py.core.bound import with_produced_under
 from flue_py.core.frozen import changed
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.model_seam import Model, ModelReply, ModelRequest
@@ -128,12 +129,15 @@ class Attempts:
 async def ask_fitting(attempts: Attempts, model: Model, request: ModelRequest) -> ModelReply:
     """Return the answer of a model to the first attempt that fits, with ``request`` but for its messages.
 
-    The attempts are those of messages of ours (`Session.attempts` without a target). Raises what the model raises, and
+    The attempts are those of messages of ours (`Session.attempts` without a target). Signed answers come back with what
+    they were produced under. Raises what the model raises, and
     `ContextOverflow` if no attempt fits.
     """
     async for attempt in attempts:
         with attempt:
-            return await model.complete(changed(request, messages=tuple(attempt.request.messages)))
+            reply = await model.complete(changed(request, messages=tuple(attempt.request.messages)))
+            digest = attempt.request.prefix_digest
+            return changed(reply, messages=tuple(with_produced_under(each, digest) for each in reply.messages))
     raise ContextOverflow("no attempt was left")  # the last one lets its error pass
 
 

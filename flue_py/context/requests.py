@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from flue_py.context.choosing import steps_of
-from flue_py.context.counters import ModelCounter
+from flue_py.context.counters import ENTRY_COUNTS, ModelCounter
 from flue_py.context.items import Item
-from flue_py.context.pipeline import run_steps
+from flue_py.context.measuring import texts_of
+from flue_py.context.pipeline import Piped, run_steps
 from flue_py.context.report import ContextReport
 from flue_py.context.settings import AgentContext
 from flue_py.context.steps.protocol import Step, View
-from flue_py.core.frozen import frozen
+from flue_py.core.bound import PRODUCED_UNDER
+from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
 from flue_py.core.shapes import Shape
-from flue_py.wire.leftovers import Repair
+from flue_py.wire.bound import bound_signatures, prefix_digest, without_stale_reasoning
+from flue_py.wire.leftovers import Leftovers, Repair
 from flue_py.wire.lists.said import Said, said_of
 from flue_py.wire.requests import wire_request
 from flue_py.wire.rules import Broken
@@ -28,7 +31,9 @@ class ContextRequest:
     ``messages`` are as the target takes them, or ours where that is None; ``system`` is what a request has beside them,
     None where that is nothing or stands among the messages. ``report`` is what the steps of the settings did;
     ``repairs`` say what was left out or changed after that, so that the provider takes it, with the entry of each.
-    ``broken`` are the rules that the request breaks all the same, () if it breaks none that is known.
+    ``broken`` are the rules that the request breaks all the same, () if it breaks none that is known. ``tools`` are
+    those that were given, and ``tokens_beside`` is how many tokens they take together with the ``system`` that was
+    given.
     """
 
     target: Shape | None
@@ -37,11 +42,24 @@ class ContextRequest:
     report: ContextReport
     repairs: tuple[Repair, ...]
     broken: tuple[Broken, ...]
+    tools: tuple[JsonObject, ...] = ()
+    tokens_beside: int = 0
 
     @property
     def tokens(self) -> int:
-        """How many tokens the steps have left, by the counter that the report names. Repairs come after that."""
-        return self.report.tokens_after
+        """How many tokens the steps have left, and what was given beside them, by the counter that the report names.
+
+        Repairs come after that.
+        """
+        return self.report.tokens_after + self.tokens_beside
+
+    @property
+    def prefix_digest(self) -> str:
+        """What the answer is produced under: a digest of target, system, tools and messages, as they are now.
+
+        It goes with the answer, as ``produced_under`` of `Session.append_message`. O(size).
+        """
+        return prefix_digest(self.target, self.messages, self.system, self.tools)
 
 
 def context_request(
@@ -54,17 +72,42 @@ def context_request(
     steps: Sequence[Step] = (),
     model: str | None = None,
     account: str | None = None,
+    system: str | None = None,
+    tools: Sequence[JsonObject] = (),
 ) -> ContextRequest:
     """Return the request of a target for a context, through the steps of the settings, and ``steps`` after them.
 
-    Without a target the messages are ours, and nothing of them is repaired.
-    ``model`` and ``account`` are as in `wire_request`. Raises `InvalidArgument`. O(size).
+    Without a target the messages are ours, and nothing of them is repaired, but stale reasoning is left out.
+    ``system`` and ``tools`` are what is sent beside the messages. ``model`` and ``account`` are as in `wire_request`.
+    Raises `InvalidArgument`, and `InvalidEntry` for tools that are not JSON. O(size).
     """
     piped = run_steps(context, [*steps_of(settings), *steps], View(agent, counter), epoch_tokens=settings.epoch_tokens)
+    beside = ENTRY_COUNTS.tally_texts([*([system] if system else ()), *texts_of(tools)], counter).tokens
     if target is None:
-        return ContextRequest(None, [item.message for item in piped.items], None, piped.report, (), ())
-    sent = wire_request(target, _said(piped.items), model=model, account=account)
-    return ContextRequest(sent.target, sent.messages, sent.system, piped.report, sent.repairs, sent.broken)
+        made = _ours(piped, system, tools, keeps_stale=settings.keep_stale_reasoning)
+        return changed(made, tokens_beside=beside)
+    told = [Said({"role": "system", "content": system})] if system else []
+    sent = wire_request(
+        target,
+        [*told, *_said(piped.items)],
+        model=model,
+        account=account,
+        tools=tools,
+        keeps_stale_reasoning=settings.keep_stale_reasoning,
+    )
+    return ContextRequest(
+        sent.target, sent.messages, sent.system, piped.report, sent.repairs, sent.broken, tuple(tools), beside
+    )
+
+
+def _ours(piped: Piped, system: str | None, tools: Sequence[JsonObject], *, keeps_stale: bool) -> ContextRequest:
+    messages = [item.message for item in piped.items]
+    left = Leftovers()
+    if not keeps_stale:
+        bound = bound_signatures(_said(piped.items))
+        if bound:
+            messages = without_stale_reasoning(None, messages, system, tools, bound, left).messages
+    return ContextRequest(None, messages, system or None, piped.report, tuple(left.repairs), (), tuple(tools))
 
 
 def _said(items: Sequence[Item]) -> Iterator[Said]:
@@ -72,4 +115,12 @@ def _said(items: Sequence[Item]) -> Iterator[Said]:
         if item.how is None and item.source is not None:
             yield said_of(item.source, item.message)
         else:
-            yield Said(item.message, entry_id=item.entry_id)
+            yield Said(_still_bound(item), entry_id=item.entry_id)
+
+
+def _still_bound(item: Item) -> JsonObject:
+    """Return the message that a step made, with what the answer behind it was produced under."""
+    if item.source is None or not item.is_answer or PRODUCED_UNDER in item.message:
+        return item.message
+    told = item.source.data.get(PRODUCED_UNDER)
+    return item.message if told is None else {**item.message, PRODUCED_UNDER: told}

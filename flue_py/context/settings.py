@@ -177,6 +177,9 @@ class AgentContext(SettingsModel):
 
     ``addresses`` puts the entry, or the artifact, that has the whole content behind every note about content that is
     missing.
+
+    ``keep_stale_reasoning`` sends signed reasoning also behind another beginning than it was produced under: for
+    a provider that does not bind the two.
     """
 
     resume: Flag = False
@@ -189,6 +192,7 @@ class AgentContext(SettingsModel):
     fitting: Fitting = Fitting()
     epoch_tokens: Count = 20_000
     addresses: Flag = True
+    keep_stale_reasoning: Flag = False
 
 
 class ContextSettings(AgentContext):

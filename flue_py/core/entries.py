@@ -12,6 +12,7 @@ from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
+from flue_py.core.bound import with_produced_under
 from flue_py.core.calls import PaidCall, call_of
 from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import (
@@ -389,12 +390,14 @@ def entry_of_message(
     source: str | None = None,
     where: str = "message",
     calls: Sequence[Mapping[str, JsonValue]] = (),
+    produced_under: str | None = None,
 ) -> NewEntry:
     """Return a message as an entry ready to be written, in the form of any provider; ``where`` names it in errors.
 
-    Lone surrogates are replaced, and counted in ``surrogates_replaced``. A message is never refused for its
-    usage: ``oddities`` say what cannot be counted. Raises `InvalidEntry` naming the field, also if a required one is
-    missing (see `flue_py.core.messages.check_complete`).
+    With ``produced_under`` an answer with signed reasoning says so (`flue_py.core.bound`). Surrogates are replaced,
+    and counted in ``surrogates_replaced``. A message is never refused for its usage: ``oddities`` say what cannot be
+    counted. Raises `InvalidEntry` naming the field, also if a required one is missing (see
+    `flue_py.core.messages.check_complete`).
     """
     if isinstance(message, (dict, Mapping)):
         value: Mapping[str, JsonValue] = message
@@ -402,6 +405,8 @@ def entry_of_message(
         value = models.message_json(message)
     else:
         raise InvalidEntry(f"{where}: should be an object or a message model, not {type(message).__name__}")
+    if produced_under is not None:
+        value = with_produced_under(dict(value), produced_under)
     if calls:
         return _answer_of_calls(value, source, where, calls)
     odd: tuple[str, ...] = ()

@@ -19,24 +19,30 @@ from flue_py.core.spoken import message_text
 from flue_py.core.task_names import without_tasks
 from flue_py.core.turns import Turn, begins_turn, kept_turns, numbered_turns
 from flue_py.errors import AbortedToCompact, InvalidArgument, LeafConflict, shown
+from flue_py.lazy import lazy_module
 from flue_py.render.conversation import Listed, said_lines, saved_transcript
 from flue_py.render.lines import counted, one_line, text_of
 from flue_py.render.rows import entry_row, session_row, task_row
 from flue_py.runtime import ending, sending
-from flue_py.sessions.arguments import checked_flag, checked_text
+from flue_py.sessions.arguments import checked_flag, checked_patience, checked_text
 from flue_py.sessions.hooking import checked_hook
 from flue_py.sessions.offloading import checked_offload
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
+from flue_py.sessions.telling import PATIENCE
 
 if TYPE_CHECKING:
     from flue_py.compaction.hooks import BeforeCompaction
     from flue_py.compaction.modes import Mode
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.result import CompactionResult
+    from flue_py.context.blocks import reading
+    from flue_py.context.blocks.protocol import Block, BlockFailure
     from flue_py.context.offloading import OffloadSettings
     from flue_py.context.settings import ContextSettings
     from flue_py.core.model_seam import Model as CompactionModel
+else:
+    reading = lazy_module("flue_py.context.blocks.reading")
 
 REPLAYED_TURNS = 3
 """How many turns are shown again when a conversation is resumed."""
@@ -73,6 +79,10 @@ class Conversation:
     (`flue_py.context.ContextSettings`), ``agent`` for whom; by default it is sent all of it. With ``offload``, long
     results of tools in what a model answers are stored as artifacts (`Session.append_message`).
 
+    ``blocks`` are told before the words of the user where they have changed (`Session.append_blocks`), and those that
+    save are given the messages of a turn after it. Each has ``patience`` seconds. ``block_failures`` are those of the
+    latest turn, which they do not break.
+
     Other sessions are found in the scope of the current one.
     """
 
@@ -87,6 +97,8 @@ class Conversation:
         context: ContextSettings | Mapping[str, object] | None = None,
         agent: str | None = None,
         offload: OffloadSettings | None = None,
+        blocks: Iterable[Block] = (),
+        patience: float = PATIENCE,
     ) -> None:
         self.store = store
         self.session = session
@@ -96,6 +108,9 @@ class Conversation:
         self.context = sending.checked_context(context)
         self.agent = checked_text(agent, "agent")
         self.offload = None if offload is None else checked_offload(offload)
+        self.blocks = tuple(reading.checked_blocks(blocks)) if blocks != () else ()
+        self.patience = checked_patience(patience)
+        self.block_failures: tuple[BlockFailure, ...] = ()
         self._running = ending.RunningCalls(store.backend.waiting, store.backend.new_entry_id)
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -211,32 +226,46 @@ class Conversation:
     ) -> list[JsonObject]:
         """Append a user message, call ``model`` with the context, append its answers, and return them.
 
+        ``blocks`` that have changed are appended first, and stay whatever comes of the turn.
         The user message is stored before the model is called. If the call fails or is cancelled, the message is
         retracted, and the error raised; if `compact` ends it, the message stays, unanswered, and `AbortedToCompact` is
         raised: `retry` takes it back. Raises `LeafConflict` if another writer has changed the session: nothing
         is appended, and the next turn builds on what is there now. If that happens while the model answers, the
         answers become a branch, so that what was paid for is kept. Raises `InvalidArgument`, with nothing stored, for
         a model that cannot be called, and for one that answers with anything but a list of messages.
+
+        An answer with signed reasoning is stored with what it was produced under, and a later turn whose context begins
+        otherwise is without that reasoning.
         """
         if not callable(model):
             raise InvalidArgument(f"model: {shown(model)} is not a function")
         asking = {"role": "user", "content": message} if isinstance(message, str) else message
         session = self.session
+        self.block_failures = ()
         try:
+            if self.blocks:
+                self.block_failures = (await session.append_blocks(self.blocks, patience=self.patience)).failures
             asked = await session.append_message(asking, source=source)
         except LeafConflict:
             await session.refresh()
             raise
         try:
             context = await sending.sent_to(session, self.context, self.agent, leaf=asked.entry_id)
-            answers = _messages_of(await self._running.run(session, lambda: model(context)))
+            answers = _messages_of(await self._running.run(session, lambda: model([*context])))
         except AbortedToCompact:
             raise
         except BaseException:
             # Whoever cancels the task would cancel this as well.
             await self.store.backend.waiting.finish(_take_back(session, asked.entry_ids))
             raise
-        await session.append_messages(answers, source=source, offload=self.offload, on_conflict="branch")
+        bound = sending.answers_to(context, answers)
+        await session.append_messages(bound, source=source, offload=self.offload, on_conflict="branch")
+        if self.blocks:
+            turn = [dict(asking), *answers]
+            failures = await self.store.backend.waiting.ask(
+                lambda: reading.save_turn(self.blocks, turn, self.patience), None
+            )
+            self.block_failures += tuple(failures)
         return answers
 
     # -- making room ------------------------------------------------------------------------------------------

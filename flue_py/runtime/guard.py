@@ -6,7 +6,6 @@ decides by, and remembers, is stored with the session: another process goes on w
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,18 +19,20 @@ from flue_py.compaction.modes import Mode, checked_mode
 from flue_py.compaction.policy import CompactionSettings, checked_settings, sized_for
 from flue_py.compaction.triggers import Decision, GuardState, Moment, TriggerSettings, decide
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.model_seam import ModelReply
 from flue_py.errors import ContextOverflow, FlueError, InvalidArgument, ModelError, SummaryFailed, shown
 from flue_py.runtime.ending import RunningCalls
 from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
 from flue_py.runtime.guarding.claims import Claim
 from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, has_gone_on, input_since
 from flue_py.runtime.guarding.memory import BY, Memory, Remembered
-from flue_py.runtime.sending import checked_context, sent_to
+from flue_py.runtime.sending import answers_to, checked_context, sent_to
 from flue_py.sessions.arguments import (
     checked_choice,
     checked_count,
     checked_flag,
     checked_function,
+    checked_patience,
     checked_text,
     optional,
 )
@@ -107,7 +108,7 @@ class CompactionGuard:
         self.on_answer = checked_function(on_answer, "on_answer")
         self.before_compaction = checked_hook(before_compaction)
         self.context = checked_context(context)
-        self.patience = _checked_patience(patience)
+        self.patience = checked_patience(patience)
         self._waiting = store.backend.waiting
         self._running = RunningCalls(self._waiting, store.backend.new_entry_id)
         self._memory = Memory(session, checked_function(clock, "clock"))
@@ -189,7 +190,8 @@ class CompactionGuard:
         It is asked `before_call`. If the window overflows all the same, `recover` is called, and ``ask`` once again
         with the smaller context. Raises what ``ask`` raises, `ContextOverflow` if that did not help, and
         `AbortedToCompact` if `compact` was called meanwhile: ``ask`` is cancelled then. What it has cost is booked if
-        it raises a `ModelError` that says so.
+        it raises a `ModelError` that says so. A `ModelReply` comes back with what its signed reasoning was produced
+        under, so that no later call sends that behind another beginning.
         """
         _check_agent(agent)
         if not callable(ask) or isinstance(ask, type):
@@ -198,20 +200,30 @@ class CompactionGuard:
 
     async def _call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], agent: str) -> Result:
         await self.before_call(agent)
-        context = await sent_to(self.session, self.context, agent)
+        context = await self._sent(agent)
         latest = await self.session.latest_compaction()
         try:
-            return await ask(context)
+            return self._bound(context, await ask([*context]))
         except ContextOverflow as error:
             answer = await self._recover(error, agent, None if latest is None else latest.id)
             if answer.outcome not in ("compacted", "overtaken"):
                 error.add_note(f"the context was not compacted ({answer.outcome}): {answer.decision.reason}")
                 raise
         try:
-            return await ask(await sent_to(self.session, self.context, agent))
+            context = await self._sent(agent)
+            return self._bound(context, await ask([*context]))
         except ContextOverflow as error:
             await self._step_back()
             raise _again(error) from error
+
+    async def _sent(self, agent: str) -> list[JsonObject]:
+        return await sent_to(self.session, self.context, agent, system=self.system, tools=self.tools)
+
+    def _bound(self, context: Sequence[JsonObject], answer: Result) -> Result:
+        if not isinstance(answer, ModelReply):
+            return answer
+        messages = answers_to(context, answer.messages, system=self.system, tools=self.tools)
+        return replace(answer, messages=tuple(messages))
 
     async def recover(self, error: ContextOverflow, agent: str = "") -> GuardAnswer:
         """Make room after a call has overflowed the window, and return what came of it.
@@ -485,12 +497,6 @@ def _checked_triggers(triggers: TriggerSettings | None) -> TriggerSettings:
     if not isinstance(triggers, TriggerSettings):
         raise InvalidArgument(f"triggers: should be TriggerSettings, not {shown(triggers)}")
     return triggers
-
-
-def _checked_patience(seconds: float) -> float:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= sys.float_info.max:
-        raise InvalidArgument(f"patience: should be a number of seconds, 0 or more, not {shown(seconds)}")
-    return seconds
 
 
 def _again(error: ContextOverflow) -> ContextOverflow:

@@ -15,7 +15,14 @@ from flue_py.core.kinds import EXCLUSION
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, Seen, check_name
 from flue_py.core.usage import TOO_LARGE, SumTooLarge
 from flue_py.errors import InvalidEntry, SessionNotFound
-from flue_py.sessions.arguments import checked_flag, checked_messages, checked_on_conflict, checked_place, checked_seen
+from flue_py.sessions.arguments import (
+    checked_flag,
+    checked_messages,
+    checked_on_conflict,
+    checked_place,
+    checked_seen,
+    checked_text,
+)
 from flue_py.sessions.handle import Result
 from flue_py.sessions.incoming import Incoming, incoming_message, incoming_messages, shell_entries
 from flue_py.sessions.marking import Marking
@@ -41,6 +48,7 @@ class Appending(Offloading, Marking):
         *,
         source: str | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
+        produced_under: str | None = None,
         offload: OffloadSettings | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
@@ -61,6 +69,10 @@ class Appending(Offloading, Marking):
         with a ``provider``, ``model`` and ``callId`` of its own or else those of the message. Each has a row in the
         ledger. The message's usage is their sum, and is written so if it has none.
 
+        ``produced_under`` is `ContextRequest.prefix_digest` of the request that an answer came from. An answer with
+        signed reasoning is stored with it (``producedUnder``), so that no later request has that reasoning behind
+        another beginning.
+
         With ``offload``, the result of a tool that is longer than those settings say is stored whole as an artifact, an
         entry of its own that no context reads, and the message after it has a stub in the place of its text: what it is
         the result of, and the id for `read_artifact`. The last of ``entry_ids`` is the message.
@@ -71,7 +83,7 @@ class Appending(Offloading, Marking):
         `IdempotencyConflict`, `RevisionConflict`. O(1).
         """
         seen = checked_seen(expected_leaf, expected_revision)
-        incoming = incoming_message(message, source, calls)
+        incoming = incoming_message(message, source, calls, checked_text(produced_under, "produced_under"))
         if offload is not None:
             incoming = await self._offloaded(incoming, offload, idempotency_key, on_conflict, seen)
         return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key, seen))
@@ -81,6 +93,7 @@ class Appending(Offloading, Marking):
         messages: Sequence[Mapping[str, JsonValue] | Message],
         *,
         source: str | None = None,
+        produced_under: str | None = None,
         offload: OffloadSettings | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
@@ -93,7 +106,7 @@ class Appending(Offloading, Marking):
         leaf. O(len(messages)).
         """
         seen = checked_seen(expected_leaf, expected_revision)
-        incoming = incoming_messages(checked_messages(messages), source)
+        incoming = incoming_messages(checked_messages(messages), source, checked_text(produced_under, "produced_under"))
         checked_source(source)
         if offload is not None:
             incoming = await self._offloaded(incoming, offload, idempotency_key, on_conflict, seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from math import isfinite
@@ -271,3 +272,10 @@ def checked_cost(amount: Money | None, what: str) -> int | None:
         return usd_to_picodollars(amount, what)
     except InvalidEntry as error:
         raise InvalidArgument(str(error)) from error
+
+
+def checked_patience(seconds: float) -> float:
+    """Return for how many seconds to wait unchanged. Raises `InvalidArgument` if it is not a number from 0."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= sys.float_info.max:
+        raise InvalidArgument(f"patience: should be a number of seconds, 0 or more, not {shown(seconds)}")
+    return seconds

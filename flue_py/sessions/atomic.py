@@ -58,6 +58,7 @@ from flue_py.sessions.arguments import (
     checked_place,
     checked_seen,
     checked_session,
+    checked_text,
 )
 from flue_py.sessions.collecting import Collector, Pending
 from flue_py.sessions.handle import Handle
@@ -95,6 +96,7 @@ class Atomic:
         *,
         source: str | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
+        produced_under: str | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
         expected_leaf: LeafChoice = STORED,
@@ -102,7 +104,8 @@ class Atomic:
     ) -> Pending[Appended]:
         """Append a message, as `Session.append_message` does."""
         seen = checked_seen(expected_leaf, expected_revision)
-        return self._append(session, incoming_message(message, source, calls), on_conflict, idempotency_key, seen)
+        incoming = incoming_message(message, source, calls, checked_text(produced_under, "produced_under"))
+        return self._append(session, incoming, on_conflict, idempotency_key, seen)
 
     def append_messages(
         self,
@@ -110,6 +113,7 @@ class Atomic:
         messages: Sequence[Mapping[str, JsonValue] | Message],
         *,
         source: str | None = None,
+        produced_under: str | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
         expected_leaf: LeafChoice = STORED,
@@ -117,7 +121,7 @@ class Atomic:
     ) -> Pending[Appended]:
         """Append messages as a chain, as `Session.append_messages` does."""
         seen = checked_seen(expected_leaf, expected_revision)
-        incoming = incoming_messages(checked_messages(messages), source)
+        incoming = incoming_messages(checked_messages(messages), source, checked_text(produced_under, "produced_under"))
         checked_source(source)
         return self._append(session, incoming, on_conflict, idempotency_key, seen)
 

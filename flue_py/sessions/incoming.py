@@ -50,20 +50,27 @@ def as_incoming(entries: list[NewEntry]) -> Incoming:
 
 
 def incoming_message(
-    message: Mapping[str, JsonValue] | Message, source: str | None, calls: Sequence[Mapping[str, JsonValue]] = ()
+    message: Mapping[str, JsonValue] | Message,
+    source: str | None,
+    calls: Sequence[Mapping[str, JsonValue]] = (),
+    produced_under: str | None = None,
 ) -> Incoming:
     """Return one message as entries (see `incoming_messages`), its answer with the calls that made it."""
     if isinstance(message, (dict, Mapping)) and wire.shape_of(message) is not None:
-        return _incoming([message], ["message"], source, calls)
-    return as_incoming([entry_of_message(message, source, calls=calls)])
+        return _incoming([message], ["message"], source, calls, produced_under)
+    return as_incoming([entry_of_message(message, source, calls=calls, produced_under=produced_under)])
 
 
-def incoming_messages(messages: Sequence[Mapping[str, JsonValue] | Message], source: str | None) -> Incoming:
+def incoming_messages(
+    messages: Sequence[Mapping[str, JsonValue] | Message], source: str | None, produced_under: str | None = None
+) -> Incoming:
     """Return messages as entries; those in the form of a provider are converted, all others taken as they are.
 
-    Raises `InvalidEntry` naming the message and the field (``messages[1].content``). O(size).
+    With ``produced_under``, answers with signed reasoning say so. Raises `InvalidEntry` naming the message and the
+    field (``messages[1].content``). O(size).
     """
-    return _incoming(messages, [f"messages[{number}]" for number in range(len(messages))], source)
+    where = [f"messages[{number}]" for number in range(len(messages))]
+    return _incoming(messages, where, source, (), produced_under)
 
 
 def shell_entries(
@@ -79,7 +86,8 @@ def _incoming(
     messages: Sequence[Mapping[str, JsonValue] | Message],
     where: Sequence[str],
     source: str | None,
-    calls: Sequence[Mapping[str, JsonValue]] = (),
+    calls: Sequence[Mapping[str, JsonValue]],
+    digest: str | None,
 ) -> Incoming:
     shapes = [
         wire.shape_of(message, path) if isinstance(message, Mapping) else None
@@ -97,11 +105,13 @@ def _incoming(
             converted = wire.convert(dict(message), shape, names, path)
             last = len(converted) - 1
             entries += [
-                _beside(entry_of_message(each.message, source, path, calls if number == last else ()), each.beside)
+                _beside(
+                    entry_of_message(each.message, source, path, calls if number == last else (), digest), each.beside
+                )
                 for number, each in enumerate(converted)
             ]
         else:
-            entry = entry_of_message(message, source, path, calls)
+            entry = entry_of_message(message, source, path, calls, digest)
             beside = wire.beside_ours(dict(message), only) if only is not None and _is_neutral(message) else {}
             entries.append(_beside(entry, beside))
         starts.append(len(entries))

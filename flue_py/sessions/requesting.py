@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
@@ -47,6 +47,8 @@ class Requesting(Contexts):
         steps: Sequence[Step] = (),
         model: str | None = None,
         account: str | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] = (),
     ) -> ContextRequest:
         """Return what an agent is sent of the context, as ``target`` takes it, with a report of what was done to it.
 
@@ -62,11 +64,17 @@ class Requesting(Contexts):
         by the provider itself has to be. What the session stores is not changed, and the same leaf gives the same
         bytes.
 
+        ``system`` is a prompt that the session does not have, and goes before all else; ``tools`` are those that are
+        sent beside the messages, in whatever form. Both count in `ContextRequest.tokens`, and in its ``prefix_digest``:
+        an answer that is appended with that (``produced_under``) has its signed reasoning in later requests as long as
+        system, tools and the messages before it stay the same bytes.
+
         `ContextRequest.broken` has what could not be mended: a request that is too large, or has no message. Raises
         `EntryNotFound`, and `InvalidArgument`, for settings with the path of each field that is wrong. The cost of the
         context, and O(its size); other tasks go on meanwhile.
         """
-        _, make = await self._requests(target, leaf, agent, settings, steps, model, account)
+        offered = _checked_tools(system, tools)
+        _, make = await self._requests(target, leaf, agent, settings, steps, model, account, system, offered)
         return await self._backend.waiting.call(partial(make, ()))
 
     async def attempts(
@@ -79,25 +87,26 @@ class Requesting(Contexts):
         steps: Sequence[Step] = (),
         model: str | None = None,
         account: str | None = None,
-        tools: Sequence[JsonObject] = (),
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] = (),
     ) -> Attempts:
         """Return up to four attempts at a request: as `request` makes it, and then with less of what tools gave back.
 
         They are for ``async for`` (in synchronous code for ``for``). Each is a context manager, which takes a
         `ContextOverflow` that is raised inside it; the next one is then made anew from the whole: with results of tools
         cut after 4,000 characters, then after 500, then without tools. The last one lets the error pass. Where the
-        settings have limits (`Fitting`), an attempt that is larger is passed over before it is sent; ``tools``, their
-        definitions, are counted in. What was cut is in the report of each.
+        settings have limits (`Fitting`), an attempt that is larger is passed over before it is sent; ``tools`` are
+        counted in. What was cut is in the report of each.
 
         The other arguments, what is raised and what it costs are as in `request`; all attempts are of the context that
         was read when this was called.
         """
-        offered = checked_request(None, None, None, tools) or []
-        chosen, make = await self._requests(target, leaf, agent, settings, steps, model, account)
+        offered = _checked_tools(system, tools)
+        chosen, make = await self._requests(target, leaf, agent, settings, steps, model, account, system, offered)
         return attempting.Attempts(
             make,
             chosen.fitting,
-            [dict(tool) for tool in offered],
+            offered,
             self._backend.waiting.call,
             addresses=chosen.addresses,
         )
@@ -111,6 +120,8 @@ class Requesting(Contexts):
         steps: Sequence[Step],
         model: str | None,
         account: str | None,
+        system: str | None,
+        tools: Sequence[JsonObject],
     ) -> tuple[AgentContext, Callable[[Sequence[Step]], ContextRequest]]:
         """Check the arguments of a request and read the context; return the agent's settings, and what makes a request.
 
@@ -140,6 +151,12 @@ class Requesting(Contexts):
                 steps=[*own, *further],
                 model=model,
                 account=account,
+                system=system,
+                tools=tools,
             )
 
         return chosen, make
+
+
+def _checked_tools(system: str | None, tools: Sequence[Mapping[str, JsonValue]]) -> list[JsonObject]:
+    return [dict(tool) for tool in checked_request(None, None, system, tools) or ()]

@@ -18,6 +18,7 @@ from flue_py.sessions.ranging import Ranging
 from flue_py.sessions.recalling import Recalling
 from flue_py.sessions.reporting import Reporting
 from flue_py.sessions.requesting import Requesting
+from flue_py.sessions.telling import Telling
 from flue_py.sessions.usage import Usage
 from flue_py.sessions.watching import Watching
 from flue_py.sessions.weighing import Weighing
@@ -29,6 +30,7 @@ class Session(
     Ranging,
     Recalling,
     Artifacts,
+    Telling,
     Navigating,
     Merging,
     Appending,

@@ -66,6 +66,7 @@ class Session(Twin[AsyncSession]):
     append_message = blocking(AsyncSession.append_message)
     append_messages = blocking(AsyncSession.append_messages)
     append_shell = blocking(AsyncSession.append_shell)
+    append_blocks = blocking(AsyncSession.append_blocks)
     append_compaction = blocking(AsyncSession.append_compaction)
     compact = blocking(AsyncSession.compact)
     compact_range = blocking(AsyncSession.compact_range)

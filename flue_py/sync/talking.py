@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -12,11 +12,13 @@ from flue_py.errors import InvalidArgument, shown
 from flue_py.runtime import commands
 from flue_py.runtime.conversation import REPLAYED_TURNS
 from flue_py.runtime.conversation import Conversation as AsyncConversation
+from flue_py.sessions.telling import PATIENCE
 from flue_py.sync import Session, Store
 from flue_py.sync.plain import PlainHook, awaited, checked_parts, checked_plain, hook_of
 from flue_py.sync.twins import Twin, adapting, blocking, parts_of
 
 if TYPE_CHECKING:
+    from flue_py.context.blocks.protocol import Block, BlockFailure
     from flue_py.context.offloading import OffloadSettings
     from flue_py.context.settings import ContextSettings
 
@@ -38,6 +40,8 @@ class Conversation(Twin[AsyncConversation]):
         context: ContextSettings | Mapping[str, object] | None = None,
         agent: str | None = None,
         offload: OffloadSettings | None = None,
+        blocks: Iterable[Block] = (),
+        patience: float = PATIENCE,
     ) -> None:
         checked_parts(store, session)
         way, original = parts_of(store)
@@ -51,6 +55,8 @@ class Conversation(Twin[AsyncConversation]):
             context=context,
             agent=agent,
             offload=offload,
+            blocks=blocks,
+            patience=patience,
         )
         super().__init__(way, talk)
         self._store = store
@@ -80,6 +86,11 @@ class Conversation(Twin[AsyncConversation]):
     def clock(self) -> Callable[[], datetime]:
         """What tells the time."""
         return self._original.clock
+
+    @property
+    def block_failures(self) -> tuple[BlockFailure, ...]:
+        """The blocks that failed in the latest turn, and why."""
+        return self._original.block_failures
 
     turns = blocking(AsyncConversation.turns)
     history = blocking(AsyncConversation.history)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import NamedTuple
 
+from flue_py.core.bound import PRODUCED_UNDER
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.shapes import Shape
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
@@ -18,7 +19,9 @@ from flue_py.wire import anthropic, gemini, openai_chat, openai_responses
 from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import ExportNote, Leftovers
 
-_OURS = frozenset({"api", "provider", "model", "usage", "stopReason", "errorMessage", "timestamp"})
+_OURS = frozenset({
+    "api", "provider", "model", "usage", "stopReason", "errorMessage", "timestamp", PRODUCED_UNDER,
+})  # fmt: skip
 """Fields of our messages that callers put on a provider's: they count as they would on ours."""
 
 _ITEMS = re.compile(r"message|reasoning|.*_(call|output|response|request|list_tools)|item_reference|compaction")

@@ -171,9 +171,10 @@ def without_spare_compactions(said: Sequence[Said], left: Leftovers) -> list[Sai
     What it stands for is in the messages before it, which a provider would otherwise be sent beside it. O(parts).
     """
     kept: list[Said] = []
+    first = next((at for at, each in enumerate(said) if each.role not in ("system", "developer")), None)
     for at, each in enumerate(said):
         parts = _parts(each.message)
-        is_first = at == 0 and each.role == "assistant"
+        is_first = at == first and each.role == "assistant"
         good = [
             part
             for place, part in enumerate(parts)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.shapes import Shape
+from flue_py.wire.bound import Bound, bound_signatures, without_stale_reasoning
 from flue_py.wire.leftovers import Leftovers, Repair
 from flue_py.wire.lists.anthropic import anthropic_list
 from flue_py.wire.lists.gemini import gemini_list, with_signature
@@ -52,41 +53,58 @@ def wire_request(
     model: str | None = None,
     account: str | None = None,
     limits: RequestLimits | None = None,
+    tools: Sequence[JsonObject] = (),
+    keeps_stale_reasoning: bool = False,
 ) -> WireRequest:
     """Return a context as the request of a target that breaks none of its rules, where that can be had.
 
     With ``model``, the reasoning of other models is left out. What a provider compacted itself goes to it for
     ``account`` alone. ``limits`` are those of the target unless others are given. What is above a limit and cannot be
-    left out (the size of a request) stays, and is in `WireRequest.broken`, as is a context without any message. Raises
+    left out (the size of a request) stays, and is in `WireRequest.broken`, as is a context without any message.
+
+    Signed reasoning of an answer that says what it was produced under (`producedUnder`) is left out where the target,
+    the system, ``tools`` or the messages before it have changed since, unless ``keeps_stale_reasoning``. Raises
     `InvalidArgument` for a target that is none. O(size).
     """
     name = checked_target(target)
     within = limits or limits_of(name)
     given = [*said]
-    found = _made(name, given, within, model, account)
+    beside = _Beside(model, account, tools, {} if keeps_stale_reasoning else bound_signatures(given))
+    found = _made(name, given, within, beside)
     if found.broken and any(each.extra for each in given):
         # What stood beside a message brought back what the provider refuses.
         bare = [replace(each, extra={}) for each in given]
-        again = _made(name, bare, within, model, account)
+        again = _made(name, bare, within, beside)
         if len(again.broken) < len(found.broken):
             return again
     return found
 
 
-def _made(
-    target: Shape, said: Sequence[Said], limits: RequestLimits, model: str | None, account: str | None
-) -> WireRequest:
+@frozen
+class _Beside:
+    """What a request is made by beside its messages, and what the reasoning in them is bound to."""
+
+    model: str | None
+    account: str | None
+    tools: Sequence[JsonObject]
+    bound: Mapping[str, list[Bound]]
+
+
+def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _Beside) -> WireRequest:
     left = Leftovers()
     fitting = with_own_ids(said, left)
-    fitting = without_foreign_reasoning(fitting, model, left)
+    fitting = without_foreign_reasoning(fitting, beside.model, left)
     if target == "anthropic":
         fitting = without_spare_compactions(fitting, left)
     fitting = with_fitting_calls(fitting, limits, left)
     fitting = with_fitting_images(fitting, limits, left, in_answers=target == "gemini")
     fitting = without_empty(fitting, left)
     left.at = None
-    system, messages = _LISTS[target](fitting, left, account)
+    system, messages = _LISTS[target](fitting, left, beside.account)
     messages = _ENDS[target](messages, left)
+    if beside.bound:
+        messages = without_stale_reasoning(target, messages, system, beside.tools, beside.bound, left).messages
+        messages = _ENDS[target](messages, left)
     return WireRequest(
         target, messages, system, tuple(left.repairs), broken_rules(target, messages, system, limits=limits)
     )

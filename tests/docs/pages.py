@@ -135,6 +135,7 @@ SHORTER: dict[str, dict[str, str]] = {
     # `tests/store/test_contract.py` has all of it on a store in memory.
     "docs/how-to/test-your-own-backend.md": {"test_mine.py": "test_mine.py -k append"},
     "docs/decisions/0028-artifacts-are-entries.md": {"range(200)": "range(20)", "range(5)": "range(1)"},
+    "docs/decisions/0030-reasoning-knows-its-prefix.md": {"range(500)": "range(20)", "range(20)": "range(2)"},
 }
 """How programs whose figures are not compared are shortened where nobody measures, and commands whose output is not
 shown: text of the page, and another.

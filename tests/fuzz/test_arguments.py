@@ -42,6 +42,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "append_messages": {"messages": []},
         "append_compaction": {"summary": "s", "first_kept_entry_id": first, "tokens_before": 1},
         "append_branch_summary": {"summary": "s", "from_id": first},
+        "append_blocks": {"blocks": []},
         "append_custom": {"kind": "note"},
         "import_entries": {"entries": [], "leaf": last},
         "move_leaf": {"to": last},

@@ -10,6 +10,7 @@ import pytest
 import flue_py
 import flue_py.sync
 from flue_py import Session, SessionNotFound, Store
+from flue_py.context.blocks import RuntimeEnvironment
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
 from flue_py.core.model_seam import FunctionModel
@@ -27,6 +28,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
         "s", first_kept_entry_id=entry, tokens_before=1
     ),
     "append_shell": lambda session, entry: session.append_shell("ls", "", 0),
+    "append_blocks": lambda session, entry: session.append_blocks([RuntimeEnvironment()]),
     "append_branch_summary": lambda session, entry: session.append_branch_summary("s", from_id=entry),
     "append_custom": lambda session, entry: session.append_custom("note", {}),
     "import_entries": lambda session, entry: session.import_entries([NewEntry.message(user("stale"))], leaf=None),

@@ -10,6 +10,7 @@ import pytest
 import flue_py
 from flue_py import InvalidArgument, Session, Store
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.model_seam import ModelReply
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard
 
@@ -95,3 +96,59 @@ def test_the_blocking_twins_take_them_too() -> None:
         flue_py.sync.Conversation(store, session, context=SETTINGS, agent="Reviewer").take_turn("Sure?", model)
         flue_py.sync.CompactionGuard(store, session, mode="window", context=SETTINGS).call(model)
         assert [len(each) for each in sent] == [4, 2]
+
+
+def reasoned(signature: str) -> JsonObject:
+    part: JsonObject = {"type": "thinking", "thinking": "hm", "thinkingSignature": signature}
+    return {"role": "assistant", "provider": "anthropic", "content": [part, {"type": "text", "text": "Yes."}]}
+
+
+def signatures(context: list[JsonObject]) -> list[str]:
+    parts = [part for message in context if isinstance(message["content"], list) for part in message["content"]]
+    return [str(part["thinkingSignature"]) for part in parts if isinstance(part, dict) and part["type"] == "thinking"]
+
+
+@pytest.mark.parametrize("settings", [None, {}])
+async def test_a_conversation_sends_reasoning_as_long_as_what_is_before_it_stays(
+    store: Store, session: Session, settings: dict[str, Any] | None
+) -> None:
+    talk = Conversation(store, session, context=settings)
+    sent: list[list[str]] = []
+
+    async def model(context: list[JsonObject]) -> list[JsonObject]:
+        sent.append(signatures(context))
+        number = len(sent)
+        result: JsonObject = {"role": "toolResult", "toolCallId": f"d{number}", "content": "done"}
+        call: JsonObject = {"type": "toolCall", "id": f"d{number}", "name": "read", "arguments": {}}
+        first = reasoned(f"a{number}")
+        return [{**first, "content": [*first["content"], call]}, result, reasoned(f"b{number}")]  # type: ignore[misc]
+
+    await talk.take_turn("One?", model)
+    await talk.take_turn("Two?", model)
+    assert sent == [[], ["a1", "b1"]]
+    await session.exclude((await session.get_active_path())[-2].id, why="a secret")
+    await talk.take_turn("Three?", model)
+    assert sent[2] == ["a1", "b1", "a2"]
+    kept = (await session.get_active_path())[1].id
+    await session.append_compaction("Said.", first_kept_entry_id=kept, tokens_before=9)
+    await talk.take_turn("Four?", model)
+    await talk.take_turn("Five?", model)
+    assert sent[3:] == [[], ["a4", "b4"]]
+
+
+async def test_an_answer_that_a_guard_asked_for_says_what_it_was_produced_under(store: Store, session: Session) -> None:
+    asked: list[list[str]] = []
+
+    async def ask(context: list[JsonObject]) -> ModelReply:
+        asked.append(signatures(context))
+        return ModelReply((reasoned(f"s{len(asked)}"),))
+
+    async def turn(guard: CompactionGuard) -> None:
+        await session.append_message({"role": "user", "content": "More?"})
+        await session.append_messages((await guard.call(ask)).messages)
+
+    guard = CompactionGuard(store, session, mode="lossless", window=100_000, system="Be brief.", tools=())
+    await turn(guard)
+    await turn(guard)
+    await turn(CompactionGuard(store, session, mode="lossless", window=100_000, system="Be long.", tools=()))
+    assert asked == [[], ["s1"], []]

@@ -1,0 +1,173 @@
+"""No request has signed reasoning behind another beginning than it was produced under, and none is lost otherwise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flue_py import sync
+from flue_py.context import ContextRequest
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.wire.bound import STALE
+
+SIGNING = ("anthropic", "openai-responses", "gemini")
+TOOLS: list[JsonObject] = [{"name": "read_file", "description": "Read.", "parameters": {"type": "object"}}]
+REWRITING: dict[str, Any] = {
+    "microcompact": {"keep": 1, "tools": ["read_file"]},
+    "trim": {"max_tokens": 300},
+    "epoch_tokens": 100,
+}
+
+
+def thought(target: str, signature: str) -> list[JsonObject]:
+    """Return reasoning of an answer, as the target signs it."""
+    if target == "openai-responses":
+        item = {"type": "reasoning", "id": f"rs_{signature}", "summary": [], "encrypted_content": signature}
+        return [{"type": "thinking", "thinking": "hm", "thinkingSignature": json.dumps(item)}]
+    return [{"type": "thinking", "thinking": "hm", "thinkingSignature": signature}]
+
+
+def answered(target: str, signature: str, call_id: str | None = None) -> JsonObject:
+    provider = {"anthropic": "anthropic", "openai-responses": "openai", "gemini": "google"}[target]
+    content: list[JsonValue] = [*thought(target, signature), {"type": "text", "text": f"I say {signature}."}]
+    if call_id is not None:
+        signed: JsonObject = {"thoughtSignature": f"call of {signature}"} if target == "gemini" else {}
+        arguments: JsonObject = {"path": "a.py"}
+        content.append({"type": "toolCall", "id": call_id, "name": "read_file", "arguments": arguments, **signed})
+    return {"role": "assistant", "provider": provider, "content": content}
+
+
+def signed_at(request: ContextRequest) -> Iterator[tuple[str, int]]:
+    """Yield the signatures in a request, each with the place of its message."""
+    for place, message in enumerate(request.messages):
+        if "encrypted_content" in message:
+            yield str(message["encrypted_content"]), place
+        for part in message.get("content", message.get("parts")) or []:  # type: ignore[union-attr]
+            found = part if isinstance(part, dict) else {}
+            signature = found.get("signature", found.get("thoughtSignature"))
+            if isinstance(signature, str) and not signature.startswith("skip_"):
+                yield signature, place
+
+
+class Talk:
+    """A session whose every request is checked against what was sent when its answers were made."""
+
+    def __init__(self, session: sync.Session, target: str) -> None:
+        self.session = session
+        self.target = target
+        self.sent: dict[str, list[str]] = {}
+        self.settings: dict[str, Any] = {}
+        self.system: str | None = "Be brief."
+        self.tools = TOOLS
+        self.number = 0
+        self.dropped = 0
+
+    def ask(self) -> ContextRequest:
+        request = self.session.request(
+            self.target, settings=self.settings, system=self.system, tools=self.tools, model=None
+        )
+        assert request.broken == ()
+        found = [*signed_at(request)]
+        for signature, place in found:
+            begun = self.sent[signature.removeprefix("call of ")]
+            assert begun == [*self.beside(request), *map(json.dumps, request.messages[:place])]
+        self.dropped = sum(STALE in repair.what for repair in request.repairs)
+        return request
+
+    def beside(self, request: ContextRequest) -> list[str]:
+        return [json.dumps(request.system), json.dumps(request.tools)]
+
+    def turn(self, *, calls: bool) -> None:
+        self.number += 1
+        self.session.append_message({"role": "user", "content": f"Question {self.number}. " + "word " * 20})
+        if calls:
+            self.answer(call_id := f"c{self.number}")
+            result = f"Result {self.number}. " + "line " * 40
+            self.session.append_message(
+                {"role": "toolResult", "toolCallId": call_id, "toolName": "read_file", "content": result}
+            )
+        self.answer(None)
+
+    def answer(self, call_id: str | None) -> None:
+        request = self.ask()
+        signature = f"s{len(self.sent)}"
+        self.sent[signature] = [*self.beside(request), *map(json.dumps, request.messages)]
+        self.session.append_message(answered(self.target, signature, call_id), produced_under=request.prefix_digest)
+
+    def change(self, what: str, which: int) -> None:
+        entries = self.session.build_context_entries()
+        entry = entries[which % len(entries)].entry if entries else None
+        if what == "tools":
+            self.tools = TOOLS[: which % 2]
+        elif what == "system":
+            self.system = f"Be brief. {which % 2}" if which % 3 else None
+        elif what == "settings":
+            self.settings = {} if self.settings else REWRITING
+        elif entry is not None and what == "exclude" and entry.kind == "message":
+            self.session.exclude(entry.id)
+        elif entry is not None and what == "compact":
+            self.session.append_compaction("What was said.", first_kept_entry_id=entry.id, tokens_before=10)
+        elif what == "undo":
+            self.session.undo()
+
+
+steps = st.one_of(
+    st.tuples(st.just("turn"), st.integers(0, 1)),
+    st.tuples(st.just("turn"), st.integers(0, 1)),
+    st.tuples(st.sampled_from(["tools", "system", "settings", "exclude", "compact", "undo"]), st.integers(0, 20)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(SIGNING), st.lists(steps, min_size=3, max_size=14))
+def test_no_request_has_reasoning_behind_another_beginning(target: str, done: list[tuple[str, int]]) -> None:
+    with sync.open(":memory:") as store:
+        talk = Talk(store.create_session(), target)
+        for what, which in done:
+            if what == "turn":
+                talk.turn(calls=bool(which))
+            else:
+                talk.change(what, which)
+        if talk.sent:
+            talk.session.append_message({"role": "user", "content": "And now?"})
+            talk.ask()
+        assert not store.verify().problems
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from(SIGNING), st.lists(st.booleans(), min_size=1, max_size=8))
+def test_without_a_change_all_of_it_is_sent(target: str, turns: list[bool]) -> None:
+    with sync.open(":memory:") as store:
+        talk = Talk(store.create_session(), target)
+        for calls in turns:
+            talk.turn(calls=calls)
+            assert talk.dropped == 0
+        request = talk.ask()
+        assert {signature for signature, _ in signed_at(request)} >= talk.sent.keys()
+
+
+@pytest.mark.parametrize("target", SIGNING)
+@pytest.mark.parametrize("change", ["tools", "system"])
+def test_what_is_left_out_is_told_with_its_entry_and_calls_and_texts_stay(target: str, change: str) -> None:
+    with sync.open(":memory:") as store:
+        talk = Talk(store.create_session(), target)
+        talk.turn(calls=True)
+        talk.change(change, 0)
+        request = talk.ask()
+        assert [*signed_at(request)] == []
+        answers = [entry.entry_id for entry in talk.session.build_context_entries() if entry.role == "assistant"]
+        told = [repair.entry_id for repair in request.repairs if STALE in repair.what]
+        assert [*dict.fromkeys(told)] == answers
+        text = json.dumps(request.messages)
+        assert "I say s0." in text
+        assert "read_file" in text
+        assert "Result 1." in text
+        kept = talk.session.request(
+            target, system=talk.system, tools=talk.tools, settings={"keep_stale_reasoning": True}
+        )
+        assert {signature for signature, _ in signed_at(kept)} >= talk.sent.keys()
