@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flue_py.cli.place import expanded
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line, counted, one_line, table
 
 if TYPE_CHECKING:
     from flue_py.context import settings as context_settings
+    from flue_py.context.differing import PrefixBreak
     from flue_py.context.report import ContextChange, ContextReport
     from flue_py.context.requests import ContextRequest
     from flue_py.context.settings import ContextSettings
@@ -49,8 +50,13 @@ def settings_in(file: str | None) -> ContextSettings | None:
     return context_settings.context_settings(given)
 
 
-def explained_lines(items: Sequence[ContextEntry], sent: ContextRequest) -> Iterator[Line]:
-    """Yield what the steps did, one line each, and then what became of each entry."""
+def explained_lines(
+    items: Sequence[ContextEntry], sent: ContextRequest, before: ContextRequest | None
+) -> Iterator[Line]:
+    """Yield what the steps did, one line each, and then what became of each entry.
+
+    ``before`` is the request that the last answer came from, if there is one.
+    """
     report = sent.report
     about = "about " if report.is_estimate else ""
     agent = f" for {one_line(report.agent)}" if report.agent else ""
@@ -60,6 +66,12 @@ def explained_lines(items: Sequence[ContextEntry], sent: ContextRequest) -> Iter
         yield ((f"what is newer than {report.epoch_end} waits for the next epoch", "dim"),)
     for event in report.events:
         yield ((one_line(str(event)), "yellow"),)
+    if before is not None:
+        found = sent.break_since(before)
+        kept = "it begins with all of the request before it"
+        yield (
+            (kept if found is None else one_line(f"it begins otherwise than the request before it: {found}"), "dim"),
+        )
     yield ()
     yield from _step_lines(report)
     yield ()
@@ -106,7 +118,7 @@ def _state(changes: Sequence[ContextChange], *, is_repaired: bool) -> str:
     return f"{changes[-1].how}, {changes[0].tokens_before:,} -> {changes[-1].tokens_after:,}"
 
 
-def explained_row(items: Sequence[ContextEntry], sent: ContextRequest) -> JsonObject:
+def explained_row(items: Sequence[ContextEntry], sent: ContextRequest, before: ContextRequest | None) -> JsonObject:
     """Return the same as JSON: the steps, the events, and each entry with what was done with it."""
     report = sent.report
     told = report.by_entry()
@@ -135,7 +147,12 @@ def explained_row(items: Sequence[ContextEntry], sent: ContextRequest) -> JsonOb
         ],
         "repairs": [{"entryId": repair.entry_id, "what": repair.what} for repair in sent.repairs],
         "broken": [str(broken) for broken in sent.broken],
+        "breakSinceLastAnswer": None if before is None else _break_row(sent.break_since(before)),
     }
+
+
+def _break_row(found: PrefixBreak | None) -> JsonValue:
+    return None if found is None else {"by": found.by, "entryId": found.entry_id, "why": found.why}
 
 
 def _change_row(change: ContextChange) -> JsonObject:

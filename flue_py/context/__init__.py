@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from flue_py.context import measuring as measuring
     from flue_py.context import tokens as tokens
     from flue_py.context.attempts import Attempt, Attempts, ask_fitting
+    from flue_py.context.differing import PrefixBreak
+    from flue_py.context.extracting import ExtractedText, extract_text
     from flue_py.context.items import Item, added
     from flue_py.context.report import ContextChange, ContextEvent, ContextReport, StepReport
     from flue_py.context.requests import ContextRequest
     from flue_py.context.settings import (
         AgentContext,
+        CacheBreakpoints,
         ContextSettings,
         ContextWindow,
         Fitting,
@@ -42,11 +45,14 @@ else:
             "flue_py.context.measuring": (),
             "flue_py.context.tokens": (),
             "flue_py.context.attempts": ("Attempt", "Attempts", "ask_fitting"),
+            "flue_py.context.differing": ("PrefixBreak",),
+            "flue_py.context.extracting": ("ExtractedText", "extract_text"),
             "flue_py.context.items": ("Item", "added"),
             "flue_py.context.report": ("ContextChange", "ContextEvent", "ContextReport", "StepReport"),
             "flue_py.context.requests": ("ContextRequest",),
             "flue_py.context.settings": (
                 "AgentContext",
+                "CacheBreakpoints",
                 "ContextSettings",
                 "ContextWindow",
                 "Fitting",
@@ -66,16 +72,19 @@ __all__ = [
     "AgentContext",
     "Attempt",
     "Attempts",
+    "CacheBreakpoints",
     "ContextChange",
     "ContextEvent",
     "ContextReport",
     "ContextRequest",
     "ContextSettings",
     "ContextWindow",
+    "ExtractedText",
     "Fitting",
     "InTurn",
     "Item",
     "Microcompacting",
+    "PrefixBreak",
     "Step",
     "StepReport",
     "Superseding",
@@ -86,4 +95,5 @@ __all__ = [
     "ask_fitting",
     "context_schema",
     "context_settings",
+    "extract_text",
 ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 
 from flue_py.context.choosing import steps_of
 from flue_py.context.counters import ENTRY_COUNTS, ModelCounter
+from flue_py.context.differing import PrefixBreak, prefix_break
 from flue_py.context.items import Item
 from flue_py.context.measuring import texts_of
 from flue_py.context.pipeline import Piped, run_steps
@@ -20,6 +22,7 @@ from flue_py.core.shapes import Shape
 from flue_py.wire.bound import bound_signatures, prefix_digest, without_stale_reasoning
 from flue_py.wire.leftovers import Leftovers, Repair
 from flue_py.wire.lists.said import Said, said_of
+from flue_py.wire.marks import CacheMarks
 from flue_py.wire.requests import wire_request
 from flue_py.wire.rules import Broken
 
@@ -32,8 +35,8 @@ class ContextRequest:
     None where that is nothing or stands among the messages. ``report`` is what the steps of the settings did;
     ``repairs`` say what was left out or changed after that, so that the provider takes it, with the entry of each.
     ``broken`` are the rules that the request breaks all the same, () if it breaks none that is known. ``tools`` are
-    those that were given, and ``tokens_beside`` is how many tokens they take together with the ``system`` that was
-    given.
+    those that were given, marked where the settings ask for it, and ``tokens_beside`` is how many tokens they take
+    together with the ``system`` that was given. ``items`` are the messages of ours that all of it was made of.
     """
 
     target: Shape | None
@@ -44,6 +47,14 @@ class ContextRequest:
     broken: tuple[Broken, ...]
     tools: tuple[JsonObject, ...] = ()
     tokens_beside: int = 0
+    items: tuple[Item, ...] = field(default=(), compare=False, repr=False)
+
+    def break_since(self, before: ContextRequest) -> PrefixBreak | None:
+        """Return the first thing that is not as it was in an earlier request of the session, and what made it differ.
+
+        None if this one begins with all bytes of that one, so that a provider can read them from its cache. O(size).
+        """
+        return prefix_break(before, self)
 
     @property
     def tokens(self) -> int:
@@ -85,7 +96,7 @@ def context_request(
     beside = ENTRY_COUNTS.tally_texts([*([system] if system else ()), *texts_of(tools)], counter).tokens
     if target is None:
         made = _ours(piped, system, tools, keeps_stale=settings.keep_stale_reasoning)
-        return changed(made, tokens_beside=beside)
+        return changed(made, tokens_beside=beside, items=tuple(piped.items))
     told = [Said({"role": "system", "content": system})] if system else []
     sent = wire_request(
         target,
@@ -94,10 +105,24 @@ def context_request(
         account=account,
         tools=tools,
         keeps_stale_reasoning=settings.keep_stale_reasoning,
+        cache_marks=_marks(settings, piped.report),
     )
     return ContextRequest(
-        sent.target, sent.messages, sent.system, piped.report, sent.repairs, sent.broken, tuple(tools), beside
+        sent.target,
+        sent.messages,
+        sent.system,
+        piped.report,
+        sent.repairs,
+        sent.broken,
+        sent.tools,
+        beside,
+        tuple(piped.items),
     )
+
+
+def _marks(settings: AgentContext, report: ContextReport) -> CacheMarks | None:
+    asked = settings.cache_breakpoints
+    return None if asked is None else CacheMarks(asked.count, asked.ttl, report.epoch_end)
 
 
 def _ours(piped: Piped, system: str | None, tools: Sequence[JsonObject], *, keeps_stale: bool) -> ContextRequest:

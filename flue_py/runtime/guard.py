@@ -6,7 +6,7 @@ decides by, and remembers, is stored with the session: another process goes on w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from flue_py.compaction.triggers import Decision, GuardState, Moment, TriggerSet
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.model_seam import ModelReply
 from flue_py.errors import ContextOverflow, FlueError, InvalidArgument, ModelError, SummaryFailed, shown
+from flue_py.lazy import lazy_module
 from flue_py.runtime.ending import RunningCalls
 from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
 from flue_py.runtime.guarding.claims import Claim
@@ -46,8 +47,12 @@ from flue_py.store.waiting import POLL_SECONDS
 if TYPE_CHECKING:
     from flue_py.compaction.hooks import BeforeCompaction
     from flue_py.compaction.result import CompactionResult
+    from flue_py.context.blocks import reading
+    from flue_py.context.blocks.protocol import Block, BlockFailure
     from flue_py.context.settings import ContextSettings
     from flue_py.core.model_seam import Model
+else:
+    reading = lazy_module("flue_py.context.blocks.reading")
 
 __all__ = ["CompactionGuard", "GuardAnswer", "Outcome"]
 
@@ -67,7 +72,9 @@ class CompactionGuard:
     ``on_answer`` is called with every answer but ``nothing``. ``before_compaction`` is asked before each compaction,
     and may cancel it or give its text (`flue_py.compaction.hooks`). ``context`` is what `call` sends an agent
     (`flue_py.context.ContextSettings`); by default all of it. ``patience`` is for how many seconds an overflow
-    waits for somebody else who compacts the session.
+    waits for somebody else who compacts the session. ``blocks`` are told before each `call` where the context does not
+    show what they say now (`Session.append_blocks`), so that a compaction takes none away; ``block_failures`` are those
+    of the latest call, which they do not break.
 
     Raises `InvalidArgument`, also for a mode that needs a model where there is none.
     """
@@ -90,6 +97,7 @@ class CompactionGuard:
         context: ContextSettings | Mapping[str, object] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         patience: float = 120.0,
+        blocks: Iterable[Block] = (),
     ) -> None:
         _check_parts(store, session)
         self.store = store
@@ -109,6 +117,8 @@ class CompactionGuard:
         self.before_compaction = checked_hook(before_compaction)
         self.context = checked_context(context)
         self.patience = checked_patience(patience)
+        self.blocks = tuple(reading.checked_blocks(blocks)) if blocks != () else ()
+        self.block_failures: tuple[BlockFailure, ...] = ()
         self._waiting = store.backend.waiting
         self._running = RunningCalls(self._waiting, store.backend.new_entry_id)
         self._memory = Memory(session, checked_function(clock, "clock"))
@@ -217,6 +227,9 @@ class CompactionGuard:
             raise _again(error) from error
 
     async def _sent(self, agent: str) -> list[JsonObject]:
+        if self.blocks:
+            # What is sent is the context at the stored leaf, whoever has moved that.
+            self.block_failures = (await self.session.append_blocks(self.blocks, on_conflict="rebase")).failures
         return await sent_to(self.session, self.context, agent, system=self.system, tools=self.tools)
 
     def _bound(self, context: Sequence[JsonObject], answer: Result) -> Result:

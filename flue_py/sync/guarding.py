@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flue_py.compaction.modes import Mode
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.triggers import TriggerSettings
+    from flue_py.context.blocks.protocol import Block, BlockFailure
     from flue_py.context.settings import ContextSettings
     from flue_py.core.model_seam import Model
 
@@ -48,6 +49,7 @@ class CompactionGuard(Twin[AsyncGuard]):
         context: ContextSettings | Mapping[str, object] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         patience: float = 120.0,
+        blocks: Iterable[Block] = (),
     ) -> None:
         checked_parts(store, session)
         way, original = parts_of(store)
@@ -67,6 +69,7 @@ class CompactionGuard(Twin[AsyncGuard]):
             context=context,
             clock=clock,
             patience=patience,
+            blocks=blocks,
         )
         super().__init__(way, guard)
         self._store = store
@@ -81,6 +84,11 @@ class CompactionGuard(Twin[AsyncGuard]):
     def session(self) -> Session:
         """The session that it guards; another one has a guard of its own."""
         return self._session
+
+    @property
+    def block_failures(self) -> tuple[BlockFailure, ...]:
+        """The blocks that failed before the latest call, and why."""
+        return self._original.block_failures
 
     before_call = blocking(AsyncGuard.before_call)
     after_call = blocking(AsyncGuard.after_call)

@@ -84,6 +84,16 @@ def prefix_digest(
     return walk.digest.text
 
 
+def begins_with(
+    target: Shape | None, messages: Sequence[JsonObject], system: JsonValue, tools: Sequence[JsonObject], digest: str
+) -> bool:
+    """Return whether a request begins with one of this digest, part by part. O(size)."""
+    walk = _Walk(target, system, tools, {}, Leftovers())
+    walk.wanted = digest
+    walk.through(messages)
+    return walk.is_met
+
+
 def without_stale_reasoning(
     target: Shape | None,
     messages: Sequence[JsonObject],
@@ -155,6 +165,13 @@ class _Walk:
         """Whether the answer that goes on has lost an item."""
         self._here: set[str] = set()
         """The digests since the answer began that goes on: any of them may be what a part of it was produced under."""
+        self.wanted: str | None = None
+        self.is_met = False
+
+    def _add(self, part: JsonValue) -> None:
+        self.digest.add(part)
+        if self.wanted is not None and not self.is_met:
+            self.is_met = self.digest.text == self.wanted
 
     def through(self, messages: Sequence[JsonObject]) -> Kept:
         """Go along messages, and return those that are sent."""
@@ -180,7 +197,7 @@ class _Walk:
         if role not in ("assistant", "model"):
             self._turn_to(role)
             for part in parts:
-                self.digest.add(_unmarked(part))
+                self._add(_unmarked(part))
             return message
         self._begin(role)
         kept: list[JsonValue] = []
@@ -190,7 +207,7 @@ class _Walk:
                 continue
             kept.append(made)
             self._turn_to(role)
-            self.digest.add(_unmarked(made))
+            self._add(_unmarked(made))
             if self._bound:
                 self._here.add(self.digest.text)
         if not kept and parts:
@@ -204,7 +221,7 @@ class _Walk:
     def _turn_to(self, role: JsonValue) -> None:
         if self._side != role:
             self._side = role
-            self.digest.add(role)
+            self._add(role)
 
     def _part(self, part: JsonValue, *, is_first_call: bool) -> JsonValue:
         """Return a part as it is sent, None for one that is not."""
@@ -240,7 +257,7 @@ class _Walk:
             made = self._answer(message)
         self._side = side
         if made is not None:
-            self.digest.add(seen_by_model(made) if self._target is None else made)
+            self._add(seen_by_model(made) if self._target is None else made)
             if is_answer and self._bound:
                 self._here.add(self.digest.text)
         return made

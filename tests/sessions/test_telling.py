@@ -14,9 +14,11 @@ import flue_py
 import flue_py.sync
 from flue_py import JsonObject, Session, Store
 from flue_py.context.blocks import BlockFailure, BlocksAppended, BlockText, BlockTold, RuntimeEnvironment
-from flue_py.errors import IdempotencyConflict, InvalidArgument, LeafConflict
+from flue_py.errors import ContextOverflow, IdempotencyConflict, InvalidArgument, LeafConflict
 from flue_py.runtime.conversation import Conversation
 from tests.context.blocks.blocks import Clock, Fails, Keeps, Says
+from tests.sessions.guarded import guard_of, summary
+from tests.sessions.guarded import talk as talk_until_due
 from tests.sessions.talk import assistant, say, user
 
 pytestmark = pytest.mark.anyio
@@ -379,3 +381,55 @@ def test_the_twin_of_a_conversation_tells_them(tmp_path: Path, threads: bool | N
         assert seen == [2, 4]
         assert [len(turn) for turn in memory.saved] == [2, 2]
         assert [str(failure) for failure in talk.block_failures] == ["block 'no', read: OSError: x"]
+
+
+async def test_a_guard_tells_again_what_its_own_compaction_took_away(session: Session, store: Store) -> None:
+    memory = Says("memory", "likes tabs")
+    guard = guard_of(store, session, blocks=[memory, Fails("broken", ValueError("no"))])
+    seen: list[list[str]] = []
+
+    async def ask(context: list[JsonObject]) -> str:
+        seen.append([text_of(message["content"]) for message in context])
+        return "done"
+
+    await session.append_blocks([memory])
+    await session.append_message(user("hello"))
+    await guard.call(ask)
+    assert seen == [["likes tabs", "hello"]]
+    assert [str(failure) for failure in guard.block_failures] == ["block 'broken', read: ValueError: no"]
+    await talk_until_due(session, 20)
+    await session.append_message(user("go on"))
+    await guard.call(ask)
+    assert seen[1][0].startswith("[Context Summary]")
+    assert seen[1][-2:] == ["go on", "likes tabs"]
+    await guard.call(ask)
+    assert seen[2] == seen[1]
+    with pytest.raises(InvalidArgument, match="blocks"):
+        guard_of(store, session, blocks=[5])
+
+
+async def test_a_guard_tells_them_after_an_overflow_too(session: Session, store: Store) -> None:
+    guard = guard_of(store, session, blocks=[Says("memory", "likes tabs")], window=100_000)
+    await talk_until_due(session, 20)
+    await session.append_message(user("go on"))
+    seen: list[list[str]] = []
+
+    async def ask(context: list[JsonObject]) -> str:
+        seen.append([text_of(message["content"]) for message in context])
+        if len(seen) == 1:
+            raise ContextOverflow("too long", tokens=4_000, window=2_000)
+        return "done"
+
+    assert await guard.call(ask) == "done"
+    assert [texts.count("likes tabs") for texts in seen] == [1, 1]
+    assert len(seen[1]) < len(seen[0])
+
+
+def test_the_twin_of_a_guard_tells_them(tmp_path: Path) -> None:
+    with flue_py.sync.open(tmp_path / "s.db") as store:
+        session = store.create_session()
+        session.append_message(user("hello"))
+        blocks = [Says("memory", "likes tabs"), Fails("no", OSError("x"))]
+        guard = flue_py.sync.CompactionGuard(store, session, summary(), window=2_000, blocks=blocks)
+        assert guard.call(len) == 2
+        assert [failure.name for failure in guard.block_failures] == ["no"]

@@ -110,7 +110,14 @@ async def _request(
     items = await session.build_context_entries(leaf=leaf)
     sent = await session.request(target, leaf=leaf, agent=agent, settings=given)
     if explain:
-        return Answer(lambda: explaining.explained_lines(items, sent), lambda: explaining.explained_row(items, sent))
+        last = next((item.entry for item in reversed(items) if item.role == "assistant"), None)
+        before = None
+        if last is not None and last.parent_id is not None:
+            before = await session.request(target, leaf=last.parent_id, agent=agent, settings=given)
+        return Answer(
+            lambda: explaining.explained_lines(items, sent, before),
+            lambda: explaining.explained_row(items, sent, before),
+        )
 
     def request() -> JsonValue:
         beside = {} if sent.system is None else {"system": sent.system}
