@@ -118,6 +118,8 @@ ROOMS = {
         "Trimming",
         "Fitting",
         "CacheBreakpoints",
+        "ProviderEditing",
+        "ClearToolUses",
         "context_settings",
         "context_schema",
         "ContextRequest",
