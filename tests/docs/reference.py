@@ -78,6 +78,7 @@ ROOMS = {
         "CopyReport",
         "CopyRefusal",
         "BudgetLeft",
+        "DocumentLeft",
         "CopyProgress",
         "salvage",
         "SalvageReport",
