@@ -135,6 +135,7 @@ else:
                 "CopyProgress",
                 "CopyRefusal",
                 "CopyReport",
+                "DocumentLeft",
                 "ExportNote",
                 "Exported",
                 "ImportReport",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flue_py.context.requests import ContextRequest
     from flue_py.context.settings import (
         AgentContext,
+        CacheBreakpoints,
         ContextSettings,
         ContextWindow,
         Fitting,
@@ -51,6 +52,7 @@ else:
             "flue_py.context.requests": ("ContextRequest",),
             "flue_py.context.settings": (
                 "AgentContext",
+                "CacheBreakpoints",
                 "ContextSettings",
                 "ContextWindow",
                 "Fitting",
@@ -70,6 +72,7 @@ __all__ = [
     "AgentContext",
     "Attempt",
     "Attempts",
+    "CacheBreakpoints",
     "ContextChange",
     "ContextEvent",
     "ContextReport",

@@ -22,6 +22,7 @@ from flue_py.core.shapes import Shape
 from flue_py.wire.bound import bound_signatures, prefix_digest, without_stale_reasoning
 from flue_py.wire.leftovers import Leftovers, Repair
 from flue_py.wire.lists.said import Said, said_of
+from flue_py.wire.marks import CacheMarks
 from flue_py.wire.requests import wire_request
 from flue_py.wire.rules import Broken
 
@@ -34,8 +35,8 @@ class ContextRequest:
     None where that is nothing or stands among the messages. ``report`` is what the steps of the settings did;
     ``repairs`` say what was left out or changed after that, so that the provider takes it, with the entry of each.
     ``broken`` are the rules that the request breaks all the same, () if it breaks none that is known. ``tools`` are
-    those that were given, and ``tokens_beside`` is how many tokens they take together with the ``system`` that was
-    given. ``items`` are the messages of ours that all of it was made of.
+    those that were given, marked where the settings ask for it, and ``tokens_beside`` is how many tokens they take
+    together with the ``system`` that was given. ``items`` are the messages of ours that all of it was made of.
     """
 
     target: Shape | None
@@ -104,6 +105,7 @@ def context_request(
         account=account,
         tools=tools,
         keeps_stale_reasoning=settings.keep_stale_reasoning,
+        cache_marks=_marks(settings, piped.report),
     )
     return ContextRequest(
         sent.target,
@@ -112,10 +114,15 @@ def context_request(
         piped.report,
         sent.repairs,
         sent.broken,
-        tuple(tools),
+        sent.tools,
         beside,
         tuple(piped.items),
     )
+
+
+def _marks(settings: AgentContext, report: ContextReport) -> CacheMarks | None:
+    asked = settings.cache_breakpoints
+    return None if asked is None else CacheMarks(asked.count, asked.ttl, report.epoch_end)
 
 
 def _ours(piped: Piped, system: str | None, tools: Sequence[JsonObject], *, keeps_stale: bool) -> ContextRequest:

@@ -6,7 +6,7 @@ The default settings rewrite nothing, so that a provider's cache serves what it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
@@ -164,6 +164,13 @@ class Trimming(SettingsModel):
     warn_fraction: Share = 0.75
 
 
+class CacheBreakpoints(SettingsModel):
+    """Marks for Anthropic's cache: at most ``count``, each kept for ``ttl``. Other providers need none."""
+
+    count: Annotated[int, Field(ge=1, le=4, strict=True)] = 4
+    ttl: Literal["5m", "1h"] = "5m"
+
+
 class AgentContext(SettingsModel):
     """What one agent is sent. None switches a part off, which is the default of all.
 
@@ -177,6 +184,8 @@ class AgentContext(SettingsModel):
 
     ``addresses`` puts the entry, or the artifact, that has the whole content behind every note about content that is
     missing.
+
+    ``cache_breakpoints`` marks a request for Anthropic, so that its cache serves the next one what this one sent.
 
     ``keep_stale_reasoning`` sends signed reasoning also behind another beginning than it was produced under: for
     a provider that does not bind the two.
@@ -193,6 +202,7 @@ class AgentContext(SettingsModel):
     epoch_tokens: Count = 20_000
     addresses: Flag = True
     keep_stale_reasoning: Flag = False
+    cache_breakpoints: CacheBreakpoints | None = None
 
 
 class ContextSettings(AgentContext):

@@ -24,8 +24,8 @@ class Loss:
     """One thing that a rescue lost or had to change.
 
     ``what`` is one of ``entry``, ``session``, ``leaf``, ``fork point``, ``mark``, ``move``, ``edit``, ``request``,
-    ``link``, ``call``, ``budget``, ``reservation`` and ``page``. ``session_id`` and ``entry_id`` are None if they do
-    not apply or are lost, too.
+    ``link``, ``call``, ``budget``, ``reservation``, ``document`` and ``page``. ``session_id`` and ``entry_id`` are None
+    if they do not apply or are lost, too.
     """
 
     what: str
@@ -54,6 +54,7 @@ class SalvageReport:
     damaged_pages: tuple[int, ...] = ()
     losses: tuple[Loss, ...] = ()
     changes: tuple[Loss, ...] = ()
+    documents: int = 0
 
     @property
     def is_complete(self) -> bool:

@@ -557,3 +557,4 @@ class StoreInfo:
     entries: int
     ledger_rows: int
     size_bytes: int | None
+    documents: int = 0

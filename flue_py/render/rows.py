@@ -243,5 +243,6 @@ def store_row(info: StoreInfo) -> JsonObject:
         "sessions": info.sessions,
         "entries": info.entries,
         "ledgerRows": info.ledger_rows,
+        "documents": info.documents,
         "sizeBytes": info.size_bytes,
     }

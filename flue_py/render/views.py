@@ -243,5 +243,6 @@ def store_facts(info: StoreInfo) -> list[tuple[str, str]]:
         ("sessions", f"{info.sessions:,}"),
         ("entries", f"{info.entries:,}"),
         ("paid calls", f"{info.ledger_rows:,}"),
+        ("documents", f"{info.documents:,}" if info.documents else ""),
         ("size", "" if info.size_bytes is None else f"{info.size_bytes:,} bytes"),
     ]

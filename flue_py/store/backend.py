@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.calls import PaidCall
 from flue_py.core.costs import EntryCost
+from flue_py.core.documents import Document, DocumentFilter, DocumentInfo, DocumentName, DocumentsFound, NewDocument
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
@@ -60,6 +61,7 @@ from flue_py.store.sql import store as store_sql
 
 if TYPE_CHECKING:  # what only copies and backups have
     from flue_py.core.budget_copies import BudgetCopy, BudgetState
+    from flue_py.core.documents import DocumentRow, DocumentState
     from flue_py.core.salvaging import BackupReport
     from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
 
@@ -862,6 +864,54 @@ class Backend:
             lambda tx: ops.budgets.prolong_reservation(tx, self._sources, reservation_id, ttl_us), repeatable=True
         )
 
+    # -- documents ------------------------------------------------------------------------------------------
+    # Texts with a name that belong to the store and to no session. Of two writes of one name, the later one stays.
+
+    async def put_document(self, new: NewDocument) -> DocumentInfo:
+        """Store a document, or another text, type or source under its name, and return what the store says of it.
+
+        It keeps the time at which it was made; that of its change is later than the one before, whatever the clock
+        says. The same again changes nothing, not even that. Raises nothing of its own. O(size).
+        """
+        return await self._runner.write(lambda tx: ops.documents.put_document(tx, self._sources, new), repeatable=True)
+
+    async def get_document(self, name: DocumentName) -> Document | None:
+        """Return a document, or None. Raises nothing of its own. O(size)."""
+        return await self._runner.read(lambda tx: ops.documents.get_document(tx, name), loose=True)
+
+    async def list_documents(
+        self, where: DocumentFilter, *, after: DocumentName | None, limit: int
+    ) -> Sequence[DocumentInfo]:
+        """Return up to ``limit`` of these documents behind the one named, in order of space, project and name.
+
+        Without their texts. ``after`` need not be there any more. Raises nothing of its own. O(documents of the scope
+        and kind behind it, up to the last of the page).
+        """
+        return await self._runner.read(lambda tx: ops.documents.list_documents(tx, where, after, limit), loose=True)
+
+    async def read_documents(
+        self, where: DocumentFilter, *, after: DocumentName | None, limit: int
+    ) -> Sequence[Document]:
+        """Do as `list_documents`, and return them whole. Raises nothing of its own. O(size of the page), too."""
+        return await self._runner.read(lambda tx: ops.documents.read_documents(tx, where, after, limit), loose=True)
+
+    async def search_documents(
+        self, where: DocumentFilter, words: tuple[str, ...], *, after: DocumentName | None, limit: int
+    ) -> DocumentsFound:
+        """Return up to ``limit`` of these documents whose names or texts have every word, in the order of lists.
+
+        The words are of `searched_words`, and are compared literally, in any case. No index helps: a call reads up to
+        `SEARCHED` documents, and says where the next one goes on. Raises nothing of its own. O(size of what it reads).
+        """
+        return await self._runner.read(lambda tx: ops.documents.search_documents(tx, where, words, after, limit))
+
+    async def remove_document(self, name: DocumentName) -> bool:
+        """Delete a document; return whether it was there, which a second call finds it is not.
+
+        Raises nothing of its own. O(size).
+        """
+        return await self._runner.write(lambda tx: ops.documents.remove_document(tx, name))
+
     # -- transfer -------------------------------------------------------------------------------------------
     # A tree crosses whole, under keys of the target's own. A copy remembers in which state it was made, so that one
     # that nobody has written to can be told from one that has gone on by itself, or was made in another way.
@@ -930,6 +980,21 @@ class Backend:
         """
         return await self._runner.write(lambda tx: ops.transfer_budgets.write_budgets(tx, copies))
 
+    async def list_whole_documents(self, after: DocumentName | None, limit: int) -> Sequence[DocumentRow]:
+        """Return up to ``limit`` documents of all scopes behind the one named, whole, in order of their names' parts.
+
+        Raises nothing of its own. O(their size).
+        """
+        return await self._runner.read(lambda tx: ops.documents.list_whole_documents(tx, after, limit), loose=True)
+
+    async def write_documents(self, rows: Sequence[DocumentRow]) -> list[DocumentState]:
+        """Write documents of another store; return what became of each, in the order given.
+
+        One that is here under its name is replaced if the other was changed later: a second call changes nothing.
+        Raises nothing of its own. O(their size).
+        """
+        return await self._runner.write(lambda tx: ops.documents.write_documents(tx, rows), repeatable=True)
+
     # -- the store itself -----------------------------------------------------------------------------------
 
     async def verify(self) -> VerifyReport:
@@ -944,7 +1009,7 @@ class Backend:
             report = await self._runner.read(ops.verify.verify)
         except CorruptStore as error:
             # A text column that is not valid UTF-8 raises in whatever reads its row.
-            counts = await self._runner.read(lambda tx: tx.first(store_sql.COUNTS), loose=True) or (0, 0, 0)
+            counts = await self._runner.read(lambda tx: tx.first(store_sql.COUNTS), loose=True) or (0, 0, 0, 0)
             found = Problem("unreadable rows", "the store", f"{error}; nothing more was checked; rescue it by salvage")
             return VerifyReport(counts[0], counts[1], [*storage, found])
         return VerifyReport(report.sessions, report.entries, storage + report.problems)
@@ -966,10 +1031,10 @@ class Backend:
     async def info(self) -> StoreInfo:
         """Return what kind of store this is, where, of what format, how large, and how many rows it has.
 
-        Raises nothing of its own. O(store), a count of three tables.
+        Raises nothing of its own. O(store), a count of four tables.
         """
         row = await self._runner.read(lambda tx: tx.first(store_sql.COUNTS), loose=True)
-        sessions, entries, ledger_rows = row or (0, 0, 0)
+        sessions, entries, ledger_rows, documents = row or (0, 0, 0, 0)
         runner = self._runner
         return StoreInfo(
             runner.backend_name,
@@ -979,6 +1044,7 @@ class Backend:
             entries,
             ledger_rows,
             await runner.size_bytes(),
+            documents,
         )
 
     async def close(self) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flue_py.formats.kit.exported import Exported
     from flue_py.transfer.bundles.layout import BundleCounts
     from flue_py.transfer.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
-    from flue_py.transfer.copying import BudgetLeft, CopyProgress, CopyRefusal, CopyReport, copy_store
+    from flue_py.transfer.copying import BudgetLeft, CopyProgress, CopyRefusal, CopyReport, DocumentLeft, copy_store
     from flue_py.transfer.exporting import export_session
     from flue_py.transfer.importing.reports import ImportReport, SessionImport
     from flue_py.transfer.importing.run import import_file
@@ -29,6 +29,7 @@ __all__ = [
     "CopyProgress",
     "CopyRefusal",
     "CopyReport",
+    "DocumentLeft",
     "ExportNote",
     "Exported",
     "ImportReport",
@@ -57,7 +58,14 @@ __getattr__ = lazy_names(
         "flue_py.transfer.transcripts": ("TranscriptReport", "transcript", "write_transcript"),
         "flue_py.transfer.bundling": ("BundleReport", "UnbundleReport", "read_bundle", "write_bundle"),
         "flue_py.transfer.bundles.layout": ("BundleCounts",),
-        "flue_py.transfer.copying": ("BudgetLeft", "CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
+        "flue_py.transfer.copying": (
+            "BudgetLeft",
+            "CopyProgress",
+            "CopyRefusal",
+            "CopyReport",
+            "DocumentLeft",
+            "copy_store",
+        ),
         "flue_py.transfer.salvaging": ("salvage",),
         "flue_py.core.salvaging": ("Loss", "SalvageReport"),
     },

@@ -9,6 +9,7 @@ from os.path import samefile
 from typing import Literal, TypeAlias
 
 from flue_py.core.budget_copies import BudgetRow, BudgetState
+from flue_py.core.documents import DocumentName, DocumentRow, DocumentState
 from flue_py.core.sessions import Problem, StoreInfo
 from flue_py.core.trees import Standing, TreeCopy, TreeHead
 from flue_py.errors import InvalidArgument, SessionExists
@@ -24,6 +25,7 @@ LISTED = 1_000
 _PAGE = 200
 _GONE_PAGE = 100
 _BUDGET_PAGE = 100
+_DOCUMENT_PAGE = 20
 # Small trees are copied at the same time, so that a store can commit them together.
 _TREES_AT_ONCE = 16
 _ENTRIES_AT_ONCE = 1_000
@@ -58,12 +60,23 @@ class BudgetLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentLeft:
+    """A document that was not copied, and why; ``is_refused`` where it cannot be told which of the two is the later."""
+
+    document: DocumentName
+    is_refused: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CopyReport:
     """What copying a store did, and what it found.
 
     ``trees_copied`` were new to the target, ``trees_refreshed`` replaced an earlier copy, ``trees_unchanged`` were
     there as they are. ``sessions``, ``entries``, ``calls`` (in the ledger), ``budgets`` and ``payload_bytes`` (as
     stored) count what was written; ``budgets_kept`` are those that the target has in the same or a later state.
+    ``documents`` are the memories and files that were written, ``documents_kept`` those that the target has as they
+    are; what it has in another state is in ``documents_left``.
     ``removed_ids`` are sessions that the source has deleted from a tree that is still there.
     ``only_in_target`` counts the sessions of whole trees that the source does not have, deleted there since or the
     target's own; ``only_in_target_ids`` are the first thousand.
@@ -93,12 +106,16 @@ class CopyReport:
     budgets: int = 0
     budgets_kept: int = 0
     budgets_left: tuple[BudgetLeft, ...] = ()
+    documents: int = 0
+    documents_kept: int = 0
+    documents_left: tuple[DocumentLeft, ...] = ()
 
     @property
     def is_complete(self) -> bool:
         """Whether everything was copied, and no problem was found at either end."""
-        is_left = any(left.is_refused for left in self.budgets_left)
-        return not (self.refused or is_left or self.source_problems or self.target_problems)
+        budgets = any(left.is_refused for left in self.budgets_left)
+        documents = any(left.is_refused for left in self.documents_left)
+        return not (self.refused or budgets or documents or self.source_problems or self.target_problems)
 
 
 async def copy_store(
@@ -115,7 +132,7 @@ async def copy_store(
     its copy, unless that was written to. A tree is refused, and reported, if the target has something
     else under the id or key of one of its sessions, or its copy was changed; the others are copied all the same.
     Nothing is deleted except sessions that are gone from a tree that is still there. Budgets come last, with what is
-    reserved in them: each by its id, if the source has changed it later.
+    reserved in them: each by its id, if the source has changed it later. So do documents, by their names.
 
     ``progress`` is called often, on the event loop. With ``verify`` both stores check themselves at the end. Raises
     `InvalidArgument` if both are the same store. O(source) at first, then O(sessions) and the trees that have
@@ -172,6 +189,9 @@ class _Tally:
     removed: list[str] = field(default_factory=list)
     refused: list[CopyRefusal] = field(default_factory=list)
     budgets_left: list[BudgetLeft] = field(default_factory=list)
+    documents: int = 0
+    documents_kept: int = 0
+    documents_left: list[DocumentLeft] = field(default_factory=list)
 
     def note(self, head: TreeHead, standing: Standing) -> None:
         """Note what became of a tree."""
@@ -201,6 +221,16 @@ class _Tally:
             why = f"budget {budget.id!r}: the target has another one of {covered}, in {budget.unit}"
             self.budgets_left.append(BudgetLeft(budget.id, True, f"{why}; delete that one there, then copy again"))
 
+    def note_document(self, row: DocumentRow, state: DocumentState) -> None:
+        """Note what became of a document."""
+        self.documents += state == "written"
+        self.documents_kept += state == "same"
+        if state in ("later", "other"):
+            why = f"{row.kind} {row.name!r}: the target has it in a later state"
+            if state == "other":
+                why = f"{row.kind} {row.name!r}: the target has another one of the same time; remove one of the two"
+            self.documents_left.append(DocumentLeft(row.id, state == "other", why))
+
 
 class _Copying:
     """One run from one store to another."""
@@ -221,6 +251,7 @@ class _Copying:
         await self._copy_trees()
         await self._copy_gone_payers()
         await self._copy_budgets()
+        await self._copy_documents()
         source, target = await self._source.info(), await self._target.info()
         extra, extra_ids = await self._find_extra() if target.sessions > self._tally.sessions_there else (0, [])
         went_on = _counts(before) != _counts(source)
@@ -240,6 +271,9 @@ class _Copying:
             budgets=done.budgets,
             budgets_kept=done.budgets_kept,
             budgets_left=tuple(done.budgets_left),
+            documents=done.documents,
+            documents_kept=done.documents_kept,
+            documents_left=tuple(done.documents_left),
             payload_bytes=done.payload_bytes,
             removed_ids=tuple(done.removed),
             refused=tuple(done.refused),
@@ -320,6 +354,13 @@ class _Copying:
             )
             for copy in page:
                 self._tally.note_budget(copy.budget, states.get(copy.budget.id, "no session"))
+
+    async def _copy_documents(self) -> None:
+        after: DocumentName | None = None
+        while page := await self._source.list_whole_documents(after, _DOCUMENT_PAGE):
+            after = page[-1].id
+            for row, state in zip(page, await self._target.write_documents(page), strict=True):
+                self._tally.note_document(row, state)
 
     async def _find_extra(self) -> tuple[int, list[str]]:
         """Return how many sessions are in trees that only the target has, and the ids of the first of them."""

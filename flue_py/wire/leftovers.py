@@ -40,6 +40,8 @@ class Leftovers:
     at: str | None = None
     repairs: list[Repair] = field(default_factory=list)
     """Each remark, in the order in which they were made, with the entry that it is about."""
+    places: dict[str | None, int] = field(default_factory=dict)
+    """Where in the list a message went, by its entry, for a list that tells it."""
 
     def note(self, what: str) -> None:
         """Note that something was left out."""

@@ -15,6 +15,7 @@ from flue_py.wire.lists.gemini import gemini_list, with_signature
 from flue_py.wire.lists.openai_chat import chat_list
 from flue_py.wire.lists.openai_responses import responses_list
 from flue_py.wire.lists.said import Said, SystemApart, with_own_ids
+from flue_py.wire.marks import CacheMarks, with_cache_marks
 from flue_py.wire.repairs import (
     with_fitting_calls,
     with_fitting_images,
@@ -36,7 +37,8 @@ class WireRequest:
 
     ``messages`` are as it takes them, ``system`` is what a request has beside them, None where that is nothing or
     stands among the messages. ``repairs`` say what was left out or changed, with the entry of each. ``broken`` are the
-    rules that the request breaks all the same, () if it breaks none that is known.
+    rules that the request breaks all the same, () if it breaks none that is known. ``tools`` are those that were given,
+    the last of them marked where marks for the cache are asked for.
     """
 
     target: Shape
@@ -44,6 +46,7 @@ class WireRequest:
     system: JsonValue
     repairs: tuple[Repair, ...]
     broken: tuple[Broken, ...]
+    tools: tuple[JsonObject, ...] = ()
 
 
 def wire_request(
@@ -55,6 +58,7 @@ def wire_request(
     limits: RequestLimits | None = None,
     tools: Sequence[JsonObject] = (),
     keeps_stale_reasoning: bool = False,
+    cache_marks: CacheMarks | None = None,
 ) -> WireRequest:
     """Return a context as the request of a target that breaks none of its rules, where that can be had.
 
@@ -63,13 +67,14 @@ def wire_request(
     left out (the size of a request) stays, and is in `WireRequest.broken`, as is a context without any message.
 
     Signed reasoning of an answer that says what it was produced under (`producedUnder`) is left out where the target,
-    the system, ``tools`` or the messages before it have changed since, unless ``keeps_stale_reasoning``. Raises
-    `InvalidArgument` for a target that is none. O(size).
+    the system, ``tools`` or the messages before it have changed since, unless ``keeps_stale_reasoning``. With
+    ``cache_marks`` a request for Anthropic has these marks and no others. Raises `InvalidArgument` for a target that is
+    none. O(size).
     """
     name = checked_target(target)
     within = limits or limits_of(name)
     given = [*said]
-    beside = _Beside(model, account, tools, {} if keeps_stale_reasoning else bound_signatures(given))
+    beside = _Beside(model, account, tools, {} if keeps_stale_reasoning else bound_signatures(given), cache_marks)
     found = _made(name, given, within, beside)
     if found.broken and any(each.extra for each in given):
         # What stood beside a message brought back what the provider refuses.
@@ -88,6 +93,7 @@ class _Beside:
     account: str | None
     tools: Sequence[JsonObject]
     bound: Mapping[str, list[Bound]]
+    marks: CacheMarks | None
 
 
 def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _Beside) -> WireRequest:
@@ -102,12 +108,16 @@ def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _B
     left.at = None
     system, messages = _LISTS[target](fitting, left, beside.account)
     messages = _ENDS[target](messages, left)
+    epoch_at = None if beside.marks is None else left.places.get(beside.marks.epoch_end)
     if beside.bound:
-        messages = without_stale_reasoning(target, messages, system, beside.tools, beside.bound, left).messages
-        messages = _ENDS[target](messages, left)
-    return WireRequest(
-        target, messages, system, tuple(left.repairs), broken_rules(target, messages, system, limits=limits)
-    )
+        kept = without_stale_reasoning(target, messages, system, beside.tools, beside.bound, left)
+        messages = _ENDS[target](kept.messages, left)
+        epoch_at = None if epoch_at is None else kept.places[epoch_at]
+    tools = beside.tools
+    if target == "anthropic" and beside.marks is not None:
+        messages, system, tools = with_cache_marks(messages, system, tools, beside.marks, epoch_at)
+    broken = broken_rules(target, messages, system, limits=limits)
+    return WireRequest(target, messages, system, tuple(left.repairs), broken, tuple(tools))
 
 
 def _anthropic(said: Sequence[Said], left: Leftovers, account: str | None) -> SystemApart:

@@ -164,7 +164,7 @@ def test_an_upgrade_is_printed_from_the_format_that_is_named(flue: Flue, monkeyp
     assert "format 99" in flue.run("migrate", "--sql", "--from", "99", code=1).stderr
     for module in (stamp, ddl):
         monkeypatch.setattr(module, "FORMAT_VERSION", FORMAT_VERSION + 1)
-    monkeypatch.setattr(ddl, "REVISIONS", {**ddl.REVISIONS, FORMAT_VERSION: "0003", FORMAT_VERSION + 1: ddl.HEAD})
+    monkeypatch.setattr(ddl, "REVISIONS", {**ddl.REVISIONS, FORMAT_VERSION: "0004", FORMAT_VERSION + 1: ddl.HEAD})
     script = flue.run("migrate", "--sql", "--from", str(FORMAT_VERSION)).stdout
     assert f"UPDATE flue_store SET value = {FORMAT_VERSION + 1} WHERE name = 'format';" in script
     assert "CREATE TABLE sessions" not in script

@@ -17,13 +17,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flue_py.core.calls import PaidCall
+from flue_py.core.entries import NewEntry
 from flue_py.core.listing import Ordering
 from flue_py.core.log import Note
 from flue_py.core.sessions import STORED, NewSession, SessionInfo
 from flue_py.core.usage import UsageTotals
 from flue_py.sessions.store import Store
 from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.samples import add, assistant, compaction, new_session, path_ids, snapshot, talk, user
+from flue_py.testing.samples import (
+    PICTURE,
+    add,
+    assistant,
+    compaction,
+    new_session,
+    path_ids,
+    pictured,
+    snapshot,
+    talk,
+    user,
+)
 from flue_py.testing.sources import counted_sources
 from flue_py.testing.whole_stores import NOISE, make_everything
 from flue_py.transfer.importing.run import import_file
@@ -36,7 +48,7 @@ if TYPE_CHECKING:
     from flue_py.store.backend import Backend
 
 DATA = Path(__file__).parents[1] / "data"
-OLDER_FORMATS = (1, 2)
+OLDER_FORMATS = (1, 2, 3)
 
 AT = "2026-01-14T00:00:0{}.000Z"
 CLAUDE_SESSION = "11111111-1111-4111-8111-111111111111"
@@ -116,6 +128,8 @@ async def make(path: Path, number: int) -> None:
         await backend.create_session(NewSession(title='quoted "title"', cwd="/work", metadata_text='{"b": [1, null]}'))
         if number > 1:
             await _make_format_2(backend, main.id, fork.id, path.parent)
+        if number > 2:
+            await _make_format_3(backend, main.id, fork.id, grandchild.id)
     finally:
         await backend.close()
     with closing(sqlite3.connect(path)) as connection:
@@ -144,6 +158,17 @@ async def _make_format_2(backend: Backend, main: str, fork: str, folder: Path) -
         await import_file(store, file, finish=True)
 
 
+async def _make_format_3(backend: Backend, main: str, fork: str, task: str) -> None:
+    """Make what format 3 added: how tasks ended, usage of which nothing is known, settings, what was cut out twice."""
+    await backend.end_task(task, "failed", summary="it broke", note=Note("somebody"))
+    unknown = UsageTotals()
+    await backend.record_call(fork, PaidCall(unknown, "a", "m", "unknown", is_unknown=True))
+    answer = assistant("seen", tokens=90, dollars=0.5, provider="a", model="m")
+    await add(
+        backend, main, NewEntry.custom("model_change", {"provider": "a", "modelId": "m"}), pictured(PICTURE), answer
+    )
+
+
 def _described(entry: Entry) -> list[JsonValue]:
     payload = sha256(entry.payload.encode()).hexdigest()[:16]
     return [*(getattr(entry, name) for name in ENTRY_FIELDS), payload]
@@ -161,7 +186,11 @@ async def answers(backend: Backend, number: int) -> JsonObject:
         "gone": sorted([gone.payer.session_id, sorted(call.call_id for call in gone.calls)] for gone in payers),
         "paid": await _paid(backend),
     }
-    return found if number == 1 else {**found, **await _answers_of_format_2(backend, page.sessions)}
+    if number > 1:
+        found |= await _answers_of_format_2(backend, page.sessions)
+    if number > 2:
+        found["format 3"] = {session.id: await _told_in_format_3(backend, session) for session in page.sessions}
+    return found
 
 
 async def _answers_of_format_2(backend: Backend, sessions: Sequence[SessionInfo]) -> JsonObject:
@@ -203,6 +232,18 @@ async def _told(backend: Backend, session: SessionInfo) -> JsonObject:
         ],
         "links": [[link.parent_id, link.position, link.task_id, link.child_id] for link in told.links],
         "parents": [[link.parent_id, link.position, link.task_id] for link in told.parents],
+    }
+
+
+async def _told_in_format_3(backend: Backend, session: SessionInfo) -> JsonObject:
+    costs = await backend.read_entry_costs(session.id)
+    settings = await backend.read_settings(session.id)
+    links = await backend.task_links(session.id)
+    return {
+        "active": [session.active_us, session.unknown_calls],
+        "costs": {entry: [cost.calls, cost.unpriced_calls, cost.picodollars] for entry, cost in sorted(costs.items())},
+        "settings": [settings.model, settings.provider, settings.thinking_level],
+        "links": [[link.child_id, link.entry_id, link.status, link.summary] for link in links],
     }
 
 

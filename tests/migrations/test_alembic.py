@@ -164,11 +164,11 @@ async def test_the_stamp_follows_each_step(tmp_path: Path, config: Config) -> No
     path = tmp_path / "a.db"
     on(config, path)
     steps = []
-    for revision in ("0001", "0002", "+1", "head"):
+    for revision in ("0001", "0002", "+1", "0004", "head"):
         command.upgrade(config, revision)
         steps.append((version(path), stamp(path)))
-    assert steps == [(["0001"], 1), (["0002"], 2), (["0003"], 3), (["0004"], 3)]
-    assert backups(tmp_path) == [f"a.db.format-{n}.bak" for n in (1, 2, 3)]
+    assert steps == [(["0001"], 1), (["0002"], 2), (["0003"], 3), (["0004"], 3), (["0005"], 4)]
+    assert backups(tmp_path) == ["a.db.format-1.bak", "a.db.format-2.bak", "a.db.format-3-1.bak", "a.db.format-3.bak"]
     async with flue_py.open(path) as store:
         assert (await store.verify()).problems == []
 

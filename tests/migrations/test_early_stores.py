@@ -69,7 +69,11 @@ def rows_of(path: Path) -> Rows:
 
 def as_then(rows: Rows, columns: dict[str, list[str]]) -> Rows:
     """Return rows as they were stored then: of these columns, and with an id of its own for every call."""
-    found = {table: [{name: row[name] for name in columns[table]} for row in rows[table]] for table in rows}
+    found = {
+        table: [{name: row[name] for name in columns[table]} for row in rows[table]]
+        for table in rows
+        if columns.get(table)
+    }
     for row in found["ledger"]:
         row["call_id"] = row["call_id"] or row["entry_id"]
     return found
@@ -77,7 +81,7 @@ def as_then(rows: Rows, columns: dict[str, list[str]]) -> Rows:
 
 def finished(rows: Rows, then: Rows) -> Rows:
     """Return what a store of ``then`` is to have, beside the rows of today: nobody knew then how a task had ended."""
-    expected = {table: [{**row} for row in rows[table]] for table in rows}
+    expected = {table: [{**row} for row in rows[table]] for table in rows if table in then or not rows[table]}
     for row in expected["ledger"]:
         row["call_id"] = row["call_id"] or row["entry_id"]
     for row in expected["task_links"] if "status" not in then["task_links"][0] else ():
@@ -97,7 +101,10 @@ def fill(path: Path, early: dict[str, str], rows: Rows) -> Rows:
     """Make a file as it was made then, with rows; return these."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-        script = [*ddl.stamp_statements(), *early["sqlite"].removesuffix(ddl.STATEMENT_END).split(ddl.STATEMENT_END)]
+        script = [
+            *ddl.stamp_statements(made=3),
+            *early["sqlite"].removesuffix(ddl.STATEMENT_END).split(ddl.STATEMENT_END),
+        ]
         for statement in script:
             connection.execute(statement)
         columns = {table: [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")] for table in rows}
@@ -116,7 +123,7 @@ async def test_a_file_of_an_early_build_is_backed_up_and_finished(
     path, new = tmp_path / "early.db", tmp_path / "new.db"
     rows = rows_of(made)
     then = fill(path, early, rows)
-    with pytest.raises(StoreUnavailable, match="has an early form of format 3, and must be upgraded"):
+    with pytest.raises(StoreUnavailable, match="has format 3, and must be upgraded to format 4"):
         async with flue_py.open(path, read_only=True):
             pass
     open_file(path, "full", 5).close()
@@ -137,7 +144,7 @@ async def test_a_database_of_an_early_build_on_postgresql_is_finished(
     early: dict[str, str], made: Path, new_database: NewDatabase
 ) -> None:
     url, right = new_database(), new_database()
-    await run_script(url, ";\n".join(ddl.stamp_statements("postgresql")))
+    await run_script(url, ";\n".join(ddl.stamp_statements("postgresql", made=3)))
     await run_script(url, early["postgresql"])
     asked = "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = 'public'"
     columns: dict[str, list[str]] = {}

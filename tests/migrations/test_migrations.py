@@ -161,7 +161,7 @@ async def test_an_older_database_is_backed_up_and_upgraded_without_loss(tmp_path
 
 
 @pytest.mark.anyio
-async def test_an_early_store_of_this_format_is_backed_up_and_finished(tmp_path: Path) -> None:
+async def test_an_early_store_of_format_3_is_backed_up_and_finished(tmp_path: Path) -> None:
     path = tmp_path / "early.db"
     engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
@@ -171,7 +171,7 @@ async def test_an_early_store_of_this_format_is_backed_up_and_finished(tmp_path:
     engine.dispose()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-    with pytest.raises(StoreUnavailable, match="has an early form of format 3, and must be upgraded"):
+    with pytest.raises(StoreUnavailable, match="has format 3, and must be upgraded to format 4"):
         async with flue_py.open(path, read_only=True):
             pass
     async with flue_py.open(path) as store:

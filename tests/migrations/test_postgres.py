@@ -351,8 +351,8 @@ async def test_an_older_database_is_upgraded_without_loss(new_database: NewDatab
 LATER = '''
 """A format to come.
 
-Revision: 0005
-Follows: 0004
+Revision: 0006
+Follows: 0005
 """
 
 from __future__ import annotations
@@ -360,8 +360,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0005"
-down_revision = "0004"
+revision = "0006"
+down_revision = "0005"
 
 
 def upgrade() -> None:
@@ -373,10 +373,10 @@ def upgrade() -> None:
 def later_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later version of this package, whose format has a migration more."""
     shutil.copytree(ddl.migrations_directory(), tmp_path / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "migrations" / "versions" / "0005_colours.py").write_text(LATER)
+    (tmp_path / "migrations" / "versions" / "0006_colours.py").write_text(LATER)
     monkeypatch.setattr(ddl, "migrations_directory", lambda: tmp_path / "migrations")
     for module in (stamps, ddl, postgres_format):
-        monkeypatch.setattr(module, "FORMAT_VERSION", 4)
+        monkeypatch.setattr(module, "FORMAT_VERSION", FORMAT_VERSION + 1)
 
 
 async def current_store(url: str) -> None:
@@ -391,10 +391,10 @@ async def test_a_store_with_rows_is_upgraded_to_a_later_format(
     await current_store(url)
     request.getfixturevalue("later_format")
     done = await prepare(url)
-    assert (done.found, await stamp(url)) == (3, 4)
+    assert (done.found, await stamp(url)) == (FORMAT_VERSION, FORMAT_VERSION + 1)
     assert await query(url, "SELECT lane_id, colour FROM lanes ORDER BY 1") == [(1, "blue"), (2, "blue")]
-    assert await query(url, "SELECT version_num FROM alembic_version") == [("0005",)]
-    assert (await prepare(url)).found == 4
+    assert await query(url, "SELECT version_num FROM alembic_version") == [("0006",)]
+    assert (await prepare(url)).found == FORMAT_VERSION + 1
 
 
 async def test_the_printed_upgrade_does_the_same_as_opening(
@@ -405,10 +405,10 @@ async def test_the_printed_upgrade_does_the_same_as_opening(
         await current_store(url)
     request.getfixturevalue("later_format")
     await prepare(opened)
-    script = ddl.upgrade_sql("postgresql", 3)
-    assert script.index("UPDATE flue_store SET value = 4") < script.index("ALTER TABLE lanes")
+    script = ddl.upgrade_sql("postgresql", FORMAT_VERSION)
+    assert script.index(f"UPDATE flue_store SET value = {FORMAT_VERSION + 1}") < script.index("ALTER TABLE lanes")
     await run_script(by_hand, script)
-    assert (await prepare(by_hand)).found == 4
+    assert (await prepare(by_hand)).found == FORMAT_VERSION + 1
     assert await contents(by_hand) == await contents(opened)
 
 

@@ -118,6 +118,7 @@ ROOMS = {
         "CopyProgress",
         "CopyRefusal",
         "CopyReport",
+        "DocumentLeft",
         "ExportNote",
         "Exported",
         "ImportReport",

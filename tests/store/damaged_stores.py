@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from flue_py.core.jsontext import payload_digest
 from flue_py.core.sessions import NewSession
 from flue_py.store.salvage.pages import Cell, PageFile
 from flue_py.store.salvage.shapes import Shape
@@ -24,7 +25,8 @@ KEYS = {
     "leaf_moves": "session_key, revision", "marks": "session_key, entry_id, kind", "task_links": "parent_key, position",
     "requests": "session_key, idempotency_key", "ledger": "number",
     "ledger_sessions": "session_key", "session_edits": "session_key, revision, what", "budgets": "budget_key",
-    "reservations": "reservation_id, budget_key", "flue_store": "name", "alembic_version": "version_num",
+    "reservations": "reservation_id, budget_key", "documents": "scope, kind, space, project, name",
+    "flue_store": "name", "alembic_version": "version_num",
 }  # fmt: skip
 
 
@@ -70,7 +72,7 @@ async def make_store(path: Path) -> None:
 
 
 def add_money_and_edits(path: Path) -> None:
-    """Add budgets with reservations in every state, edits of sessions, and notes on moves and calls."""
+    """Add budgets with reservations in every state, documents, edits of sessions, and notes on moves and calls."""
     with closing(sqlite3.connect(path)) as connection:
         for number in range(60):
             unit = ("tokens", "picodollars")[number % 2]
@@ -82,6 +84,13 @@ def add_money_and_edits(path: Path) -> None:
             for state, amount, used in reservations:
                 row = (f"{state}-{number}", number + 1, None, amount, state, used, 1, 90, None if used is None else 3)
                 connection.execute("INSERT INTO reservations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        for number in range(40):
+            body = f"{number}: é {noise(number, 50 + 150 * number)}"
+            kind, scope = ("memory", "file")[number % 4 == 0], ("", "a scope")[number % 2]
+            name = (scope, kind, "repl", "/work" * (number % 3), f"document {number}")
+            digest = payload_digest(body)
+            row = (*name, "user", None, 7, 9 + number, len(body), digest, body)
+            connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         connection.execute(
             "INSERT INTO session_edits SELECT session_key, revision, 'title', leaf, NULL, 'new', 'somebody', NULL, 5"
             " FROM sessions WHERE revision > 0"

@@ -14,6 +14,7 @@ from flue_py.testing.contracts.append import AppendContract
 from flue_py.testing.contracts.atomic import AtomicContract
 from flue_py.testing.contracts.attachments import AttachmentContract
 from flue_py.testing.contracts.conflicts import ConflictContract
+from flue_py.testing.contracts.documents import DocumentContract
 from flue_py.testing.contracts.idempotency import IdempotencyContract
 from flue_py.testing.contracts.listing import ListingContract
 from flue_py.testing.contracts.moves import MoveContract
@@ -28,7 +29,7 @@ class RunnerContract(
     """What waits for others, what is done wholly or not at all, and what every program does."""
 
 
-class EngineContract(RunnerContract, AttachmentContract, LedgerContract, ListingContract):
+class EngineContract(RunnerContract, AttachmentContract, DocumentContract, LedgerContract, ListingContract):
     """Beyond that, what SQLAlchemy is given bytes by, and statements that are put together for each call.
 
     That it makes of every other statement what the driver makes of it, `test_statements` shows.

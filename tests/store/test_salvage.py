@@ -193,7 +193,8 @@ def test_without_a_schema_rows_of_both_formats_are_found(upgraded: Template, tmp
     report, new = rescued(bytes(data), tmp_path)
     rows = rows_of(new)
     assert (report.lost_entry_ids, report.lost_session_ids) == ((), ())
-    for table in ("sessions", "entries", "leaf_moves", "session_edits", "ledger", "budgets", "reservations", "marks"):
+    tables = ("sessions", "entries", "leaf_moves", "session_edits", "ledger", "budgets", "reservations", "marks")
+    for table in (*tables, "documents"):
         assert rows[table] == upgraded.rows[table], table
 
 
@@ -265,6 +266,47 @@ def test_budgets_and_edits_that_are_lost_are_named(upgraded: Template, tmp_path:
         for loss in report.losses
     )
     assert "budget: budget-7: its row is lost" in map(str, report.losses)
+
+
+def test_documents_that_are_lost_are_named_and_none_is_written_that_is_not_whole(
+    upgraded: Template, tmp_path: Path
+) -> None:
+    (tmp_path / "whole.db").write_bytes(upgraded.data)
+    with closing(sqlite3.connect(tmp_path / "whole.db")) as connection:
+        connection.execute("UPDATE documents SET body = 'Another text' WHERE name = 'document 2'")
+        connection.execute("UPDATE documents SET chars = 5 WHERE name = 'document 3'")
+        connection.execute("UPDATE documents SET name = 'a' || CHAR(7) WHERE name = 'document 5'")
+        connection.execute("DELETE FROM documents WHERE name = 'document 39'")
+        connection.commit()
+    data = (tmp_path / "whole.db").read_bytes()
+    (tmp_path / "whole.db").unlink()
+    report, new = rescued(data, tmp_path)
+    expected = {
+        key: row for key, row in upgraded.rows["documents"].items() if key[4] not in ("document 2", "document 39")
+    }
+    five = next(key for key in expected if key[4] == "document 5")
+    row = expected.pop(five)
+    renamed = (*five[:4], "rescued-name")
+    expected[renamed] = (*renamed, *renamed, *row[10:])
+    assert rows_of(new)["documents"] == expected
+    assert report.documents == 38
+    assert [str(loss) for loss in report.losses] == [
+        "document: memory 'document 2', of 'repl', for '/work/work': its text does not match its digest"
+    ]
+    assert [change.what for change in report.changes] == ["document"]
+
+
+def test_documents_of_which_only_the_index_is_left_are_named(upgraded: Template, tmp_path: Path) -> None:
+    data = bytearray(upgraded.data)
+    (tmp_path / "whole.db").write_bytes(data)
+    for page in pages_of(tmp_path / "whole.db", "documents"):
+        data[(page - 1) * 4096 : page * 4096] = bytes(4096)
+    (tmp_path / "whole.db").unlink()
+    report, new = rescued(bytes(data), tmp_path)
+    assert rows_of(new)["documents"] == {}
+    lost = [loss.detail for loss in report.losses if loss.what == "document"]
+    assert len(lost) == 40
+    assert "file 'document 0', of 'repl': its row is lost" in lost
 
 
 def pages_of(path: Path, name: str) -> set[int]:

@@ -15,6 +15,7 @@ from random import Random
 
 import pytest
 
+from flue_py.core.documents import NewDocument
 from flue_py.core.sessions import NewSession, Problem, VerifyReport
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.errors import FixTheStore
@@ -67,6 +68,7 @@ async def make(path: Path) -> Made:
     await add(backend, task.id, *talk(2))
     await backend.import_entries(task.id, [placed(user(), "i1"), placed(user(), "i2", "i1")], leaf="i2")
     gone = await new_session(backend, *talk(6))
+    await backend.put_document(NewDocument("memory", "d", "what it says, é", "user", space="repl"))
     left = await path_ids(backend, gone.id)
     heir = await backend.fork(gone.id, left[3], NewSession())
     await backend.delete_tree(gone.id)
@@ -373,6 +375,22 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
     "a reservation of no budget": (
         lambda _: [BUDGET, RESERVATIONS, "DELETE FROM budgets"],
         lambda _: ("dangling reference", "reservations row None"),
+    ),
+    "a document whose text is another": (
+        lambda _: ["UPDATE documents SET body = 'Another' WHERE name = 'd'"],
+        lambda _: ("damaged document", "memory 'd'"),
+    ),
+    "a document whose text is not text": (
+        lambda _: ["UPDATE documents SET body = CAST(body AS BLOB) WHERE name = 'd'"],
+        lambda _: ("damaged document", "memory 'd'"),
+    ),
+    "a document of another length": (
+        lambda _: ["UPDATE documents SET chars = chars + 1 WHERE name = 'd'"],
+        lambda _: ("wrong length", "memory 'd'"),
+    ),
+    "a document with a name that nobody can type": (
+        lambda _: ["UPDATE documents SET name = 'a' || CHAR(10) WHERE name = 'd'"],
+        lambda _: ("unusable name", "memory 'a\\n'"),
     ),
     # names of what is not there
     "a label on an entry that is missing": (

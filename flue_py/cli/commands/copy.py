@@ -82,10 +82,11 @@ def _lines(report: CopyReport) -> list[Line]:
         ((f"target: {_held(report.target.sessions, report.target.entries, report.target.ledger_rows)}", ""),),
     ]
     lines += [((f"refused: {printable(refusal.reason)}", "red"),) for refusal in report.refused]
-    lines += [
-        ((f"not copied: {printable(left.reason)}", "red" if left.is_refused else "yellow"),)
-        for left in report.budgets_left
+    left_behind = [
+        *((left.reason, left.is_refused) for left in report.budgets_left),
+        *((left.reason, left.is_refused) for left in report.documents_left),
     ]
+    lines += [((f"not copied: {printable(why)}", "red" if refused else "yellow"),) for why, refused in left_behind]
     if report.removed_ids:
         text = f"deleted in the source, and now in the target: {_named(report.removed_ids, len(report.removed_ids))}"
         lines.append(((text, "yellow"),))
@@ -109,6 +110,7 @@ def _written(report: CopyReport) -> str:
             counted(report.entries, "entry", "entries"),
             counted(report.calls, "paid call"),
             counted(report.budgets, "budget") if report.budgets else "",
+            counted(report.documents, "document") if report.documents else "",
             counted(report.payload_bytes, "byte") + " of payload",
         ]
     )
@@ -141,6 +143,12 @@ def _row(report: CopyReport) -> JsonObject:
         "budgetsLeft": [
             {"budgetId": left.budget_id, "refused": left.is_refused, "reason": left.reason}
             for left in report.budgets_left
+        ],
+        "documents": report.documents,
+        "documentsKept": report.documents_kept,
+        "documentsLeft": [
+            {**left.document._asdict(), "refused": left.is_refused, "reason": left.reason}
+            for left in report.documents_left
         ],
         "payloadBytes": report.payload_bytes,
         "removedIds": list(report.removed_ids),

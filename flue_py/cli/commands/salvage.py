@@ -45,7 +45,8 @@ def _lines(report: SalvageReport, new: Path) -> list[Line]:
     said = (
         "everything is as it was" if report.is_complete else f"{len(report.losses)} lost, {len(report.changes)} changed"
     )
-    lines.append(((f"{new}: {found}, {counted(report.calls, 'paid call')}; {pages}: {said}", "bold"),))
+    calls = counted(report.calls, "paid call") + (f", {counted(report.documents, 'document')}" * bool(report.documents))
+    lines.append(((f"{new}: {found}, {calls}; {pages}: {said}", "bold"),))
     return lines
 
 
@@ -60,6 +61,7 @@ def _row(report: SalvageReport, new: Path) -> JsonObject:
         "sessions": report.sessions,
         "entries": report.entries,
         "calls": report.calls,
+        "documents": report.documents,
         "damagedPages": list(report.damaged_pages),
         "lost": _loss_rows(report.losses),
         "changed": _loss_rows(report.changes),

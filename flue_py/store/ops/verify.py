@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from flue_py.core.cutting import encoded, splice
+from flue_py.core.documents import is_line
 from flue_py.core.jsontext import JsonObject, decode_json, payload_digest
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.lanes import Lane
@@ -22,6 +23,7 @@ from flue_py.store.schema.payloads import check_sum, unpack, unpack_blob
 from flue_py.store.seam import Transaction
 from flue_py.store.sql import store as store_sql
 from flue_py.store.sql import verify as verify_sql
+from flue_py.store.sql.documents import Name
 from flue_py.store.sql.verify import StoredEntry, StoredSession
 
 
@@ -92,6 +94,7 @@ def verify(tx: Transaction) -> VerifyReport:
         _check_session(session, found)
     _check_holds(lanes, sessions, found)
     _check_ledger(tx, sessions, found)
+    _check_documents(tx, found)
     _check_leftovers(tx, found)
     _check_next_key(tx, found)
     (entries,) = tx.first(verify_sql.COUNT_ENTRIES) or (0,)
@@ -335,6 +338,25 @@ def _check_ledger(tx: Transaction, sessions: Sequence[StoredSession], found: _Fo
         if spent != used:
             detail = f"stores {spent}, began with and used {used}"
             found.report("wrong spending", f"budget {budget_id}", detail)
+
+
+def _check_documents(tx: Transaction, found: _Found) -> None:
+    """Check what documents are called, and their texts against what is stored of them."""
+    for *name, kind_of_text, source, chars, digest in tx.rows(verify_sql.ALL_DOCUMENTS):
+        scope, kind, space, project, own = name
+        where = f"{kind} {own!r}"
+        if not (scope == "" or is_name(scope)) or not all(
+            is_line(text) for text in (space, project, own, kind_of_text, source or "")
+        ):
+            found.report("unusable name", where, "no store would take it; rescue it by salvage")
+        row = tx.first(verify_sql.DOCUMENT_TEXT, **Name(scope=scope, kind=kind, space=space, project=project, name=own))
+        body, storage = row or (b"", "text")
+        if storage == "blob":
+            found.report("damaged document", where, "it is stored as bytes, not as text")
+        elif payload_digest(body) != digest:
+            found.report("damaged document", where, "does not match its digest")
+        elif chars != (length := len(body.decode(errors="replace"))):
+            found.report("wrong length", where, f"stores {chars!r} characters, has {length}")
 
 
 def _check_next_key(tx: Transaction, found: _Found) -> None:

@@ -114,7 +114,7 @@ def _translated(location: str) -> Iterator[None]:
 
 def _look(connection: Connection, location: str) -> tuple[str, int | None, bool]:
     """Return the schema a store would be in, the format it is stamped with (None where there is none), and whether
-    nothing has to be done: early stores of the current format lack the last migration, or a part of it.
+    nothing has to be done: early stores of format 3 lack what finishes that, or a part of it.
 
     Raises `NotAStore` for somebody else's table, `FormatTooNew`, `CorruptStore`.
     """

@@ -22,6 +22,7 @@ from flue_py.core.unavailable import without_lost
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import reported_usage
 from flue_py.errors import CorruptStore, FlueError
+from flue_py.store.salvage.documents import FoundDocuments
 from flue_py.store.salvage.notes import Names
 from flue_py.store.salvage.pages import Cell, Image, PageFile, Value
 from flue_py.store.salvage.shapes import Shape, shapes
@@ -173,6 +174,11 @@ class Gathered:
     renamed_sessions: dict[str, str] = field(default_factory=dict)
     """The new ids of sessions with unusable ids, by old id."""
 
+    documents: FoundDocuments = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.documents = FoundDocuments(self.file)
+
     _crooked: list[tuple[Found, int | None, tuple[Image, int, int], bool]] = field(default_factory=list)
     suspect: set[int] = field(default_factory=set)
     """The numbers of pages with invalid content."""
@@ -200,6 +206,9 @@ class Gathered:
             # The index has all columns of the table: either is enough.
             self._take_cut(dict(zip([column.name for column in shape.columns], values, strict=True)), live=live)
             return
+        if shape.table == "documents":
+            self._take_document(shape, kind, cell, values, live=live)
+            return
         if not shape.holds_rows:
             if shape.fits(cell):
                 self.witnesses.note(shape, values, cell.image.number)
@@ -213,6 +222,13 @@ class Gathered:
                 self.blobs.setdefault(row["sha256"], []).append(where)
         elif shape.table in _KEYS:
             self._take_row(shape, row, cell, live=live)
+
+    def _take_document(self, shape: Shape, kind: int, cell: Cell, values: tuple[Value, ...], *, live: bool) -> None:
+        if not shape.holds_rows:
+            if shape.fits(cell):
+                self.documents.note(values)
+        elif not self.documents.take(shape, kind, cell, live):
+            self.unreadable[shape.table] += live
 
     def _take_row(self, shape: Shape, row: Found, cell: Cell, *, live: bool) -> None:
         if shape.table == "sessions":
@@ -399,6 +415,8 @@ class Gathered:
     @property
     def misses_rows(self) -> bool:
         """Whether the indexes name rows that were not found."""
+        if self.documents.misses_rows:
+            return True
         rowids = {version.rowid for versions in self.entries.values() for version in versions}
         known = self.witnesses
         named = known.entry_ids.keys() | known.entry_places.keys() | known.entry_sessions.keys()

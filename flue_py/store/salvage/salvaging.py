@@ -19,6 +19,7 @@ from flue_py.core.salvaging import Loss, SalvageReport
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
 from flue_py.store.files.private import Part
+from flue_py.store.salvage.documents import lost_document
 from flue_py.store.salvage.history import History, Placed
 from flue_py.store.salvage.names import rename_unusable
 from flue_py.store.salvage.notes import naming_in_extra
@@ -66,7 +67,7 @@ def salvage(damaged: Path, new: Path, most: int = LARGEST_ENTRY) -> SalvageRepor
         history = History(found, list(found.checked_entries(names)))
         history.rebuild()
         _report_pages(scan, found)
-        calls = _write(part.path, history, names)
+        calls, documents = _write(part.path, history, names)
         part.publish()
     return SalvageReport(
         len(history.sessions),
@@ -75,6 +76,7 @@ def salvage(damaged: Path, new: Path, most: int = LARGEST_ENTRY) -> SalvageRepor
         tuple(sorted(scan.bad)),
         tuple(found.losses),
         tuple(found.changes),
+        documents,
     )
 
 
@@ -129,8 +131,8 @@ UPDATE ledger_sessions SET project =
  WHERE project <> (SELECT s.cwd FROM sessions s WHERE s.session_key = ledger_sessions.session_key)"""
 
 
-def _write(path: Path, history: History, names: dict[str, int]) -> int:
-    """Write the new database and verify it; return how many calls it has."""
+def _write(path: Path, history: History, names: dict[str, int]) -> tuple[int, int]:
+    """Write the new database and verify it; return how many calls and how many documents it has."""
     connection = open_file(path, "full", 0.0)
     with closing(connection), translated(path):
         # A crash before it is published loses nothing, so nothing need be synced.
@@ -144,6 +146,7 @@ def _write(path: Path, history: History, names: dict[str, int]) -> int:
         for statement in PAID_SUMS:
             connection.execute(statement)
         _write_budgets(connection, history.found, {row["id"] for row in history.sessions.values()})
+        documents = _write_documents(connection, history.found)
         _write_state(connection, history)
         stamp = history.found.stamp
         if stamp is not None and stamp < _ORIGINS:
@@ -156,7 +159,7 @@ def _write(path: Path, history: History, names: dict[str, int]) -> int:
         if problems:
             raise CorruptStore(f"what was rescued contradicts itself ({problems[0]}); nothing was written")
         connection.execute("PRAGMA journal_mode = WAL")
-    return calls
+    return calls, documents
 
 
 def _insert(connection: sqlite3.Connection, table: str, row: Found) -> None:
@@ -395,6 +398,19 @@ def _write_budgets(connection: sqlite3.Connection, found: Gathered, sessions: se
     for reservation, key in known.held:
         if (reservation, key) not in reservations:
             found.losses.append(Loss("reservation", None, None, f"{reservation}: its row is lost"))
+
+
+def _write_documents(connection: sqlite3.Connection, found: Gathered) -> int:
+    """Write the documents, and report the lost ones; return how many there are."""
+    count = 0
+    shape = shapes(found.file.page_size).by_name["documents"]
+    for row, is_renamed in found.documents.whole(shape, found.complete):
+        count += 1
+        _insert(connection, "documents", row._asdict())
+        if is_renamed:
+            found.changes.append(lost_document(row[:5], "what it was called before cannot be used"))
+    found.losses += found.documents.losses()
+    return count
 
 
 def _spent(budget: Found, reservations: Iterable[Found], found: Gathered) -> int:

@@ -45,6 +45,7 @@ _WORDS = {
     ("flue_store", "name"): frozenset({"format", "epoch", "next_key"}),
     ("budgets", "covers"): frozenset({"session", "tasks", "scope"}),
     ("budgets", "unit"): frozenset({"tokens", "picodollars"}),
+    ("documents", "kind"): frozenset({"memory", "file"}),
     ("reservations", "state"): frozenset({"held", "committed", "released", "expired"}),
 }
 
@@ -105,8 +106,22 @@ _EARLY_ROOTS = {
     "task_links": 40, "sqlite_autoindex_task_links_2": 41, "ix_task_links_child_id": 42, "alembic_version": 43,
     "sqlite_autoindex_alembic_version_1": 44,
 }  # fmt: skip
-OLDER_ROOTS = (_FORMAT_1_ROOTS, _FORMAT_2_ROOTS, _EARLY_ROOTS)
-"""The root pages of a database made in format 1, 2 or early in 3, with pages of 4,096 bytes, upgraded or not."""
+_FORMAT_3_ROOTS = {
+    "flue_store": 2, "attachments": 3, "ix_attachments_sha256": 4, "blobs": 5, "sqlite_autoindex_blobs_1": 6,
+    "budgets": 7, "sqlite_autoindex_budgets_1": 8, "sqlite_autoindex_budgets_2": 9, "uq_budgets_scope": 10,
+    "entries": 11, "sqlite_autoindex_entries_1": 12, "sqlite_autoindex_entries_2": 13, "ix_entries_blob": 14,
+    "ix_entries_compaction": 15, "ix_entries_exclusion": 16, "ix_entries_setting": 17, "lanes": 18,
+    "ix_lanes_owner_key": 21, "ix_lanes_parent": 22, "ledger": 23, "ix_ledger_session_key": 24,
+    "uq_ledger_call_id": 25, "ledger_sessions": 26, "sqlite_autoindex_ledger_sessions_1": 27,
+    "ix_ledger_sessions_tree_id": 28, "sessions": 29, "sqlite_autoindex_sessions_1": 30,
+    "ix_sessions_active_slot": 31, "ix_sessions_created_at": 32, "ix_sessions_scope_active_slot": 33,
+    "ix_sessions_title": 34, "ix_sessions_tree_id": 35, "uq_sessions_scope_key": 36, "leaf_moves": 38, "marks": 39,
+    "requests": 40, "reservations": 41, "ix_reservations_held": 42, "session_edits": 43, "task_links": 44,
+    "sqlite_autoindex_task_links_2": 45, "ix_task_links_child_id": 46, "alembic_version": 47,
+    "sqlite_autoindex_alembic_version_1": 48,
+}  # fmt: skip
+OLDER_ROOTS = (_FORMAT_1_ROOTS, _FORMAT_2_ROOTS, _EARLY_ROOTS, _FORMAT_3_ROOTS)
+"""The root pages of a database made in format 1, 2, 3 or early in 3, with pages of 4,096 bytes, upgraded or not."""
 
 
 class Column(NamedTuple):
@@ -254,5 +269,5 @@ def _column(table: str, name: str, columns: dict[str, tuple[object, ...]]) -> Co
     declared = str(row[2])
     kind = bytes if declared == "BLOB" else str if declared.startswith(("TEXT", "VARCHAR")) else int
     # The ledger has columns of the same names, which are not derived.
-    is_derived = table in ("entries", "sessions") and name in _DERIVED
+    is_derived = (table in ("entries", "sessions") and name in _DERIVED) or (table, name) == ("documents", "chars")
     return Column(name, kind, bool(row[3]) or bool(row[5]), _WORDS.get((table, name)), is_derived)

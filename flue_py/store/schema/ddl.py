@@ -1,7 +1,7 @@
 """The SQL that makes a store, in either dialect: run by `migrate` and `postgres_format`, printed for review.
 
 A new database is made from the schema; an older one is upgraded by alembic. Both ways lead to the same tables, which
-the tests compare by what the catalogs say. Migration NNNN makes format NNNN, and 0004 finishes format 3.
+the tests compare by what the catalogs say.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ else:
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 
-REVISIONS = {1: "0001", 2: "0002", 3: "0004"}
+REVISIONS = {1: "0001", 2: "0002", 3: "0004", 4: "0005"}
 """The alembic revision at which each format is complete. Early stores of format 3 are at 0003."""
 
 HEAD = REVISIONS[FORMAT_VERSION]
 """The alembic revision of this format."""
 
-BEFORE_LAST = "0003"
-"""The alembic revision that the last one follows."""
+UNFINISHED = "0003"
+"""The alembic revision that the one which finishes format 3 follows."""
 
 IS_FINISHED: dict[Dialect, str] = {
     "sqlite": (
@@ -60,8 +60,8 @@ IS_FINISHED: dict[Dialect, str] = {
         " AND (c.relname, a.attname) IN (('entries', 'parent_id'), ('task_links', 'summary'))) = 7"
     ),
 }
-"""Tells whether a store of format 3 has all that the last migration makes: early builds made stores with a part of it,
-and stamped them alike."""
+"""Tells whether a store has all that finishes format 3: early builds made stores with a part of it, and stamped them
+alike."""
 
 STATEMENT_END = ";\n\n"
 """What stands behind each statement of a printed schema, and nowhere within one."""
@@ -181,16 +181,16 @@ def relation_names() -> frozenset[str]:
 # -- upgrading one ----------------------------------------------------------------------------------------------------
 
 
-def take_back_last(connection: Connection, schema: str | None) -> None:
-    """Let alembic run the last migration again where an early build ran a part of it; it leaves alone what is there."""
+def take_back_unfinished(connection: Connection, schema: str | None) -> None:
+    """Let alembic finish format 3 again where an early build ran a part of that; it leaves alone what is there."""
     if not sqlalchemy.inspect(connection).has_table("alembic_version", schema=schema):
         return
     dialect: Dialect = "sqlite" if connection.dialect.name == "sqlite" else "postgresql"
     if connection.exec_driver_sql(IS_FINISHED[dialect]).scalar():
         return
     versions = sqlalchemy.table("alembic_version", sqlalchemy.column("version_num"), schema=schema)
-    again = sqlalchemy.update(versions).where(versions.c.version_num == HEAD)
-    connection.execute(again.values(version_num=BEFORE_LAST))
+    again = sqlalchemy.update(versions).where(versions.c.version_num > UNFINISHED)
+    connection.execute(again.values(version_num=UNFINISHED))
 
 
 def run_migrations(connection: Connection, schema: str | None = None) -> None:

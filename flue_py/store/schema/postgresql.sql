@@ -40,6 +40,23 @@ CREATE TABLE budgets (
 
 CREATE UNIQUE INDEX uq_budgets_scope ON budgets (scope, unit) WHERE session_id IS NULL;
 
+CREATE TABLE documents (
+    scope TEXT COLLATE "C" NOT NULL,
+    kind TEXT COLLATE "C" NOT NULL,
+    space TEXT COLLATE "C" NOT NULL,
+    project TEXT COLLATE "C" NOT NULL,
+    name TEXT COLLATE "C" NOT NULL,
+    type TEXT COLLATE "C" NOT NULL,
+    source TEXT COLLATE "C",
+    created_at BIGINT NOT NULL,
+    changed_at BIGINT NOT NULL,
+    chars BIGINT NOT NULL,
+    digest BYTEA NOT NULL,
+    body TEXT COLLATE "C" NOT NULL,
+    CONSTRAINT pk_documents PRIMARY KEY (scope, kind, space, project, name),
+    CONSTRAINT ck_documents_kind CHECK (kind IN ('memory', 'file'))
+);
+
 CREATE TABLE entries (
     tree_id BIGINT NOT NULL,
     lane_id BIGINT NOT NULL,
@@ -283,5 +300,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0004');
+INSERT INTO alembic_version (version_num) VALUES ('0005');
 

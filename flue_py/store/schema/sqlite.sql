@@ -41,6 +41,23 @@ CREATE TABLE budgets (
 
 CREATE UNIQUE INDEX uq_budgets_scope ON budgets (scope, unit) WHERE session_id IS NULL;
 
+CREATE TABLE documents (
+    scope TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    space TEXT NOT NULL,
+    project TEXT NOT NULL,
+    name TEXT NOT NULL,
+    type TEXT NOT NULL,
+    source TEXT,
+    created_at BIGINT NOT NULL,
+    changed_at BIGINT NOT NULL,
+    chars BIGINT NOT NULL,
+    digest BLOB NOT NULL,
+    body TEXT NOT NULL,
+    CONSTRAINT pk_documents PRIMARY KEY (scope, kind, space, project, name),
+    CONSTRAINT ck_documents_kind CHECK (kind IN ('memory', 'file'))
+);
+
 CREATE TABLE entries (
     tree_id BIGINT NOT NULL,
     lane_id BIGINT NOT NULL,
@@ -291,5 +308,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0004');
+INSERT INTO alembic_version (version_num) VALUES ('0005');
 

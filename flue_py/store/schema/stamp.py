@@ -5,5 +5,5 @@ from __future__ import annotations
 APPLICATION_ID = 0x464C5545
 """``PRAGMA application_id`` of every SQLite file of ours: "FLUE"."""
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """The stored format that this package reads and writes. Older ones are upgraded, newer ones refused."""

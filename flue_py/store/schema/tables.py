@@ -395,6 +395,27 @@ reservations = Table(
     sqlite_with_rowid=False,
 )
 
+# Texts with a name that belong to the store: memories of agents, and files for agents to read. In the order of what
+# lists them, so that the text, which may be long, comes last.
+documents = Table(
+    "documents",
+    metadata,
+    Column("scope", TEXT, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("space", TEXT, nullable=False),
+    Column("project", TEXT, nullable=False),
+    Column("name", TEXT, nullable=False),
+    Column("type", TEXT, nullable=False),
+    Column("source", TEXT),
+    Column("created_at", BigInteger, nullable=False),
+    Column("changed_at", BigInteger, nullable=False),
+    Column("chars", BigInteger, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("body", TEXT, nullable=False),
+    PrimaryKeyConstraint("scope", "kind", "space", "project", "name"),
+    CheckConstraint("kind IN ('memory', 'file')", name="kind"),
+)
+
 HISTORY_VIEW = """\
 CREATE VIEW history AS
 SELECT s.id AS created_by, e.id AS id, e.parent_id AS parent_id,

@@ -97,6 +97,9 @@ TAILS = _piece(_SQLITE_TAILS, _POSTGRES_TAILS)
 PAYLOAD_BYTES = _piece("CAST(e.payload AS BLOB)", "convert_to(e.payload, 'UTF8')")
 # How SQLite stores a payload, whatever the column declares; PostgreSQL holds its columns to it.
 PAYLOAD_STORAGE = _piece("typeof(e.payload)", "CAST('text' AS TEXT)")
+# The same of a document's text.
+BODY_BYTES = _piece("CAST(d.body AS BLOB)", "convert_to(d.body, 'UTF8')")
+BODY_STORAGE = _piece("typeof(d.body)", "CAST('text' AS TEXT)")
 # The scope of a session, not to be found by an index: SQLite would take that for any question of one scope, and sort.
 SCOPE_OF_ROW = _piece("+s.scope", "s.scope")
 # The tree of an entry, not to be found by an index: SQLite would look all entries of the tree up in their table.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flue_py.core.budget_copies import BudgetRow, ReservationRow
+from flue_py.core.documents import DocumentRow
 from flue_py.core.rows import (
     AttachmentRow,
     BlobRow,
@@ -44,3 +45,21 @@ INSERT_CALL: Insert[Row] = Insert("ledger", CallRow, _UNLESS_THERE, first="tree_
 INSERT_PAYER: Insert[Row] = Insert("ledger_sessions", Payer, _UNLESS_THERE, first="tree_id")
 INSERT_BUDGET: Insert[Row] = Insert("budgets", BudgetRow, first="budget_key")
 INSERT_RESERVATION: Insert[Row] = Insert("reservations", ReservationRow, first="budget_key")
+
+# What stays of a document under a name that is there already: when it was made. Each change of it is later than the one
+# before, whatever the clock says.
+_OF_DOCUMENTS = " ON CONFLICT (scope, kind, space, project, name) DO UPDATE SET"
+PUT_DOCUMENT = Insert(
+    "documents",
+    DocumentRow,
+    f"{_OF_DOCUMENTS} type = excluded.type, source = excluded.source,"
+    " changed_at = CASE WHEN excluded.changed_at > documents.changed_at THEN excluded.changed_at"
+    " ELSE documents.changed_at + 1 END,"
+    " chars = excluded.chars, digest = excluded.digest, body = excluded.body"
+    " WHERE documents.digest <> excluded.digest OR documents.type <> excluded.type"
+    " OR COALESCE(documents.source, '') <> COALESCE(excluded.source, '')",
+)
+_COPIED = ", ".join(f"{name} = excluded.{name}" for name in DocumentRow._fields[5:])
+COPY_DOCUMENT = Insert(
+    "documents", DocumentRow, f"{_OF_DOCUMENTS} {_COPIED} WHERE documents.changed_at < excluded.changed_at"
+)

@@ -12,8 +12,9 @@ NumberName = TypedDict("NumberName", {"number": int, "name": str})
 
 READ_STATE = statement(Name, tuple[int])("SELECT value FROM flue_store WHERE name = :name")
 WRITE_STATE = statement(NumberName, Nothing)("UPDATE flue_store SET value = :number WHERE name = :name")
-COUNTS = statement(Nothing, tuple[int, int, int])(
-    "SELECT (SELECT COUNT(*) FROM sessions), (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM ledger)"
+COUNTS = statement(Nothing, tuple[int, int, int, int])(
+    "SELECT (SELECT COUNT(*) FROM sessions), (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM ledger),"
+    " (SELECT COUNT(*) FROM documents)"
 )
 # PostgreSQL alone.
 DATABASE_SIZE = statement(Nothing, tuple[int])("SELECT pg_database_size(current_database())")

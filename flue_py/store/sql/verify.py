@@ -8,7 +8,8 @@ from flue_py.core.lanes import Lane
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals
 from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.seam import Nothing, Row
-from flue_py.store.sql.dialects import PAYLOAD_BYTES, PAYLOAD_STORAGE, statement
+from flue_py.store.sql.dialects import BODY_BYTES, BODY_STORAGE, PAYLOAD_BYTES, PAYLOAD_STORAGE, statement
+from flue_py.store.sql.documents import Name
 from flue_py.store.sql.parts import PAID, TOTALS
 from flue_py.store.sql.takes import TreeLane
 
@@ -166,6 +167,15 @@ BUDGET_SUMS = statement(Nothing, tuple[str, int, int, int, int])(
     " b.seeded + COALESCE(CAST(SUM(CASE WHEN r.state = 'committed' THEN r.used END) AS BIGINT), 0)"
     " FROM budgets b LEFT JOIN reservations r ON r.budget_key = b.budget_key"
     " GROUP BY b.budget_key, b.id, b.reserved, b.spent, b.seeded ORDER BY b.budget_key"
+)
+# The names alone, since the texts of all documents at once may be larger than memory.
+ALL_DOCUMENTS = statement(Nothing, tuple[str, str, str, str, str, str, str | None, int, bytes])(
+    "SELECT d.scope, d.kind, d.space, d.project, d.name, d.type, d.source, CAST(d.chars AS BIGINT), d.digest"
+    " FROM documents d ORDER BY d.scope, d.kind, d.space, d.project, d.name"
+)
+DOCUMENT_TEXT = statement(Name, tuple[bytes, str])(
+    f"SELECT {BODY_BYTES}, {BODY_STORAGE} FROM documents d WHERE d.scope = :scope AND d.kind = :kind"
+    " AND d.space = :space AND d.project = :project AND d.name = :name"
 )
 ROWS_OF_NO_SESSION = {
     table: statement(Nothing, tuple[int, int, str | None, str | None])(

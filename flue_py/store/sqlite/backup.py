@@ -92,5 +92,5 @@ def verify_connection(connection: sqlite3.Connection, location: str) -> VerifyRe
 
 
 def _counts(connection: sqlite3.Connection) -> VerifyReport:
-    sessions, entries, _ = SqliteTransaction(connection).first(store_sql.COUNTS) or (0, 0, 0)
+    sessions, entries, *_ = SqliteTransaction(connection).first(store_sql.COUNTS) or (0, 0, 0, 0)
     return VerifyReport(sessions, entries)

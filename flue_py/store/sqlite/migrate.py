@@ -142,7 +142,7 @@ def format_of(connection: sqlite3.Connection, path: Path) -> int | None:
 
 
 def is_current(connection: sqlite3.Connection, found: int | None) -> bool:
-    """Return whether a store of format ``found`` lacks no migration, nor a part of the last, as early ones may."""
+    """Return whether a store of format ``found`` lacks no migration, nor a part of one, as early ones of format 3."""
     if found != FORMAT_VERSION:
         return False
     return bool(connection.execute(IS_FINISHED["sqlite"]).fetchone()[0])

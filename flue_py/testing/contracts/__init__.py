@@ -22,6 +22,7 @@ from flue_py.testing.contracts.catching_up import CatchUpContract
 from flue_py.testing.contracts.conflicts import ConflictContract
 from flue_py.testing.contracts.copying import CopyContract
 from flue_py.testing.contracts.deletion import DeletionContract
+from flue_py.testing.contracts.documents import DocumentContract
 from flue_py.testing.contracts.ends import EndContract
 from flue_py.testing.contracts.entries import EntryContract
 from flue_py.testing.contracts.entry_costs import EntryCostContract
@@ -102,6 +103,7 @@ class BackendContract(
     SizeContract,
     AttachmentContract,
     ArtifactContract,
+    DocumentContract,
 ):
     """Subclass it, and give it a fixture ``open_backend`` that returns an `OpenBackend`."""
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from flue_py.core.documents import DocumentName, NewDocument
+from flue_py.core.jsontext import payload_digest
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import EntryNotFound, SessionExists
 from flue_py.sessions.store import Store
@@ -27,6 +29,52 @@ from flue_py.transfer.copying import copy_store
 
 class CatchUpContract:
     """Writing whole trees into a store that has some of them already."""
+
+    # -- documents --------------------------------------------------------------------------------------------------
+
+    async def test_documents_are_copied_as_they_are(self, backend: Backend, other: Backend) -> None:
+        for number in range(45):
+            name = f"d{number:02}"
+            scope, project = ("", "s")[number % 2], ("", "/p")[number % 3 == 0]
+            await backend.put_document(NewDocument("memory", name, f"é {number}", "user", scope, "repl", project))
+        await backend.put_document(NewDocument("file", "d00", "a file", "text/plain", source="/a"))
+        report = await copied(backend, other)
+        assert (report.documents, report.documents_kept, report.documents_left) == (46, 0, ())
+        rows = await backend.list_whole_documents(None, 100)
+        assert await other.list_whole_documents(None, 100) == rows
+        assert len(rows) == 46
+        again = await copied(backend, other)
+        assert (again.documents, again.documents_kept) == (0, 46)
+        assert await other.write_documents(rows) == ["same"] * 46
+
+    async def test_of_two_states_of_a_document_the_later_one_stays(self, backend: Backend, other: Backend) -> None:
+        new = NewDocument("memory", "d", "one", "user", space="repl")
+        await backend.put_document(new)
+        await copied(backend, other)
+        await backend.put_document(replace(new, body="two"))
+        report = await copied(backend, other)
+        assert (report.documents, report.documents_kept) == (1, 0)
+        assert await other.list_whole_documents(None, 9) == await backend.list_whole_documents(None, 9)
+        await other.put_document(replace(new, body="three"))
+        report = await copied(backend, other)
+        assert (report.documents, report.documents_kept) == (0, 0)
+        (left,) = report.documents_left
+        assert (left.document, left.is_refused) == (DocumentName("", "memory", "repl", "", "d"), False)
+        assert left.reason == "memory 'd': the target has it in a later state"
+        assert [row.body for row in await other.list_whole_documents(None, 9)] == ["three"]
+
+    async def test_another_document_of_the_same_time_stays_and_is_reported(
+        self, backend: Backend, other: Backend
+    ) -> None:
+        info = await backend.put_document(NewDocument("memory", "d", "one", "user", space="repl"))
+        (row,) = await backend.list_whole_documents(None, 9)
+        assert (row.changed_at, row.id) == (info.changed_us, info.id)
+        written = row._replace(body="two", digest=payload_digest("two"))
+        assert await other.write_documents([written]) == ["written"]
+        report = await copy_store(Store(backend), Store(other))
+        assert not report.is_complete
+        assert [left.is_refused for left in report.documents_left] == [True]
+        assert await other.list_whole_documents(None, 9) == [written]
 
     # -- copying again ----------------------------------------------------------------------------------------------
 

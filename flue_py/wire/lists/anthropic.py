@@ -26,6 +26,7 @@ def anthropic_list(messages: Iterable[Said], left: Leftovers, *, account: str | 
     if turns and turns[0].get("role") != "user" and not _begins_compacted(turns[0]):
         left.change("a message of the user stands before the first answer, which the API asks for")
         turns.insert(0, {"role": "user", "content": "(continued)"})
+        left.places = {entry_id: place + 1 for entry_id, place in left.places.items()}
     told = (_system(system, left) if system else None) or None
     request = latest_cache_marks({"system": told, "messages": [*turns]}, left)
     marked = request["messages"] if isinstance(request, dict) else None
@@ -69,6 +70,7 @@ def _turns(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
                 left.change("messages of one side that followed each other were joined")
             turns[-1]["content"] = [*_blocks(turns[-1]["content"]), *_blocks(content)]
         before = each
+        left.places[each.entry_id] = len(turns) - 1
     left.at = None
     return turns
 

@@ -9,12 +9,16 @@ import pytest
 from pydantic import TypeAdapter
 
 from flue_py.adapters.messages import Context, to_anthropic, to_gemini, to_openai, to_responses
+from flue_py.adapters.messages.values import said_of
+from flue_py.wire.lists.said import Said
+from flue_py.wire.marks import CacheMarks
+from flue_py.wire.requests import wire_request
 from tests.adapters.messages.contexts import EVERYTHING, TRANSCRIPTS, context_of
 from tests.adapters.needed import needs
 
 needs("messages", "openai", "anthropic", "google.genai")
 
-from anthropic.types import MessageParam, TextBlockParam
+from anthropic.types import MessageParam, TextBlockParam, ToolParam
 from google.genai import types
 from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseInputItemParam
@@ -55,6 +59,17 @@ def test_messages_and_system_are_what_anthropic_declares(name: str) -> None:
     sent = to_anthropic(context(name))
     assert_declared(TypeAdapter(MessageParam), sent.messages)
     assert_declared(TypeAdapter(str | list[TextBlockParam]), [] if sent.system is None else [sent.system])
+
+
+@contexts
+def test_a_request_with_marks_for_the_cache_is_what_anthropic_declares(name: str) -> None:
+    tools = [{"name": "read", "input_schema": {"type": "object"}}]
+    said = [Said({"role": "system", "content": "Be brief."}), *said_of(context(name))]
+    sent = wire_request("anthropic", said, tools=tools, cache_marks=CacheMarks(4, "1h"))
+    assert_declared(TypeAdapter(MessageParam), sent.messages)
+    assert_declared(TypeAdapter(str | list[TextBlockParam]), [sent.system])
+    assert_declared(TypeAdapter(ToolParam), sent.tools)
+    assert str(sent).count("ephemeral") == 4
 
 
 @contexts
