@@ -142,6 +142,7 @@ ROOMS = {
         "BlockText",
         "RuntimeEnvironment",
         "Gitignore",
+        "FileIndex",
         "WebhookMemory",
         "Saving",
         "BlocksAppended",
