@@ -144,6 +144,7 @@ ROOMS = {
         "BlockText",
         "RuntimeEnvironment",
         "Gitignore",
+        "FileIndex",
         "WebhookMemory",
         "Saving",
         "BlocksAppended",
