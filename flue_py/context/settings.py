@@ -240,6 +240,32 @@ class CacheBreakpoints(SettingsModel):
     ttl: Literal["5m", "1h"] = "5m"
 
 
+class ClearToolUses(SettingsModel):
+    """Anthropic clears results of tools above ``trigger_tokens``, the oldest first, but for the ``keep`` newest.
+
+    It clears nothing unless that frees ``clear_at_least`` tokens, and never results of ``exclude_tools``; with
+    ``clear_tool_inputs`` it clears the arguments of the calls, too.
+    """
+
+    trigger_tokens: AtLeastOne = 100_000
+    keep: Count = 3
+    clear_at_least: Count = 0
+    exclude_tools: tuple[Name, ...] = ()
+    clear_tool_inputs: Flag = False
+
+
+class ProviderEditing(SettingsModel):
+    """What a provider is asked to leave out itself: ``ContextRequest.extra`` has it, and ``betas``. 0 is off.
+
+    Anthropic clears results of tools (``clear_tool_uses``), and the reasoning of all but the last
+    ``keep_thinking_turns`` answers. OpenAI's Responses compacts above ``compact_tokens``. Others are asked for nothing.
+    """
+
+    clear_tool_uses: ClearToolUses | None = None
+    keep_thinking_turns: Count = 0
+    compact_tokens: Count = 0
+
+
 class AgentContext(SettingsModel):
     """What one agent is sent. None switches a part off, which is the default of all.
 
@@ -259,6 +285,8 @@ class AgentContext(SettingsModel):
 
     ``cache_breakpoints`` marks a request for Anthropic, so that its cache serves the next one what this one sent.
 
+    ``provider_editing`` asks the provider to leave something out itself; what that will be is estimated in the report.
+
     ``keep_stale_reasoning`` sends signed reasoning also behind another beginning than it was produced under: for
     a provider that does not bind the two.
     """
@@ -277,6 +305,7 @@ class AgentContext(SettingsModel):
     addresses: Flag = True
     keep_stale_reasoning: Flag = False
     cache_breakpoints: CacheBreakpoints | None = None
+    provider_editing: ProviderEditing | None = None
 
 
 class ContextSettings(AgentContext):

@@ -15,6 +15,7 @@ from flue_py.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flue_py.context.blocks.environment import RuntimeEnvironment
+    from flue_py.context.blocks.files import FileIndex
     from flue_py.context.blocks.gitignore import Gitignore
     from flue_py.context.blocks.protocol import Block, BlockFailure, BlocksAppended, BlockText, BlockTold, Saving
     from flue_py.context.blocks.webhook_memory import WebhookMemory
@@ -23,6 +24,7 @@ else:
         __name__,
         {
             "flue_py.context.blocks.environment": ("RuntimeEnvironment",),
+            "flue_py.context.blocks.files": ("FileIndex",),
             "flue_py.context.blocks.gitignore": ("Gitignore",),
             "flue_py.context.blocks.protocol": (
                 "Block",
@@ -42,6 +44,7 @@ __all__ = [
     "BlockText",
     "BlockTold",
     "BlocksAppended",
+    "FileIndex",
     "Gitignore",
     "RuntimeEnvironment",
     "Saving",
