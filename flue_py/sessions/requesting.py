@@ -10,6 +10,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
+from flue_py.sessions import rewriting
 from flue_py.sessions.arguments import checked_text
 from flue_py.sessions.contexts import Contexts
 from flue_py.sessions.measuring import checked_request
@@ -136,10 +137,12 @@ class Requesting(Contexts):
             raise InvalidArgument(f"steps: {shown(steps)} is not a list of steps")
         own = [*map(pipeline.checked_step, steps)]
         found = await self._read_context(leaf)
-        counted_as = model
-        if counted_as is None:
-            counted_as = (await self.settings(leaf=found.stamp.leaf_id)).model
+        counted_as, provider = model, None
+        if counted_as is None or chosen.rewriting is not None:
+            had = await self.settings(leaf=found.stamp.leaf_id)
+            counted_as, provider = model or had.model, None if model else had.provider
         counter = counters.counter_for(counted_as)
+        when = rewriting.epoch_rules(chosen, counted_as, provider, self._pricer)
 
         def make(further: Sequence[Step]) -> ContextRequest:
             return requests.context_request(
@@ -153,6 +156,7 @@ class Requesting(Contexts):
                 account=account,
                 system=system,
                 tools=tools,
+                rules=when,
             )
 
         return chosen, make

@@ -118,6 +118,7 @@ ROOMS = {
         "InTurn",
         "Trimming",
         "Fitting",
+        "Rewriting",
         "CacheBreakpoints",
         "ProviderEditing",
         "ClearToolUses",
