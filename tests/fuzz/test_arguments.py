@@ -149,6 +149,10 @@ def usual_of_store(session_id: str) -> Usual:
         "delete_budget": {"budget_id": "zz"},
         "held_amounts": {"budget_id": "zz"},
         "get_reservation": {"reservation_id": "zz"},
+        "remember": {"name": "n", "body": "b"},
+        "memories": {},
+        "search_memories": {"words": "b"},
+        "forget": {"name": "n"},
         "verify": {},
         "info": {},
     }
@@ -261,6 +265,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         ("compact_range", "window"),
         ("list_sessions", "limit"), ("watch", "after"), ("reserve", "tokens"), ("reserve", "cost"), ("reserve", "ttl"),
         ("budgeted", "tokens"), ("budgeted", "cost"), ("budgeted", "ttl"), ("list_budgets", "limit"),
+        ("search_memories", "limit"),
         ("set_budget", "tokens"), ("set_budget", "spent_so_far"), ("measure_context", "window"),
         # Of a session that is not there, no revision is compared.
         ("delete_session_tree", "expected_revision"),

@@ -16,6 +16,7 @@ from flue_py.lazy import lazy_names
 if TYPE_CHECKING:
     from flue_py.context.blocks.environment import RuntimeEnvironment
     from flue_py.context.blocks.gitignore import Gitignore
+    from flue_py.context.blocks.memory import MemoryText, Remembered, memory_text
     from flue_py.context.blocks.protocol import Block, BlockFailure, BlocksAppended, BlockText, BlockTold, Saving
     from flue_py.context.blocks.webhook_memory import WebhookMemory
 else:
@@ -24,6 +25,7 @@ else:
         {
             "flue_py.context.blocks.environment": ("RuntimeEnvironment",),
             "flue_py.context.blocks.gitignore": ("Gitignore",),
+            "flue_py.context.blocks.memory": ("MemoryText", "Remembered", "memory_text"),
             "flue_py.context.blocks.protocol": (
                 "Block",
                 "BlockFailure",
@@ -43,7 +45,10 @@ __all__ = [
     "BlockTold",
     "BlocksAppended",
     "Gitignore",
+    "MemoryText",
+    "Remembered",
     "RuntimeEnvironment",
     "Saving",
     "WebhookMemory",
+    "memory_text",
 ]
