@@ -256,7 +256,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         ("append_custom", "data"), ("append_compaction", "details"), ("append_branch_summary", "details"),
         *(("list_sessions", f"{bound}_{what}") for bound in ("min", "max") for what in LISTED),
         *((read, "limit") for read in ("get_active_path", "build_context", "build_context_entries", "entries")),
-        ("append_shell", "exit_code"),
+        ("append_shell", "exit_code"), ("append_blocks", "patience"),
         ("append_compaction", "tokens_before"), ("rewind", "turns"), ("changes", "after"), ("changes", "limit"),
         ("list_sessions", "limit"), ("watch", "after"), ("html_report", "warn_at"), ("html_report", "cutover_at"),
         ("context_snapshots", "warn_at"), ("context_snapshots", "cutover_at"),
