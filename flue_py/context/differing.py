@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from flue_py.context.items import Item
+from flue_py.context.provider import STEP
 from flue_py.context.report import ContextChange, ContextReport
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, to_json
@@ -88,7 +89,9 @@ def _last(report: ContextReport, item: Item | None) -> ContextChange | None:
     found = [
         change
         for change in report.changes
-        if change.entry_id == item.entry_id and (change.how == "added") == (item.entry_id is None)
+        if change.step != STEP
+        and change.entry_id == item.entry_id
+        and (change.how == "added") == (item.entry_id is None)
     ]
     return found[-1] if found else None
 

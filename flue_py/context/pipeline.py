@@ -72,6 +72,11 @@ def run_steps(context: Sequence[ContextEntry], steps: Iterable[Step], view: View
     return Piped(current, report)
 
 
+def turn_in(context: Sequence[ContextEntry], agent: str | None) -> int:
+    """Return where in a context the turn begins that is in progress, as `turn_start`. O(items)."""
+    return turn_start([Item(entry, place) for place, entry in enumerate(context)], agent)
+
+
 def turn_start(items: Sequence[Item], agent: str | None) -> int:
     """Return where the turn begins that is in progress: the answers and results after the last message of the user.
 

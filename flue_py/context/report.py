@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from flue_py.context.items import How
-from flue_py.core.frozen import frozen
+from flue_py.core.frozen import changed, frozen
 
 
 @frozen
@@ -61,7 +61,8 @@ class ContextReport:
 
     ``tokens_before`` is the context as it was, ``tokens_after`` what is left of it, by ``counter``; ``is_estimate``
     says that these are estimates. ``epoch_end`` is the last entry that steps which wait for an epoch may rewrite, None
-    where there is none.
+    where there is none. A last step ``provider`` is what the provider is expected to clear itself, of messages that go
+    to it whole; it makes ``tokens_after`` an estimate.
     """
 
     steps: tuple[StepReport, ...]
@@ -72,6 +73,14 @@ class ContextReport:
     is_estimate: bool
     agent: str | None = None
     epoch_end: str | None = None
+
+    def with_step(self, step: StepReport, events: Iterable[ContextEvent]) -> ContextReport:
+        """Return the report with a further step, whose numbers are estimates, and with other events."""
+        is_estimate = self.is_estimate or bool(step.changes)
+        left = self.tokens_after - step.tokens_freed
+        return changed(
+            self, steps=(*self.steps, step), events=tuple(events), tokens_after=left, is_estimate=is_estimate
+        )
 
     @property
     def changes(self) -> tuple[ContextChange, ...]:

@@ -11,8 +11,10 @@ from flue_py.context.differing import PrefixBreak, prefix_break
 from flue_py.context.items import Item
 from flue_py.context.measuring import texts_of
 from flue_py.context.pipeline import Piped, run_steps
+from flue_py.context.provider import editing_of, expected_editing
 from flue_py.context.report import ContextReport
 from flue_py.context.settings import AgentContext
+from flue_py.context.sources.protocol import NOTHING_GATHERED, GatheredContext
 from flue_py.context.steps.protocol import Step, View
 from flue_py.core.bound import PRODUCED_UNDER
 from flue_py.core.frozen import changed, frozen
@@ -37,6 +39,8 @@ class ContextRequest:
     ``broken`` are the rules that the request breaks all the same, () if it breaks none that is known. ``tools`` are
     those that were given, marked where the settings ask for it, and ``tokens_beside`` is how many tokens they take
     together with the ``system`` that was given. ``items`` are the messages of ours that all of it was made of.
+    ``extra`` are further fields of the request by which the provider is asked to leave something out itself, and
+    ``betas`` are those that it has to name for that.
     """
 
     target: Shape | None
@@ -48,6 +52,8 @@ class ContextRequest:
     tools: tuple[JsonObject, ...] = ()
     tokens_beside: int = 0
     items: tuple[Item, ...] = field(default=(), compare=False, repr=False)
+    extra: JsonObject = field(default_factory=dict)
+    betas: tuple[str, ...] = ()
 
     def break_since(self, before: ContextRequest) -> PrefixBreak | None:
         """Return the first thing that is not as it was in an earlier request of the session, and what made it differ.
@@ -85,14 +91,18 @@ def context_request(
     account: str | None = None,
     system: str | None = None,
     tools: Sequence[JsonObject] = (),
+    gathered: GatheredContext = NOTHING_GATHERED,
 ) -> ContextRequest:
     """Return the request of a target for a context, through the steps of the settings, and ``steps`` after them.
 
     Without a target the messages are ours, and nothing of them is repaired, but stale reasoning is left out.
-    ``system`` and ``tools`` are what is sent beside the messages. ``model`` and ``account`` are as in `wire_request`.
+    ``system`` and ``tools`` are what is sent beside the messages, ``gathered`` is what the sources of the settings have
+    to say. ``model`` and ``account`` are as in `wire_request`.
     Raises `InvalidArgument`, and `InvalidEntry` for tools that are not JSON. O(size).
     """
-    piped = run_steps(context, [*steps_of(settings), *steps], View(agent, counter), epoch_tokens=settings.epoch_tokens)
+    view = View(agent, counter)
+    chosen = [*steps_of(settings, gathered), *steps]
+    piped = run_steps(context, chosen, view, epoch_tokens=settings.epoch_tokens)
     beside = ENTRY_COUNTS.tally_texts([*([system] if system else ()), *texts_of(tools)], counter).tokens
     if target is None:
         made = _ours(piped, system, tools, keeps_stale=settings.keep_stale_reasoning)
@@ -107,16 +117,21 @@ def context_request(
         keeps_stale_reasoning=settings.keep_stale_reasoning,
         cache_marks=_marks(settings, piped.report),
     )
+    asked = settings.provider_editing
+    editing = editing_of(sent.target, asked)
+    cleared = expected_editing(sent.target, asked, piped.items, view, beside)
     return ContextRequest(
         sent.target,
         sent.messages,
         sent.system,
-        piped.report,
+        piped.report if cleared is None else piped.report.with_step(cleared, view.events),
         sent.repairs,
         sent.broken,
         sent.tools,
         beside,
         tuple(piped.items),
+        editing.extra,
+        editing.betas,
     )
 
 

@@ -5,10 +5,11 @@ The default settings rewrite nothing, so that a provider's cache serves what it 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from flue_py.context.items import plain_agent
@@ -164,6 +165,74 @@ class Trimming(SettingsModel):
     warn_fraction: Share = 0.75
 
 
+OWN_HISTORY = "own_history"
+_NEEDS = {"file": "a path", "brief_field": "the name of a field"}
+_COUNTED = (OWN_HISTORY, "changes_recent")
+
+
+class ContextSource(SettingsModel):
+    """A source of what an agent is told: a text alone is its ``source``.
+
+    ``source`` is ``own_history[:N]`` (the last so many answers of the agent itself), ``session_context``,
+    ``changes_recent[:N]``, ``brief_field:NAME``, ``file:PATH``, or a name that the application brings, perhaps with a
+    parameter behind a colon. ``label`` is the heading of its section. It is cut after ``max_chars`` characters, or with
+    0 after 4,000, and the agent's own answers after 8,000.
+    """
+
+    source: Name
+    label: Name | None = None
+    max_chars: Count = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, given: object) -> object:
+        return {"source": given} if isinstance(given, str) else given
+
+    @field_validator("source")
+    @classmethod
+    def _is_complete(cls, given: str) -> str:
+        kind, _, parameter = (part.strip() for part in given.partition(":"))
+        if not kind:
+            raise PydanticCustomError("source", "a source has a name")
+        if kind.casefold() in _NEEDS and not parameter:
+            raise PydanticCustomError(
+                "source", "{kind} needs {what} behind a colon", {"kind": kind, "what": _NEEDS[kind.casefold()]}
+            )
+        if kind.casefold() in _COUNTED and parameter and not re.fullmatch(r"-?[0-9]{1,9}", parameter):
+            raise PydanticCustomError("source", "{kind} needs a number behind its colon, or none", {"kind": kind})
+        return given
+
+    @property
+    def kind(self) -> str:
+        """Which source it is, without its parameter and in small letters."""
+        return self.source.partition(":")[0].strip().casefold()
+
+    @property
+    def parameter(self) -> str | None:
+        """What stands behind the colon, None without one."""
+        _, colon, parameter = self.source.partition(":")
+        return parameter.strip() if colon else None
+
+
+class ContextSpec(SettingsModel):
+    """What an agent is told in place of the history: the task, then what ``sources`` have to say.
+
+    The task is the first message of the user, or ``task``. ``reminder`` repeats its beginning at the end of a long
+    context.
+    """
+
+    sources: tuple[ContextSource, ...] = ()
+    task: Name | None = None
+    reminder: Flag = True
+
+    @field_validator("sources")
+    @classmethod
+    def _own_history_once(cls, given: tuple[ContextSource, ...]) -> tuple[ContextSource, ...]:
+        if sum(each.kind == OWN_HISTORY for each in given) > 1:
+            raise PydanticCustomError("source", "own_history is named twice")
+        return given
+
+
 class CacheBreakpoints(SettingsModel):
     """Marks for Anthropic's cache: at most ``count``, each kept for ``ttl``. Other providers need none."""
 
@@ -171,10 +240,39 @@ class CacheBreakpoints(SettingsModel):
     ttl: Literal["5m", "1h"] = "5m"
 
 
+class ClearToolUses(SettingsModel):
+    """Anthropic clears results of tools above ``trigger_tokens``, the oldest first, but for the ``keep`` newest.
+
+    It clears nothing unless that frees ``clear_at_least`` tokens, and never results of ``exclude_tools``; with
+    ``clear_tool_inputs`` it clears the arguments of the calls, too.
+    """
+
+    trigger_tokens: AtLeastOne = 100_000
+    keep: Count = 3
+    clear_at_least: Count = 0
+    exclude_tools: tuple[Name, ...] = ()
+    clear_tool_inputs: Flag = False
+
+
+class ProviderEditing(SettingsModel):
+    """What a provider is asked to leave out itself: ``ContextRequest.extra`` has it, and ``betas``. 0 is off.
+
+    Anthropic clears results of tools (``clear_tool_uses``), and the reasoning of all but the last
+    ``keep_thinking_turns`` answers. OpenAI's Responses compacts above ``compact_tokens``. Others are asked for nothing.
+    """
+
+    clear_tool_uses: ClearToolUses | None = None
+    keep_thinking_turns: Count = 0
+    compact_tokens: Count = 0
+
+
 class AgentContext(SettingsModel):
     """What one agent is sent. None switches a part off, which is the default of all.
 
     ``resume`` leaves out what an interrupted session has half of, and tells how it was interrupted.
+
+    ``spec`` tells the agent what sources have to say in place of the history; ``window`` is passed over then.
+    ``handoff`` are the sources of what it is told when a session goes on with it (`Session.append_handoff`).
 
     ``epoch_tokens``: steps that rewrite what was sent before (``superseded``, ``microcompact``, ``in_turn``, ``trim``)
     do so at epochs alone, after a compaction and whenever the context has grown by so many tokens, and a request
@@ -187,11 +285,15 @@ class AgentContext(SettingsModel):
 
     ``cache_breakpoints`` marks a request for Anthropic, so that its cache serves the next one what this one sent.
 
+    ``provider_editing`` asks the provider to leave something out itself; what that will be is estimated in the report.
+
     ``keep_stale_reasoning`` sends signed reasoning also behind another beginning than it was produced under: for
     a provider that does not bind the two.
     """
 
     resume: Flag = False
+    spec: ContextSpec | None = None
+    handoff: tuple[ContextSource, ...] = ()
     window: ContextWindow | None = None
     superseded: Superseding | None = None
     microcompact: Microcompacting | None = None
@@ -203,6 +305,7 @@ class AgentContext(SettingsModel):
     addresses: Flag = True
     keep_stale_reasoning: Flag = False
     cache_breakpoints: CacheBreakpoints | None = None
+    provider_editing: ProviderEditing | None = None
 
 
 class ContextSettings(AgentContext):

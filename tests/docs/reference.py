@@ -119,7 +119,20 @@ ROOMS = {
         "InTurn",
         "Trimming",
         "Fitting",
+        "ContextSpec",
+        "ContextSource",
+        "SourceReader",
+        "Asked",
+        "GatheredContext",
+        "Section",
+        "SkippedSource",
+        "file_source",
+        "session_context_file",
+        "changes_file",
+        "brief_file",
         "CacheBreakpoints",
+        "ProviderEditing",
+        "ClearToolUses",
         "context_settings",
         "context_schema",
         "ContextRequest",
@@ -143,6 +156,7 @@ ROOMS = {
         "BlockText",
         "RuntimeEnvironment",
         "Gitignore",
+        "FileIndex",
         "WebhookMemory",
         "Saving",
         "BlocksAppended",
@@ -180,6 +194,7 @@ HOME_OF |= {name: room for room, names in ROOMS.items() for name in names}
 SAID_HERE = {
     "Message": "A message, typed and frozen: `SystemMessage`, `UserMessage`, `AssistantMessage`, `ToolResultMessage`"
     " or `OtherMessage` of `flue_py.core.messages`.",
+    "SourceReader": "A function, or a coroutine function, that takes an `Asked` and returns a text, or None.",
     "Source": "Where a message came from: `prompt`, `skill`, `shell`, `task` or `retry`. Other short tags are kept.",
     "STORED": 'The default of `leaf=`: "whatever leaf is stored", where `None` already means "before the first entry".',
     "JsonObject": "`dict[str, JsonValue]`.",
@@ -424,8 +439,12 @@ def _value_section(name: str, value: type) -> list[str]:
     lines = [f"## {HOME_OF[name]}.{name}", "", *[line for part in paragraphs(value) for line in (part, "")]]
     if issubclass(value, SettingsModel):
         # Not asked of the fields: how, differs between versions of pydantic.
-        defaults = value()
-        fields = {name: f"`{name}` ({getattr(defaults, name)!r})" for name in value.model_fields}
+        needed = {name: "..." for name, field in value.model_fields.items() if field.is_required()}
+        defaults = value(**needed)
+        fields = {
+            name: f"`{name}`" if name in needed else f"`{name}` ({getattr(defaults, name)!r})"
+            for name in value.model_fields
+        }
     else:
         fields = {field.name: f"`{field.name}`" for field in dataclasses.fields(value)}
     lines += ["Fields: " + ", ".join(fields.values()) + ".", ""]

@@ -45,6 +45,12 @@ def test_what_an_agent_is_sent_is_explained_by_step_and_by_entry(flue: Flue, tmp
     assert "out" in shown[0]
     assert "text_only" in " ".join(lines)
 
+    # The view of the last messages moves: the request before the last answer began with others.
+    assert any(line.startswith("it begins otherwise than the request before it: ") for line in lines)
+    assert told["breakSinceLastAnswer"]["entryId"] in [each["entryId"] for each in entries]
+    assert flue.json("context", session, "--explain")["breakSinceLastAnswer"] is None
+    assert "it begins with all of the request before it" in flue.lines("context", session, "--explain")
+
 
 def test_a_request_of_a_provider_is_printed_and_its_repairs_explained(flue: Flue, tmp_path: Path) -> None:
     session = flue.import_real()

@@ -121,6 +121,6 @@ async def _request(
 
     def request() -> JsonValue:
         beside = {} if sent.system is None else {"system": sent.system}
-        return {**beside, "messages": [*sent.messages]}
+        return {**beside, "messages": [*sent.messages], **sent.extra}
 
     return Answer(document=json.dumps(request(), ensure_ascii=False, indent=2) + "\n", is_json=True, row=request)

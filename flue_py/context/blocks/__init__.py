@@ -15,6 +15,7 @@ from flue_py.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flue_py.context.blocks.environment import RuntimeEnvironment
+    from flue_py.context.blocks.files import FileIndex
     from flue_py.context.blocks.gitignore import Gitignore
     from flue_py.context.blocks.memory import MemoryText, Remembered, memory_text
     from flue_py.context.blocks.protocol import Block, BlockFailure, BlocksAppended, BlockText, BlockTold, Saving
@@ -24,6 +25,7 @@ else:
         __name__,
         {
             "flue_py.context.blocks.environment": ("RuntimeEnvironment",),
+            "flue_py.context.blocks.files": ("FileIndex",),
             "flue_py.context.blocks.gitignore": ("Gitignore",),
             "flue_py.context.blocks.memory": ("MemoryText", "Remembered", "memory_text"),
             "flue_py.context.blocks.protocol": (
@@ -44,6 +46,7 @@ __all__ = [
     "BlockText",
     "BlockTold",
     "BlocksAppended",
+    "FileIndex",
     "Gitignore",
     "MemoryText",
     "Remembered",

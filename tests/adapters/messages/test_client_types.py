@@ -10,6 +10,8 @@ from pydantic import TypeAdapter
 
 from flue_py.adapters.messages import Context, to_anthropic, to_gemini, to_openai, to_responses
 from flue_py.adapters.messages.values import said_of
+from flue_py.context.provider import editing_of
+from flue_py.context.settings import context_settings
 from flue_py.wire.lists.said import Said
 from flue_py.wire.marks import CacheMarks
 from flue_py.wire.requests import wire_request
@@ -19,9 +21,11 @@ from tests.adapters.needed import needs
 needs("messages", "openai", "anthropic", "google.genai")
 
 from anthropic.types import MessageParam, TextBlockParam, ToolParam
+from anthropic.types.beta import BetaContextManagementConfigParam
 from google.genai import types
 from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseInputItemParam
+from openai.types.responses.response_create_params import ContextManagement
 
 CONTEXTS: dict[str, Context] = {"by hand": EVERYTHING}
 contexts = pytest.mark.parametrize("name", ["by hand", *TRANSCRIPTS])
@@ -69,7 +73,17 @@ def test_a_request_with_marks_for_the_cache_is_what_anthropic_declares(name: str
     assert_declared(TypeAdapter(MessageParam), sent.messages)
     assert_declared(TypeAdapter(str | list[TextBlockParam]), [sent.system])
     assert_declared(TypeAdapter(ToolParam), sent.tools)
-    assert str(sent).count("ephemeral") == 4
+    assert str(sent).count("'cache_control': {'type': 'ephemeral', 'ttl': '1h'}") == 4
+
+
+def test_what_a_provider_is_asked_to_clear_itself_is_what_its_client_declares() -> None:
+    rule = {"clear_at_least": 5, "exclude_tools": ["a"], "clear_tool_inputs": True}
+    given = {"clear_tool_uses": rule, "keep_thinking_turns": 1, "compact_tokens": 5_000}
+    asked = context_settings({"provider_editing": given}).provider_editing
+    edits = editing_of("anthropic", asked).extra["context_management"]
+    assert_declared(TypeAdapter(BetaContextManagementConfigParam), [edits])
+    threshold = editing_of("openai-responses", asked).extra["context_management"]
+    assert_declared(TypeAdapter(list[ContextManagement]), [threshold])
 
 
 @contexts
