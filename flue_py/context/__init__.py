@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         CacheBreakpoints,
         ClearToolUses,
         ContextSettings,
+        ContextSource,
+        ContextSpec,
         ContextWindow,
         Fitting,
         InTurn,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
         context_schema,
         context_settings,
     )
+    from flue_py.context.sources.files import brief_file, changes_file, file_source, session_context_file
+    from flue_py.context.sources.protocol import Asked, GatheredContext, Section, SkippedSource, SourceReader
     from flue_py.context.steps.protocol import Step, View
 else:
     __getattr__ = lazy_names(
@@ -58,6 +62,8 @@ else:
                 "CacheBreakpoints",
                 "ClearToolUses",
                 "ContextSettings",
+                "ContextSource",
+                "ContextSpec",
                 "ContextWindow",
                 "Fitting",
                 "InTurn",
@@ -70,12 +76,21 @@ else:
                 "context_schema",
                 "context_settings",
             ),
+            "flue_py.context.sources.files": ("brief_file", "changes_file", "file_source", "session_context_file"),
+            "flue_py.context.sources.protocol": (
+                "Asked",
+                "GatheredContext",
+                "Section",
+                "SkippedSource",
+                "SourceReader",
+            ),
             "flue_py.context.steps.protocol": ("Step", "View"),
         },
     )
 
 __all__ = [
     "AgentContext",
+    "Asked",
     "Attempt",
     "Attempts",
     "CacheBreakpoints",
@@ -85,15 +100,21 @@ __all__ = [
     "ContextReport",
     "ContextRequest",
     "ContextSettings",
+    "ContextSource",
+    "ContextSpec",
     "ContextWindow",
     "ExtractedText",
     "Fitting",
+    "GatheredContext",
     "InTurn",
     "Item",
     "Microcompacting",
     "PrefixBreak",
     "ProviderEditing",
     "Rewriting",
+    "Section",
+    "SkippedSource",
+    "SourceReader",
     "Step",
     "StepReport",
     "Superseding",
@@ -102,7 +123,11 @@ __all__ = [
     "View",
     "added",
     "ask_fitting",
+    "brief_file",
+    "changes_file",
     "context_schema",
     "context_settings",
     "extract_text",
+    "file_source",
+    "session_context_file",
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flue_py.context.settings import AgentContext, ContextWindow, Superseding
+from flue_py.context.sources.protocol import NOTHING_GATHERED, GatheredContext
+from flue_py.context.steps.assembled import assembled
 from flue_py.context.steps.exclude_agents import ExcludeAgents
 from flue_py.context.steps.in_turn_pairs import InTurnPairs
 from flue_py.context.steps.in_turn_tokens import InTurnTokens
@@ -23,20 +25,22 @@ from flue_py.context.steps.trim_history import TrimHistory, TrimWarning
 from flue_py.context.steps.turn_age import TurnAge
 
 
-def steps_of(settings: AgentContext) -> list[Step]:
-    """Return the steps, in their order.
+def steps_of(settings: AgentContext, gathered: GatheredContext = NOTHING_GATHERED) -> list[Step]:
+    """Return the steps, in their order. ``gathered`` is what the sources of ``spec`` have to say.
 
     What makes an interrupted session whole comes first, then the view of the history, what frees tokens, and last what
     has to fit a budget.
     """
-    return [*_steps(settings)]
+    return [*_steps(settings, gathered)]
 
 
-def _steps(settings: AgentContext) -> Iterator[Step]:
+def _steps(settings: AgentContext, gathered: GatheredContext) -> Iterator[Step]:
     addresses = settings.addresses
     if settings.resume:
         yield Resume()
-    if settings.window is not None:
+    if settings.spec is not None:
+        yield assembled(settings.spec, gathered, addresses=addresses)
+    elif settings.window is not None:
         yield from _window(settings.window, addresses=addresses)
     if settings.superseded is not None:
         yield from _superseding(settings.superseded, addresses=addresses)

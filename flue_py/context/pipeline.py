@@ -115,6 +115,11 @@ def _is_same(new: Item, old: Item) -> bool:
     return new is old or (new.place == old.place and new.message == old.message)
 
 
+def turn_in(context: Sequence[ContextEntry], agent: str | None) -> int:
+    """Return where in a context the turn begins that is in progress, as `turn_start`. O(items)."""
+    return turn_start([Item(entry, place) for place, entry in enumerate(context)], agent)
+
+
 def turn_start(items: Sequence[Item], agent: str | None) -> int:
     """Return where the turn begins that is in progress: the answers and results after the last message of the user.
 

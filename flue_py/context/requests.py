@@ -15,6 +15,7 @@ from flue_py.context.pipeline import Piped, run_steps
 from flue_py.context.provider import editing_of, expected_editing
 from flue_py.context.report import ContextReport
 from flue_py.context.settings import AgentContext
+from flue_py.context.sources.protocol import NOTHING_GATHERED, GatheredContext
 from flue_py.context.steps.protocol import Step, View
 from flue_py.core.bound import PRODUCED_UNDER
 from flue_py.core.frozen import changed, frozen
@@ -91,18 +92,20 @@ def context_request(
     account: str | None = None,
     system: str | None = None,
     tools: Sequence[JsonObject] = (),
+    gathered: GatheredContext = NOTHING_GATHERED,
     rules: EpochRules | None = None,
 ) -> ContextRequest:
     """Return the request of a target for a context, through the steps of the settings, and ``steps`` after them.
 
     Without a target the messages are ours, and nothing of them is repaired, but stale reasoning is left out.
-    ``system`` and ``tools`` are what is sent beside the messages. ``rules`` say when an epoch begins, by default the
-    settings alone. ``model`` and ``account`` are as in `wire_request`.
+    ``system`` and ``tools`` are what is sent beside the messages, ``gathered`` is what the sources of the settings have
+    to say. ``rules`` say when an epoch begins, by default the settings alone. ``model`` and ``account`` are as in
+    `wire_request`.
     Raises `InvalidArgument`, and `InvalidEntry` for tools that are not JSON. O(size).
     """
     view = View(agent, counter)
-    rules = rules or EpochRules(settings.epoch_tokens)
-    piped = run_steps(context, [*steps_of(settings), *steps], view, rules=rules)
+    chosen = [*steps_of(settings, gathered), *steps]
+    piped = run_steps(context, chosen, view, rules=rules or EpochRules(settings.epoch_tokens))
     beside = ENTRY_COUNTS.tally_texts([*([system] if system else ()), *texts_of(tools)], counter).tokens
     if target is None:
         made = _ours(piped, system, tools, keeps_stale=settings.keep_stale_reasoning)

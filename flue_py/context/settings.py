@@ -5,10 +5,11 @@ The default settings rewrite nothing, so that a provider's cache serves what it 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from flue_py.context.items import plain_agent
@@ -175,6 +176,74 @@ class Rewriting(SettingsModel):
     cold_after_seconds: Count = 0
 
 
+OWN_HISTORY = "own_history"
+_NEEDS = {"file": "a path", "brief_field": "the name of a field"}
+_COUNTED = (OWN_HISTORY, "changes_recent")
+
+
+class ContextSource(SettingsModel):
+    """A source of what an agent is told: a text alone is its ``source``.
+
+    ``source`` is ``own_history[:N]`` (the last so many answers of the agent itself), ``session_context``,
+    ``changes_recent[:N]``, ``brief_field:NAME``, ``file:PATH``, or a name that the application brings, perhaps with a
+    parameter behind a colon. ``label`` is the heading of its section. It is cut after ``max_chars`` characters, or with
+    0 after 4,000, and the agent's own answers after 8,000.
+    """
+
+    source: Name
+    label: Name | None = None
+    max_chars: Count = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, given: object) -> object:
+        return {"source": given} if isinstance(given, str) else given
+
+    @field_validator("source")
+    @classmethod
+    def _is_complete(cls, given: str) -> str:
+        kind, _, parameter = (part.strip() for part in given.partition(":"))
+        if not kind:
+            raise PydanticCustomError("source", "a source has a name")
+        if kind.casefold() in _NEEDS and not parameter:
+            raise PydanticCustomError(
+                "source", "{kind} needs {what} behind a colon", {"kind": kind, "what": _NEEDS[kind.casefold()]}
+            )
+        if kind.casefold() in _COUNTED and parameter and not re.fullmatch(r"-?[0-9]{1,9}", parameter):
+            raise PydanticCustomError("source", "{kind} needs a number behind its colon, or none", {"kind": kind})
+        return given
+
+    @property
+    def kind(self) -> str:
+        """Which source it is, without its parameter and in small letters."""
+        return self.source.partition(":")[0].strip().casefold()
+
+    @property
+    def parameter(self) -> str | None:
+        """What stands behind the colon, None without one."""
+        _, colon, parameter = self.source.partition(":")
+        return parameter.strip() if colon else None
+
+
+class ContextSpec(SettingsModel):
+    """What an agent is told in place of the history: the task, then what ``sources`` have to say.
+
+    The task is the first message of the user, or ``task``. ``reminder`` repeats its beginning at the end of a long
+    context.
+    """
+
+    sources: tuple[ContextSource, ...] = ()
+    task: Name | None = None
+    reminder: Flag = True
+
+    @field_validator("sources")
+    @classmethod
+    def _own_history_once(cls, given: tuple[ContextSource, ...]) -> tuple[ContextSource, ...]:
+        if sum(each.kind == OWN_HISTORY for each in given) > 1:
+            raise PydanticCustomError("source", "own_history is named twice")
+        return given
+
+
 class CacheBreakpoints(SettingsModel):
     """Marks for Anthropic's cache: at most ``count``, each kept for ``ttl``. Other providers need none."""
 
@@ -213,6 +282,9 @@ class AgentContext(SettingsModel):
 
     ``resume`` leaves out what an interrupted session has half of, and tells how it was interrupted.
 
+    ``spec`` tells the agent what sources have to say in place of the history; ``window`` is passed over then.
+    ``handoff`` are the sources of what it is told when a session goes on with it (`Session.append_handoff`).
+
     ``epoch_tokens``: steps that rewrite what was sent before (``superseded``, ``microcompact``, ``in_turn``, ``trim``)
     do so at epochs alone, after a compaction and whenever the context has grown by so many tokens, and a request
     begins with the bytes of the one before it in between. 0 lets them rewrite in every request.
@@ -233,6 +305,8 @@ class AgentContext(SettingsModel):
     """
 
     resume: Flag = False
+    spec: ContextSpec | None = None
+    handoff: tuple[ContextSource, ...] = ()
     window: ContextWindow | None = None
     superseded: Superseding | None = None
     microcompact: Microcompacting | None = None

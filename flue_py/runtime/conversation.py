@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from flue_py.context.blocks.protocol import Block, BlockFailure
     from flue_py.context.offloading import OffloadSettings
     from flue_py.context.settings import ContextSettings
+    from flue_py.context.sources.protocol import SourceReader
     from flue_py.core.model_seam import Model as CompactionModel
 else:
     reading = lazy_module("flue_py.context.blocks.reading")
@@ -76,8 +77,9 @@ class Conversation:
 
     ``before_compaction`` is asked before each compaction, and may cancel it or give its text
     (`flue_py.compaction.hooks`). ``context`` says what the model is sent of the context
-    (`flue_py.context.ContextSettings`), ``agent`` for whom; by default it is sent all of it. With ``offload``, long
-    results of tools in what a model answers are stored as artifacts (`Session.append_message`).
+    (`flue_py.context.ContextSettings`), ``agent`` for whom, ``sources`` what a ``spec`` in it reads; by default it is
+    sent all of it. With ``offload``, long results of tools in what a model answers are stored as artifacts
+    (`Session.append_message`).
 
     ``blocks`` are told before the words of the user where they have changed (`Session.append_blocks`), and those that
     save are given the messages of a turn after it. Each has ``patience`` seconds. ``block_failures`` are those of the
@@ -95,6 +97,7 @@ class Conversation:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         before_compaction: BeforeCompaction | None = None,
         context: ContextSettings | Mapping[str, object] | None = None,
+        sources: Mapping[str, SourceReader] | None = None,
         agent: str | None = None,
         offload: OffloadSettings | None = None,
         blocks: Iterable[Block] = (),
@@ -105,7 +108,8 @@ class Conversation:
         self.replay = _checked_replay(replay)
         self.clock = clock
         self.before_compaction = checked_hook(before_compaction)
-        self.context = sending.checked_context(context)
+        self._sending = sending.Sending(context, sources)
+        self.context = self._sending.settings
         self.agent = checked_text(agent, "agent")
         self.offload = None if offload is None else checked_offload(offload)
         self.blocks = tuple(reading.checked_blocks(blocks)) if blocks != () else ()
@@ -250,7 +254,7 @@ class Conversation:
             await session.refresh()
             raise
         try:
-            context = await sending.sent_to(session, self.context, self.agent, leaf=asked.entry_id)
+            context = await self._sending.messages(session, self.agent, leaf=asked.entry_id)
             answers = _messages_of(await self._running.run(session, lambda: model([*context])))
         except AbortedToCompact:
             raise

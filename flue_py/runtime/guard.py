@@ -27,7 +27,7 @@ from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
 from flue_py.runtime.guarding.claims import Claim
 from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, has_gone_on, input_since
 from flue_py.runtime.guarding.memory import BY, Memory, Remembered
-from flue_py.runtime.sending import answers_to, checked_context, sent_to
+from flue_py.runtime.sending import Sending, answers_to
 from flue_py.sessions.arguments import (
     checked_choice,
     checked_count,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from flue_py.context.blocks import reading
     from flue_py.context.blocks.protocol import Block, BlockFailure
     from flue_py.context.settings import ContextSettings
+    from flue_py.context.sources.protocol import SourceReader
     from flue_py.core.model_seam import Model
 else:
     reading = lazy_module("flue_py.context.blocks.reading")
@@ -71,10 +72,10 @@ class CompactionGuard:
     does, None if that is unknown. ``mode`` and ``settings`` are those of `Session.compact`, ``triggers`` says when.
     ``on_answer`` is called with every answer but ``nothing``. ``before_compaction`` is asked before each compaction,
     and may cancel it or give its text (`flue_py.compaction.hooks`). ``context`` is what `call` sends an agent
-    (`flue_py.context.ContextSettings`); by default all of it. ``patience`` is for how many seconds an overflow
-    waits for somebody else who compacts the session. ``blocks`` are told before each `call` where the context does not
-    show what they say now (`Session.append_blocks`), so that a compaction takes none away; ``block_failures`` are those
-    of the latest call, which they do not break.
+    (`flue_py.context.ContextSettings`), by default all of it, and ``sources`` what a ``spec`` in it reads, once in a
+    turn. ``patience`` is for how many seconds an overflow waits for somebody else who compacts the session. ``blocks``
+    are told before each `call` where the context does not show what they say now (`Session.append_blocks`), so that a
+    compaction takes none away; ``block_failures`` are those of the latest call, which they do not break.
 
     Raises `InvalidArgument`, also for a mode that needs a model where there is none.
     """
@@ -95,6 +96,7 @@ class CompactionGuard:
         on_answer: Callable[[GuardAnswer], object] | None = None,
         before_compaction: BeforeCompaction | None = None,
         context: ContextSettings | Mapping[str, object] | None = None,
+        sources: Mapping[str, SourceReader] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         patience: float = 120.0,
         blocks: Iterable[Block] = (),
@@ -115,7 +117,8 @@ class CompactionGuard:
         self.tools = tools
         self.on_answer = checked_function(on_answer, "on_answer")
         self.before_compaction = checked_hook(before_compaction)
-        self.context = checked_context(context)
+        self._sending = Sending(context, sources)
+        self.context = self._sending.settings
         self.patience = checked_patience(patience)
         self.blocks = tuple(reading.checked_blocks(blocks)) if blocks != () else ()
         self.block_failures: tuple[BlockFailure, ...] = ()
@@ -230,7 +233,7 @@ class CompactionGuard:
         if self.blocks:
             # What is sent is the context at the stored leaf, whoever has moved that.
             self.block_failures = (await self.session.append_blocks(self.blocks, on_conflict="rebase")).failures
-        return await sent_to(self.session, self.context, agent, system=self.system, tools=self.tools)
+        return await self._sending.messages(self.session, agent, system=self.system, tools=self.tools)
 
     def _bound(self, context: Sequence[JsonObject], answer: Result) -> Result:
         if not isinstance(answer, ModelReply):

@@ -12,7 +12,7 @@ from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.sessions import rewriting
 from flue_py.sessions.arguments import checked_text
-from flue_py.sessions.contexts import Contexts
+from flue_py.sessions.gathering import Gathering
 from flue_py.sessions.measuring import checked_request
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flue_py.context.attempts import Attempts
     from flue_py.context.requests import ContextRequest
     from flue_py.context.settings import AgentContext, ContextSettings
+    from flue_py.context.sources.protocol import GatheredContext, SourceReader
     from flue_py.context.steps.protocol import Step
     from flue_py.wire import rules
 else:
@@ -33,7 +34,7 @@ else:
     rules = lazy_module("flue_py.wire.rules")
 
 
-class Requesting(Contexts):
+class Requesting(Gathering):
     """The requests of a `Session`."""
 
     __slots__ = ()
@@ -50,6 +51,8 @@ class Requesting(Contexts):
         account: str | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] = (),
+        sources: Mapping[str, SourceReader] | None = None,
+        gathered: GatheredContext | None = None,
     ) -> ContextRequest:
         """Return what an agent is sent of the context, as ``target`` takes it, with a report of what was done to it.
 
@@ -70,12 +73,18 @@ class Requesting(Contexts):
         an answer that is appended with that (``produced_under``) has its signed reasoning in later requests as long as
         system, tools and the messages before it stay the same bytes.
 
+        If the settings have a ``spec``, its sources are read now: ``sources`` are functions of yours by their names,
+        beside those that come with the package. ``gathered``, from `gather_context`, is taken in their place, so that
+        all requests of a turn say the same.
+
         `ContextRequest.broken` has what could not be mended: a request that is too large, or has no message. Raises
         `EntryNotFound`, and `InvalidArgument`, for settings with the path of each field that is wrong. The cost of the
         context, and O(its size); other tasks go on meanwhile.
         """
         offered = _checked_tools(system, tools)
-        _, make = await self._requests(target, leaf, agent, settings, steps, model, account, system, offered)
+        _, make = await self._requests(
+            target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
+        )
         return await self._backend.waiting.call(partial(make, ()))
 
     async def attempts(
@@ -90,6 +99,8 @@ class Requesting(Contexts):
         account: str | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] = (),
+        sources: Mapping[str, SourceReader] | None = None,
+        gathered: GatheredContext | None = None,
     ) -> Attempts:
         """Return up to four attempts at a request: as `request` makes it, and then with less of what tools gave back.
 
@@ -103,7 +114,9 @@ class Requesting(Contexts):
         was read when this was called.
         """
         offered = _checked_tools(system, tools)
-        chosen, make = await self._requests(target, leaf, agent, settings, steps, model, account, system, offered)
+        chosen, make = await self._requests(
+            target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
+        )
         return attempting.Attempts(
             make,
             chosen.fitting,
@@ -123,6 +136,8 @@ class Requesting(Contexts):
         account: str | None,
         system: str | None,
         tools: Sequence[JsonObject],
+        sources: Mapping[str, SourceReader] | None,
+        gathered: GatheredContext | None,
     ) -> tuple[AgentContext, Callable[[Sequence[Step]], ContextRequest]]:
         """Check the arguments of a request and read the context; return the agent's settings, and what makes a request.
 
@@ -136,6 +151,7 @@ class Requesting(Contexts):
         if isinstance(steps, (str, bytes)) or not isinstance(steps, Sequence):
             raise InvalidArgument(f"steps: {shown(steps)} is not a list of steps")
         own = [*map(pipeline.checked_step, steps)]
+        self._check_gathering(sources, gathered)
         found = await self._read_context(leaf)
         counted_as, provider = model, None
         if counted_as is None or chosen.rewriting is not None:
@@ -143,6 +159,10 @@ class Requesting(Contexts):
             counted_as, provider = model or had.model, None if model else had.provider
         counter = counters.counter_for(counted_as)
         when = rewriting.epoch_rules(chosen, counted_as, provider, self._pricer)
+        said = gathered
+        if said is None:
+            wanted = () if chosen.spec is None else chosen.spec.sources
+            said = await self._gathered(wanted, found, agent, sources)
 
         def make(further: Sequence[Step]) -> ContextRequest:
             return requests.context_request(
@@ -157,6 +177,7 @@ class Requesting(Contexts):
                 system=system,
                 tools=tools,
                 rules=when,
+                gathered=said,
             )
 
         return chosen, make

@@ -9,6 +9,7 @@ from flue_py.sessions.editing import Editing
 from flue_py.sessions.excluding import Excluding
 from flue_py.sessions.fitting import Fitting
 from flue_py.sessions.forking import Forking
+from flue_py.sessions.handing import Handing
 from flue_py.sessions.measuring import Measuring
 from flue_py.sessions.merging import Merging
 from flue_py.sessions.moving import Moving
@@ -25,6 +26,8 @@ from flue_py.sessions.weighing import Weighing
 
 
 class Session(
+    Requesting,
+    Handing,
     Fitting,
     Weighing,
     Ranging,
@@ -39,7 +42,6 @@ class Session(
     Editing,
     Excluding,
     Measuring,
-    Requesting,
     Prefixing,
     Usage,
     Budgeting,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flue_py.compaction.triggers import TriggerSettings
     from flue_py.context.blocks.protocol import Block, BlockFailure
     from flue_py.context.settings import ContextSettings
+    from flue_py.context.sources.protocol import SourceReader
     from flue_py.core.model_seam import Model
 
 Result = TypeVar("Result")
@@ -47,6 +48,7 @@ class CompactionGuard(Twin[AsyncGuard]):
         on_answer: Callable[[GuardAnswer], object] | None = None,
         before_compaction: PlainHook | None = None,
         context: ContextSettings | Mapping[str, object] | None = None,
+        sources: Mapping[str, SourceReader] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         patience: float = 120.0,
         blocks: Iterable[Block] = (),
@@ -67,6 +69,7 @@ class CompactionGuard(Twin[AsyncGuard]):
             on_answer=on_answer,
             before_compaction=hook_of(original.backend.waiting, before_compaction),
             context=context,
+            sources=sources,
             clock=clock,
             patience=patience,
             blocks=blocks,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flue_py.context.blocks.protocol import Block, BlockFailure
     from flue_py.context.offloading import OffloadSettings
     from flue_py.context.settings import ContextSettings
+    from flue_py.context.sources.protocol import SourceReader
 
 Model: TypeAlias = Callable[[list[JsonObject]], Sequence[Mapping[str, JsonValue]]]
 """Takes the context, and returns the messages to append: answers and tool results, the last answer at the end."""
@@ -38,6 +39,7 @@ class Conversation(Twin[AsyncConversation]):
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         before_compaction: PlainHook | None = None,
         context: ContextSettings | Mapping[str, object] | None = None,
+        sources: Mapping[str, SourceReader] | None = None,
         agent: str | None = None,
         offload: OffloadSettings | None = None,
         blocks: Iterable[Block] = (),
@@ -53,6 +55,7 @@ class Conversation(Twin[AsyncConversation]):
             clock=clock,
             before_compaction=hook,
             context=context,
+            sources=sources,
             agent=agent,
             offload=offload,
             blocks=blocks,

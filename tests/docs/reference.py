@@ -53,6 +53,7 @@ GROUPS = {
     "The log and marks": ("LogLine", "Edit", "MarkEffect", "Exclusion"),
     "What an edit costs": ("EditPlan", "Compact", "Rewind", "Exclude", "Fork", "Resume", "CommonPrefix"),
     "Branches side by side": ("LeafDiff", "DiffSide", "ToolUse"),
+    "Memories": ("Document", "DocumentInfo", "DocumentName", "DocumentsFound"),
     "Budgets": ("Budget", "Reservation", "BudgetedCall", "HeldAmount"),
     "Odds and ends": ("BackupReport", "STORED", "JsonObject", "JsonValue", "__version__"),
 }
@@ -119,6 +120,17 @@ ROOMS = {
         "Trimming",
         "Fitting",
         "Rewriting",
+        "ContextSpec",
+        "ContextSource",
+        "SourceReader",
+        "Asked",
+        "GatheredContext",
+        "Section",
+        "SkippedSource",
+        "file_source",
+        "session_context_file",
+        "changes_file",
+        "brief_file",
         "CacheBreakpoints",
         "ProviderEditing",
         "ClearToolUses",
@@ -151,6 +163,9 @@ ROOMS = {
         "BlocksAppended",
         "BlockTold",
         "BlockFailure",
+        "memory_text",
+        "MemoryText",
+        "Remembered",
     ),
     "flue_py.models": ("open_model", "Model", "ModelRequest", "ModelReply", "FunctionModel"),
     "flue_py.adapters.messages": (
@@ -180,6 +195,7 @@ HOME_OF |= {name: room for room, names in ROOMS.items() for name in names}
 SAID_HERE = {
     "Message": "A message, typed and frozen: `SystemMessage`, `UserMessage`, `AssistantMessage`, `ToolResultMessage`"
     " or `OtherMessage` of `flue_py.core.messages`.",
+    "SourceReader": "A function, or a coroutine function, that takes an `Asked` and returns a text, or None.",
     "Source": "Where a message came from: `prompt`, `skill`, `shell`, `task` or `retry`. Other short tags are kept.",
     "STORED": 'The default of `leaf=`: "whatever leaf is stored", where `None` already means "before the first entry".',
     "JsonObject": "`dict[str, JsonValue]`.",
@@ -424,8 +440,12 @@ def _value_section(name: str, value: type) -> list[str]:
     lines = [f"## {HOME_OF[name]}.{name}", "", *[line for part in paragraphs(value) for line in (part, "")]]
     if issubclass(value, SettingsModel):
         # Not asked of the fields: how, differs between versions of pydantic.
-        defaults = value()
-        fields = {name: f"`{name}` ({getattr(defaults, name)!r})" for name in value.model_fields}
+        needed = {name: "..." for name, field in value.model_fields.items() if field.is_required()}
+        defaults = value(**needed)
+        fields = {
+            name: f"`{name}`" if name in needed else f"`{name}` ({getattr(defaults, name)!r})"
+            for name in value.model_fields
+        }
     else:
         fields = {field.name: f"`{field.name}`" for field in dataclasses.fields(value)}
     lines += ["Fields: " + ", ".join(fields.values()) + ".", ""]

@@ -59,6 +59,8 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "measure_context": lambda session, entry: session.measure_context(),
     "request": lambda session, entry: session.request("anthropic"),
     "attempts": lambda session, entry: session.attempts("anthropic"),
+    "gather_context": lambda session, entry: session.gather_context(),
+    "append_handoff": lambda session, entry: session.append_handoff("Coder", settings={"handoff": ["file:x"]}),
     "latest_compaction": lambda session, entry: session.latest_compaction(),
     "aggregate_usage_since": lambda session, entry: session.aggregate_usage_since(None),
     "entry_costs": lambda session, entry: session.entry_costs(),

@@ -98,6 +98,38 @@ def test_the_blocking_twins_take_them_too() -> None:
         assert [len(each) for each in sent] == [4, 2]
 
 
+SPEC: dict[str, Any] = {"agents": {"Reviewer": {"spec": {"sources": ["tickets"]}}}}
+
+
+async def test_a_guard_asks_sources_once_in_a_turn_of_an_agent(store: Store, session: Session) -> None:
+    asked, count = Asked(), iter(range(9))
+    guard = CompactionGuard(
+        store, session, mode="window", context=SPEC, sources={"tickets": lambda asked: f"number {next(count)}"}
+    )
+    await session.append_message({"role": "user", "content": "Sure?"})
+    await guard.call(asked, agent="Reviewer")
+    first = asked.context
+    assert "number 0" in asked.said[1]
+    call = {**CALL, "id": "c2"}
+    await session.append_message({"role": "assistant", "agent": "Reviewer", "content": [call]})
+    await session.append_message({"role": "toolResult", "toolCallId": "c2", "content": "ok"})
+    await guard.call(asked, agent="Reviewer")
+    assert (asked.context[: len(first)], len(asked.context)) == (first, len(first) + 2)
+    await session.append_message({"role": "assistant", "agent": "Reviewer", "content": "Yes."})
+    await session.append_message({"role": "user", "content": "Really?"})
+    await guard.call(asked, agent="Reviewer")
+    assert "number 1" in asked.said[1]
+
+
+async def test_a_conversation_asks_the_sources_of_its_agent(store: Store, session: Session) -> None:
+    asked = Asked()
+    own = {"tickets": lambda asked: "open"}
+    await Conversation(store, session, context=SPEC, sources=own, agent="Reviewer").take_turn("Sure?", asked)
+    assert "## tickets\nopen" in asked.said[1]
+    with pytest.raises(InvalidArgument, match="is not a function"):
+        Conversation(store, session, context=SPEC, sources={"tickets": "open"})  # type: ignore[dict-item]
+
+
 def reasoned(signature: str) -> JsonObject:
     part: JsonObject = {"type": "thinking", "thinking": "hm", "thinkingSignature": signature}
     return {"role": "assistant", "provider": "anthropic", "content": [part, {"type": "text", "text": "Yes."}]}

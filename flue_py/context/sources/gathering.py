@@ -1,0 +1,105 @@
+"""Asking the sources that settings name, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from inspect import iscoroutinefunction
+from pathlib import PurePath
+from typing import Protocol, TypeAlias, cast
+
+from flue_py.context.settings import ContextSource
+from flue_py.context.sources.protocol import Asked, GatheredContext, Section, SkippedSource, SourceReader
+from flue_py.core.frozen import changed
+from flue_py.errors import InvalidArgument, shown
+
+SOURCE_SECONDS = 30.0
+"""How long a source that is a coroutine function is waited for."""
+SOURCE_CHARS = 4_000
+"""How much of a source is told if it has no limit of its own."""
+_LABELS = {"session_context": "Session Context", "changes_recent": "Recent Changes"}
+
+_Found: TypeAlias = str | None | Awaitable[str | None]
+_Asking: TypeAlias = Callable[[], Coroutine[object, object, str | None]]
+
+
+class Calling(Protocol):
+    """How functions of the caller are called: those that may block, and coroutine functions."""
+
+    async def call(self, function: Callable[[], _Found]) -> _Found:
+        """Return what a function returns, called where it holds up nobody else."""
+
+    async def ask(
+        self, function: Callable[[], Coroutine[object, object, str | None]], seconds: float | None
+    ) -> str | None:
+        """Return what a coroutine function returns. Raises `TimeoutError` after so many seconds."""
+
+
+async def gather(
+    wanted: Sequence[ContextSource], asked: Asked, sources: Mapping[str, SourceReader], calling: Calling
+) -> GatheredContext:
+    """Return what the sources have to say, in their order. What one raises is reported, and leaves it out.
+
+    A source's own history is no text (the step `Assembled` has it), and is passed over. The cost of the sources.
+    """
+    sections: list[Section] = []
+    skipped: list[SkippedSource] = []
+    for each in wanted:
+        if each.kind == "own_history":
+            continue
+        found = await _read(each, changed(asked, parameter=each.parameter), sources, calling)
+        if isinstance(found, SkippedSource):
+            skipped.append(found)
+        else:
+            sections.append(Section(each.source, each.label or label_of(each), found))
+    return GatheredContext(asked.agent, tuple(sections), tuple(skipped))
+
+
+async def _read(
+    wanted: ContextSource, asked: Asked, sources: Mapping[str, SourceReader], calling: Calling
+) -> str | SkippedSource:
+    source = sources.get(wanted.kind)
+    if source is None:
+        return SkippedSource(wanted.source, "no source has this name")
+    try:
+        found: object
+        if iscoroutinefunction(source) or iscoroutinefunction(getattr(source, "__call__", None)):  # noqa: B004
+            found = await calling.ask(cast("_Asking", partial(source, asked)), SOURCE_SECONDS)
+        else:
+            found = await calling.call(partial(source, asked))
+    except Exception as error:  # noqa: BLE001 - a source of the caller's, and no reason to ask no model
+        return SkippedSource(wanted.source, f"it failed: {shown(str(error) or type(error).__name__)}")
+    if found is not None and not isinstance(found, str):
+        return SkippedSource(wanted.source, f"it returned {shown(found)}, not a text")
+    text = cut_source(found or "", wanted.max_chars or SOURCE_CHARS).strip()
+    return text or SkippedSource(wanted.source, "it has nothing to say")
+
+
+def cut_source(text: str, most: int) -> str:
+    """Return a text, or its first so many characters and a note of how many are missing."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n[...{len(text) - most:,} chars truncated — use file tool to read in full]"
+
+
+def label_of(wanted: ContextSource) -> str:
+    """Return the heading of a source that has none of its own."""
+    if wanted.kind == "brief_field":
+        return f"Task: {wanted.parameter}"
+    if wanted.kind == "file":
+        return PurePath(wanted.parameter or "").name or "File"
+    return _LABELS.get(wanted.kind, wanted.source)
+
+
+def checked_sources(given: Mapping[str, SourceReader] | None) -> Mapping[str, SourceReader]:
+    """Return sources by their plain names. Raises `InvalidArgument` for anything that is not a mapping to functions."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(f"sources: should be functions by their names, not {shown(given)}")
+    for name, source in given.items():
+        if not isinstance(name, str) or not name.strip() or ":" in name:
+            raise InvalidArgument(f"sources: {shown(name)} is not a name; it has no colon, which a parameter follows")
+        if not callable(source):
+            raise InvalidArgument(f"sources[{shown(name)}]: {shown(source)} is not a function")
+    return {name.strip().casefold(): source for name, source in given.items()}

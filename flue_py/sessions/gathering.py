@@ -1,0 +1,75 @@
+"""What the sources of an agent have to say about a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from flue_py.core.sessions import STORED, LeafChoice
+from flue_py.errors import InvalidArgument, shown
+from flue_py.lazy import lazy_module
+from flue_py.sessions.arguments import checked_text
+from flue_py.sessions.handle import KnownContext
+from flue_py.sessions.registering import Registered
+
+if TYPE_CHECKING:
+    from flue_py.context import pipeline
+    from flue_py.context import settings as context_settings
+    from flue_py.context.settings import ContextSettings, ContextSource
+    from flue_py.context.sources import gathering, protocol, stored
+    from flue_py.context.sources.protocol import GatheredContext, SourceReader
+else:
+    pipeline = lazy_module("flue_py.context.pipeline")
+    context_settings = lazy_module("flue_py.context.settings")
+    gathering = lazy_module("flue_py.context.sources.gathering")
+    protocol = lazy_module("flue_py.context.sources.protocol")
+    stored = lazy_module("flue_py.context.sources.stored")
+
+
+class Gathering(Registered):
+    """How a `Session` asks sources."""
+
+    __slots__ = ()
+
+    async def gather_context(
+        self,
+        *,
+        leaf: LeafChoice = STORED,
+        agent: str | None = None,
+        settings: ContextSettings | Mapping[str, object] | None = None,
+        sources: Mapping[str, SourceReader] | None = None,
+    ) -> GatheredContext:
+        """Return what the sources in ``spec`` of an agent's settings have to say now, and which had nothing.
+
+        ``sources`` are functions of yours by their names, which take the place of those of the package: they take an
+        `Asked` and return a text, or None. One that raises, or takes longer than 30 seconds and is a coroutine
+        function, is reported among ``skipped``. Raises `EntryNotFound`, and `InvalidArgument`, for settings with the
+        path of each field that is wrong. The cost of the context, and of the sources.
+        """
+        checked_text(agent, "agent")
+        chosen = context_settings.context_settings(settings).of(agent)
+        self._check_gathering(sources, None)
+        found = await self._read_context(leaf)
+        return await self._gathered(() if chosen.spec is None else chosen.spec.sources, found, agent, sources)
+
+    def _check_gathering(self, sources: Mapping[str, SourceReader] | None, gathered: GatheredContext | None) -> None:
+        if sources is not None:
+            gathering.checked_sources(sources)
+        if gathered is not None and not isinstance(gathered, protocol.GatheredContext):
+            raise InvalidArgument(f"gathered: should be what gather_context returns, not {shown(gathered)}")
+
+    async def _gathered(
+        self,
+        wanted: Sequence[ContextSource],
+        found: KnownContext,
+        agent: str | None,
+        sources: Mapping[str, SourceReader] | None,
+    ) -> GatheredContext:
+        if not wanted:
+            return protocol.GatheredContext(agent)
+        registered = await self.registered(leaf=found.stamp.leaf_id)
+        # What the turn in progress does is sent behind this, and must not change it.
+        history = found.items[: pipeline.turn_in(found.items, agent)]
+        asked = protocol.Asked(None, agent, history, registered, self.info)
+        known = {**stored.STORED_SOURCES, **gathering.checked_sources(sources)}
+        return await gathering.gather(wanted, asked, known, self._backend.waiting)

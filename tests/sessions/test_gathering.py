@@ -1,0 +1,219 @@
+"""What sources say about a session, and what an agent is told when the session goes on with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flue_py
+from flue_py import IdempotencyConflict, InvalidArgument, LeafConflict, Session, Store
+from flue_py.context import (
+    Asked,
+    ContextSettings,
+    SourceReader,
+    brief_file,
+    changes_file,
+    file_source,
+    session_context_file,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    async with flue_py.open(":memory:", prices=False) as opened:
+        yield opened
+        assert (await opened.verify()).problems == []
+
+
+@pytest.fixture
+async def session(store: Store, tmp_path: Path) -> Session:
+    session = await store.create_session(cwd=str(tmp_path), metadata={"objective": "green", "brief": {"steps": [1, 2]}})
+    await session.append_message({"role": "user", "content": "Make the build green."})
+    return session
+
+
+async def said(session: Session, *sources: str, own: dict[str, SourceReader] | None = None) -> list[str]:
+    """Return what the sources say: the text of each, or why there is none."""
+    found = await session.gather_context(agent="Coder", settings={"spec": {"sources": [*sources]}}, sources=own)
+    by_source = {each.source: each.text for each in found.sections} | {each.source: each.why for each in found.skipped}
+    return [by_source[each] for each in sources]
+
+
+async def test_the_sources_of_the_package_read_what_the_session_has_stored(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "PLAN.md").write_text("1. read the log\n", encoding="utf-8")
+    assert (
+        await said(session, "session_context", "changes_recent", "brief_field:owner") == ["it has nothing to say"] * 3
+    )
+    await session.register("rules", "Keep the API.", kind="instructions")
+    call = {"type": "toolCall", "id": "c1", "name": "write_file", "arguments": {"path": "parse.py"}}
+    await session.append_message({"role": "assistant", "agent": "Coder", "content": [call]})
+    await session.append_message({"role": "toolResult", "toolCallId": "c1", "content": "ok"})
+    assert await said(session, "changes_recent") == ["it has nothing to say"], "the turn is in progress"
+    await session.append_message({"role": "assistant", "agent": "Coder", "content": "Done."})
+    found = await said(
+        session, "session_context", "changes_recent:1", "brief_field:objective", "brief_field:STEPS", "file:PLAN.md"
+    )
+    assert found[0] == "### rules\nKeep the API."
+    assert found[1].splitlines()[1:] == ["  Files written:", "    - parse.py"]
+    assert found[2:] == ["green", "[1, 2]", "1. read the log"]
+
+
+async def test_files_outside_of_the_folder_and_what_is_no_text_are_skipped(session: Session, tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "secret").write_text("token")
+    (inside / "link").symlink_to(tmp_path / "secret")
+    (inside / "binary").write_bytes(b"a\0b")
+    (inside / "latin").write_bytes(b"caf\xe9")
+    os.mkfifo(inside / "pipe")
+    names = [
+        "file:../secret",
+        "file:link",
+        f"file:{tmp_path}/secret",
+        "file:binary",
+        "file:pipe",
+        "file:none",
+        "file:.",
+    ]
+    found = await said(session, *names, "file:latin", own={"file": file_source(inside)})
+    for why, part in zip(
+        found,
+        ["outside", "outside", "outside", "not text", "not a regular file", "No such file", "", "caf\ufffd"],
+        strict=True,
+    ):
+        assert part in why
+        assert "token" not in why
+
+
+async def test_files_of_a_program_take_the_place_of_what_is_stored(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "context.md").write_text("We chose sqlite.")
+    (tmp_path / "brief.json").write_text(json.dumps({"objective": "red"}))
+    log = {"entries": [{"agent": "Coder", "gitCommits": [name]} for name in ("one", "two", "three", "four")]}
+    (tmp_path / "changes.json").write_text(json.dumps(log))
+    (tmp_path / "broken.json").write_text("{")
+    own = {
+        "session_context": session_context_file(tmp_path / "context.md"),
+        "brief_field": brief_file(tmp_path / "brief.json"),
+        "Changes_Recent": changes_file(tmp_path / "changes.json"),
+        "broken": brief_file(tmp_path / "broken.json"),
+    }
+    found = await said(
+        session, "session_context", "brief_field:objective", "changes_recent", "changes_recent:0", "broken:x", own=own
+    )
+    assert found[:2] == ["We chose sqlite.", "red"]
+    assert [found[2].count("Coder"), found[3].count("Coder")] == [3, 1]
+    assert "not JSON" in found[4]
+
+
+async def test_sources_of_an_application_may_wait_and_one_that_fails_is_reported(session: Session) -> None:
+    seen: list[Asked] = []
+
+    async def tickets(asked: Asked) -> str | None:
+        seen.append(asked)
+        return f"open: {asked.parameter}"
+
+    class Board:
+        async def __call__(self, asked: Asked) -> str | None:
+            return "the board"
+
+    def wrong(asked: Asked) -> str | None:
+        raise ValueError("no board")
+
+    own: dict[str, Any] = {"tickets": tickets, "board": Board(), "wrong": wrong, "number": lambda asked: 7}
+    found = await said(session, "tickets:mine", "board", "wrong", "number", "unknown", own=own)
+    assert found[:2] == ["open: mine", "the board"]
+    assert ["no board" in found[2], "not a text" in found[3], found[4]] == [True, True, "no source has this name"]
+    assert [(asked.agent, len(asked.context), asked.session.id) for asked in seen] == [("Coder", 1, session.id)]
+
+
+async def test_a_request_tells_what_was_gathered_and_all_of_a_turn_the_same(session: Session) -> None:
+    settings = ContextSettings.model_validate({"agents": {"coder": {"spec": {"sources": ["tickets"]}}}})
+    answers = iter(["first", "second"])
+    own: dict[str, SourceReader] = {"tickets": lambda asked: next(answers)}
+    gathered = await session.gather_context(agent="Coder", settings=settings, sources=own)
+    for _ in range(2):
+        sent = await session.request("anthropic", agent="Coder", settings=settings, sources=own, gathered=gathered)
+        assert "## tickets\\nfirst" in json.dumps(sent.messages)
+    fresh = await session.request("anthropic", agent="Coder", settings=settings, sources=own)
+    assert "second" in json.dumps(fresh.messages)
+    assert "tickets" not in json.dumps((await session.request(agent="Reviewer", settings=settings)).messages)
+    attempts = await session.attempts(agent="Coder", settings=settings, gathered=gathered)
+    async for attempt in attempts:
+        with attempt:
+            assert "first" in json.dumps(attempt.request.messages)
+
+
+HANDOFF = {"agents": {"Reviewer": {"handoff": ["brief_field:objective", "own_history", "tickets"]}}}
+
+
+async def test_a_handoff_is_appended_to_what_all_agents_see(session: Session) -> None:
+    before = session.leaf_id
+    found = await session.append_handoff("Reviewer", settings=HANDOFF)
+    assert found.appended is not None
+    assert found.gathered is not None
+    assert [str(each) for each in found.gathered.skipped] == ["tickets: no source has this name"]
+    [*_, message] = await session.build_context()
+    assert message["role"] == "user"
+    text = "[HANDOFF CONTEXT — assembled for Reviewer]\n\n## Task: objective\ngreen"
+    assert message["content"] == [{"type": "text", "text": text}]
+    assert found.appended.parent_id == before
+    assert len(await session.turns()) == 1, "nobody has said it"
+
+
+async def test_a_handoff_of_nothing_appends_nothing(session: Session) -> None:
+    before = await session.refresh()
+    settings = {"agents": {"Reviewer": {"handoff": ["own_history", "changes_recent"]}}}
+    assert (await session.append_handoff("Reviewer", settings=settings)).appended is None
+    assert (await session.append_handoff("Coder", settings=settings)).appended is None
+    assert (await session.refresh()).revision == before.revision
+
+
+async def test_a_handoff_that_is_tried_again_asks_no_source(session: Session) -> None:
+    answers = iter(["once"])
+    own: dict[str, SourceReader] = {"tickets": lambda asked: next(answers)}
+    first = await session.append_handoff("Reviewer", settings=HANDOFF, sources=own, idempotency_key="h1")
+    again = await session.append_handoff("Reviewer", settings=HANDOFF, sources=own, idempotency_key="h1")
+    assert first.appended is not None
+    assert again.appended is not None
+    assert (again.appended.entry_ids, again.gathered) == (first.appended.entry_ids, None)
+    settings = {"handoff": ["brief_field:objective"]}
+    with pytest.raises(IdempotencyConflict):
+        await session.append_handoff("Coder", settings=settings, idempotency_key="h1")
+
+
+async def test_a_handoff_meets_another_writer(store: Store, session: Session) -> None:
+    other = await store.get_session(session.id)
+    assert other is not None
+    await other.append_message({"role": "user", "content": "Wait."})
+    with pytest.raises(LeafConflict):
+        await session.append_handoff("Reviewer", settings=HANDOFF)
+    rebased = await session.append_handoff("Reviewer", settings=HANDOFF, on_conflict="rebase")
+    assert rebased.appended is not None
+    assert rebased.appended.parent_id == other.leaf_id
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        ({"sources": {"a:b": lambda asked: ""}}, "'a:b' is not a name"),
+        ({"sources": {"a": "text"}}, "'text' is not a function"),
+        ({"sources": ["a"]}, "should be functions by their names"),
+        ({"gathered": "text"}, "gathered: should be what gather_context returns"),
+    ],
+)
+async def test_wrong_arguments_are_refused(session: Session, arguments: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(InvalidArgument, match=wrong):
+        await session.request(**arguments)
+
+
+@pytest.mark.parametrize("agent", ["", "two\nlines", None, 7])
+async def test_a_handoff_is_for_an_agent_with_a_name(session: Session, agent: Any) -> None:
+    with pytest.raises(InvalidArgument, match="agent:"):
+        await session.append_handoff(agent, settings=HANDOFF)
