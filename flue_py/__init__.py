@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from flue_py.core.costs import EntryCost
     from flue_py.core.counting import ContextSize, ReportedSize
     from flue_py.core.diffing import DiffSide, LeafDiff, ToolUse
+    from flue_py.core.documents import Document, DocumentInfo, DocumentName, DocumentsFound
     from flue_py.core.entries import Entry, NewEntry, Source
     from flue_py.core.exclusions import Exclusion
     from flue_py.core.jsontext import JsonObject, JsonValue
@@ -87,6 +88,7 @@ else:
             "flue_py.core.costs": ("EntryCost",),
             "flue_py.core.counting": ("ContextSize", "ReportedSize"),
             "flue_py.core.diffing": ("DiffSide", "LeafDiff", "ToolUse"),
+            "flue_py.core.documents": ("Document", "DocumentInfo", "DocumentName", "DocumentsFound"),
             "flue_py.core.entries": ("Entry", "NewEntry", "Source"),
             "flue_py.core.exclusions": ("Exclusion",),
             "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
@@ -194,6 +196,10 @@ __all__ = [
     "Cost",
     "Deletion",
     "DiffSide",
+    "Document",
+    "DocumentInfo",
+    "DocumentName",
+    "DocumentsFound",
     "Edit",
     "EditPlan",
     "Entry",

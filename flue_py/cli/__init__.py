@@ -65,13 +65,14 @@ SECTIONS = {
         "loss": "Show what a compaction lost.",
         "recall": "Find words in what a compaction stands for.",
     },
-    "Mark entries, set budgets": {
+    "Mark entries, set budgets, remember": {
         "label": "Set or clear the label of an entry.",
         "pin": "Keep an entry word for word in every later compaction.",
         "unpin": "Let compactions summarize a pinned entry again.",
         "exclude": "Leave an entry, or a part of it, out of the context.",
         "include": "Put an excluded entry back into the context.",
         "budget": "Set, list, show and delete budgets of tokens or money.",
+        "memory": "Keep, list, find and delete what agents remember.",
     },
     "Manage the database": {
         "rm": "Delete a session and its task sessions.",

@@ -84,7 +84,7 @@ class LazyGroup(HelpfulGroup):
         "switch": "move", "goto": "move", "revert": "undo", "messages": "history", "chat": "history",
         "load": "import", "dump": "export", "html": "report", "md": "transcript", "markdown": "transcript",
         "check": "verify", "fsck": "verify", "doctor": "verify", "status": "info", "repair": "salvage",
-        "restore": "salvage", "upgrade": "migrate", "clone": "copy", "budgets": "budget",
+        "restore": "salvage", "upgrade": "migrate", "clone": "copy", "budgets": "budget", "memories": "memory",
         "merge": "merge-back", "pick": "cherry-pick", "tag": "label", "continue": "resume",
     })  # fmt: skip
 

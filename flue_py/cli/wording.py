@@ -22,6 +22,8 @@ _COMMANDS = {
     "list_budgets": "budget list",
     "set_budget": "budget set",
     "delete_budget": "budget rm",
+    "forget": "memory rm",
+    "remember": "memory add",
     "delete_session_tree": "rm",
     "move_leaf": "move",
     "go_back": "back",

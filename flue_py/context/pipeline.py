@@ -10,16 +10,16 @@ at the beginning of the epoch, so that they give the same until the next one beg
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 from flue_py.context.counters import ENTRY_COUNTS
+from flue_py.context.epochs import EpochRules, Rewritten, epoch_end
 from flue_py.context.items import Item, plain_agent
 from flue_py.context.report import ContextChange, ContextReport, StepReport
 from flue_py.context.steps.protocol import Step, View
 from flue_py.core.exchange import answered_id, called_ids
-from flue_py.core.faithful import ASSISTANT
 from flue_py.core.frozen import frozen
-from flue_py.core.kinds import COMPACTION
 from flue_py.core.projection import ContextEntry
 from flue_py.errors import InvalidArgument, shown
 
@@ -32,33 +32,34 @@ class Piped:
     report: ContextReport
 
 
-def run_steps(context: Sequence[ContextEntry], steps: Iterable[Step], view: View, *, epoch_tokens: int) -> Piped:
-    """Return what the steps leave of a context, and what each did.
+def run_steps(
+    context: Sequence[ContextEntry],
+    steps: Iterable[Step],
+    view: View,
+    *,
+    epoch_tokens: int = 0,
+    rules: EpochRules | None = None,
+) -> Piped:
+    """Return what the steps leave of a context, and what each did. Without ``rules`` an epoch is of ``epoch_tokens``.
 
     Raises `InvalidArgument` for a step that returns something else than items. O(items) without steps, and the cost
     of each step.
     """
     steps = [*steps]
+    rules = rules or EpochRules(epoch_tokens)
     given = [Item(entry, place) for place, entry in enumerate(context)]
     sizes, whole = ENTRY_COUNTS.each_and_all(context, view.counter)
     view.note_sizes(given, sizes)
-    waits = any(step.at_epochs for step in steps)
-    end = epoch_end(context, sizes, epoch_tokens) if waits and epoch_tokens else len(given)
-    turns = {True: turn_start(given[:end], view.agent), False: turn_start(given, view.agent)}
-    current = given
+    waiting = [step for step in steps if step.at_epochs]
+    end = len(given)
+    if waiting and rules.tokens:
+        end = epoch_end(context, sizes, rules, partial(_rewritten, given, waiting, view))
+    turns = turn_start(given[:end], view.agent), turn_start(given, view.agent)
+    current: Sequence[Item] = given
     reports: list[StepReport] = []
     for step in steps:
-        low, high = 0, end if step.at_epochs else len(given)
-        if step.over == "history":
-            high = min(high, turns[step.at_epochs])
-        elif step.over == "turn":
-            low = turns[step.at_epochs]
-        first, last = _index(current, low) if low else 0, _index(current, high)
-        # A list could be changed in place, and then nothing would differ from what the step was given.
-        inside = tuple(current[first:last])
-        made = _items(step, inside, step.apply(inside, view))
+        current, inside, made = _applied(step, current, (end, len(given)), turns, view)
         reports.append(StepReport(step.name, step.reason, tuple(_changes(step.name, inside, made, view))))
-        current = [*current[:first], *made, *current[last:]]
     report = ContextReport(
         tuple(reports),
         tuple(view.events),
@@ -67,9 +68,51 @@ def run_steps(context: Sequence[ContextEntry], steps: Iterable[Step], view: View
         view.counter.name,
         whole.is_estimate,
         view.agent,
-        given[end - 1].entry_id if end and waits else None,
+        given[end - 1].entry_id if end and waiting else None,
     )
     return Piped(current, report)
+
+
+def _applied(
+    step: Step, items: Sequence[Item], ends: tuple[int, int], turns: tuple[int, int], view: View
+) -> tuple[Sequence[Item], Sequence[Item], Sequence[Item]]:
+    """Return the items after a step, what it was given of them, and what it made of that.
+
+    ``ends`` is where the epoch ends and the context does, ``turns`` where the turn begins by either.
+    """
+    end, turn = (ends[0], turns[0]) if step.at_epochs else (ends[1], turns[1])
+    low, high = turn if step.over == "turn" else 0, min(end, turn) if step.over == "history" else end
+    first, last = _index(items, low) if low else 0, _index(items, high)
+    # A list could be changed in place, and then nothing would differ from what the step was given.
+    inside = tuple(items[first:last])
+    made = _items(step, inside, step.apply(inside, view))
+    return [*items[:first], *made, *items[last:]], inside, made
+
+
+def _rewritten(given: Sequence[Item], waiting: Sequence[Step], view: View, at: int, end: int, begins: int) -> Rewritten:
+    """Return a request that ends at a place, as the steps that wait make it if an epoch begins, and if none does."""
+    items = given[:at]
+    # What they tell belongs to a request that may never be made.
+    aside = view.aside()
+    made: list[Sequence[Item]] = []
+    for epoch in (begins, end):
+        current: Sequence[Item] = items
+        turns = turn_start(items[:epoch], view.agent), turn_start(items, view.agent)
+        for step in waiting:
+            current = _applied(step, current, (epoch, at), turns, aside)[0]
+        made.append(current)
+    after, unedited = made
+    same = next(
+        (place for place, (new, old) in enumerate(zip(after, unedited, strict=False)) if not _is_same(new, old)),
+        min(len(after), len(unedited)),
+    )
+    sent = next((place for place in range(len(unedited) - 1, -1, -1) if unedited[place].is_answer), 0)
+    sizes, others = [*map(aside.tokens, after)], [*map(aside.tokens, unedited)]
+    return Rewritten(sum(sizes), sum(others[: min(same, sent)]), sum(others), sum(others[:sent]))
+
+
+def _is_same(new: Item, old: Item) -> bool:
+    return new is old or (new.place == old.place and new.message == old.message)
 
 
 def turn_in(context: Sequence[ContextEntry], agent: str | None) -> int:
@@ -126,23 +169,6 @@ def _caller(items: Sequence[Item], first: int, agent: str | None) -> int | None:
             wanted -= called
             passed -= called
     return found
-
-
-def epoch_end(context: Sequence[ContextEntry], sizes: Sequence[int], epoch_tokens: int) -> int:
-    """Return where the context ended when the epoch began: what was there then may be rewritten.
-
-    An epoch begins at a compaction, and with the first request for which the context has grown by so many tokens
-    since. Requests were made before each answer, and are made at the end. O(items).
-    """
-    compaction = max((item.entry.depth for item in context if item.entry.kind == COMPACTION), default=-1)
-    end = next((at for at, item in enumerate(context) if item.entry.depth > compaction), len(context))
-    grown, due = 0, epoch_tokens
-    for at in range(end, len(context) + 1):
-        if grown >= due and (at == len(context) or context[at].role == ASSISTANT):
-            end, due = at, (grown // epoch_tokens + 1) * epoch_tokens
-        if at < len(context):
-            grown += sizes[at]
-    return end
 
 
 def _index(items: Sequence[Item], place: int) -> int:

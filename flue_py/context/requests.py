@@ -8,6 +8,7 @@ from dataclasses import field
 from flue_py.context.choosing import steps_of
 from flue_py.context.counters import ENTRY_COUNTS, ModelCounter
 from flue_py.context.differing import PrefixBreak, prefix_break
+from flue_py.context.epochs import EpochRules
 from flue_py.context.items import Item
 from flue_py.context.measuring import texts_of
 from flue_py.context.pipeline import Piped, run_steps
@@ -92,17 +93,19 @@ def context_request(
     system: str | None = None,
     tools: Sequence[JsonObject] = (),
     gathered: GatheredContext = NOTHING_GATHERED,
+    rules: EpochRules | None = None,
 ) -> ContextRequest:
     """Return the request of a target for a context, through the steps of the settings, and ``steps`` after them.
 
     Without a target the messages are ours, and nothing of them is repaired, but stale reasoning is left out.
     ``system`` and ``tools`` are what is sent beside the messages, ``gathered`` is what the sources of the settings have
-    to say. ``model`` and ``account`` are as in `wire_request`.
+    to say. ``rules`` say when an epoch begins, by default the settings alone. ``model`` and ``account`` are as in
+    `wire_request`.
     Raises `InvalidArgument`, and `InvalidEntry` for tools that are not JSON. O(size).
     """
     view = View(agent, counter)
     chosen = [*steps_of(settings, gathered), *steps]
-    piped = run_steps(context, chosen, view, epoch_tokens=settings.epoch_tokens)
+    piped = run_steps(context, chosen, view, rules=rules or EpochRules(settings.epoch_tokens))
     beside = ENTRY_COUNTS.tally_texts([*([system] if system else ()), *texts_of(tools)], counter).tokens
     if target is None:
         made = _ours(piped, system, tools, keeps_stale=settings.keep_stale_reasoning)

@@ -165,6 +165,17 @@ class Trimming(SettingsModel):
     warn_fraction: Share = 0.75
 
 
+class Rewriting(SettingsModel):
+    """Steps that wait for an epoch rewrite only where that has paid for itself within ``pays_within_turns`` calls.
+
+    They do so for nothing when the last call is more than ``cold_after_seconds`` ago, and the provider's cache has
+    nothing left of it; 0 stands for how long the provider of the model keeps it at least.
+    """
+
+    pays_within_turns: AtLeastOne = 10
+    cold_after_seconds: Count = 0
+
+
 OWN_HISTORY = "own_history"
 _NEEDS = {"file": "a path", "brief_field": "the name of a field"}
 _COUNTED = (OWN_HISTORY, "changes_recent")
@@ -278,6 +289,8 @@ class AgentContext(SettingsModel):
     do so at epochs alone, after a compaction and whenever the context has grown by so many tokens, and a request
     begins with the bytes of the one before it in between. 0 lets them rewrite in every request.
 
+    With ``rewriting`` an epoch that is due waits until the rewriting pays, and one begins when the cache is cold.
+
     ``fitting`` is for `Session.attempts`, which shrinks a request that does not fit.
 
     ``addresses`` puts the entry, or the artifact, that has the whole content behind every note about content that is
@@ -302,6 +315,7 @@ class AgentContext(SettingsModel):
     trim: Trimming | None = None
     fitting: Fitting = Fitting()
     epoch_tokens: Count = 20_000
+    rewriting: Rewriting | None = None
     addresses: Flag = True
     keep_stale_reasoning: Flag = False
     cache_breakpoints: CacheBreakpoints | None = None

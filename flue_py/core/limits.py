@@ -26,7 +26,7 @@ class Limits:
     """
 
     entry_bytes: int = 64 * 2**20
-    """One entry: its payload, and what an import has kept beside it. 1 to 512 MiB."""
+    """One entry: its payload, and what an import has kept beside it; or one document. 1 to 512 MiB."""
     batch_entries: int = 100_000
     """The entries of one append or import, which are one transaction."""
     metadata_bytes: int = 2**20
@@ -77,6 +77,15 @@ class Limits:
             raise InvalidArgument(
                 f"metadata: {size} bytes are more than {self.metadata_bytes}; append a custom entry instead, or open "
                 "the store with other limits (metadata_bytes)"
+            )
+
+    def check_document(self, body: str) -> None:
+        """Raise `InvalidArgument` if the text of a memory or of a file is too long."""
+        size = self._excess(body, "", self.entry_bytes)
+        if size is not None:
+            raise InvalidArgument(
+                f"body: {size} bytes are more than {self.entry_bytes}; store a part of it, or open the store with "
+                "other limits (entry_bytes)"
             )
 
     def check_page(self, limit: int) -> None:

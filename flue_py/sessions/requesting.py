@@ -10,6 +10,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
+from flue_py.sessions import rewriting
 from flue_py.sessions.arguments import checked_text
 from flue_py.sessions.gathering import Gathering
 from flue_py.sessions.measuring import checked_request
@@ -152,10 +153,12 @@ class Requesting(Gathering):
         own = [*map(pipeline.checked_step, steps)]
         self._check_gathering(sources, gathered)
         found = await self._read_context(leaf)
-        counted_as = model
-        if counted_as is None:
-            counted_as = (await self.settings(leaf=found.stamp.leaf_id)).model
+        counted_as, provider = model, None
+        if counted_as is None or chosen.rewriting is not None:
+            had = await self.settings(leaf=found.stamp.leaf_id)
+            counted_as, provider = model or had.model, None if model else had.provider
         counter = counters.counter_for(counted_as)
+        when = rewriting.epoch_rules(chosen, counted_as, provider, self._pricer)
         said = gathered
         if said is None:
             wanted = () if chosen.spec is None else chosen.spec.sources
@@ -173,6 +176,7 @@ class Requesting(Gathering):
                 account=account,
                 system=system,
                 tools=tools,
+                rules=when,
                 gathered=said,
             )
 

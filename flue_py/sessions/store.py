@@ -61,6 +61,7 @@ from flue_py.sessions.collecting import Collector
 from flue_py.sessions.finding import find_named
 from flue_py.sessions.incoming import incoming_messages
 from flue_py.sessions.making import checked_root
+from flue_py.sessions.remembering import StoreMemories
 from flue_py.sessions.session import Session
 from flue_py.sessions.usage import StoreUsage
 from flue_py.store.backend import Backend
@@ -75,7 +76,7 @@ OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
 _RACES = 10
 
 
-class Store(StoreUsage, StoreBudgets):
+class Store(StoreUsage, StoreBudgets, StoreMemories):
     """A store of sessions, made by `flue_py.open`, or from a backend of one's own by ``Store(backend)``.
 
     Methods may be called concurrently. Everything raises `StoreClosed` once the store is closed.

@@ -276,6 +276,10 @@ class Store(Twin[AsyncStore]):
     link_task = blocking(AsyncStore.link_task)
     delete_session_tree = blocking(AsyncStore.delete_session_tree)
 
+    remember = blocking(AsyncStore.remember)
+    memories = blocking(AsyncStore.memories)
+    search_memories = blocking(AsyncStore.search_memories)
+    forget = blocking(AsyncStore.forget)
     set_budget = blocking(AsyncStore.set_budget)
     get_budget = blocking(AsyncStore.get_budget)
     list_budgets = blocking(AsyncStore.list_budgets)

@@ -53,6 +53,7 @@ GROUPS = {
     "The log and marks": ("LogLine", "Edit", "MarkEffect", "Exclusion"),
     "What an edit costs": ("EditPlan", "Compact", "Rewind", "Exclude", "Fork", "Resume", "CommonPrefix"),
     "Branches side by side": ("LeafDiff", "DiffSide", "ToolUse"),
+    "Memories": ("Document", "DocumentInfo", "DocumentName", "DocumentsFound"),
     "Budgets": ("Budget", "Reservation", "BudgetedCall", "HeldAmount"),
     "Odds and ends": ("BackupReport", "STORED", "JsonObject", "JsonValue", "__version__"),
 }
@@ -118,6 +119,7 @@ ROOMS = {
         "InTurn",
         "Trimming",
         "Fitting",
+        "Rewriting",
         "ContextSpec",
         "ContextSource",
         "SourceReader",
@@ -161,6 +163,9 @@ ROOMS = {
         "BlocksAppended",
         "BlockTold",
         "BlockFailure",
+        "memory_text",
+        "MemoryText",
+        "Remembered",
     ),
     "flue_py.models": ("open_model", "Model", "ModelRequest", "ModelReply", "FunctionModel"),
     "flue_py.adapters.messages": (

@@ -117,6 +117,14 @@ CALLS: dict[str, list[list[str]]] = {
     "budget list": [[]],
     "budget show": [["{budget}"]],
     "budget rm": [["{budget}"]],
+    "memory add": [
+        ["a name", HOSTILE],
+        [HOSTILE, "a text"],
+        ["a name", "a text", "--agent", "a", "--project", HOSTILE_NAME],
+    ],
+    "memory list": [[], ["--agent", "hostile"]],
+    "memory search": [["x"], [HOSTILE]],
+    "memory rm": [["hostile"], [HOSTILE]],
     "rm": [["SESSION"], ["all"]],
     "prune": [[], ["--without-config"]],
     "cleanup": [["0h"]],
@@ -221,6 +229,8 @@ async def _fill(folder: Path, database: Path) -> dict[str, str]:
         await finished.append_messages([{"role": "assistant", "content": calls}, result], offload=OffloadSettings(0))
         (artifact,) = await finished.artifacts()
         budget = await store.set_budget(session, tokens=1000)
+        await store.remember("hostile", HOSTILE)
+        await store.remember("hostile", HOSTILE, space="agents/hostile", project="/work")
         await write_bundle(store, folder / f"bundle-{HOSTILE_NAME}", [])
         await store.backup(folder / f"copy-{HOSTILE_NAME}.db")
     return {

@@ -19,7 +19,7 @@ from flue_py.runtime.conversation import Conversation
 from tests.edges.cli_runs import Flue, runner
 from tests.edges.every_command import CALLS, every_command, has_option, make_hostile
 
-DELETING = {"rm", "prune", "cleanup", "clear", "budget rm"}
+DELETING = {"rm", "prune", "cleanup", "clear", "budget rm", "memory rm"}
 
 
 async def made(database: Path) -> None:
@@ -32,14 +32,16 @@ async def made(database: Path) -> None:
         await store.create_session(id="never", title="Never had one")
         await (await store.create_session(id="done")).set_completed(datetime.now(UTC))
         await store.set_budget(gone, tokens=10)
+        await store.remember("a fact", "what is remembered")
 
 
-async def held(database: Path) -> tuple[set[str], set[str], set[str], str | None]:
+async def held(database: Path) -> tuple[set[str], set[str], set[str], set[str], str | None]:
     async with flue_py.open(database) as store:
         sessions = {info.id for info in (await store.list_sessions()).sessions}
         entries = {entry.id for each in sessions for entry in await (await store.find_session(each)).get_tree()}
         leaf = (await store.find_session("gone")).leaf_id if "gone" in sessions else None
-        return sessions, entries, {budget.id for budget in await store.list_budgets()}, leaf
+        budgets = {budget.id for budget in await store.list_budgets()}
+        return sessions, entries, budgets, {memory.name for memory in await store.memories()}, leaf
 
 
 @pytest.fixture
@@ -54,6 +56,7 @@ def call(flue: Flue, name: str) -> list[str]:
         "rm": ["gone"],
         "clear": ["gone"],
         "cleanup": ["0h"],
+        "memory rm": ["a fact"],
         "budget rm": [flue.json("budget", "list")[0]["id"]] if name == "budget rm" else [],
     }
     return [*name.split(), *arguments.get(name, [])]
@@ -104,7 +107,8 @@ def test_no_command_takes_anything_away_off_a_terminal_without_being_told(tmp_pa
         async with flue_py.open(store.database) as opened:
             sessions = {info.id for info in (await opened.list_sessions()).sessions}
             entries = {entry.id for each in sessions for entry in await (await opened.find_session(each)).get_tree()}
-            return sessions | {budget.id for budget in await opened.list_budgets()}, entries
+            memories = {memory.name for memory in await opened.memories()}
+            return sessions | {budget.id for budget in await opened.list_budgets()} | memories, entries
 
     rows, entries = asyncio.run(all_ids())
     refused = set()

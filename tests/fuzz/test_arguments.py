@@ -151,6 +151,10 @@ def usual_of_store(session_id: str) -> Usual:
         "delete_budget": {"budget_id": "zz"},
         "held_amounts": {"budget_id": "zz"},
         "get_reservation": {"reservation_id": "zz"},
+        "remember": {"name": "n", "body": "b"},
+        "memories": {},
+        "search_memories": {"words": "b"},
+        "forget": {"name": "n"},
         "verify": {},
         "info": {},
     }
@@ -254,7 +258,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         ("append_custom", "data"), ("append_compaction", "details"), ("append_branch_summary", "details"),
         *(("list_sessions", f"{bound}_{what}") for bound in ("min", "max") for what in LISTED),
         *((read, "limit") for read in ("get_active_path", "build_context", "build_context_entries", "entries")),
-        ("append_shell", "exit_code"),
+        ("append_shell", "exit_code"), ("append_blocks", "patience"),
         ("append_compaction", "tokens_before"), ("rewind", "turns"), ("changes", "after"), ("changes", "limit"),
         ("list_sessions", "limit"), ("watch", "after"), ("html_report", "warn_at"), ("html_report", "cutover_at"),
         ("context_snapshots", "warn_at"), ("context_snapshots", "cutover_at"),
@@ -263,6 +267,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         ("compact_range", "window"),
         ("list_sessions", "limit"), ("watch", "after"), ("reserve", "tokens"), ("reserve", "cost"), ("reserve", "ttl"),
         ("budgeted", "tokens"), ("budgeted", "cost"), ("budgeted", "ttl"), ("list_budgets", "limit"),
+        ("search_memories", "limit"),
         ("set_budget", "tokens"), ("set_budget", "spent_so_far"), ("measure_context", "window"),
         # Of a session that is not there, no revision is compared.
         ("delete_session_tree", "expected_revision"),

@@ -52,6 +52,12 @@ class View:
         if total > most:
             self.tell("over_budget", f"{name} leaves {total:,} tokens, more than {most:,}")
 
+    def aside(self) -> View:
+        """Return a view that shares the counts with this one, and has events of its own."""
+        view = View(self.agent, self.counter)
+        view._sizes = self._sizes
+        return view
+
     def tell(self, name: str, text: str) -> None:
         """Note an event."""
         self.events.append(ContextEvent(name, text))

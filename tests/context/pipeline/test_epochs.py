@@ -9,10 +9,12 @@ import pytest
 
 from flue_py.context.choosing import steps_of
 from flue_py.context.counters import counter_for
-from flue_py.context.pipeline import Piped, epoch_end, run_steps
+from flue_py.context.epochs import EpochRules, Rewritten, epoch_end
+from flue_py.context.pipeline import Piped, run_steps
 from flue_py.context.requests import context_request
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.context.steps.protocol import View
+from flue_py.core.frozen import changed
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.projection import ContextEntry
 from flue_py.wire import LIMITS
@@ -95,10 +97,14 @@ def test_what_a_provider_is_sent_begins_so_too(target: str) -> None:
     assert rewritten
 
 
+def unasked(at: int, end: int, begins: int) -> Rewritten:
+    raise AssertionError("nothing has to pay")
+
+
 def test_an_epoch_begins_when_the_context_has_grown_and_with_the_request_that_finds_it() -> None:
     said = context(*(message for at in range(6) for message in (user("u" * 10), answer(str(at)))))
     sizes = [10, 1] * 6
-    ends = [epoch_end(said[:end], sizes[:end], 25) for end in range(13)]
+    ends = [epoch_end(said[:end], sizes[:end], EpochRules(25), unasked) for end in range(13)]
     # Requests end at 1, 3, 5, ...: with five items 32 tokens have come, with nine 54.
     assert ends == [0, 0, 0, 0, 0, 5, 5, 5, 5, 9, 9, 9, 9]
 
@@ -123,3 +129,39 @@ def test_rewriting_waits_for_the_next_epoch() -> None:
     assert sent == sorted(sent)
     assert len({*sent}) < 5
     assert sent[-1] > 5
+
+
+def test_an_epoch_that_does_not_pay_waits_until_the_context_has_grown_again() -> None:
+    said = context(*(message for at in range(6) for message in (user("u" * 10), answer(str(at)))))
+    asked: list[tuple[int, int, int]] = []
+
+    def rewritten(at: int, end: int, begins: int) -> Rewritten:
+        asked.append((at, end, begins))
+        return Rewritten(at, 0, at, 0)
+
+    rules = EpochRules(25, pays=lambda found: found.tokens > 5)
+    assert [epoch_end(said[:end], ([10, 1] * 6)[:end], rules, rewritten) for end in range(13)] == [0] * 9 + [9] * 4
+    assert {*asked} == {(5, 0, 5), (9, 0, 9)}
+
+
+def test_an_epoch_begins_when_the_last_call_is_long_ago() -> None:
+    said = context(*(message for at in range(4) for message in (user("u"), answer(str(at)))))
+    # A second lies between two entries, and an hour before the third question.
+    times = [second * 1_000_000 + 3_600_000_000 * (second >= 4) for second in range(8)]
+    late = [ContextEntry(changed(item.entry, created_us=time)) for item, time in zip(said, times, strict=True)]
+    rules = EpochRules(1_000, cold_seconds=300)
+    assert [epoch_end(late[:end], [1] * end, rules, unasked) for end in range(9)] == [0, 0, 0, 0, 0, 5, 5, 5, 5]
+    assert epoch_end(late, [1] * 8, EpochRules(1_000), unasked) == 0
+
+
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+def test_what_pays_is_found_again_by_each_later_request(name: str) -> None:
+    items = context_of(name)
+    rules = EpochRules(2_000, 600, lambda found: (found.unedited - found.tokens) * 8 > found.cached - found.common)
+    settings = context_settings(PARTS["all"] | {"trim": None})
+    before: Piped | None = None
+    for end in ends_of_requests(items, 8):
+        found = run_steps(items[:end], steps_of(settings), View(None, COUNTER), rules=rules)
+        if before is not None and before.report.epoch_end == found.report.epoch_end:
+            assert begins_with([item.message for item in found.items], [item.message for item in before.items])
+        before = found
