@@ -75,6 +75,7 @@ SECTIONS = {
         "memory": "Keep, list, find and delete what agents remember.",
     },
     "Manage the database": {
+        "store": "Add, list, show and remove files that agents read.",
         "rm": "Delete a session and its task sessions.",
         "prune": "Delete sessions whose configuration file is gone.",
         "cleanup": "Delete sessions that have not been active for long.",

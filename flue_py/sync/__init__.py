@@ -287,6 +287,11 @@ class Store(Twin[AsyncStore]):
     held_amounts = blocking(AsyncStore.held_amounts)
     get_reservation = blocking(AsyncStore.get_reservation)
 
+    add_file = blocking(AsyncStore.add_file)
+    files = blocking(AsyncStore.files)
+    read_file = blocking(AsyncStore.read_file)
+    remove_file = blocking(AsyncStore.remove_file)
+
     verify = blocking(AsyncStore.verify)
     info = blocking(AsyncStore.info)
     backup = blocking(AsyncStore.backup)
@@ -305,9 +310,10 @@ if TYPE_CHECKING:
     from flue_py.sync.summarizing import summarize as summarize
     from flue_py.sync.talking import Conversation as Conversation
     from flue_py.sync.talking import run_command as run_command
-    from flue_py.transfer import bundling, exporting, transcripts
+    from flue_py.transfer import bundling, exporting, filing, transcripts
     from flue_py.transfer.importing import run as importing
 
+    add_files = blocking(filing.add_files)
     import_file = blocking(importing.import_file)
     export_session = blocking(exporting.export_session)
     transcript = blocking(transcripts.transcript)
@@ -317,6 +323,7 @@ if TYPE_CHECKING:
 else:
     # Imported when asked for: who opens a store need not wait for all formats, reports and bundles.
     _FUNCTIONS = {
+        "add_files": "flue_py.transfer.filing",
         "import_file": "flue_py.transfer.importing.run",
         "export_session": "flue_py.transfer.exporting",
         "transcript": "flue_py.transfer.transcripts",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from flue_py.transfer.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
     from flue_py.transfer.copying import BudgetLeft, CopyProgress, CopyRefusal, CopyReport, DocumentLeft, copy_store
     from flue_py.transfer.exporting import export_session
+    from flue_py.transfer.filing import FileRefusal, FilesReport, add_files
     from flue_py.transfer.importing.reports import ImportReport, SessionImport
     from flue_py.transfer.importing.run import import_file
     from flue_py.transfer.salvaging import salvage
@@ -32,12 +33,15 @@ __all__ = [
     "DocumentLeft",
     "ExportNote",
     "Exported",
+    "FileRefusal",
+    "FilesReport",
     "ImportReport",
     "Loss",
     "SalvageReport",
     "SessionImport",
     "TranscriptReport",
     "UnbundleReport",
+    "add_files",
     "copy_store",
     "export_session",
     "import_file",
@@ -66,6 +70,7 @@ __getattr__ = lazy_names(
             "DocumentLeft",
             "copy_store",
         ),
+        "flue_py.transfer.filing": ("FileRefusal", "FilesReport", "add_files"),
         "flue_py.transfer.salvaging": ("salvage",),
         "flue_py.core.salvaging": ("Loss", "SalvageReport"),
     },

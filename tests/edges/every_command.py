@@ -100,6 +100,10 @@ CALLS: dict[str, list[list[str]]] = {
         ["SESSION", "rewind", HOSTILE],
         ["SESSION", "rewind"],
     ],
+    "store add": [["{odd}", "--name", HOSTILE], ["{odd}", "--project", HOSTILE], ["{new}"]],
+    "store list": [[]],
+    "store show": [["hostile"], [HOSTILE]],
+    "store rm": [["hostile"], [HOSTILE]],
     "artifacts list": [["SESSION"], ["{finished}"]],
     "artifacts show": [
         ["{finished}", "{artifact}"],
@@ -230,6 +234,7 @@ async def _fill(folder: Path, database: Path) -> dict[str, str]:
         (artifact,) = await finished.artifacts()
         budget = await store.set_budget(session, tokens=1000)
         await store.remember("hostile", HOSTILE)
+        await store.add_file("hostile", HOSTILE)
         await store.remember("hostile", HOSTILE, space="agents/hostile", project="/work")
         await write_bundle(store, folder / f"bundle-{HOSTILE_NAME}", [])
         await store.backup(folder / f"copy-{HOSTILE_NAME}.db")

@@ -19,7 +19,7 @@ from flue_py.runtime.conversation import Conversation
 from tests.edges.cli_runs import Flue, runner
 from tests.edges.every_command import CALLS, every_command, has_option, make_hostile
 
-DELETING = {"rm", "prune", "cleanup", "clear", "budget rm", "memory rm"}
+DELETING = {"rm", "prune", "cleanup", "clear", "budget rm", "memory rm", "store rm"}
 
 
 async def made(database: Path) -> None:
@@ -33,6 +33,7 @@ async def made(database: Path) -> None:
         await (await store.create_session(id="done")).set_completed(datetime.now(UTC))
         await store.set_budget(gone, tokens=10)
         await store.remember("a fact", "what is remembered")
+        await store.add_file("a file", "text")
 
 
 async def held(database: Path) -> tuple[set[str], set[str], set[str], set[str], str | None]:
@@ -41,7 +42,7 @@ async def held(database: Path) -> tuple[set[str], set[str], set[str], set[str], 
         entries = {entry.id for each in sessions for entry in await (await store.find_session(each)).get_tree()}
         leaf = (await store.find_session("gone")).leaf_id if "gone" in sessions else None
         budgets = {budget.id for budget in await store.list_budgets()}
-        return sessions, entries, budgets, {memory.name for memory in await store.memories()}, leaf
+        return sessions, entries, budgets, {each.name for each in [*await store.memories(), *await store.files()]}, leaf
 
 
 @pytest.fixture
@@ -57,6 +58,7 @@ def call(flue: Flue, name: str) -> list[str]:
         "clear": ["gone"],
         "cleanup": ["0h"],
         "memory rm": ["a fact"],
+        "store rm": ["a file"],
         "budget rm": [flue.json("budget", "list")[0]["id"]] if name == "budget rm" else [],
     }
     return [*name.split(), *arguments.get(name, [])]
@@ -107,7 +109,7 @@ def test_no_command_takes_anything_away_off_a_terminal_without_being_told(tmp_pa
         async with flue_py.open(store.database) as opened:
             sessions = {info.id for info in (await opened.list_sessions()).sessions}
             entries = {entry.id for each in sessions for entry in await (await opened.find_session(each)).get_tree()}
-            memories = {memory.name for memory in await opened.memories()}
+            memories = {each.name for each in [*await opened.memories(), *await opened.files()]}
             return sessions | {budget.id for budget in await opened.list_budgets()} | memories, entries
 
     rows, entries = asyncio.run(all_ids())
