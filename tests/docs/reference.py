@@ -161,6 +161,7 @@ ROOMS = {
         "RuntimeEnvironment",
         "Gitignore",
         "FileIndex",
+        "LocalMemory",
         "WebhookMemory",
         "Saving",
         "BlocksAppended",

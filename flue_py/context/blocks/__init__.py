@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flue_py.context.blocks.environment import RuntimeEnvironment
     from flue_py.context.blocks.files import FileIndex
     from flue_py.context.blocks.gitignore import Gitignore
+    from flue_py.context.blocks.local_memory import LocalMemory
     from flue_py.context.blocks.memory import MemoryText, Remembered, memory_text
     from flue_py.context.blocks.protocol import Block, BlockFailure, BlocksAppended, BlockText, BlockTold, Saving
     from flue_py.context.blocks.webhook_memory import WebhookMemory
@@ -27,6 +28,7 @@ else:
             "flue_py.context.blocks.environment": ("RuntimeEnvironment",),
             "flue_py.context.blocks.files": ("FileIndex",),
             "flue_py.context.blocks.gitignore": ("Gitignore",),
+            "flue_py.context.blocks.local_memory": ("LocalMemory",),
             "flue_py.context.blocks.memory": ("MemoryText", "Remembered", "memory_text"),
             "flue_py.context.blocks.protocol": (
                 "Block",
@@ -48,6 +50,7 @@ __all__ = [
     "BlocksAppended",
     "FileIndex",
     "Gitignore",
+    "LocalMemory",
     "MemoryText",
     "Remembered",
     "RuntimeEnvironment",
