@@ -68,7 +68,10 @@ def saying(*pieces: bytes, lets_wait: bool = False) -> Iterator[str]:
                     asked = connection.recv(65_536)
                     # Who hangs up on a request that is under way resets the connection.
                     while asked.startswith(b"P") and not asked.endswith(b"}"):
-                        asked += connection.recv(65_536)
+                        more = connection.recv(65_536)
+                        if not more:
+                            break
+                        asked += more
                     for piece in pieces:
                         connection.sendall(piece)
                     while lets_wait and connection.recv(1024):
