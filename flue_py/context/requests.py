@@ -147,7 +147,8 @@ def _ours(piped: Piped, system: str | None, tools: Sequence[JsonObject], *, keep
     messages = [item.message for item in piped.items]
     left = Leftovers()
     if not keeps_stale:
-        bound = bound_signatures(_said(piped.items))
+        answers = (item for item in piped.items if item.is_answer)
+        bound = bound_signatures(Said(_still_bound(item), entry_id=item.entry_id) for item in answers)
         if bound:
             messages = without_stale_reasoning(None, messages, system, tools, bound, left).messages
     return ContextRequest(None, messages, system or None, piped.report, tuple(left.repairs), (), tuple(tools))
@@ -163,7 +164,8 @@ def _said(items: Sequence[Item]) -> Iterator[Said]:
 
 def _still_bound(item: Item) -> JsonObject:
     """Return the message that a step made, with what the answer behind it was produced under."""
-    if item.source is None or not item.is_answer or PRODUCED_UNDER in item.message:
+    is_whole = item.how is None or PRODUCED_UNDER in item.message
+    if is_whole or item.source is None or not item.is_answer:
         return item.message
     told = item.source.data.get(PRODUCED_UNDER)
     return item.message if told is None else {**item.message, PRODUCED_UNDER: told}

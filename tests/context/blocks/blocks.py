@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 
 from flue_py.context.blocks import BlockText
 from flue_py.core.jsontext import JsonObject
@@ -59,6 +59,3 @@ class Fails:
 
         await sleep_forever()
         return None
-
-
-NOON_UTC = datetime(2026, 3, 28, 12, 0, tzinfo=UTC)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import flue_py
-from flue_py import JsonObject, Session
-from flue_py.context.blocks import Block, Gitignore, RuntimeEnvironment
+from flue_py import JsonObject, Session, Store
+from flue_py.context.blocks import Block, FileIndex, Gitignore, LocalMemory, RuntimeEnvironment
 from flue_py.core.jsontext import JsonValue, encode_json
 from flue_py.wire import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
-from tests.context.blocks.blocks import Clock, Says
+from tests.context.blocks.blocks import Clock
 from tests.sessions.talk import assistant, user
 
 pytestmark = pytest.mark.anyio
@@ -29,26 +29,28 @@ def begins_with(later: JsonValue, earlier: JsonValue) -> bool:
 class Surroundings:
     """What a runtime tells a model, and how it changes from turn to turn."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: Store) -> None:
         self.clock = Clock()
-        self.memory = Says("memory", "MEMORY")
-        self.files = Says("files", None)
+        self.store = store
         self.folder = folder
         (folder / ".gitignore").write_text("build/\n")
         self.blocks: Sequence[Block] = [
             RuntimeEnvironment(cwd="/work", clock=self.clock),
             Gitignore(folder),
-            self.memory,
-            self.files,
+            LocalMemory(store),
+            FileIndex(store),
         ]
 
-    def change(self, turn: int) -> None:
+    async def change(self, turn: int) -> None:
         self.clock.pass_by(hours=5, minutes=7)
         if turn % 2:
-            self.memory.text = f"MEMORY\n[user] fact {turn}"
+            await self.store.remember("fact", f"of turn {turn}")
         if turn % 3 == 2:
             (self.folder / ".gitignore").write_text(f"build/\n{turn}/\n")
-        self.files.text = "notes.md" if turn % 4 < 2 else None
+        if turn % 4 < 2:
+            await self.store.add_file("notes.md", "x" * turn)
+        else:
+            await self.store.remove_file("notes.md")
 
 
 class Sent:
@@ -71,13 +73,14 @@ class Sent:
 
 
 async def test_a_scripted_session_keeps_its_prefix_until_a_compaction(tmp_path: Path) -> None:
-    around, sent = Surroundings(tmp_path), Sent()
+    sent = Sent()
     told = 0
     async with flue_py.open(":memory:") as store:
+        around = Surroundings(tmp_path, store)
         session = await store.create_session()
         await session.append_message({"role": "system", "content": "You write code."})
         for turn in range(MOST_TURNS):
-            around.change(turn)
+            await around.change(turn)
             told += len((await session.append_blocks(around.blocks)).told)
             await session.append_message(user(f"question {turn}"))
             await sent.send(session)
@@ -99,17 +102,18 @@ async def test_a_scripted_session_keeps_its_prefix_until_a_compaction(tmp_path: 
 
 @pytest.mark.parametrize("name", TRANSCRIPTS)
 async def test_a_real_session_keeps_its_prefix(name: str, tmp_path: Path) -> None:
-    around, sent = Surroundings(tmp_path), Sent()
+    sent = Sent()
     messages = [item.data for item in context_of(name) if item.kind == "message"][:400]
     # Whatever it ends with, and if the user says nothing in it, there are turns.
     messages += [message for turn in range(3) for message in (user(f"go on {turn}"), assistant("gone on"))]
     turns = told = 0
     async with flue_py.open(":memory:", prices=False) as store:
+        around = Surroundings(tmp_path, store)
         session = await store.create_session()
         for message in messages:
             is_turn = message["role"] == "user" and (turns < MOST_TURNS or "go on" in str(message["content"]))
             if is_turn:
-                around.change(turns)
+                await around.change(turns)
                 told += len((await session.append_blocks(around.blocks)).told)
             await session.append_message(message)
             if is_turn:
