@@ -75,10 +75,10 @@ async def write_bundle(
     """Write the trees of some sessions, or all of a store, into one file, with their blobs and what they paid.
 
     With a session goes its whole tree, forks and all, and the trees of its task sessions. Each tree is as of one
-    moment. Folders and configuration paths are left out, unless the bundle keeps paths; budgets stay behind. The same
-    trees give the same bytes. The file is its owner's, and is there when it is whole. Raises `SessionNotFound`,
-    `InvalidArgument` for a file that is there, `CorruptStore` where a payload is not what was appended,
-    `StoreUnavailable`. O(trees); one tree at a time is in memory.
+    moment. Folders and configuration paths are left out, unless the bundle keeps paths; budgets and documents stay
+    behind. The same trees give the same bytes. The file is its owner's, and is there when it is whole. Raises
+    `SessionNotFound`, `InvalidArgument` for a file that is there, `CorruptStore` where a payload is not what was
+    appended, `StoreUnavailable`. O(trees); one tree at a time is in memory.
     """
     target = checked_path(path, "path")
     checked_flag(keep_paths, "keep_paths")
