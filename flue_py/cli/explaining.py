@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flue_py.cli.place import expanded
-from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line, counted, one_line, table
 
 if TYPE_CHECKING:
+    from flue_py.context import explained
     from flue_py.context import settings as context_settings
-    from flue_py.context.differing import PrefixBreak
-    from flue_py.context.report import ContextChange, ContextReport
+    from flue_py.context.report import ContextReport
     from flue_py.context.requests import ContextRequest
     from flue_py.context.settings import ContextSettings
     from flue_py.core.projection import ContextEntry
 else:
+    explained = lazy_module("flue_py.context.explained")
     context_settings = lazy_module("flue_py.context.settings")
 
 MOST_BYTES = 1_000_000
@@ -102,63 +102,9 @@ def _entry_lines(items: Sequence[ContextEntry], sent: ContextRequest) -> Iterato
         changes = told.get(item.entry_id, ())
         reasons = {step.name: step.reason for step in sent.report.steps}
         why = [f"{change.step}: {reasons[change.step]}" for change in changes] + repaired.get(item.entry_id, [])
-        state = _state(changes, is_repaired=item.entry_id in repaired)
+        state = explained.state_of(changes, is_repaired=item.entry_id in repaired)
         style = {"whole": "", "out": "dim"}.get(state.split(" ")[0], "yellow")
         rows.append([(item.entry_id, ""), (one_line(item.role), ""), (state, style), (one_line("; ".join(why)), "dim")])
     yield from table(rows)
     for what in repaired.get("", ()):
         yield ((f"for {sent.target}: {one_line(what)}", "dim"),)
-
-
-def _state(changes: Sequence[ContextChange], *, is_repaired: bool) -> str:
-    if not changes:
-        return "repaired" if is_repaired else "whole"
-    if changes[-1].how == "dropped":
-        return "out"
-    return f"{changes[-1].how}, {changes[0].tokens_before:,} -> {changes[-1].tokens_after:,}"
-
-
-def explained_row(items: Sequence[ContextEntry], sent: ContextRequest, before: ContextRequest | None) -> JsonObject:
-    """Return the same as JSON: the steps, the events, and each entry with what was done with it."""
-    report = sent.report
-    told = report.by_entry()
-    repaired = {repair.entry_id for repair in sent.repairs}
-    return {
-        "agent": report.agent,
-        "target": sent.target,
-        "counter": report.counter,
-        "isEstimate": report.is_estimate,
-        "tokensBefore": report.tokens_before,
-        "tokensAfter": report.tokens_after,
-        "epochEnd": report.epoch_end,
-        "steps": [
-            {"name": step.name, "reason": step.reason, "tokensFreed": step.tokens_freed, "changes": len(step.changes)}
-            for step in report.steps
-        ],
-        "events": [{"name": event.name, "text": event.text} for event in report.events],
-        "entries": [
-            {
-                "entryId": item.entry_id,
-                "role": item.role,
-                "sent": _state(told.get(item.entry_id, ()), is_repaired=item.entry_id in repaired).split(",")[0],
-                "changes": [_change_row(change) for change in told.get(item.entry_id, ())],
-            }
-            for item in items
-        ],
-        "repairs": [{"entryId": repair.entry_id, "what": repair.what} for repair in sent.repairs],
-        "broken": [str(broken) for broken in sent.broken],
-        "breakSinceLastAnswer": None if before is None else _break_row(sent.break_since(before)),
-    }
-
-
-def _break_row(found: PrefixBreak | None) -> JsonValue:
-    return None if found is None else {"by": found.by, "entryId": found.entry_id, "why": found.why}
-
-
-def _change_row(change: ContextChange) -> JsonObject:
-    return {
-        "step": change.step,
-        "how": change.how,
-        "tokensBefore": change.tokens_before,
-        "tokensAfter": change.tokens_after,
-    }

@@ -23,8 +23,8 @@ from flue_py.render.report_data import ReportedSession, Thresholds, growing, rep
 from flue_py.render.report_growth import snapshot_rows
 
 SCRIPTS = (
-    "page", "model", "money", "markdown", "messages", "tree", "map", "compare", "compaction", "context", "growth",
-    "find", "address", "start",
+    "page", "model", "money", "markdown", "messages", "tree", "map", "compare", "compaction", "sent", "context",
+    "growth", "find", "address", "start",
 )  # fmt: skip
 """The page's own scripts, in the order in which they have to run."""
 

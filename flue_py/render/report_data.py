@@ -29,6 +29,7 @@ from flue_py.render.lines import one_line
 from flue_py.render.report_compactions import compactions_json
 from flue_py.render.report_edits import edits_of
 from flue_py.render.report_growth import Growth, active_path, growth_of, speaker_of
+from flue_py.render.report_sent import sent_json
 from flue_py.render.views import minute, session_facts, session_name
 
 RESHAPING_KINDS = frozenset({COMPACTION, "exclusion"})
@@ -58,6 +59,7 @@ class ReportedSession:
     costs: Mapping[str, EntryCost] = field(default_factory=dict)
     source: SessionInfo | None = None
     losses: Mapping[str, JsonObject] = field(default_factory=dict)
+    sent: JsonObject | None = None
 
     @property
     def name(self) -> str:
@@ -121,6 +123,7 @@ def _session_json(session: ReportedSession) -> JsonObject:
         ],
         "spent": _spent_json(session.info),
         "counted": bool(session.sizes),
+        "sent": None if session.sent is None else sent_json(session.sent, place),
         "entries": [
             _entry_json(entry, session, place, contexts)
             | ({"compaction": compactions[entry.id]} if entry.id in compactions else {})

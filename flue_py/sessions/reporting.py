@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -18,13 +19,16 @@ from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import InvalidArgument, SessionNotFound, shown
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import checked_flag, checked_moment
-from flue_py.sessions.handle import Handle
+from flue_py.sessions.requesting import Requesting
 from flue_py.store.backend import Backend
 
 if TYPE_CHECKING:
     from flue_py.compaction import loss
+    from flue_py.context import explained
+    from flue_py.context.settings import ContextSettings
     from flue_py.render.report_data import ReportedSession, Thresholds
 else:
+    explained = lazy_module("flue_py.context.explained")
     loss = lazy_module("flue_py.compaction.loss")
 
 _MOST_COMPACTIONS = 20
@@ -32,7 +36,7 @@ _MOST_COMPACTIONS = 20
 _MOST_LOST = 20
 
 
-class Reporting(Handle):
+class Reporting(Requesting):
     """The name and the reports of a `Session`."""
 
     __slots__ = ()
@@ -50,7 +54,15 @@ class Reporting(Handle):
             return render.views.session_name(info, await source_of(self._backend, info))
 
     async def html_report(
-        self, *, warn_at: int = 0, cutover_at: int = 0, made_at: datetime | None = None, sizes: bool = True
+        self,
+        *,
+        warn_at: int = 0,
+        cutover_at: int = 0,
+        made_at: datetime | None = None,
+        sizes: bool = True,
+        settings: ContextSettings | Mapping[str, object] | None = None,
+        agent: str | None = None,
+        target: str | None = None,
     ) -> str:
         """Return the session and its task sessions as one HTML file, which asks no network for anything.
 
@@ -58,13 +70,19 @@ class Reporting(Handle):
         of each agent grew, what compactions stand for and lost (of each session, the newest 20), and what the session
         and its tasks have paid, by model. Tasks come last active first.
         ``warn_at`` and ``cutover_at`` draw lines at so many input tokens; 0 draws none. ``sizes=False`` saves the time
-        to count tokens. What is stored and the arguments decide every byte: the time of making is on the page only as
-        ``made_at`` (UTC). O(entries + calls of the trees), and O(path) for each compaction. Raises `InvalidArgument`.
+        to count tokens. With ``settings``, ``agent`` or ``target`` it shows beside the tree what `request` sends then:
+        what each step did, and which entries are out, cut, replaced or repaired. What is stored and the arguments
+        decide every byte: the time of making is on the page only as ``made_at`` (UTC). O(entries + calls of the trees),
+        and O(path) for each compaction. Raises `InvalidArgument`.
         """
         thresholds = checked_thresholds(warn_at, cutover_at)
         checked_flag(sizes, "sizes")
         made = None if made_at is None else from_microseconds(checked_moment(made_at))
         first, *tasks = await read_reported(self._backend, self._ref, sizes=sizes, lost=True)
+        if settings is not None or agent is not None or target is not None:
+            items = await self.build_context_entries(leaf=first.info.leaf_id)
+            sent = await self.request(target, leaf=first.info.leaf_id, agent=agent, settings=settings)
+            first = replace(first, sent=explained.explained_row(items, sent))
         found = [first, *sorted(tasks, key=lambda task: task.info.active_us, reverse=True)]
         bill = await read_bill(self._backend, self._ref)
         return render.report.html_report(found, thresholds, bill=bill, made_at=made)

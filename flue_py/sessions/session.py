@@ -18,7 +18,6 @@ from flue_py.sessions.prefixing import Prefixing
 from flue_py.sessions.ranging import Ranging
 from flue_py.sessions.recalling import Recalling
 from flue_py.sessions.reporting import Reporting
-from flue_py.sessions.requesting import Requesting
 from flue_py.sessions.telling import Telling
 from flue_py.sessions.usage import Usage
 from flue_py.sessions.watching import Watching
@@ -26,7 +25,7 @@ from flue_py.sessions.weighing import Weighing
 
 
 class Session(
-    Requesting,
+    Reporting,
     Handing,
     Fitting,
     Weighing,
@@ -45,7 +44,6 @@ class Session(
     Prefixing,
     Usage,
     Budgeting,
-    Reporting,
     Watching,
 ):
     """A handle on one session. Handles are made by a `Store`, by `fork` and by `create_task`.

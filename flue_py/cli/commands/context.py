@@ -22,8 +22,10 @@ from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
     from flue_py.cli import explaining
+    from flue_py.context import explained
     from flue_py.context import settings as context_settings
 else:
+    explained = lazy_module("flue_py.context.explained")
     explaining = lazy_module("flue_py.cli.explaining")
     context_settings = lazy_module("flue_py.context.settings")
 
@@ -116,7 +118,7 @@ async def _request(
             before = await session.request(target, leaf=last.parent_id, agent=agent, settings=given)
         return Answer(
             lambda: explaining.explained_lines(items, sent, before),
-            lambda: explaining.explained_row(items, sent, before),
+            lambda: explained.explained_row(items, sent, before),
         )
 
     def request() -> JsonValue:

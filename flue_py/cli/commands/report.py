@@ -6,16 +6,24 @@ import webbrowser
 from datetime import UTC, datetime
 from os.path import isdir  # unlike Path.is_dir, it has no opinion on names that no file can have
 from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from flue_py.cli.choosing import session_argument
 from flue_py.cli.output import Answer
 from flue_py.cli.running import command
+from flue_py.core.shapes import Shape
 from flue_py.errors import InvalidArgument, shown
+from flue_py.lazy import lazy_module
 from flue_py.render.lines import printable
 from flue_py.sessions.session import Session
 from flue_py.store.files.private import write_whole
+
+if TYPE_CHECKING:
+    from flue_py.cli import explaining
+else:
+    explaining = lazy_module("flue_py.cli.explaining")
 
 _STDOUT = "-"
 _ENDINGS = {"html": "html", "snapshots": "jsonl"}
@@ -34,6 +42,9 @@ def _check(output: str | None, show: bool, form: str, **_: object) -> None:
 @click.option("--warn-at", type=click.IntRange(min=0), default=0, help="Draw a line at this many input tokens.")
 @click.option("--cutover-at", type=click.IntRange(min=0), default=0, help="Draw a red line at this many input tokens.")
 @click.option("--sizes/--no-sizes", default=True, help="Count tokens, or skip it to save time.", show_default=True)
+@click.option("--settings", metavar="FILE", help="Show what these settings leave of the context, as `context` does.")
+@click.option("--agent", metavar="NAME", help="Show what this agent is sent of the context.")
+@click.option("--target", type=click.Choice(get_args(Shape)), help="Show what this provider is sent, repaired.")
 @click.option("--no-time", is_flag=True, help="Leave out the time, so that the same session gives the same bytes.")
 @click.option(
     "--format",
@@ -51,6 +62,9 @@ async def report(
     warn_at: int,
     cutover_at: int,
     sizes: bool,
+    settings: str | None,
+    agent: str | None,
+    target: str | None,
     no_time: bool,
     form: str,
 ) -> Answer:
@@ -63,7 +77,15 @@ async def report(
         text = await session.context_snapshots(warn_at=warn_at, cutover_at=cutover_at)
     else:
         made_at = None if no_time else datetime.now(UTC)
-        text = await session.html_report(warn_at=warn_at, cutover_at=cutover_at, made_at=made_at, sizes=sizes)
+        text = await session.html_report(
+            warn_at=warn_at,
+            cutover_at=cutover_at,
+            made_at=made_at,
+            sizes=sizes,
+            settings=explaining.settings_in(settings),
+            agent=agent,
+            target=target,
+        )
     if output == _STDOUT:
         return Answer(document=text, is_json=form != "html")
     name = f"report-{_safe(session.id)}.{_ENDINGS[form]}" if output is None else output

@@ -51,7 +51,15 @@ class Reading {
 
   drawTabs() {
     const names = [`Model sees (${number(this.context.length)})`, `Branch (${number(this.branch.length)})`, "Entry"];
-    if (this.session.leaves.length > 1) names.push("Compare");
+    this.panels = [this.contextElement, this.branchElement, this.entryElement];
+    if (this.session.leaves.length > 1) {
+      names.push("Compare");
+      this.panels.push(this.compareElement);
+    }
+    if (this.session.sent) {
+      names.push("Sent");
+      this.panels.push(this.sentElement);
+    }
     this.tab = Math.min(this.tab, names.length - 1);
     const tabs = names.map((text, place) => make("button", {
       type: "button", role: "tab", id: `tab-${place}`, text, "aria-controls": "panel",
@@ -75,8 +83,8 @@ class Reading {
   drawPanel() {
     const panel = byId("panel");
     panel.setAttribute("aria-labelledby", `tab-${this.tab}`);
-    byId("raw").hidden = this.tab === 3;
-    panel.replaceChildren([this.contextElement, this.branchElement, this.entryElement, this.compareElement][this.tab].call(this));
+    byId("raw").hidden = this.tab > 2;
+    panel.replaceChildren(this.panels[this.tab].call(this));
     this.scroll();
     this.onDrawn?.(panel.querySelector(".message.chosen, .entry"));
   }
@@ -137,6 +145,10 @@ class Reading {
     if (entry.compaction) made.append(compactionElement(this.session, this.at, this.choose));
     if (entry.rest) made.append(make("h3", { text: "Stored beside it" }), partElement(["json", entry.rest]));
     return made;
+  }
+
+  sentElement() {
+    return sentElement(this.session, this.choose);
   }
 
   compareElement() {

@@ -189,6 +189,8 @@ class Tree {
       element.append(make("span", { class: `name ${tint(entry)}`, text: entry.name, title: entry.name }));
       element.append(make("bdi", { class: "line", text: lineOf(entry), title: entry.id }));
       if (entry.label) element.append(make("bdi", { class: "badge label", text: entry.label }));
+      const sent = sentBadge(this.session, row.at);
+      if (sent) element.append(make("span", { class: "badge sent", text: sent, title: "in what the agent is sent at the leaf" }));
       if (row.at === this.session.leaf) element.append(make("span", { class: "badge leaf", text: "leaf" }));
       element.append(...this.figures(entry, entry.tokens, entry.paid ?? [0, 0, 0]));
     }

@@ -1,0 +1,95 @@
+"""How a report shows what an agent is sent: each step, and what became of each entry, beside the tree."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import flue_py
+from flue_py import InvalidArgument
+from tests.browser import Chromium
+from tests.edges.cli_runs import Flue
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+HOSTILE = "<img src=x onerror=window.pwned=1>"
+SETTINGS: dict[str, Any] = {
+    "agents": {HOSTILE: {"window": {"max_tail_messages": 3}}},
+    "microcompact": {"keep": 0, "tools": ["read"]},
+    "epoch_tokens": 0,
+}
+
+
+async def written(folder: Path) -> tuple[Path, list[str]]:
+    """Return a report with what an agent is sent, and the ids of the session's entries."""
+    async with flue_py.open(folder / "sessions.db") as store:
+        session = await store.create_session(id="s1")
+        call = {"type": "toolCall", "id": "c1", "name": "read", "arguments": {}}
+        said: list[dict[str, Any]] = [
+            {"role": "user", "content": "Why is the build red?"},
+            {"role": "assistant", "content": [{"type": "text", "text": "I look."}, call]},
+            {"role": "toolResult", "toolCallId": "c1", "toolName": "read", "content": "TIMEOUT " * 50},
+            {"role": "user", "content": "And now?"},
+        ]
+        ids = [(await session.append_message(message)).entry_id for message in said]
+        file = folder / "report.html"
+        page = await session.html_report(settings=SETTINGS, agent=HOSTILE, target="anthropic")
+        file.write_bytes(page.encode())
+        assert await session.html_report(settings=SETTINGS, agent=HOSTILE, target="anthropic") == page
+        with pytest.raises(InvalidArgument, match="target: should be one of"):
+            await session.html_report(target="nobody")
+        return file, ids
+
+
+def test_a_report_shows_what_became_of_each_entry(chromium: Chromium, tmp_path: Path) -> None:
+    file, ids = asyncio.run(written(tmp_path))
+
+    def look(page: Page) -> None:
+        badges = page.locator("#tree .badge.sent")
+        assert badges.all_inner_texts() == ["out", "replaced"]
+        assert page.locator(f'[data-entry="{ids[0]}"] .badge.sent').inner_text() == "out"
+        assert page.locator(f'[data-entry="{ids[2]}"] .badge.sent').inner_text() == "replaced"
+        page.get_by_role("tab", name="Sent").click()
+        said = page.locator("#panel .sent").inner_text()
+        assert f"At the leaf, for {HOSTILE}, as anthropic takes it" in said
+        rows = page.locator("#panel .sent tbody tr").all_inner_texts()
+        assert [row.split("\t")[:2] for row in rows][:3] == [
+            ["max_tail_messages", "1"],
+            ["tool_pairs", "0"],
+            ["microcompact", "1"],
+        ]
+        assert f"{ids[0]} out, " in said
+        assert f"{ids[2]} replaced, " in said
+        assert "max_tail_messages: before the last messages of the view" in said
+        page.locator("#panel .sent button", has_text=ids[2]).click()
+        assert page.locator("#reading-title code").text_content() == ids[2]
+
+        assert page.evaluate("window.pwned") is None
+
+    chromium.look(file, look)
+
+
+def test_a_report_without_settings_says_nothing_of_what_is_sent(tmp_path: Path) -> None:
+    async def made() -> str:
+        async with flue_py.open(tmp_path / "sessions.db") as store:
+            session = await store.create_session()
+            await session.append_message({"role": "user", "content": "Hi."})
+            return await session.html_report()
+
+    assert '"sent":null' in asyncio.run(made())
+
+
+def test_the_command_takes_the_settings_of_a_file(tmp_path: Path) -> None:
+    _, ids = asyncio.run(written(tmp_path))
+    flue = Flue(tmp_path)
+    (tmp_path / "agents.json").write_text(json.dumps({"window": {"max_tail_messages": 1}}))
+    page = flue.run("report", "s1", "--settings", str(tmp_path / "agents.json"), "--no-time", "--output", "-").stdout
+    data = json.loads(page.partition('id="report-data">')[2].partition("</script>")[0])
+    sent = data["sessions"][0]["sent"]
+    assert [each["how"] for each in sent["changed"]] == ["out"] * 3
+    assert [data["sessions"][0]["entries"][each["at"]]["id"] for each in sent["changed"]] == ids[:3]
