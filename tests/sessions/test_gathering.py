@@ -133,6 +133,28 @@ async def test_sources_of_an_application_may_wait_and_one_that_fails_is_reported
     assert [(asked.agent, len(asked.context), asked.session.id) for asked in seen] == [("Coder", 1, session.id)]
 
 
+async def test_no_error_of_a_source_gets_past_the_request(session: Session) -> None:
+    class Unsayable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    def unsayable(asked: Asked) -> str | None:
+        raise Unsayable
+
+    async def late(asked: Asked) -> str | None:
+        return "late"
+
+    def later(asked: Asked) -> Any:
+        return late(asked)
+
+    def none_left(asked: Asked) -> str | None:
+        return next(iter([]))
+
+    own: dict[str, Any] = {"unsayable": unsayable, "none_left": none_left, "later": later}
+    found = await said(session, "unsayable", "none_left", "later", own=own)
+    assert found == ["it failed: 'Unsayable'", "it failed: 'StopIteration'", "late"]
+
+
 async def test_a_request_tells_what_was_gathered_and_all_of_a_turn_the_same(session: Session) -> None:
     settings = ContextSettings.model_validate({"agents": {"coder": {"spec": {"sources": ["tickets"]}}}})
     answers = iter(["first", "second"])

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import PurePath
-from typing import Protocol, TypeAlias, cast
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 from flue_py.context.settings import ContextSource
 from flue_py.context.sources.protocol import Asked, GatheredContext, Section, SkippedSource, SourceReader
@@ -20,13 +20,14 @@ SOURCE_CHARS = 4_000
 _LABELS = {"session_context": "Session Context", "changes_recent": "Recent Changes"}
 
 _Found: TypeAlias = str | None | Awaitable[str | None]
+Result = TypeVar("Result")
 _Asking: TypeAlias = Callable[[], Coroutine[object, object, str | None]]
 
 
 class Calling(Protocol):
     """How functions of the caller are called: those that may block, and coroutine functions."""
 
-    async def call(self, function: Callable[[], _Found]) -> _Found:
+    async def call(self, function: Callable[[], Result]) -> Result:
         """Return what a function returns, called where it holds up nobody else."""
 
     async def ask(
@@ -62,17 +63,45 @@ async def _read(
     if source is None:
         return SkippedSource(wanted.source, "no source has this name")
     try:
-        found: object
-        if iscoroutinefunction(source) or iscoroutinefunction(getattr(source, "__call__", None)):  # noqa: B004
-            found = await calling.ask(cast("_Asking", partial(source, asked)), SOURCE_SECONDS)
-        else:
-            found = await calling.call(partial(source, asked))
+        found = await _said(source, asked, calling)
     except Exception as error:  # noqa: BLE001 - a source of the caller's, and no reason to ask no model
-        return SkippedSource(wanted.source, f"it failed: {shown(str(error) or type(error).__name__)}")
+        found = error
+    if isinstance(found, Exception):
+        return SkippedSource(wanted.source, f"it failed: {_reason(found)}")
     if found is not None and not isinstance(found, str):
         return SkippedSource(wanted.source, f"it returned {shown(found)}, not a text")
     text = cut_source(found or "", wanted.max_chars or SOURCE_CHARS).strip()
     return text or SkippedSource(wanted.source, "it has nothing to say")
+
+
+async def _said(source: SourceReader, asked: Asked, calling: Calling) -> object:
+    """Return what a source returns, or what it raised."""
+    if iscoroutinefunction(source) or iscoroutinefunction(getattr(source, "__call__", None)):  # noqa: B004
+        return await calling.ask(cast("_Asking", partial(source, asked)), SOURCE_SECONDS)
+    found = await calling.call(partial(_outcome, source, asked))
+    if not isinstance(found, Awaitable):
+        return found
+
+    async def answer() -> str | None:
+        return await found
+
+    return await calling.ask(answer, SOURCE_SECONDS)
+
+
+def _outcome(source: SourceReader, asked: Asked) -> _Found | Exception:
+    # A StopIteration cannot leave a thread: the loop would wait for it for ever.
+    try:
+        return source(asked)
+    except Exception as error:  # noqa: BLE001 - returned, and reported
+        return error
+
+
+def _reason(error: Exception) -> str:
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - an error that cannot be printed is one all the same
+        said = ""
+    return shown(said or type(error).__name__)
 
 
 def cut_source(text: str, most: int) -> str:

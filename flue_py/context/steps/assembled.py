@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 from flue_py.context.blocks.telling import TYPE_PREFIX
 from flue_py.context.items import Item, added, plain_agent
@@ -13,6 +14,7 @@ from flue_py.context.steps.content import cut_to, text_length, text_parts, texts
 from flue_py.context.steps.notes import with_address
 from flue_py.context.steps.protocol import Over, View
 from flue_py.context.steps.tail import is_correction
+from flue_py.core.calls import outcome_of
 from flue_py.core.frozen import frozen
 from flue_py.core.kinds import CUSTOM_MESSAGE
 
@@ -41,7 +43,8 @@ def assembled(spec: ContextSpec, gathered: GatheredContext, *, addresses: bool) 
 @frozen
 class Assembled:
     """Puts in the place of the history: the task; the agent's own last answers; a message with what sources said; what
-    the user has said since the agent's last answer, without corrections of others; a reminder of the task.
+    the user has said since the agent's last answer, without corrections of others; a reminder of the task. What failed,
+    was aborted or ends in calls of tools is no answer to what the user had said before it.
 
     The task is the first message of the user, or the summary of a compaction, or ``task``. Messages of the system, and
     what a compaction keeps because it is pinned, stay. An agent without a name has all answers as its own.
@@ -65,8 +68,11 @@ class Assembled:
         task = next((at for at, item in enumerate(items) if _may_be_task(item)), len(items))
         mine = [at for at, item in enumerate(items) if item.is_answer and _is_of(item, view.agent)]
         own = {item.place: item for item in self._own([items[at] for at in mine])}
-        since = max(mine[-1] if mine else -1, task)
-        waiting = {items[at].place for at in _waiting(items, since, view.agent, is_answered=bool(mine))}
+        answered = next((at for at in reversed(mine) if _has_answered(items, at, view.agent)), -1)
+        told = [*_waiting(items, max(answered, task), view.agent, is_answered=answered >= 0)]
+        waiting = {items[at].place for at in told}
+        # What an answer that broke off had begun with stands behind what the user had said before it.
+        since = max(next((at for at in reversed(mine) if not told or at < told[0]), -1), task)
         before: list[Item] = [] if self.task is None else [added({"role": "user", "content": self.task})]
         after: list[Item] = []
         for at, item in enumerate(items):
@@ -125,6 +131,17 @@ def _may_be_task(item: Item) -> bool:
 
 def _is_of(item: Item, agent: str | None) -> bool:
     return not agent or (item.agent or "").casefold() == plain_agent(agent)
+
+
+def _has_answered(items: Sequence[Item], at: int, agent: str | None) -> bool:
+    """Return whether an answer ends the turn of its agent: it is whole and calls nothing, or another agent went on."""
+    item = items[at]
+    if outcome_of(item.message.get("stopReason")) is not None:
+        return False
+    if item.calls:
+        went_on = next((each for each in islice(items, at + 1, None) if not each.is_result), None)
+        return went_on is not None and went_on.is_answer and not _is_of(went_on, agent)
+    return text_length(item.message) > 0
 
 
 def _texts_of(item: Item) -> Item | None:

@@ -123,6 +123,44 @@ def test_corrections_are_for_the_agent_that_answered_before_them() -> None:
     assert ids(told(items, {"sources": []}, "Planner"))[2:] == ["e5"], "it has not answered, so none is for it"
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        [answer("", agent="Coder", stopReason="error")],
+        [answer("", agent="Coder")],
+        [answer("", call("c1"), call("c2"), agent="Coder"), result("c1"), result("c2"), user("Hurry.")],
+    ],
+)
+def test_what_the_user_said_waits_until_an_answer_has_ended(broken: list[dict[str, Any]]) -> None:
+    items = context(user(TASK), answer("Done.", agent="Coder"), user("Now the docs."), *broken)
+    assert texts(told(items, {"sources": ["own_history"]}))[3:] == [
+        "Now the docs.",
+        *[text for text in ("Hurry.",) if len(broken) > 1],
+    ]
+
+
+def test_what_an_answer_that_broke_off_had_begun_with_stands_behind_what_the_user_had_said() -> None:
+    items = context(
+        user(TASK),
+        answer("Done.", agent="Coder"),
+        user("Now the docs."),
+        answer("I begin with", agent="Coder", stopReason="aborted"),
+        user("Only the index."),
+    )
+    assert ids(told(items, {"sources": ["own_history"]})) == ["e0", "e1", None, "e2", "e3", "e4"]
+
+
+def test_an_agent_that_hands_on_by_a_tool_has_answered() -> None:
+    items = context(
+        user(TASK),
+        user("Now the docs."),
+        answer("", call("c1", "handoff"), agent="Coder"),
+        result("c1"),
+        answer("Read.", agent="Reviewer"),
+    )
+    assert ids(told(items, {"sources": ["own_history"]})) == ["e0", None]
+
+
 def test_a_handoff_reaches_the_agent_that_it_names() -> None:
     items = context(
         user(TASK),
