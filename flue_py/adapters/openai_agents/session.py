@@ -15,6 +15,7 @@ from flue_py.adapters.openai_agents import branches, turns
 from flue_py.adapters.openai_agents.below import Below
 from flue_py.adapters.openai_agents.compacting import Compaction, append_compaction, planned, record_discarded
 from flue_py.adapters.openai_agents.items import entries_of
+from flue_py.adapters.openai_agents.sending import Sent
 from flue_py.adapters.openai_agents.spending import Spending, counted
 from flue_py.adapters.openai_agents.tail import ending, popped, replaced
 from flue_py.compaction import SessionCompactionPlan, summarize
@@ -24,7 +25,7 @@ from flue_py.sessions.store import Store
 from flue_py.store.seam import committed_before
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from typing import Self, Unpack
 
     from agents import RunContextWrapper, TResponseInputItem, Usage
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     from flue_py.adapters.openai_agents.branches import Branch, SessionUsage, TurnUsage
     from flue_py.adapters.openai_agents.turns import ConversationTurn, TurnItem
+    from flue_py.context.settings import ContextSettings
+    from flue_py.context.sources.protocol import SourceReader
     from flue_py.core.entries import NewEntry
     from flue_py.core.jsontext import JsonObject
 
@@ -49,6 +52,9 @@ class Options(TypedDict, total=False):
     model: str | None
     provider: str | None
     compaction: Compaction | None
+    context: ContextSettings | Mapping[str, object] | None
+    agent: str | None
+    sources: Mapping[str, SourceReader] | None
 
 
 class FlueSession:
@@ -72,13 +78,18 @@ class FlueSession:
         model: str | None = None,
         provider: str | None = None,
         compaction: Compaction | None = None,
+        context: ContextSettings | Mapping[str, object] | None = None,
+        agent: str | None = None,
+        sources: Mapping[str, SourceReader] | None = None,
     ) -> None:
         """Note which session is meant; the file is opened, or made, by the first call. O(1).
 
         ``db_path`` is the path of an SQLite file, ``":memory:"``, a URL as `flue_py.open` takes it, or an open store.
         ``model`` and ``provider`` name in the ledger who answered, which the SDK does not tell its sessions: without
-        them calls have no price. ``compaction`` says who sums up what has become too long, and when. Raises
-        `InvalidArgument`, and `TypeError` for unknown settings.
+        them calls have no price. ``compaction`` says who sums up what has become too long, and when. ``context`` are
+        settings of what `get_items` leaves of the context for ``agent`` (`flue_py.context.ContextSettings`), and
+        ``sources`` what a ``spec`` in them reads; what is stored stays whole. Raises `InvalidArgument`, and `TypeError`
+        for unknown settings.
         """
         self.session_settings = (
             SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
@@ -87,6 +98,7 @@ class FlueSession:
         self._below = Below(session_id)
         self._access = Access(db_path)
         self._model, self._provider, self._compaction = model, provider, compaction
+        self._sent = None if context is None else Sent(context, agent, sources)
         self._spending = Spending()
         self._names: dict[str, str] = {}
         self._is_closed = False
@@ -297,7 +309,10 @@ class FlueSession:
         if session is None or wanted == 0:
             return []
         try:
-            items = [item for _, of_entry in await ending(session, wanted) for item in of_entry]
+            if self._sent is None:
+                items = [item for _, of_entry in await ending(session, wanted) for item in of_entry]
+            else:
+                items = await self._sent.items(session)
         except SessionNotFound:
             await self._below.lost(store)
             return await self._read(wanted, branch, store)

@@ -30,7 +30,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 
 import flue_py
 from flue_py.adapters.openai_agents import FlueSession
-from flue_py.errors import InvalidEntry, NotAStore, StoreClosed
+from flue_py.errors import InvalidArgument, InvalidEntry, NotAStore, StoreClosed
 from tests.postgres import NewDatabase
 
 # Traces would be sent to OpenAI.
@@ -431,3 +431,40 @@ async def test_who_is_cancelled_while_writing_pays_once(tmp_path: Path) -> None:
         assert store.verify().problems == []
     assert len(await session.get_items()) == 3
     session.close()
+
+
+def test_settings_leave_what_an_agent_is_sent_and_the_session_keeps_all(tmp_path: Path) -> None:
+    file = tmp_path / "sessions.db"
+    call = {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}", "status": "completed"}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "line " * 100}
+    given: list[Any] = [ITEMS[0], call, output, {"role": "assistant", "content": "It hangs."}, ITEMS[4]]
+    settings = {
+        "epoch_tokens": 0,
+        "addresses": False,
+        "microcompact": {"keep": 0, "tools": ["read"]},
+        "agents": {"Reviewer": {"window": {"text_only": True}, "microcompact": None}},
+    }
+
+    async def read(**options: Any) -> list[Any]:
+        session = FlueSession("s", file, **options)
+        items = await session.get_items()
+        session.close()
+        return items
+
+    async def run() -> None:
+        session = FlueSession("s", file)
+        await session.add_items(given)
+        session.close()
+        cleared = await read(context=settings)
+        assert [cleared[at] for at in (0, 1, 3, 4)] == [given[at] for at in (0, 1, 3, 4)]
+        assert cleared[2] == {**output, "output": "[tool result cleared to save context]"}
+        assert await read(context=settings, agent="reviewer") == [given[0], given[3], given[4]]
+        assert await read() == given
+        told = await read(context={"spec": {"sources": ["tickets"]}}, sources={"tickets": lambda asked: "open"})
+        assert told[0] == given[0]
+        assert "## tickets\nopen" in told[1]["content"]
+        assert told[2:] == [given[4]]
+        with pytest.raises(InvalidArgument, match="epoch_tokens"):
+            FlueSession("s", file, context={"epoch_tokens": -1})
+
+    asyncio.run(run())
