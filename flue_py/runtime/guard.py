@@ -305,6 +305,10 @@ class CompactionGuard:
         self, found: Found, state: GuardState, moment: Moment, agent: str, instructions: str | None
     ) -> Decision:
         sent = await input_since(self.store, self.session, found.cycle, agent, self.triggers)
+        if not found.size.trusts_reported:
+            # What a provider reported is what it was sent.
+            name = None if self.model is None else self.model.name
+            found = found.without(await self._sending.freed(self.session, agent, name))
         return decide(found.facts(moment, state, agent, sent, instructions), self.triggers, self.settings)
 
     async def _ask(

@@ -66,6 +66,18 @@ class Sending:
         )
         return request.messages
 
+    async def freed(self, session: Session, agent: str | None, model: str | None) -> int:
+        """Return how many tokens the settings leave out of what an agent is sent, as the model counts.
+
+        The cost of `messages`, and nothing without settings.
+        """
+        settings, agent = self.settings, agent or None
+        if settings is None:
+            return 0
+        gathered = await self._of_turn(session, settings, agent, STORED)
+        sent = await session.request(agent=agent, settings=settings, gathered=gathered, model=model)
+        return sent.report.tokens_freed
+
     async def _of_turn(
         self, session: Session, settings: ContextSettings, agent: str | None, leaf: LeafChoice
     ) -> GatheredContext | None:

@@ -184,3 +184,25 @@ async def test_an_answer_that_a_guard_asked_for_says_what_it_was_produced_under(
     await turn(guard)
     await turn(CompactionGuard(store, session, mode="lossless", window=100_000, system="Be long.", tools=()))
     assert asked == [[], ["s1"], []]
+
+
+async def test_a_guard_decides_by_what_its_settings_leave(store: Store) -> None:
+    session = await store.create_session()
+    for number in range(4):
+        call = {**CALL, "id": f"c{number}"}
+        await session.append_message({"role": "user", "content": "Look again."})
+        await session.append_message({"role": "assistant", "content": [call]})
+        text = f"line {number} " * 4_000
+        await session.append_message({"role": "toolResult", "toolCallId": call["id"], "content": text})
+        await session.append_message({"role": "assistant", "content": "Nothing."})
+    bare = CompactionGuard(store, session, mode="window", window=32_000)
+    clears = {"microcompact": {"keep": 1, "tools": ["read"]}, "epoch_tokens": 0}
+    guard = CompactionGuard(store, session, mode="window", window=32_000, context=clears)
+    assert (await bare.should_compact(), await guard.should_compact()) == (True, False)
+    only = {"agents": {"Coder": clears}}
+    guard = CompactionGuard(store, session, mode="window", window=32_000, context=only)
+    assert (await guard.should_compact("Reviewer"), await guard.should_compact("Coder")) == (True, False)
+    reported = {"input": 31_000, "output": 10, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 31_010}
+    await session.append_message({"role": "assistant", "content": "Well.", "usage": reported})
+    guard = CompactionGuard(store, session, mode="window", window=32_000, context=clears)
+    assert await guard.should_compact(), "a report is of what was sent"

@@ -9,7 +9,7 @@ from flue_py.compaction.triggers import Facts, GuardState, Moment, TriggerSettin
 from flue_py.context.counters import counter_for
 from flue_py.core.counting import ContextSize
 from flue_py.core.entries import Entry
-from flue_py.core.frozen import frozen
+from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.kinds import is_answer
 from flue_py.core.projection import ContextEntry
@@ -32,6 +32,11 @@ class Found:
     def cycle(self) -> str | None:
         """The id of the latest compaction."""
         return None if self.latest is None else self.latest.id
+
+    def without(self, freed: int) -> Found:
+        """Return it with a context that is smaller by so many tokens, which steps leave out of what is sent."""
+        size = self.size
+        return changed(self, size=changed(size, messages=max(0, size.messages - freed))) if freed else self
 
     def facts(self, moment: Moment, state: GuardState, agent: str, sent: int, instructions: str | None) -> Facts:
         """Return what a decision is made of."""
