@@ -22,6 +22,7 @@ from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
 from flue_py.core.shapes import Shape
+from flue_py.errors import InvalidArgument, shown
 from flue_py.wire.bound import bound_signatures, prefix_digest, without_stale_reasoning
 from flue_py.wire.leftovers import Leftovers, Repair
 from flue_py.wire.lists.said import Said, said_of
@@ -59,8 +60,11 @@ class ContextRequest:
     def break_since(self, before: ContextRequest) -> PrefixBreak | None:
         """Return the first thing that is not as it was in an earlier request of the session, and what made it differ.
 
-        None if this one begins with all bytes of that one, so that a provider can read them from its cache. O(size).
+        None if this one begins with all bytes of that one, so that a provider can read them from its cache. Raises
+        `InvalidArgument` for what is not a request. O(size).
         """
+        if not isinstance(before, ContextRequest):
+            raise InvalidArgument(f"before: {shown(before)} is not what session.request returns")
         return prefix_break(before, self)
 
     @property

@@ -350,6 +350,19 @@ async def test_the_blocking_twin_runs_in_a_thread_of_either_loop(tmp_path: Path)
         assert await anyio.to_thread.run_sync(write, target) == 1
 
 
+async def test_a_source_may_be_a_function_that_returns_something_to_wait_for(store: flue_py.Store) -> None:
+    async def late() -> str:
+        await checkpoint()
+        return "late"
+
+    session = await store.create_session()
+    spec = {"spec": {"sources": ["tickets", "none"]}}
+    own: dict[str, Any] = {"tickets": lambda asked: late(), "none": lambda asked: next(iter([]))}
+    found = await session.gather_context(settings=spec, sources=own)
+    assert [each.text for each in found.sections] == ["late"]
+    assert [str(each) for each in found.skipped] == ["none: it failed: 'StopIteration'"]
+
+
 async def test_another_loop_finds_what_one_has_written(tmp_path: Path, anyio_backend: str) -> None:
     async with flue_py.open(tmp_path / "a.db") as store:
         session = await store.create_session(key="one")

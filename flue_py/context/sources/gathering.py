@@ -78,7 +78,7 @@ async def _said(source: SourceReader, asked: Asked, calling: Calling) -> object:
     """Return what a source returns, or what it raised."""
     if iscoroutinefunction(source) or iscoroutinefunction(getattr(source, "__call__", None)):  # noqa: B004
         return await calling.ask(cast("_Asking", partial(source, asked)), SOURCE_SECONDS)
-    found = await calling.call(partial(_outcome, source, asked))
+    (found,) = await calling.call(partial(_outcome, source, asked))
     if not isinstance(found, Awaitable):
         return found
 
@@ -88,12 +88,12 @@ async def _said(source: SourceReader, asked: Asked, calling: Calling) -> object:
     return await calling.ask(answer, SOURCE_SECONDS)
 
 
-def _outcome(source: SourceReader, asked: Asked) -> _Found | Exception:
-    # A StopIteration cannot leave a thread: the loop would wait for it for ever.
+def _outcome(source: SourceReader, asked: Asked) -> tuple[_Found | Exception]:
+    # A StopIteration cannot leave a thread: asyncio would wait for it for ever. And trio takes no coroutine from one.
     try:
-        return source(asked)
+        return (source(asked),)
     except Exception as error:  # noqa: BLE001 - returned, and reported
-        return error
+        return (error,)
 
 
 def _reason(error: Exception) -> str:

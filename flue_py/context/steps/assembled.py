@@ -65,11 +65,13 @@ class Assembled:
         """Return what the agent is told. O(size)."""
         for skipped in self.gathered.skipped:
             view.tell("source_skipped", str(skipped))
-        task = next((at for at, item in enumerate(items) if _may_be_task(item)), len(items))
+        first = next((at for at, item in enumerate(items) if item.is_answer), len(items))
+        task = next((at for at, item in enumerate(items) if _may_be_task(item, is_first=at < first)), len(items))
         mine = [at for at, item in enumerate(items) if item.is_answer and _is_of(item, view.agent)]
         own = {item.place: item for item in self._own([items[at] for at in mine])}
         answered = next((at for at in reversed(mine) if _has_answered(items, at, view.agent)), -1)
-        told = [*_waiting(items, max(answered, task), view.agent, is_answered=answered >= 0)]
+        begin = max(answered, task)
+        told = [*_waiting(items, begin, view.agent, is_answered=answered >= 0 or begin < first)]
         waiting = {items[at].place for at in told}
         # What an answer that broke off had begun with stands behind what the user had said before it.
         since = max(next((at for at in reversed(mine) if not told or at < told[0]), -1), task)
@@ -125,8 +127,9 @@ def _is_block(item: Item) -> bool:
     return isinstance(custom_type, str) and custom_type.startswith(TYPE_PREFIX)
 
 
-def _may_be_task(item: Item) -> bool:
-    return item.is_summary or (item.is_user and item.is_message and not is_correction(item))
+def _may_be_task(item: Item, *, is_first: bool) -> bool:
+    # Where nobody has answered yet, nobody is corrected, however the user begins.
+    return item.is_summary or (item.is_user and item.is_message and (is_first or not is_correction(item)))
 
 
 def _is_of(item: Item, agent: str | None) -> bool:
@@ -155,7 +158,7 @@ def _texts_of(item: Item) -> Item | None:
 def _waiting(items: Sequence[Item], since: int, agent: str | None, *, is_answered: bool) -> Iterator[int]:
     """Yield where the user said something since an agent's last answer that is for it.
 
-    A correction is for the agent that answered before it, a handoff for the one that it names.
+    A correction is for the agent that answered before it, for all where none has, a handoff for the one that it names.
     """
     is_its_own = is_answered
     for at in range(since + 1, len(items)):

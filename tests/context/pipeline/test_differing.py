@@ -13,6 +13,7 @@ from flue_py.context.requests import ContextRequest, context_request
 from flue_py.context.settings import context_settings
 from flue_py.context.steps.protocol import Over, View
 from flue_py.core.projection import ContextEntry
+from flue_py.errors import InvalidArgument
 from flue_py.wire import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, result, user
@@ -41,6 +42,12 @@ def request(
 def broken(before: ContextRequest, after: ContextRequest) -> tuple[str, str | None] | None:
     found = after.break_since(before)
     return None if found is None else (found.by, found.entry_id)
+
+
+def test_only_requests_are_compared() -> None:
+    nothing: Any = None
+    with pytest.raises(InvalidArgument, match=r"before: None is not what session\.request returns"):
+        request(SAID).break_since(nothing)
 
 
 @pytest.mark.parametrize("target", [*LIMITS, None])

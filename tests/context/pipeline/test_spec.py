@@ -150,6 +150,12 @@ def test_what_an_answer_that_broke_off_had_begun_with_stands_behind_what_the_use
     assert ids(told(items, {"sources": ["own_history"]})) == ["e0", "e1", None, "e2", "e3", "e4"]
 
 
+def test_nobody_is_corrected_before_the_first_answer() -> None:
+    items = context(user("CRITICAL: the build is red."), user("RETRY the last one, too."))
+    assert ids(told(items, {"sources": []})) == ["e0", None, "e1"]
+    assert ids(told(items[:1], {"sources": []}, None)) == ["e0", None]
+
+
 def test_an_agent_that_hands_on_by_a_tool_has_answered() -> None:
     items = context(
         user(TASK),
