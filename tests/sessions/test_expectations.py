@@ -12,6 +12,7 @@ import flue_py
 from flue_py import InvalidArgument, LeafConflict, RevisionConflict, Session, SessionNotFound, Store
 from flue_py.core.entries import new_message
 from flue_py.testing.samples import UNKNOWN, placed
+from tests.context.blocks.blocks import Says
 from tests.sessions.talk import assistant, path_of, say, user
 
 pytestmark = pytest.mark.anyio
@@ -62,6 +63,13 @@ WRITES: dict[str, _Write] = {
     ),
     "register": lambda store, session, entry, given: session.register("rules", "Be brief.", **given),  # type: ignore[arg-type]
     "unregister": lambda store, session, entry, given: session.unregister("rules", **given),  # type: ignore[arg-type]
+    "append_blocks": lambda store, session, entry, given: session.append_blocks([Says("here", "There.")], **given),  # type: ignore[arg-type]
+    "append_handoff": lambda store, session, entry, given: session.append_handoff(
+        "Coder",
+        settings={"handoff": ["tickets"]},
+        sources={"tickets": lambda asked: "open"},
+        **given,  # type: ignore[arg-type]
+    ),
     "append_custom": lambda store, session, entry, given: session.append_custom("note", 1, **given),  # type: ignore[arg-type]
     "import_entries": lambda store, session, entry, given: session.import_entries(
         [placed(new_message(user("more")), "new", entry)],

@@ -744,7 +744,7 @@ async def test_a_read_is_one_snapshot_however_long_it_takes(path: Path) -> None:
         await add(backend, session.id, *talk(4))
         gate.open()
         first, second = await reading
-        assert first == second == (1, 0, 0)
+        assert first == second == (1, 0, 0, 0)
 
 
 async def test_a_read_cannot_write(path: Path) -> None:
