@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.frozen import frozen
+from flue_py.core.frozen import changed, frozen
 from flue_py.core.kinds import CUSTOM_MESSAGE
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, check_name
-from flue_py.errors import InvalidArgument, shown
+from flue_py.errors import IdempotencyConflict, InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.sessions.appending import Appending
 from flue_py.sessions.arguments import checked_on_conflict, checked_seen, checked_text
@@ -88,9 +88,18 @@ class Handing(Gathering, Appending):
         return Handoff(gathered, await self._append([entry], on_conflict, idempotency_key, seen))
 
     async def _first_try(self, agent: str, idempotency_key: str) -> Appended | None:
-        """Return the handoff to an agent that was appended by this key, None if there was none."""
+        """Return the handoff to an agent that was appended by this key, None if there was none.
+
+        Raises `IdempotencyConflict` if something else was appended by it.
+        """
         first = await self._backend.recall_append(self._ref, idempotency_key)
-        entry = None if first is None or not first.entry_ids else await self.get_entry(first.entry_ids[0])
+        if first is None:
+            return None
+        entry = await self.get_entry(first.entry_ids[0]) if first.entry_ids else None
         fields = None if entry is None or entry.kind != CUSTOM_MESSAGE else entry.data
         details = fields.get("details") if isinstance(fields, dict) and fields.get("customType") == HANDOFF else None
-        return first if isinstance(details, dict) and details.get("agent") == agent else None
+        if not isinstance(details, dict) or details.get("agent") != agent:
+            raise IdempotencyConflict(self.id, idempotency_key)
+        appended = changed(first, replayed=True)
+        self._note_append(appended)
+        return appended

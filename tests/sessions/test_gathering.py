@@ -205,9 +205,24 @@ async def test_a_handoff_that_is_tried_again_asks_no_source(session: Session) ->
     assert first.appended is not None
     assert again.appended is not None
     assert (again.appended.entry_ids, again.gathered) == (first.appended.entry_ids, None)
-    settings = {"handoff": ["brief_field:objective"]}
+    assert (first.appended.replayed, again.appended.replayed) == (False, True)
+    for settings in ({"handoff": ["brief_field:objective"]}, {}):
+        with pytest.raises(IdempotencyConflict):
+            await session.append_handoff("Coder", settings=settings, idempotency_key="h1")
+    await session.append_message({"role": "user", "content": "Hi."}, idempotency_key="h2")
     with pytest.raises(IdempotencyConflict):
-        await session.append_handoff("Coder", settings=settings, idempotency_key="h1")
+        await session.append_handoff("Coder", settings=HANDOFF, idempotency_key="h2")
+
+
+async def test_a_handoff_that_is_tried_again_by_another_handle_says_where_that_is(
+    store: Store, session: Session
+) -> None:
+    other = await store.get_session(session.id)
+    assert other is not None
+    first = await session.append_handoff("Reviewer", settings=HANDOFF, idempotency_key="h1")
+    assert first.appended is not None
+    await other.append_handoff("Reviewer", settings=HANDOFF, idempotency_key="h1")
+    assert other.leaf_id == first.appended.entry_ids[0]
 
 
 async def test_a_handoff_meets_another_writer(store: Store, session: Session) -> None:
