@@ -185,6 +185,8 @@ ROOMS = {
         "from_gemini",
         "from_pydantic_ai",
         "from_langchain",
+        "sent_to_pydantic_ai",
+        "sent_to_langchain",
         "Context",
         "ProviderList",
         "FrameworkList",

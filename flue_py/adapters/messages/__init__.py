@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from flue_py.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from flue_py.adapters.messages.hooks import sent_to_langchain, sent_to_pydantic_ai
     from flue_py.adapters.messages.langchain import from_langchain, to_langchain
     from flue_py.adapters.messages.lists import (
         from_anthropic,
@@ -31,6 +32,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
+            "flue_py.adapters.messages.hooks": ("sent_to_langchain", "sent_to_pydantic_ai"),
             "flue_py.adapters.messages.langchain": ("from_langchain", "to_langchain"),
             "flue_py.adapters.messages.lists": (
                 "from_anthropic",
@@ -58,6 +60,8 @@ __all__ = [
     "from_openai",
     "from_pydantic_ai",
     "from_responses",
+    "sent_to_langchain",
+    "sent_to_pydantic_ai",
     "to_anthropic",
     "to_gemini",
     "to_langchain",

@@ -1,0 +1,124 @@
+"""What settings leave of the messages of a framework: what no step has changed is the object that came in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.adapters.needed import needs
+
+needs("messages", "langchain_core")
+needs("messages", "pydantic_ai")
+
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
+from pydantic_ai import Agent
+from pydantic_ai import messages as theirs
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from flue_py.adapters.messages import sent_to_langchain, sent_to_pydantic_ai
+from flue_py.errors import InvalidArgument
+
+CLEARED = "[tool result cleared to save context]"
+SETTINGS: dict[str, Any] = {
+    "epoch_tokens": 0,
+    "microcompact": {"keep": 0, "tools": ["read"]},
+    "agents": {"Reviewer": {"window": {"text_only": True, "max_replay_chars": 4}, "microcompact": None}},
+}
+
+
+def langchain() -> list[Any]:
+    call = {"name": "read", "args": {"path": "a.py"}, "id": "c1"}
+    return [
+        SystemMessage("Be brief.", id="s"),
+        HumanMessage("Why?", id="h"),
+        RemoveMessage(id="gone"),
+        AIMessage("I look.", tool_calls=[call], id="a", response_metadata={"model": "m"}),
+        ToolMessage("line " * 100, tool_call_id="c1", name="read", id="t", artifact={"path": "a.py"}),
+        AIMessage("It hangs.", id="b"),
+        HumanMessage("Sure?", id="i"),
+    ]
+
+
+def test_langchain_gets_back_its_own_messages_and_shorter_ones_in_the_places_of_others() -> None:
+    given = langchain()
+    sent = sent_to_langchain(SETTINGS)(given)
+    assert [each is was for each, was in zip(sent, given, strict=True)] == [True, True, True, True, False, True, True]
+    assert sent[4] == given[4].model_copy(update={"content": CLEARED})
+    assert given == langchain(), "what came in is as it was"
+
+
+def test_langchain_for_another_agent() -> None:
+    given = langchain()
+    sent = sent_to_langchain(SETTINGS, agent="reviewer")(given)
+    assert [each.id for each in sent] == ["h", "gone", "a", "b", "i"]
+    assert (sent[2].content, sent[2].tool_calls, sent[2].response_metadata) == (
+        "I lo\n[...truncated — 3 chars omitted to reduce context size...]",
+        [],
+        {"model": "m"},
+    )
+
+
+def history() -> list[theirs.ModelMessage]:
+    call = theirs.ToolCallPart("read", {"path": "a.py"}, "c1", id="x")
+    return [
+        theirs.ModelRequest(
+            [theirs.SystemPromptPart("Be brief."), theirs.UserPromptPart("Why?")], instructions="Never lie."
+        ),
+        theirs.ModelResponse([theirs.TextPart("I look."), call], model_name="m", provider_response_id="r1"),
+        theirs.ModelRequest([theirs.ToolReturnPart("read", "line " * 100, "c1", metadata={"n": 1})]),
+        theirs.ModelResponse([theirs.TextPart("It hangs.")]),
+        theirs.ModelRequest([theirs.UserPromptPart("Sure?")], instructions="Never lie."),
+    ]
+
+
+def test_pydantic_ai_gets_back_its_own_messages_and_shorter_ones_in_the_places_of_others() -> None:
+    given = history()
+    sent = sent_to_pydantic_ai(SETTINGS)(given)
+    assert [each is was for each, was in zip(sent, given, strict=True)] == [True, True, False, True, True]
+    [was], [part] = given[2].parts, sent[2].parts
+    assert isinstance(part, theirs.ToolReturnPart)
+    assert isinstance(was, theirs.ToolReturnPart)
+    assert (part.content, part.tool_call_id, part.metadata, part.timestamp) == (CLEARED, "c1", {"n": 1}, was.timestamp)
+
+
+def test_pydantic_ai_for_another_agent() -> None:
+    given = history()
+    sent = sent_to_pydantic_ai(SETTINGS, agent="Reviewer")(given)
+    assert [each.kind for each in sent] == ["request", "response", "response", "request"]
+    [asked] = sent[0].parts
+    assert asked is given[0].parts[1]
+    assert isinstance(sent[0], theirs.ModelRequest)
+    assert sent[0].instructions == "Never lie."
+    answer = sent[1]
+    assert isinstance(answer, theirs.ModelResponse)
+    assert (answer.model_name, answer.provider_response_id, len(answer.parts)) == ("m", "r1", 1)
+    assert sent[3] is given[4]
+
+
+@pytest.mark.anyio
+async def test_an_agent_of_pydantic_ai_calls_it_before_each_request() -> None:
+    from pydantic_ai.capabilities import ProcessHistory
+
+    seen: list[list[theirs.ModelMessage]] = []
+
+    def answer(messages: list[theirs.ModelMessage], info: AgentInfo) -> theirs.ModelResponse:
+        seen.append(list(messages))
+        return theirs.ModelResponse([theirs.TextPart("Yes.")])
+
+    agent = Agent(FunctionModel(answer), capabilities=[ProcessHistory(sent_to_pydantic_ai(SETTINGS))])
+    result = await agent.run("And now?", message_history=history())
+    assert result.output == "Yes."
+    returned = [part for message in seen[0] for part in message.parts if isinstance(part, theirs.ToolReturnPart)]
+    assert [part.content for part in returned] == [CLEARED]
+
+
+@pytest.mark.parametrize("make", [sent_to_langchain, sent_to_pydantic_ai])
+def test_wrong_settings_are_refused_before_anything_is_sent(make: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"microcompact\.keep"):
+        make({"microcompact": {"keep": -1}})
+    with pytest.raises(InvalidArgument, match="spec: is read from a session"):
+        make({"spec": {"sources": ["session_context"]}})
+    with pytest.raises(InvalidArgument, match="agent"):
+        make({}, agent=7)
+    assert make({})([]) == []
