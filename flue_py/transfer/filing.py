@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from functools import partial
 from os import PathLike
@@ -13,6 +12,7 @@ from flue_py.context.extracting import MOST_BYTES, extract_text, is_document
 from flue_py.core.documents import DocumentInfo
 from flue_py.core.frozen import frozen
 from flue_py.errors import FlueError, InvalidArgument, StoreClosed, StoreUnavailable, UnreadableFile, shown
+from flue_py.plain_files import open_if_plain
 from flue_py.sessions.arguments import checked_path, checked_text
 from flue_py.sessions.store import Store
 
@@ -32,8 +32,6 @@ _TYPES = {
     ".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
     ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }
-# A pipe would be waited for until somebody writes to it.
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 @frozen
@@ -131,12 +129,12 @@ def _text_of(file: Path) -> tuple[str, tuple[str, ...]]:
 
 def _content(file: Path) -> bytes:
     try:
-        descriptor = os.open(file, _FLAGS)
+        opened = open_if_plain(file)
     except OSError as error:
         raise UnreadableFile(f"{shown(str(file))} cannot be read: {error.strerror}") from error
-    with open(descriptor, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UnreadableFile(f"{shown(str(file))} is not a file")
+    if opened is None:
+        raise UnreadableFile(f"{shown(str(file))} is not a file")
+    with opened:
         data = opened.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise UnreadableFile(f"{shown(file.name)} has more than {MOST_BYTES:,} bytes")

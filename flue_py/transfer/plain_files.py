@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from pathlib import Path
 from typing import BinaryIO
 
 from flue_py.errors import UnreadableFile
+from flue_py.plain_files import open_if_plain
 
 
 def open_plain(path: Path) -> BinaryIO:
@@ -16,11 +14,9 @@ def open_plain(path: Path) -> BinaryIO:
 
     Raises `UnreadableFile` for a pipe, a socket or a device, which may have no end, and OSError.
     """
-    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(number).st_mode
-    if stat.S_ISREG(mode):
-        return os.fdopen(number, "rb")
-    os.close(number)
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    raise UnreadableFile(f"{path} is a pipe or a device, not a file; write it into a file first. Nothing was imported")
+    opened = open_if_plain(path)
+    if opened is None:
+        raise UnreadableFile(
+            f"{path} is a pipe or a device, not a file; write it into a file first. Nothing was imported"
+        )
+    return opened

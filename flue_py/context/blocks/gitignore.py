@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -11,12 +10,11 @@ from pathlib import Path
 from flue_py.context.blocks.plain import visible_line
 from flue_py.context.blocks.protocol import BlockText
 from flue_py.errors import InvalidArgument, UnreadableFile, shown
+from flue_py.plain_files import open_if_plain
 
 MOST_LINES = 100
 _LINE_CHARS = 500
 _READ_BYTES = 64 * 1024
-# A pipe of that name would be waited for until somebody writes to it.
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Gitignore:
@@ -64,8 +62,8 @@ def _read(path: Path) -> BlockText | None:
 
 
 def _beginning(path: Path) -> bytes:
-    descriptor = os.open(path, _FLAGS)
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is not a file")
-        return file.read(_READ_BYTES + 1)
+    opened = open_if_plain(path)
+    if opened is None:
+        raise ValueError("it is not a file")
+    with opened:
+        return opened.read(_READ_BYTES + 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from flue_py.context.sources.changes import changes_text, listed_changes, recent
 from flue_py.context.sources.fields import field_text
 from flue_py.context.sources.protocol import Asked, SourceReader
 from flue_py.errors import InvalidArgument
+from flue_py.plain_files import open_if_plain
 
 MOST_BYTES = 8 * 2**20
 """A larger file is not read."""
@@ -68,11 +68,10 @@ def read_text(folder: Path, name: str) -> str:
 
 
 def _text(path: Path) -> str:
-    # A pipe would be waited for, and a device has no end.
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise InvalidArgument("it is not a regular file")
+    opened = open_if_plain(path)
+    if opened is None:
+        raise InvalidArgument("it is not a regular file")
+    with opened:
         data = opened.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise InvalidArgument(f"it is larger than {MOST_BYTES:,} bytes")
