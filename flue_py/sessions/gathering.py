@@ -48,28 +48,31 @@ class Gathering(Registered):
         """
         checked_text(agent, "agent")
         chosen = context_settings.context_settings(settings).of(agent)
-        self._check_gathering(sources, None)
+        known = self._checked_gathering(sources)
         found = await self._read_context(leaf)
-        return await self._gathered(() if chosen.spec is None else chosen.spec.sources, found, agent, sources)
+        return await self._gathered(() if chosen.spec is None else chosen.spec.sources, found, agent, known)
 
-    def _check_gathering(self, sources: Mapping[str, SourceReader] | None, gathered: GatheredContext | None) -> None:
-        if sources is not None:
-            gathering.checked_sources(sources)
+    def _checked_gathering(
+        self, sources: Mapping[str, SourceReader] | None, gathered: GatheredContext | None = None
+    ) -> Mapping[str, SourceReader]:
+        """Return the sources by their plain names. Raises `InvalidArgument`."""
         if gathered is not None and not isinstance(gathered, protocol.GatheredContext):
             raise InvalidArgument(f"gathered: should be what gather_context returns, not {shown(gathered)}")
+        # Most requests name none, and need not load what checks them.
+        return {} if sources is None else gathering.checked_sources(sources)
 
     async def _gathered(
         self,
         wanted: Sequence[ContextSource],
         found: KnownContext,
         agent: str | None,
-        sources: Mapping[str, SourceReader] | None,
+        sources: Mapping[str, SourceReader],
     ) -> GatheredContext:
+        """Return what sources say; ``sources`` are those that were checked."""
         if not wanted:
             return protocol.GatheredContext(agent)
         registered = await self.registered(leaf=found.stamp.leaf_id)
         # What the turn in progress does is sent behind this, and must not change it.
         history = found.items[: pipeline.turn_in(found.items, agent)]
         asked = protocol.Asked(None, agent, history, registered, self.info)
-        known = {**stored.STORED_SOURCES, **gathering.checked_sources(sources)}
-        return await gathering.gather(wanted, asked, known, self._backend.waiting)
+        return await gathering.gather(wanted, asked, {**stored.STORED_SOURCES, **sources}, self._backend.waiting)

@@ -68,12 +68,12 @@ class Handing(Gathering, Appending):
         checked_on_conflict(on_conflict)
         seen = checked_seen(expected_leaf, expected_revision)
         wanted = context_settings.context_settings(settings).of(agent).handoff
-        self._check_gathering(sources, None)
+        known = self._checked_gathering(sources)
         if idempotency_key is not None and (first := await self._first_try(agent, idempotency_key)) is not None:
             return Handoff(None, first)
         await self._compare(seen)
         found = await self._read_context(await self._leaf_before(idempotency_key, on_conflict, seen))
-        gathered = await self._gathered(wanted, found, agent, sources)
+        gathered = await self._gathered(wanted, found, agent, known)
         text = gathered.text(assembled.handoff_heading(agent))
         if not text:
             return Handoff(gathered, None)

@@ -151,7 +151,7 @@ class Requesting(Gathering):
         if isinstance(steps, (str, bytes)) or not isinstance(steps, Sequence):
             raise InvalidArgument(f"steps: {shown(steps)} is not a list of steps")
         own = [*map(pipeline.checked_step, steps)]
-        self._check_gathering(sources, gathered)
+        known = self._checked_gathering(sources, gathered)
         found = await self._read_context(leaf)
         counted_as, provider = model, None
         if counted_as is None or chosen.rewriting is not None:
@@ -162,7 +162,7 @@ class Requesting(Gathering):
         said = gathered
         if said is None:
             wanted = () if chosen.spec is None else chosen.spec.sources
-            said = await self._gathered(wanted, found, agent, sources)
+            said = await self._gathered(wanted, found, agent, known)
 
         def make(further: Sequence[Step]) -> ContextRequest:
             return requests.context_request(
