@@ -44,16 +44,16 @@ async def test_what_is_remembered_is_there_for_later_sessions(store: Store) -> N
 
 async def test_a_project_with_memories_of_its_own_has_only_those(store: Store) -> None:
     await store.remember("a", "global")
-    await store.remember("b", "of the project", project="/work")
+    await store.remember("b", "of the project", project="/srv")
     await store.remember("c", "of an agent", space="agents/reviewer")
     assert told(await store.memories()) == ["user a global"]
-    assert told(await store.memories(project="/work")) == ["user b of the project"]
-    assert told(await store.memories(project="/work/inside")) == ["user a global"]
-    assert told(await store.memories(space="agents/reviewer", project="/work")) == ["user c of an agent"]
+    assert told(await store.memories(project="/srv")) == ["user b of the project"]
+    assert told(await store.memories(project="/srv/inside")) == ["user a global"]
+    assert told(await store.memories(space="agents/reviewer", project="/srv")) == ["user c of an agent"]
     assert await store.memories(space="agents/other") == ()
     assert await store.memories(scope="other") == ()
-    assert await store.forget("b", project="/work")
-    assert told(await store.memories(project="/work")) == ["user a global"]
+    assert await store.forget("b", project="/srv")
+    assert told(await store.memories(project="/srv")) == ["user a global"]
 
 
 async def test_more_than_a_page_of_memories_is_returned_whole(store: Store) -> None:
@@ -64,14 +64,14 @@ async def test_more_than_a_page_of_memories_is_returned_whole(store: Store) -> N
 
 async def test_memories_are_searched_everywhere_or_where_it_is_said(store: Store) -> None:
     await store.remember("editor", "uses VIM")
-    await store.remember("plugin", "written for vim", project="/work")
+    await store.remember("plugin", "written for vim", project="/srv")
     await store.remember("style", "vim script", space="agents/reviewer")
     found = await store.search_memories("vim")
     assert [document.name for document in found.documents] == ["style", "editor", "plugin"]
     assert (found.searched, found.after) == (3, None)
     assert [each.name for each in (await store.search_memories("vim uses")).documents] == ["editor"]
     assert [each.name for each in (await store.search_memories("vim", space="repl")).documents] == ["editor", "plugin"]
-    assert [each.name for each in (await store.search_memories("vim", project="/work")).documents] == ["plugin"]
+    assert [each.name for each in (await store.search_memories("vim", project="/srv")).documents] == ["plugin"]
     first = await store.search_memories("vim", limit=2)
     assert first.after == DocumentName("", "memory", "repl", "", "editor")
     assert [each.name for each in (await store.search_memories("vim", after=first.after)).documents] == ["plugin"]

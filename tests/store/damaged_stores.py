@@ -87,7 +87,7 @@ def add_money_and_edits(path: Path) -> None:
         for number in range(40):
             body = f"{number}: é {noise(number, 50 + 150 * number)}"
             kind, scope = ("memory", "file")[number % 4 == 0], ("", "a scope")[number % 2]
-            name = (scope, kind, "repl", "/work" * (number % 3), f"document {number}")
+            name = (scope, kind, "repl", "/srv" * (number % 3), f"document {number}")
             digest = payload_digest(body)
             row = (*name, "user", None, 7, 9 + number, len(body), digest, body)
             connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)

@@ -291,7 +291,7 @@ def test_documents_that_are_lost_are_named_and_none_is_written_that_is_not_whole
     assert rows_of(new)["documents"] == expected
     assert report.documents == 38
     assert [str(loss) for loss in report.losses] == [
-        "document: memory 'document 2', of 'repl', for '/work/work': its text does not match its digest"
+        "document: memory 'document 2', of 'repl', for '/srv/srv': its text does not match its digest"
     ]
     assert [change.what for change in report.changes] == ["document"]
 
