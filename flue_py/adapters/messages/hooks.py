@@ -73,18 +73,16 @@ def sent_to_pydantic_ai(
     reshaping = _reshaping(settings, agent, model)
 
     def send(messages: list[theirs.ModelMessage]) -> list[theirs.ModelMessage]:
-        pieces = [piece for message in messages for piece in _pieces(message)]
-        owners = [number for number, message in enumerate(messages) for _ in _pieces(message)]
+        pieces = [(number, piece) for number, message in enumerate(messages) for piece in _pieces(message)]
         left: dict[int, list[_Piece]] = {}
         sent: list[theirs.ModelMessage | int] = []
-        for group, made in reshaping.run([from_pydantic_ai([piece]).messages for piece in pieces]):
+        for group, made in reshaping.run([from_pydantic_ai([piece]).messages for _, piece in pieces]):
             if group is None:
                 sent += to_pydantic_ai(made or []).messages
                 continue
-            owner = owners[group]
+            owner, piece = pieces[group]
             if owner not in left:
                 sent.append(owner)
-            piece = pieces[group]
             left.setdefault(owner, []).append((piece, False) if made is None else (_shortened(piece, made), True))
         return [_joined(messages[each], left[each]) if isinstance(each, int) else each for each in sent]
 
