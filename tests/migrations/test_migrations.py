@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sqlite3
 import subprocess
 import sys
@@ -179,6 +180,26 @@ async def test_an_early_store_of_format_3_is_backed_up_and_finished(tmp_path: Pa
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(ddl.HEAD,)]
     assert (tmp_path / "early.db.format-3.bak").exists()
+
+
+@pytest.mark.anyio
+async def test_a_store_without_one_of_its_indexes_is_opened_as_it_is(tmp_path: Path) -> None:
+    """Such a store was once taken for an early one of format 3, and could not be opened at all."""
+    path = tmp_path / "a.db"
+    async with flue_py.open(path):
+        pass
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP INDEX ix_sessions_scope_active_slot")
+        connection.commit()
+    before = catalog(path)
+    async with flue_py.open(path) as store:
+        assert (await store.verify()).problems == []
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        command.upgrade(ddl.alembic_config(connection), "head")
+    engine.dispose()
+    assert catalog(path) == before
+    assert sorted(os.listdir(tmp_path)) == ["a.db"]
 
 
 def test_a_failed_upgrade_leaves_the_old_database_as_it_was(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from flue_py.errors import (
 )
 from flue_py.store.postgres.errors import DRIVER_ERRORS, is_lost_connection, sqlstate_of, translate
 from flue_py.store.schema.ddl import (
-    IS_FINISHED,
     LOCK_STATEMENT,
     Migrated,
     RunAlembic,
@@ -45,10 +44,10 @@ OUTSIDE = frozenset({NO_PRIVILEGE, "25006", "53100", "53200"})
 """What stops an upgrade from outside, whatever is stored: no right, read-only, a full disk, no memory."""
 
 # Not to_regclass: what it has once not found, it goes on not finding after a wait for an advisory lock.
-_READ_PLACE = f"""\
+_READ_PLACE = """\
 SELECT current_schema(), EXISTS (
          SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-          WHERE n.nspname = current_schema() AND c.relname = 'flue_store'), ({IS_FINISHED["postgresql"]})"""
+          WHERE n.nspname = current_schema() AND c.relname = 'flue_store')"""
 _READ_STAMP = "SELECT value FROM flue_store WHERE name = 'format'"
 _READ_SETTINGS = """\
 SELECT current_setting('transaction_read_only') = 'on', current_setting('server_encoding'),
@@ -76,12 +75,12 @@ def prepare_postgres(connection: Connection, location: str, busy_timeout: float 
     connection.execution_options(isolation_level="READ COMMITTED")
     with _translated(location):
         with connection.begin():
-            _, found, is_current = _look(connection, location)
-        if is_current:
+            _, found = _look(connection, location)
+        if found == FORMAT_VERSION:
             return Migrated(location, found)
         with _locked(connection, busy_timeout):
-            schema, found, is_current = _look(connection, location)
-            if not is_current:
+            schema, found = _look(connection, location)
+            if found != FORMAT_VERSION:
                 _require_suitable(connection, location, schema)
                 if found is None:
                     _create(connection, location, schema)
@@ -112,17 +111,16 @@ def _translated(location: str) -> Iterator[None]:
         raise translate(error, location) from error
 
 
-def _look(connection: Connection, location: str) -> tuple[str, int | None, bool]:
-    """Return the schema a store would be in, the format it is stamped with (None where there is none), and whether
-    nothing has to be done: early stores of format 3 lack what finishes that, or a part of it.
+def _look(connection: Connection, location: str) -> tuple[str, int | None]:
+    """Return the schema a store would be in, and the format it is stamped with, None where there is none.
 
     Raises `NotAStore` for somebody else's table, `FormatTooNew`, `CorruptStore`.
     """
-    schema, is_there, is_finished = connection.exec_driver_sql(_READ_PLACE).one()
+    schema, is_there = connection.exec_driver_sql(_READ_PLACE).one()
     if schema is None:
         raise StoreUnavailable(f"{location}: the search_path names no schema that exists; CREATE SCHEMA first")
     if not is_there:
-        return schema, None, False
+        return schema, None
     try:
         row = connection.exec_driver_sql(_READ_STAMP).first()
     except DBAPIError as error:
@@ -134,8 +132,7 @@ def _look(connection: Connection, location: str) -> tuple[str, int | None, bool]
         raise
     if row is None:
         raise NotAStore(f"{location}: the table flue_store in the schema {schema} has no format stamp; {_OWN_SCHEMA}")
-    found = checked_stamp(row[0], location)
-    return schema, found, found == FORMAT_VERSION and is_finished
+    return schema, checked_stamp(row[0], location)
 
 
 def _require_suitable(connection: Connection, location: str, schema: str) -> None:
@@ -204,14 +201,14 @@ def prepare_with(
     connection.execution_options(isolation_level="READ COMMITTED")
     with _translated(location):
         with connection.begin():
-            schema, found, _ = _look(connection, location)
+            schema, found = _look(connection, location)
             if reads_only:
                 if found is not None:
                     run(connection, schema)
                 return Migrated(location, found)
         with _locked(connection, busy_timeout):
-            schema, found, is_current = _look(connection, location)
-            if not is_current:
+            schema, found = _look(connection, location)
+            if found != FORMAT_VERSION:
                 _require_suitable(connection, location, schema)
             if found is None:
                 _stamp(connection, location, schema)

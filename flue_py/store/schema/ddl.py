@@ -44,7 +44,7 @@ HEAD = REVISIONS[FORMAT_VERSION]
 UNFINISHED = "0003"
 """The alembic revision that the one which finishes format 3 follows."""
 
-IS_FINISHED: dict[Dialect, str] = {
+_IS_FINISHED: dict[Dialect, str] = {
     "sqlite": (
         "SELECT COUNT(*) = 6 FROM sqlite_master"
         " WHERE name IN ('attachments', 'uq_ledger_call_id', 'ix_sessions_scope_active_slot', 'ix_entries_setting')"
@@ -182,14 +182,17 @@ def relation_names() -> frozenset[str]:
 
 
 def take_back_unfinished(connection: Connection, schema: str | None) -> None:
-    """Let alembic finish format 3 again where an early build ran a part of that; it leaves alone what is there."""
+    """Let alembic finish format 3 again where an early build ran a part of that; it leaves alone what is there.
+
+    A store of a later format was finished on its way, so what it lacks now was taken from it since.
+    """
     if not sqlalchemy.inspect(connection).has_table("alembic_version", schema=schema):
         return
     dialect: Dialect = "sqlite" if connection.dialect.name == "sqlite" else "postgresql"
-    if connection.exec_driver_sql(IS_FINISHED[dialect]).scalar():
+    if connection.exec_driver_sql(_IS_FINISHED[dialect]).scalar():
         return
     versions = sqlalchemy.table("alembic_version", sqlalchemy.column("version_num"), schema=schema)
-    again = sqlalchemy.update(versions).where(versions.c.version_num > UNFINISHED)
+    again = sqlalchemy.update(versions).where(versions.c.version_num == REVISIONS[3])
     connection.execute(again.values(version_num=UNFINISHED))
 
 

@@ -18,7 +18,6 @@ from flue_py.errors import CorruptStore, NotAStore, StoreUnavailable
 from flue_py.lazy import lazy_module
 from flue_py.store.files.private import Part
 from flue_py.store.schema.ddl import (
-    IS_FINISHED,
     Migrated,
     RunAlembic,
     checked_stamp,
@@ -98,7 +97,7 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
     reads, no write.
     """
     found = format_of(connection, path)
-    if is_current(connection, found):
+    if found == FORMAT_VERSION:
         try_wal(connection, path, busy_timeout)
         return Migrated(str(path), found)
     _ask_for_wal(connection, path, busy_timeout)
@@ -111,7 +110,7 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
         connection.execute("ROLLBACK")
         raise
     commit(connection, busy_timeout)
-    if found is not None and not is_current(connection, found):
+    if found is not None and found != FORMAT_VERSION:
         return _upgrade(connection, path, found, busy_timeout)
     return Migrated(str(path), found)
 
@@ -139,13 +138,6 @@ def format_of(connection: sqlite3.Connection, path: Path) -> int | None:
     if row is None:
         raise NotAStore(f"{path} has no format stamp; it is not a database of flue_py")
     return checked_stamp(row[0], str(path))
-
-
-def is_current(connection: sqlite3.Connection, found: int | None) -> bool:
-    """Return whether a store of format ``found`` lacks no migration, nor a part of one, as early ones of format 3."""
-    if found != FORMAT_VERSION:
-        return False
-    return bool(connection.execute(IS_FINISHED["sqlite"]).fetchone()[0])
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
@@ -188,7 +180,7 @@ def _in_alembic(
             if now is None:
                 for statement in stamp_statements():
                     connection.execute(statement)
-            elif not is_current(connection, now):
+            elif now != FORMAT_VERSION:
                 backup = _back_up(path, now, busy_timeout)
             run(target, None)
     except (sqlalchemy.exc.SQLAlchemyError, CorruptStore) as error:

@@ -14,7 +14,7 @@ from flue_py.store.schema.stamp import FORMAT_VERSION
 from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sqlite.caller import start_on_caller
 from flue_py.store.sqlite.file import check_magic, translated
-from flue_py.store.sqlite.migrate import format_of, is_current
+from flue_py.store.sqlite.migrate import format_of
 from flue_py.store.sqlite.owner import OpenFile, require_not_inherited, require_not_lost
 from flue_py.store.sqlite.runner import SqliteRunner
 from flue_py.store.sqlite.store_file import Reader, StoreFile
@@ -50,13 +50,11 @@ class ReadOnlyFile(StoreFile):
         require_not_lost(self.path)
         with translated(self.path), closing(self.connect()) as connection:
             found = format_of(connection, self.path)
-            lacks_nothing = is_current(connection, found)
         if found is None:
             raise NotAStore(f"{self.path} is empty; open it for writing to make a store of it")
-        if not lacks_nothing:
-            early = "" if found < FORMAT_VERSION else "an early form of "
+        if found < FORMAT_VERSION:
             raise StoreUnavailable(
-                f"{self.path} has {early}format {found}, and must be upgraded to format {FORMAT_VERSION} to be read; "
+                f"{self.path} has format {found}, and must be upgraded to format {FORMAT_VERSION} to be read; "
                 "open it once where it can be written to, or a copy of it"
             )
         self._file = OpenFile(self._absolute_path, self)
