@@ -19,6 +19,12 @@ from tests.sessions.talk import assistant, user
 pytestmark = pytest.mark.anyio
 
 MOST_TURNS = 8
+TOOLS: tuple[JsonObject, ...] = tuple(
+    {"name": name, "description": f"{name}s a file", "parameters": {"type": "object", "properties": {"path": {}}}}
+    for name in ("read", "edit")
+)
+BESIDE = ("tools", "system")
+"""What a provider's cache has before the messages."""
 
 
 def begins_with(later: JsonValue, earlier: JsonValue) -> bool:
@@ -62,13 +68,16 @@ class Sent:
 
     async def send(self, session: Session) -> None:
         for target in LIMITS:
-            request = await session.request(target)
+            request = await session.request(target, tools=[*TOOLS])
             before = self.before.get(target)
-            sent: JsonObject = {"system": request.system, "messages": [*request.messages]}
+            sent: JsonObject = {
+                "tools": [*request.tools],
+                "system": request.system,
+                "messages": [*request.messages],
+            }
             if before is not None:
-                self.kept.append(
-                    before["system"] == sent["system"] and begins_with(sent["messages"], before["messages"])
-                )
+                is_same = all(encode_json(sent[part], part) == encode_json(before[part], part) for part in BESIDE)
+                self.kept.append(is_same and begins_with(sent["messages"], before["messages"]))
             self.before[target] = sent
 
 
@@ -90,6 +99,7 @@ async def test_a_scripted_session_keeps_its_prefix_until_a_compaction(tmp_path: 
             await sent.send(session)
             last = await session.append_message(assistant(f"answer {turn}"))
         assert told > MOST_TURNS
+        assert sent.before["anthropic"]["tools"] == [*TOOLS]
         assert sent.kept == [True] * len(LIMITS) * (2 * MOST_TURNS - 1)
         await session.append_compaction("what was said", first_kept_entry_id=last.entry_id, tokens_before=100)
         done = await session.append_blocks(around.blocks)
