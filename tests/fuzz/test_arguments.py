@@ -212,7 +212,7 @@ async def outcome_of(call: Callable[..., Any], given: Mapping[str, Any]) -> str:
 
 async def rows_of(store: flue_py.Store) -> object:
     """Return the counts of a store and the rows of the sessions changed last: any write shows in them."""
-    return replace(await store.info(), size_bytes=None), await store.list_sessions(limit=10)
+    return replace(await store.info(), size_bytes=None), await store.list_sessions(limit=3)
 
 
 async def all_outcomes(where: str, names: tuple[str, ...]) -> dict[tuple[str, str, str], str]:

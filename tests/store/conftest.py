@@ -69,11 +69,11 @@ def _postgres(request: pytest.FixtureRequest) -> OpenBackend:
 
 
 KINDS = {
-    "memory": BackendKind(_memory, share=0.3),
-    "sqlite": BackendKind(_sqlite, share=0.25),
+    "memory": BackendKind(_memory, share=0.2),
+    "sqlite": BackendKind(_sqlite, share=0.12),
     "caller": BackendKind(_caller, share=0.05, step_share=0.3),
     "aiosqlite": BackendKind(_aiosqlite, share=0.06, step_share=0.3),
-    "postgres": BackendKind(_postgres, share=0.1, step_share=0.5),
+    "postgres": BackendKind(_postgres, share=0.06, step_share=0.5),
 }
 
 

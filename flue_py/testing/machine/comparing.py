@@ -50,7 +50,9 @@ class ComparingMachine(SideBySide):
     def finish(self) -> None:
         """Compare everything once more, and let the store check itself."""
         if self._is_alike:
-            self._compare_stores()
+            for session_id in (*self._sessions, *GHOSTS):
+                self._compare(session_id)
+            self._compare_listings()
             super().finish()
 
     # -- what is there to pick from -------------------------------------------------------------------------------
@@ -142,16 +144,10 @@ class ComparingMachine(SideBySide):
         """Compare all that both tell about a session."""
         if self._is_there(session_id):
             self._note_entries(session_id)
-        # Two of the entries there are, other ones each time: many of them the session does not see.
+        # One of the entries there are, another one each time: many of them the session does not see.
         known = self._entries or [*GHOSTS]
         self._compared += 1
-        probes = {known[(7 * self._compared) % len(known)], known[-1 - self._compared % len(known)]}
-        expected = self._run(told_of_session(self._model, session_id, probes))
-        actual = self._run(told_of_session(self._store, session_id, probes))
-        self._is_alike = False
-        for what in expected.keys() | actual.keys():
-            assert actual.get(what) == expected.get(what), f"{what} of {session_id}"
-        self._is_alike = True
+        self._compare_told(session_id, known[(7 * self._compared) % len(known)])
         if self._compared % _LEDGER_EVERY == 0:
             bills = bills_of(session_id, known[self._compared % len(known)])
             bill = bills[self._compared // _LEDGER_EVERY % len(bills)]
@@ -162,13 +158,28 @@ class ComparingMachine(SideBySide):
         if self._is_there(session_id):
             self._run(check_reads(self._store, session_id))
 
+    def _compare_told(self, session_id: str, *probes: str) -> None:
+        expected = self._run(told_of_session(self._model, session_id, probes))
+        actual = self._run(told_of_session(self._store, session_id, probes))
+        self._is_alike = False
+        for what in expected.keys() | actual.keys():
+            assert actual.get(what) == expected.get(what), f"{what} of {session_id}"
+        self._is_alike = True
+
     def _note_entries(self, session_id: str) -> None:
         known = {*self._entries}
         self._entries += [entry.id for entry in self._run(self._model.read_tree(session_id)) if entry.id not in known]
 
     def _compare_stores(self) -> None:
+        """Compare what can be read of every session, and all of one of them, another one each time."""
         for session_id in (*self._sessions, *GHOSTS):
-            self._compare(session_id)
+            if self._is_there(session_id):
+                self._note_entries(session_id)
+            self._compare_told(session_id)
+        self._compare(self._any_session_id(self._compared))
+        self._compare_listings()
+
+    def _compare_listings(self) -> None:
         ties = type(self).lists_ties_alike
         told = [self._run(told_of_store(backend, ties=ties)) for backend in (self._model, self._store)]
         assert told[1] == told[0]
