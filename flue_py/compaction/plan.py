@@ -161,7 +161,7 @@ def _plan(
     start = previous.first_kept_index if previous else 0
     count = (lambda index: estimate_tokens(messages[index], policy)) if counts is None else counts.__getitem__
     held = sum(map(count, pinned))
-    cut = _find_cut(len(messages), start, cuts, settings.keep_recent_tokens - held, policy, pinned, count)
+    cut = _find_cut(len(messages), start, cuts, settings, held, policy, pinned, count)
     if most is not None and cut is not None:
         cut = _fitting_cut(len(messages), cut, cuts, most - held, pinned, count)
     if cut is None or cut <= start:
@@ -191,19 +191,23 @@ def _find_cut(
     end: int,
     start: int,
     cuts: Cuts,
-    budget: int,
+    settings: CompactionSettings,
+    held: int,
     policy: CompactionPolicy,
     pinned: frozenset[int],
     count: Callable[[int], int],
 ) -> int | None:
     """Return the index of the first message to keep; None without a cut point.
 
-    ``budget`` is without the pinned; ``count`` says how many tokens the message at an index takes.
+    ``held`` are the tokens of the pinned; ``count`` says how many tokens the message at an index takes.
     """
-    kept = 0
+    budget, most = settings.keep_recent_tokens - held, settings.keep_recent_messages or end
+    kept = messages = 0
     for index in range(end - 1, start - 1, -1):
-        kept += 0 if index in pinned else count(index)
-        if kept >= budget:
+        if index not in pinned:
+            kept += count(index)
+            messages += 1
+        if kept >= budget or messages >= most:
             following = cuts.following(index)
             if following is not None:
                 return following

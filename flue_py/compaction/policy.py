@@ -19,7 +19,8 @@ class CompactionSettings:
 
     ``reserve_tokens`` is the room left for the next answer: compaction is due above the context window minus
     this, and it bounds the length of a summary. ``keep_recent_tokens`` is how much of the end of the context
-    stays word for word. ``mode`` is the name of the mode that makes the text.
+    stays word for word, and ``keep_recent_messages`` how many messages of it do at most, None for any number; one stays
+    in any case. ``mode`` is the name of the mode that makes the text.
 
     ``user_words_share`` is the share of the window up to which a summary carries what the user said, word for word; 0
     leaves it out. ``on_failure`` says what a model that fails leads to: ``raise``, ``fallback`` (the mode ``intent``
@@ -36,6 +37,7 @@ class CompactionSettings:
 
     reserve_tokens: int = 16_384
     keep_recent_tokens: int = 20_000
+    keep_recent_messages: int | None = None
     enabled: bool = True
     mode: str = "llm"
     user_words_share: float = 0.2
@@ -58,6 +60,10 @@ class CompactionSettings:
 def _wrong_amount(value: object) -> str:
     is_amount = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return "" if is_amount else f"{shown(value)} is negative or no whole number; give one >= 0"
+
+
+def _wrong_number_of_messages(value: object) -> str:
+    return "" if value is None or (not _wrong_amount(value) and value) else f"{shown(value)} is not a number >= 1"
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -94,6 +100,7 @@ def _wrong_failure(value: object) -> str:
 _CHECKS: dict[str, Callable[[object], str]] = {
     "reserve_tokens": _wrong_amount,
     "keep_recent_tokens": _wrong_amount,
+    "keep_recent_messages": _wrong_number_of_messages,
     "enabled": _wrong_flag,
     "mode": _wrong_mode,
     "user_words_share": _wrong_share,

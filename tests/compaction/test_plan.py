@@ -122,6 +122,29 @@ def test_where_the_calling_message_is_all_there_is_nothing_can_be_cut() -> None:
     assert prepare_compaction([call("read", {}), tool_result("x" * 400)], keeping(10)) is None
 
 
+@pytest.mark.parametrize(("most", "first_kept"), [(1, 6), (2, 5), (3, 4), (4, 4), (5, 2), (6, 1), (7, None), (9, None)])
+def test_at_most_so_many_messages_are_kept_and_no_call_without_its_result(most: int, first_kept: int | None) -> None:
+    context = [user("a"), assistant("b"), call("read", {}), tool_result("x"), user("c"), assistant("d"), user("e")]
+    plan = prepare_compaction(context, CompactionSettings(keep_recent_messages=most))
+    assert (None if plan is None else plan.first_kept_index) == first_kept
+
+
+def test_the_last_message_stays_with_its_call_where_one_message_is_kept() -> None:
+    context = [user("a"), assistant("b"), user("c"), call("read", {}), tool_result("x"), tool_result("y")]
+    plan = prepare_compaction(context, CompactionSettings(keep_recent_messages=1))
+    assert plan is not None
+    assert plan.first_kept_index == 3
+
+
+def test_whichever_keeps_less_decides_tokens_or_messages() -> None:
+    context = [user("a" * 40), assistant("b" * 40), user("c" * 40), assistant("d" * 40)]
+    for tokens, most, first_kept in ((10, 3, 3), (20, 1, 3), (20, 3, 2), (1_000, 2, 2)):
+        settings = CompactionSettings(keep_recent_tokens=tokens, keep_recent_messages=most)
+        plan = prepare_compaction(context, settings)
+        assert plan is not None
+        assert plan.first_kept_index == first_kept
+
+
 def test_zero_usage_does_not_hide_the_size_before_compaction() -> None:
     context = [user("a"), assistant("b", usage=usage(700)), user("c"), assistant("d", usage=usage())]
     assert planned(context, keep=1).tokens_before == 702

@@ -100,11 +100,14 @@ def test_arguments_without_a_bottom_are_refused(arguments: Any) -> None:
 def test_settings_and_earlier_compactions_take_whole_numbers(name: str) -> None:
     odd: Any = ARGUMENTS[name]
     if name != "an integer with too many digits to print":
-        for call in (
+        calls = [
             lambda: CompactionSettings(reserve_tokens=odd),
             lambda: CompactionSettings(keep_recent_tokens=odd),
             lambda: PreviousCompaction("s", odd),
-        ):
+        ]
+        if odd is not None:
+            calls.append(lambda: CompactionSettings(keep_recent_messages=odd))
+        for call in calls:
             with pytest.raises(InvalidArgument) as caught:
                 call()
             check_refusal(caught.value)

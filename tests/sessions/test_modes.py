@@ -230,6 +230,9 @@ def test_settings_are_checked_as_a_whole() -> None:
     ("field", "value"),
     [
         ("reserve_tokens", 1.5),
+        ("keep_recent_messages", 0),
+        ("keep_recent_messages", 2.0),
+        ("keep_recent_messages", True),
         ("enabled", 1),
         ("registered_item_tokens", -1),
         ("registered_tokens", None),

@@ -240,3 +240,18 @@ async def test_a_compaction_that_is_cancelled_meanwhile_leaves_what_was_written(
     assert await session.build_context() == context
     assert (await session.refresh()).revision == revision
     assert (await session.compact(model(), settings=SETTINGS)).appended is not None
+
+
+@pytest.mark.parametrize("window", [None, 1_000])
+async def test_so_many_messages_stay_each_time(session: Session, store: Store, window: int | None) -> None:
+    settings = CompactionSettings(keep_recent_tokens=50_000, keep_recent_messages=6)
+    for number in range(12):
+        await work(session, number, f"go on {number}")
+        if number % 3 == 2:
+            done = await session.compact(mode="intent", settings=settings, window=window)
+            assert done.appended is not None
+            kept = (await session.build_context())[1:]
+            # A call and its result belong together, so of six messages five stay; the small window has room for one.
+            assert len(kept) == (5 if window is None else 1)
+            assert kept[-1]["role"] == "assistant"
+    assert (await store.verify()).problems == []
