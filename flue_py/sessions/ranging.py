@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from flue_py.core.jsontext import JsonValue
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.lazy import lazy_module
@@ -14,6 +15,7 @@ from flue_py.sessions.basis import Basis, Planned
 from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.handle import KnownContext
 from flue_py.sessions.hooking import checked_hook
+from flue_py.sessions.measuring import checked_request
 
 if TYPE_CHECKING:
     from flue_py.compaction import modes, ranges
@@ -45,6 +47,8 @@ class Ranging(Compacting):
         dry_run: bool = False,
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
         before_compaction: BeforeCompaction | None = None,
     ) -> CompactionResult:
         """Replace a range of the context by a text that stands for it, and return what was done, or why not.
@@ -54,8 +58,10 @@ class Ranging(Compacting):
         range that would separate a tool call from its results is made wider, which the ``notes`` say; one without
         ``last`` ends before a call whose result is still to come. What is pinned in the range stays, after the summary;
         summaries of earlier compactions in it are taken over. Ranges can stand beside each other, and inside of what
-        is compacted later. One entry is appended, and nothing removed: `undo` and `uncompact` take it back. Everything
-        else, also what failures do, is as `compact` says; ``settings.keep_recent_tokens`` does not count here.
+        is compacted later. One entry is appended, and nothing removed: `undo` and `uncompact` take it back. The text
+        is made to fit beside ``system`` and ``tools``, what goes with the session's own requests; a model is shown a
+        transcript of the range. Everything else, also what failures do, is as `compact` says;
+        ``settings.keep_recent_tokens`` does not count here.
 
         Raises `EntryNotFound`, and `InvalidArgument` for an entry that is not in the context, for ends that are the
         wrong way round or both None, for an explicit end within an exchange that is not over, and for a pinned summary
@@ -67,12 +73,13 @@ class Ranging(Compacting):
             raise InvalidArgument("first and last are both None; use compact() for the beginning of the context")
         checked_flag(dry_run, "dry_run")
         checked_text(instructions, "instructions")
+        checked_request(None, None, system, tools)
         checked_hook(before_compaction)
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
         window = window_of(window, asked)
-        basis = await self._range_basis(first, last, chosen, settings, window)
+        basis = await self._range_basis(first, last, chosen, settings, window, system=system, tools=tools)
         return await self._compact(basis, asked, instructions, dry_run=dry_run, hook=before_compaction)
 
     async def _range_basis(
@@ -82,6 +89,9 @@ class Ranging(Compacting):
         mode: str | Mode | None,
         settings: CompactionSettings | None,
         window: int | None,
+        *,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> Basis:
         """Return what the compaction of a range is to be made of. Raises as `compact_range` for its ends."""
         for entry_id in (first, last):
@@ -97,4 +107,4 @@ class Ranging(Compacting):
         ) -> Planned:
             return ranges.plan_range(read.items, read.compaction, read.tail, sized, first, last, pinned=pins, live=live)
 
-        return await self._basis_of(mode, settings, window, find)
+        return await self._basis_of(mode, settings, window, find, system=system, tools=tools)

@@ -514,3 +514,28 @@ async def test_no_compaction_separates_what_is_hidden_of_an_exchange_from_it(ses
     await session.include(called.entry_ids[0], "c1")
     await assert_is_valid(session)
     await assert_all_reads_agree(session)
+
+
+async def test_its_text_fits_beside_what_goes_with_requests(session: Session) -> None:
+    asked = [user(f"question {number} " + "some words that count " * 20) for number in range(40)]
+    ids = (await session.append_messages(asked)).entry_ids
+    settings = CompactionSettings(user_words_share=1)
+    system = "word " * 500
+    tools: list[JsonObject] = [{"name": "read", "description": "word " * 500, "parameters": {"type": "object"}}]
+    tokens = []
+    for said, offered in ((None, None), (system, None), (system, tools)):
+        done = await session.compact_range(
+            ids[2], ids[30], mode="intent", settings=settings, window=6_000, system=said, tools=offered
+        )
+        tokens.append(done.tokens_after or 0)
+        await session.undo()
+    # By about what stands beside it, each time: 500 words.
+    assert tokens[0] - tokens[1] > 400
+    assert tokens[1] - tokens[2] > 400
+
+
+@pytest.mark.parametrize("wrong", [{"system": 1}, {"tools": "read"}, {"tools": [1]}])
+async def test_what_goes_with_requests_is_checked(session: Session, wrong: dict[str, object]) -> None:
+    ids = await talk(session, 4)
+    with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+        await session.compact_range(ids[0], ids[1], mode="window", **wrong)  # type: ignore[arg-type]
