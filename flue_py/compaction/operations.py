@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 from flue_py.compaction.content import string_field
 from flue_py.compaction.material import Material
 from flue_py.compaction.quoting import quoted, without_tags
-from flue_py.core.exchange import Call
+from flue_py.core.exchange import Call, answered_id
 from flue_py.core.javascript import js_json
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.spoken import message_text
@@ -32,6 +32,7 @@ class Operation(NamedTuple):
     agent: str
     entry_id: str
     error: str = ""
+    call_id: str = ""
 
     @property
     def label(self) -> str:
@@ -73,7 +74,7 @@ def gathered(material: Material, most: int, fits: Callable[[Operation], bool] = 
     """
     turns = turn_numbers(material)
     before = turns_before(material.earlier)
-    carried = _carried(material.earlier, before)
+    carried = _answered_since(material, _carried(material.earlier, before))
     failed, made = material.failed, list(material.pairing.results.items())
     newest = chain(
         (_operation(material, turns, call, results) for call, results in reversed(made)), reversed(carried.listed)
@@ -129,8 +130,29 @@ def _operation(material: Material, turns: Sequence[int], call: Call, results: Se
         turns[call.at],
         quoted(agent, 80) or "assistant",
         material.leaving[call.at].entry_id,
-        without_tags(message_text(material.message(results[0]))[:ERROR_CHARS]) if status == "failed" else "",
+        _error(material, results[0]) if status == "failed" else "",
+        call.id,
     )
+
+
+def _error(material: Material, at: int) -> str:
+    return without_tags(message_text(material.message(at))[:ERROR_CHARS])
+
+
+def _answered_since(material: Material, carried: Operations) -> Operations:
+    """Return operations that were carried on, those with their status whose result has come late.
+
+    A result that answers nothing in what leaves is the answer of the last call by its id that was carried.
+    """
+    late = {answered_id(material.message(at)): at for at in sorted(material.pairing.unpaired, reverse=True)}
+    listed = carried.listed[:]
+    for place in range(len(listed) - 1, -1, -1):
+        operation = listed[place]
+        at = late.pop(operation.call_id, None) if operation.call_id and operation.status == "pending" else None
+        if at is not None:
+            status = _status(material.failed, [at])
+            listed[place] = operation._replace(status=status, error=_error(material, at) if status == "failed" else "")
+    return carried._replace(listed=listed)
 
 
 def _name(part: Mapping[str, JsonValue]) -> str:
@@ -161,12 +183,13 @@ def _carried(earlier: Mapping[str, JsonValue] | None, before: int) -> Operations
 def _read(stored: Mapping[str, JsonValue]) -> Iterator[Operation]:
     listed = stored.get("listed")
     for each in listed if isinstance(listed, (list, tuple)) else ():
-        if not isinstance(each, (list, tuple)) or len(each) != len(Operation._fields):
+        # Some were stored without the id of the call, which is their last.
+        if not isinstance(each, (list, tuple)) or len(each) not in (len(Operation._fields) - 1, len(Operation._fields)):
             continue
-        status, name, target, turn, agent, entry_id, error = each
+        status, name, target, turn, agent, entry_id, *texts = each
         if (
             status in STATUSES
             and isinstance(turn, int)
-            and all(isinstance(text, str) for text in (name, target, agent, entry_id, error))
+            and all(isinstance(text, str) for text in (name, target, agent, entry_id, *texts))
         ):
-            yield Operation(*cast("tuple[Status, str, str, int, str, str, str]", tuple(each)))
+            yield Operation(*cast("tuple[Status, str, str, int, str, str, str, str]", tuple(each)))

@@ -144,6 +144,32 @@ def test_intent_carries_operations_on_and_folds_the_oldest() -> None:
     assert '✓ read → "a.py" (turn 2, assistant)' in third.text
 
 
+def test_a_result_that_comes_late_is_that_of_the_last_call_by_its_id() -> None:
+    first = made(
+        Intent(), [*WORK, call("make", {"path": "old"}, "c9"), user("no, wait"), call("make", {"path": "b"}, "c9")]
+    )
+    # One of these is of the work before.
+    assert first.text.count("has no recorded result") == 3
+    second = made(Intent(), [user("and?"), tool_result("done at last", "c9")], before=first)
+    assert '✓ make → "b"' in second.text
+    assert '⧖ make → "old"' in second.text
+    third = made(Intent(), [user("and?"), failed("it broke", "c9")], before=second)
+    assert '✗ make → "old" — it broke' in third.text
+    assert third.text.count("has no recorded result") == 1
+
+
+def test_operations_that_were_stored_without_their_ids_are_carried_on() -> None:
+    first = made(Intent(), [*WORK, call("make", {"path": "b"}, "c9")])
+    operations = first.details["operations"]
+    assert isinstance(operations, dict)
+    assert isinstance(operations["listed"], list)
+    stored = [each[:7] for each in operations["listed"] if isinstance(each, list)]
+    first = replace(first, details={**first.details, "operations": {**operations, "listed": [*stored]}})
+    second = made(Intent(), [user("and?"), tool_result("done at last", "c9")], before=first)
+    assert '⧖ make → "b"' in second.text
+    assert '✓ read → "a.py"' in second.text
+
+
 @pytest.mark.parametrize("mode", [Intent(), Lossless(), Window()], ids=lambda mode: mode.name)
 def test_what_another_mode_said_stays_however_often_it_is_compacted(mode: Mode) -> None:
     done = made(Llm(), WORK, Asker(lambda _: "the older story"))
