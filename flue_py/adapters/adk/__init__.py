@@ -14,6 +14,7 @@ except ImportError as error:
 
 from flue_py.adapters.adk.moving import copy_sessions
 from flue_py.adapters.adk.names import names_of, scope_of
+from flue_py.adapters.adk.sending import sent_to_adk
 from flue_py.adapters.adk.service import FlueSessionService
 
-__all__ = ["FlueSessionService", "copy_sessions", "names_of", "scope_of"]
+__all__ = ["FlueSessionService", "copy_sessions", "names_of", "scope_of", "sent_to_adk"]
