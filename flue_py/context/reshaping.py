@@ -8,6 +8,7 @@ from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple
 
+from flue_py.context.answered import SentRequests
 from flue_py.context.choosing import steps_of
 from flue_py.context.counters import counter_for
 from flue_py.context.epochs import EpochRules
@@ -49,16 +50,20 @@ class Reshaping:
         self.steps = steps_of(chosen.model_copy(update={"addresses": False}))
         self._agent = agent
         self._counter = counter_for(model)
+        self._sent = None if chosen.keep_stale_reasoning else SentRequests()
 
     def run(self, groups: Sequence[Sequence[JsonObject]]) -> list[Reshaped]:
         """Return what goes on of groups of messages, in order: a group for each message of a framework.
 
-        A group of no messages goes on as it is. O(size).
+        A group of no messages goes on as it is. Signed reasoning is left out if the request that it was the answer to
+        went out from here with other messages before it, unless ``keep_stale_reasoning`` is set. O(size).
         """
         owner = [number for number, group in enumerate(groups) for _ in group]
-        context = [_entry(at, message) for at, message in enumerate(chain.from_iterable(groups))]
+        given = [*chain.from_iterable(groups)]
         view = View(self._agent, self._counter)
-        left = deque(run_steps(context, self.steps, view, rules=EpochRules(self._epoch_tokens)).items)
+        context = [_entry(at, message) for at, message in enumerate(given)]
+        items = run_steps(context, self.steps, view, rules=EpochRules(self._epoch_tokens)).items
+        left = deque(items if self._sent is None else self._sent.without_stale(given, items))
         found: list[Reshaped] = []
         for number, group in enumerate(groups):
             own: list[Item] = []

@@ -37,10 +37,14 @@ class Bound(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The messages that are sent, and for each that was given the place of it, or of what came before it."""
+    """The messages that are sent, and for each that was given the place of it, or of what came before it.
+
+    ``digest`` is that of the request with these messages.
+    """
 
     messages: list[JsonObject]
     places: list[int]
+    digest: str
 
 
 def bound_signatures(said: Iterable[Said]) -> dict[str, list[Bound]]:
@@ -79,9 +83,7 @@ def prefix_digest(
 
     Where parts of one side follow each other, it does not matter how many messages they are. O(size).
     """
-    walk = _Walk(target, system, tools, {}, Leftovers())
-    walk.through(messages)
-    return walk.digest.text
+    return _Walk(target, system, tools, {}, Leftovers()).through(messages).digest
 
 
 def begins_with(
@@ -186,7 +188,7 @@ class _Walk:
             if made is not None:
                 kept.append(made)
             places.append(max(len(kept) - 1, 0))
-        return Kept(kept, places)
+        return Kept(kept, places, self.digest.text)
 
     # -- messages that are made of parts -------------------------------------------------------------------------
 

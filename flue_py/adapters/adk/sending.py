@@ -35,9 +35,11 @@ def sent_to_adk(
     """Return a ``before_model_callback`` of ADK: a request goes on with what the settings leave of its contents.
 
     They are those for ``agent``, or else for the agent that asks its model. Contents and parts that no step has
-    changed are the objects that came in, and what was shortened has the other fields that it had. Tokens are counted
-    as ``model`` does. Raises `InvalidArgument`, for settings with the path of each field that is wrong, and for a
-    ``spec``, which reads a session. The callback raises `InvalidEntry` for a content that is none of Gemini's. O(size).
+    changed are the objects that came in, and what was shortened has the other fields that it had. Thoughts and
+    signatures are left out if the answer was given to a request of this callback with other contents before it. Tokens
+    are counted as ``model`` does. Raises `InvalidArgument`, for settings with the path of each field that is wrong, and
+    for a ``spec``, which reads a session. The callback raises `InvalidEntry` for a content that is none of Gemini's.
+    O(size).
     """
     told = context_settings(settings)
     wanted, counted = checked_text(agent, "agent"), checked_text(model, "model")

@@ -8,7 +8,7 @@ from google.genai import types
 
 from flue_py.adapters.messages.parts import text_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.wire.gemini import part_from_gemini, printed_part
+from flue_py.wire.gemini import FOREIGN_SIGNATURE, part_from_gemini, printed_part
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.openai_chat import parts_of
 
@@ -45,7 +45,7 @@ class Known:
         for printed in printed_part(part, Leftovers(), is_google=True):
             made = types.Part.model_validate_json(_key(printed))
             called = calls.get(str(part.get("id")))
-            yield made if called is None or made.function_call is None else _called(called, made.function_call)
+            yield made if called is None else _called(called, made)
 
     def _found(self) -> Mapping[str, types.Part]:
         if self._parts is None:
@@ -58,10 +58,14 @@ class Known:
         return self._parts
 
 
-def _called(part: types.Part, made: types.FunctionCall) -> types.Part:
-    """Return a call with other arguments."""
+def _called(part: types.Part, made: types.Part) -> types.Part:
+    """Return a call with other arguments, or without its signature, in whose place is what the API takes for it."""
     assert part.function_call is not None
-    return part.model_copy(update={"function_call": part.function_call.model_copy(update={"args": made.args})})
+    assert made.function_call is not None
+    called = part.function_call.model_copy(update={"args": made.function_call.args})
+    is_unsigned = made.thought_signature is None and part.thought_signature is not None
+    signature = FOREIGN_SIGNATURE.encode() if is_unsigned else part.thought_signature
+    return part.model_copy(update={"function_call": called, "thought_signature": signature})
 
 
 def _response(part: types.Part, message: JsonObject, *, is_error: bool) -> types.Part:

@@ -31,7 +31,8 @@ def sent_to_langchain(
     """Return a function that takes messages of LangChain, and returns what the settings leave of them for an agent.
 
     For a hook that LangGraph calls before a model: ``lambda state: {"llm_input_messages": send(state["messages"])}``.
-    What a step has shortened has the id and the other fields that it had. Tokens are counted as ``model`` does.
+    What a step has shortened has the id and the other fields that it had. Signed reasoning is left out if the answer
+    was given to a request of this function with other messages before it. Tokens are counted as ``model`` does.
     Raises `InvalidArgument`, for settings with the path of each field that is wrong, and for a ``spec``, which reads a
     session. The function raises `MissingExtra`, `InvalidEntry`. O(size).
     """
@@ -58,8 +59,13 @@ def _as_it_was(message: JsonObject, was: BaseMessage) -> BaseMessage:
         return was.model_copy(update={"content": text_of(message)})
     made = to_langchain([message]).messages[0]
     content = text_of(message) if isinstance(was.content, str) else made.content
-    calls = {"tool_calls": getattr(made, "tool_calls", [])} if hasattr(was, "tool_calls") else {}
-    return was.model_copy(update={"content": content, **calls})
+    left: dict[str, Any] = {"content": content}
+    if hasattr(was, "tool_calls"):
+        left["tool_calls"] = getattr(made, "tool_calls", [])
+        if not isinstance(content, str):
+            # Without the version the blocks would be taken for those of the provider.
+            left["response_metadata"] = {**was.response_metadata, "output_version": "v1"}
+    return was.model_copy(update=left)
 
 
 def sent_to_pydantic_ai(

@@ -9,6 +9,7 @@ import pytest
 from google.adk.agents import LlmAgent
 from google.adk.apps.app import App
 from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.runners import Runner
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
@@ -127,15 +128,15 @@ def test_the_response_of_a_function_is_shortened_in_the_field_that_it_was_in() -
     assert (made.scheduling, made.id, made.name) == (later.scheduling, "c1", "read")
 
 
-def test_a_call_with_shorter_arguments_keeps_its_id_and_its_signature() -> None:
+def test_a_call_with_shorter_arguments_keeps_its_id_and_has_a_mark_for_its_signature() -> None:
     wrote = signed(call("write", "c1", path="a.py", text="x" * 2_000), b"\x01\x02")
-    again = signed(call("write", path="b.py", text="y" * 2_000), b"\x03")
+    again = call("write", path="b.py", text="y" * 2_000)
     given = [user("Write."), model("Well. " * 100, wrote, again), user(result("write", "c1"), result("write"))]
     given += [model("Done."), user("Go on.")]
     found = sent(given, {"epoch_tokens": 0, "superseded": {"text_chars": 20, "argument_chars": 100}})
     said, one, other = found[1].parts
     assert said.text.endswith("[text omitted]")
-    assert (one.thought_signature, other.thought_signature) == (b"\x01\x02", b"\x03")
+    assert (one.thought_signature, other.thought_signature) == (b"skip_thought_signature_validator", None)
     assert (one.function_call.id, one.function_call.args["path"]) == ("c1", "a.py")
     assert (other.function_call.id, other.function_call.args["path"]) == (None, "b.py")
     assert "2,000 characters" in one.function_call.args["text"]
@@ -189,11 +190,16 @@ def read(path: str) -> str:
     return LONG
 
 
+def list_(path: str) -> str:
+    """Return the names in a folder."""
+    return "a.py"
+
+
 async def asked_last(service: BaseSessionService, model: Fake, agent: LlmAgent, **options: Any) -> list[Any]:
     """Ask an agent what takes a tool, and then something else. Returns the contents of the last request."""
     async with Runner(app=App(name=APP, root_agent=agent, **options), session_service=service) as runner:
         await service.create_session(app_name=APP, user_id=USER, session_id="s")
-        assert await say(runner, "What is in it?") == ["Lines."]
+        assert (await say(runner, "What is in it?"))[-1] == "Lines."
         assert await say(runner, "Where?") == ["In a.py."]
     return model.asked[-1]
 
@@ -224,6 +230,31 @@ def test_a_plugin_calls_it_for_every_agent() -> None:
     agent = LlmAgent(name="root", model=model, tools=[read])
     asked = asyncio.run(asked_last(InMemorySessionService(), model, agent, plugins=[Sending("sending")]))
     assert asked[2]["parts"][0]["function_response"]["response"] == {"result": CLEARED}
+
+
+def thought_of(content: Any) -> list[Any]:
+    return [part["thought_signature"] for part in content["parts"] if "thought_signature" in part]
+
+
+def test_no_signature_is_sent_behind_a_result_that_has_been_cleared_since() -> None:
+    def reads(number: int) -> LlmResponse:
+        thought = signed(types.Part(text="Hm.", thought=True), b"thought %d" % number)
+        called = signed(call("read", path="a.py"), b"call %d" % number)
+        content = types.Content(role="model", parts=[thought, called, call("list_", path=".")])
+        return LlmResponse(content=content, model_version="gemini-3-pro")
+
+    def asked_with(settings: Any) -> list[list[Any]]:
+        model = fake([reads(1)], [reads(2)], "Lines.", "In a.py.")
+        agent = LlmAgent(name="root", model=model, tools=[read, list_], before_model_callback=sent_to_adk(settings))
+        asyncio.run(asked_last(InMemorySessionService(), model, agent))
+        return [[thought_of(content) for content in contents if content["role"] == "model"] for contents in model.asked]
+
+    settings: Any = {"epoch_tokens": 0, "microcompact": {"keep": 1, "tools": ["read"]}}
+    first, second = [b"thought 1", b"call 1"], [b"thought 2", b"call 2"]
+    assert asked_with({**settings, "keep_stale_reasoning": True})[2] == [first, second]
+    asked = asked_with(settings)
+    assert asked[:3] == [[], [first], [first, [b"skip_thought_signature_validator"]]]
+    assert asked[3][:2] == asked[2]
 
 
 def parts_of_users() -> st.SearchStrategy[types.Part]:
@@ -279,5 +310,5 @@ def test_nothing_of_an_untouched_content_is_changed(contents: list[types.Content
         for part in content.parts or []:
             if part.function_call is not None and id(part) not in known:
                 assert part.function_call.id in ids
-                assert part.thought_signature in {each.thought_signature for each in known.values()}
+                assert part.thought_signature in (None, b"skip_thought_signature_validator")
             assert part.inline_data is None or id(part) in known

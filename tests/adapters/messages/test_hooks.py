@@ -122,3 +122,62 @@ def test_wrong_settings_are_refused_before_anything_is_sent(make: Any) -> None:
     with pytest.raises(InvalidArgument, match="agent"):
         make({}, agent=7)
     assert make({})([]) == []
+
+
+ONE_IS_KEPT: dict[str, Any] = {"epoch_tokens": 0, "microcompact": {"keep": 1, "tools": ["read"]}}
+
+
+def test_langchain_sends_no_reasoning_that_a_step_has_since_made_stale() -> None:
+    def answers(number: int) -> list[Any]:
+        blocks: list[Any] = [
+            {"type": "thinking", "thinking": "Hm.", "signature": f"s{number}"},
+            {"type": "text", "text": "I look."},
+            {"type": "tool_use", "id": f"c{number}", "name": "read", "input": {"path": "a.py"}},
+        ]
+        call = {"name": "read", "args": {"path": "a.py"}, "id": f"c{number}"}
+        told = {"model_provider": "anthropic"}
+        asked = AIMessage(blocks, tool_calls=[call], response_metadata=told, id=f"a{number}")
+        return [asked, ToolMessage("line " * 100, tool_call_id=f"c{number}", name="read")]
+
+    send = sent_to_langchain(ONE_IS_KEPT)
+    given: list[Any] = [HumanMessage("Why?")]
+    send(given)
+    given += answers(1)
+    assert send(given) == given
+    given += answers(2)
+    sent = send(given)
+    assert sent[1] is given[1]
+    assert sent[2].content == CLEARED
+    assert [block["type"] for block in sent[3].content_blocks] == ["text", "tool_call"]
+    assert (sent[3].id, sent[3].tool_calls) == ("a2", given[3].tool_calls)
+    assert sent[3].response_metadata == {"model_provider": "anthropic", "output_version": "v1"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_pydantic_ai_sends_no_reasoning_that_a_step_has_since_made_stale(keeps: bool) -> None:
+    from pydantic_ai.capabilities import ProcessHistory
+
+    seen: list[list[str | None]] = []
+
+    def answer(messages: list[theirs.ModelMessage], info: AgentInfo) -> theirs.ModelResponse:
+        parts = [part for message in messages for part in message.parts if isinstance(part, theirs.ThinkingPart)]
+        seen.append([part.signature for part in parts])
+        number = len(seen)
+        thought = theirs.ThinkingPart("Hm.", signature=f"s{number}", provider_name="anthropic")
+        said: Any = (
+            theirs.TextPart("So.") if number > 2 else theirs.ToolCallPart("read", {"path": "a.py"}, f"c{number}")
+        )
+        return theirs.ModelResponse([thought, said], provider_name="anthropic")
+
+    send = sent_to_pydantic_ai({**ONE_IS_KEPT, "keep_stale_reasoning": keeps})
+    agent = Agent(FunctionModel(answer), capabilities=[ProcessHistory(send)])
+
+    @agent.tool_plain
+    def read(path: str) -> str:
+        return "line " * 100
+
+    first = await agent.run("Why?")
+    await agent.run("Sure?", message_history=first.all_messages())
+    every = [[], ["s1"], ["s1", "s2"], ["s1", "s2", "s3"]]
+    assert seen == (every if keeps else [[], ["s1"], ["s1"], ["s1", "s3"]])

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flue_py.context import Item, View, added
 from flue_py.context.reshaping import Reshaped, Reshaping
+from flue_py.core.bound import seen_by_model, signatures_in
+from flue_py.core.jsontext import JsonObject, to_json
 from flue_py.errors import InvalidArgument
 from tests.context.pipeline.piped import answer, call, result, user
 
@@ -63,3 +67,105 @@ def test_what_a_step_adds_is_a_message_of_its_own_where_the_step_has_put_it() ->
 def test_a_spec_needs_a_session() -> None:
     with pytest.raises(InvalidArgument, match="spec: is read from a session"):
         Reshaping({"agents": {"Coder": {"spec": {}}}}, "coder")
+
+
+def thought(text: str, signature: str, *calls: JsonObject) -> JsonObject:
+    part: JsonObject = {"type": "thinking", "thinking": "Hm.", "thinkingSignature": signature}
+    return {"role": "assistant", "content": [part, {"type": "text", "text": text}, *calls]}
+
+
+def sent_by(reshaping: Reshaping, messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """Return what goes on of messages that are a group each."""
+    found: list[JsonObject] = []
+    for group, made in reshaping.run([[each] for each in messages]):
+        found += made if made is not None else [] if group is None else [messages[group]]
+    return found
+
+
+def signatures(messages: Sequence[JsonObject]) -> list[str]:
+    return [signature for message in messages for signature in signatures_in(message)]
+
+
+ONE_IS_KEPT = {"epoch_tokens": 0, "microcompact": {"keep": 1, "tools": ["read_file"]}}
+FIRST = [user("Why?"), thought("I look.", "s1", call("c1")), result("c1", "line " * 90)]
+SECOND = [thought("Once more.", "s2", call("c2")), result("c2", "more " * 90)]
+
+
+def test_reasoning_is_left_out_where_a_step_has_since_changed_what_it_was_produced_under() -> None:
+    reshaping = Reshaping(ONE_IS_KEPT)
+    assert sent_by(reshaping, FIRST[:1]) == FIRST[:1]
+    assert sent_by(reshaping, FIRST) == FIRST
+    third = sent_by(reshaping, [*FIRST, *SECOND])
+    assert third[2] == result("c1", "[tool result cleared to save context]")
+    assert signatures(third) == ["s1"], "the second answer was given to the whole result"
+    assert [message["role"] for message in third] == ["user", "assistant", "toolResult", "assistant", "toolResult"]
+    fourth = sent_by(reshaping, [*FIRST, *SECOND, thought("It hangs.", "s3"), user("Sure?")])
+    assert signatures(fourth) == ["s1", "s3"], "the third was given to what is sent now"
+
+
+def test_reasoning_of_a_request_that_is_not_known_is_sent() -> None:
+    assert signatures(sent_by(Reshaping(ONE_IS_KEPT), [*FIRST, *SECOND])) == ["s1", "s2"]
+    keeping = Reshaping({**ONE_IS_KEPT, "keep_stale_reasoning": True})
+    for messages in (FIRST[:1], FIRST):
+        sent_by(keeping, messages)
+    assert signatures(sent_by(keeping, [*FIRST, *SECOND])) == ["s1", "s2"]
+
+
+def test_reasoning_is_left_out_where_the_framework_has_since_left_out_a_message() -> None:
+    reshaping = Reshaping({})
+    for messages in ([user("a")], [user("a"), thought("A.", "s1"), user("b")]):
+        sent_by(reshaping, messages)
+    shorter = [thought("A.", "s1"), user("b"), thought("B.", "s2"), user("c")]
+    assert signatures(sent_by(reshaping, [user("a"), *shorter])) == ["s1", "s2"]
+    assert sent_by(reshaping, shorter) == [answer("A."), user("b"), answer("B."), user("c")]
+    alone = {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "thinkingSignature": "s1"}]}
+    assert sent_by(reshaping, [alone, user("b")]) == [user("b")], "an answer with nothing else is left out"
+
+
+class Provider:
+    """Signs reasoning with what stands before it, and refuses it behind anything else."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._begun: dict[str, str] = {}
+
+    def answers(self, messages: Sequence[JsonObject], *calls: JsonObject) -> JsonObject:
+        names = [to_json([seen_by_model(each) for each in messages[:end]]).decode() for end in range(len(messages) + 1)]
+        begins = 0
+        for at, message in enumerate(messages):
+            if message["role"] != "assistant":
+                begins = at + 1
+            for signature in signatures_in(message):
+                assert self._begun[signature] in names[begins : at + 1], f"{signature} is stale"
+        self.number += 1
+        made = f"s{self.number}"
+        self._begun[made] = names[-1]
+        return thought(f"Answer {self.number}. " * 9, made, *calls)
+
+
+SETTINGS: list[JsonObject] = [
+    ONE_IS_KEPT,
+    {"epoch_tokens": 300, "microcompact": {"keep": 0, "tools": ["read_file"]}},
+    {"epoch_tokens": 0, "window": {"max_tail_messages": 5, "max_replay_chars": 20}},
+    {"epoch_tokens": 200, "in_turn": {"max_tool_pairs": 1}},
+    {"epoch_tokens": 0, "trim": {"max_tokens": 400}},
+    {"epoch_tokens": 100, "superseded": {"text_chars": 5, "argument_chars": 5}},
+]
+
+
+@given(st.sampled_from(SETTINGS), st.lists(st.integers(0, 3), max_size=7), st.booleans())
+def test_no_stale_reasoning_is_sent_while_a_conversation_goes_on(
+    settings: JsonObject, turns: list[int], keeps_what_was_sent: bool
+) -> None:
+    reshaping, provider = Reshaping(settings), Provider()
+    history: list[JsonObject] = []
+    for number, calls in enumerate(turns):
+        history.append(user(f"Question {number}. " * 3))
+        for at in range(calls + 1):
+            sent = sent_by(reshaping, history)
+            if keeps_what_was_sent:
+                history = [*sent]
+            name = f"c{number}-{at}"
+            history.append(provider.answers(sent, *([call(name)] if at < calls else [])))
+            if at < calls:
+                history.append(result(name, f"line {at} " * 60))
