@@ -23,10 +23,11 @@ from flue_py.sessions.arguments import (
     checked_seen,
     checked_text,
 )
+from flue_py.sessions.contexts import Contexts
 from flue_py.sessions.handle import Result
-from flue_py.sessions.incoming import Incoming, incoming_message, incoming_messages, shell_entries
+from flue_py.sessions.incoming import Incoming, as_incoming, incoming_message, incoming_messages, shell_entries
 from flue_py.sessions.marking import Marking
-from flue_py.sessions.offloading import Offloading, checked_offload
+from flue_py.sessions.offloading import Ground, Offloader, first_landed
 
 if TYPE_CHECKING:
     from flue_py.context.offloading import OffloadSettings
@@ -37,7 +38,7 @@ _SINGLY = 8
 """After how many entries that are left out one by one the others are left out together."""
 
 
-class Appending(Offloading, Marking):
+class Appending(Contexts, Marking):
     """What a `Session` adds to its history."""
 
     __slots__ = ()
@@ -84,9 +85,7 @@ class Appending(Offloading, Marking):
         """
         seen = checked_seen(expected_leaf, expected_revision)
         incoming = incoming_message(message, source, calls, checked_text(produced_under, "produced_under"))
-        if offload is not None:
-            incoming = await self._offloaded(incoming, offload, idempotency_key, on_conflict, seen)
-        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key, seen))
+        return await self._append_incoming(incoming, offload, on_conflict, idempotency_key, seen)
 
     async def append_messages(
         self,
@@ -108,23 +107,22 @@ class Appending(Offloading, Marking):
         seen = checked_seen(expected_leaf, expected_revision)
         incoming = incoming_messages(checked_messages(messages), source, checked_text(produced_under, "produced_under"))
         checked_source(source)
-        if offload is not None:
-            incoming = await self._offloaded(incoming, offload, idempotency_key, on_conflict, seen)
-        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key, seen))
+        return await self._append_incoming(incoming, offload, on_conflict, idempotency_key, seen)
 
-    async def _offloaded(
+    async def _append_incoming(
         self,
         incoming: Incoming,
-        offload: OffloadSettings,
-        idempotency_key: str | None,
+        offload: OffloadSettings | None,
         on_conflict: OnConflict,
+        idempotency_key: str | None,
         seen: Seen,
-    ) -> Incoming:
-        checked_offload(offload)
-        checked_on_conflict(on_conflict)
-        # A retry looks for the calls where the first try did, so that it has the same hints.
-        leaf = await self._leaf_before(idempotency_key, on_conflict, seen)
-        return await self._with_stubs(incoming, offload, leaf)
+    ) -> Appended:
+        if offload is not None:
+            offloader = Offloader(self._backend, self._limits, offload)
+            checked_on_conflict(on_conflict)
+            ground = Ground(self._ref, await self._leaf_before(idempotency_key, on_conflict, seen))
+            incoming = await offloader.with_stubs(incoming, ground)
+        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key, seen))
 
     async def append_shell(
         self,
@@ -132,6 +130,7 @@ class Appending(Offloading, Marking):
         output: str,
         exit_code: int | None,
         *,
+        offload: OffloadSettings | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
         expected_leaf: LeafChoice = STORED,
@@ -140,13 +139,13 @@ class Appending(Offloading, Marking):
         """Append a shell command that a person ran, with what it printed, so that the model and compaction see it.
 
         Three messages with the source ``shell``: the command as a message of the user, a call of the tool ``bash``, and
-        its result, an error unless ``exit_code`` is 0. None is a command that was killed. Nothing is run. Raises
-        `InvalidArgument`; otherwise as `append_messages`. O(1).
+        its result, an error unless ``exit_code`` is 0. None is a command that was killed. Nothing is run. With
+        ``offload`` a long output is put aside, too. Raises `InvalidArgument`; otherwise as `append_messages`. O(1).
         """
         seen = checked_seen(expected_leaf, expected_revision)
         check_name(idempotency_key, "idempotency_key")
         entries = shell_entries(command, output, exit_code, self._backend.new_entry_id(), idempotency_key)
-        return await self._append(entries, on_conflict, idempotency_key, seen)
+        return await self._append_incoming(as_incoming(entries), offload, on_conflict, idempotency_key, seen)
 
     async def append_compaction(
         self,
@@ -216,11 +215,8 @@ class Appending(Offloading, Marking):
     async def _leaf_before(self, idempotency_key: str | None, on_conflict: OnConflict, seen: Seen) -> str | None:
         """Return the leaf that an append builds on; for a retry, the one that the first try built on."""
         check_name(idempotency_key, "idempotency_key")
-        if idempotency_key is not None:
-            first = await self._backend.recall_append(self._ref, idempotency_key)
-            entry = None if first is None or not first.entry_ids else await self.get_entry(first.entry_ids[0])
-            if entry is not None:
-                return entry.parent_id
+        if (first := await first_landed(self._backend, self._ref, idempotency_key)) is not None:
+            return first.parent_id
         if on_conflict != "rebase":
             return self._built_on(seen)
         info = await self._backend.get_session(self._ref)

@@ -65,9 +65,11 @@ from flue_py.sessions.handle import Handle
 from flue_py.sessions.incoming import Incoming, as_incoming, incoming_message, incoming_messages, shell_entries
 from flue_py.sessions.making import checked_root, new_fork, new_task
 from flue_py.sessions.navigating import BranchSummary, summary_entry
+from flue_py.sessions.offloading import Offloader
 from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
+    from flue_py.context.offloading import OffloadSettings
     from flue_py.core.messages import Message
 
 
@@ -97,6 +99,7 @@ class Atomic:
         source: str | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
         produced_under: str | None = None,
+        offload: OffloadSettings | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
         expected_leaf: LeafChoice = STORED,
@@ -105,7 +108,7 @@ class Atomic:
         """Append a message, as `Session.append_message` does."""
         seen = checked_seen(expected_leaf, expected_revision)
         incoming = incoming_message(message, source, calls, checked_text(produced_under, "produced_under"))
-        return self._append(session, incoming, on_conflict, idempotency_key, seen)
+        return self._append(session, incoming, offload, on_conflict, idempotency_key, seen)
 
     def append_messages(
         self,
@@ -114,6 +117,7 @@ class Atomic:
         *,
         source: str | None = None,
         produced_under: str | None = None,
+        offload: OffloadSettings | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
         expected_leaf: LeafChoice = STORED,
@@ -123,7 +127,7 @@ class Atomic:
         seen = checked_seen(expected_leaf, expected_revision)
         incoming = incoming_messages(checked_messages(messages), source, checked_text(produced_under, "produced_under"))
         checked_source(source)
-        return self._append(session, incoming, on_conflict, idempotency_key, seen)
+        return self._append(session, incoming, offload, on_conflict, idempotency_key, seen)
 
     def append_shell(
         self,
@@ -132,6 +136,7 @@ class Atomic:
         output: str,
         exit_code: int | None,
         *,
+        offload: OffloadSettings | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
         expected_leaf: LeafChoice = STORED,
@@ -142,13 +147,14 @@ class Atomic:
         check_name(idempotency_key, "idempotency_key")
         drawn = self._batch.backend.new_entry_id()
         chain = shell_entries(command, output, exit_code, drawn, idempotency_key)
-        return self._append(session, as_incoming(chain), on_conflict, idempotency_key, seen)
+        return self._append(session, as_incoming(chain), offload, on_conflict, idempotency_key, seen)
 
     def append_entries(
         self,
         session: HasId | str,
         entries: Sequence[NewEntry],
         *,
+        offload: OffloadSettings | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
         expected_leaf: LeafChoice = STORED,
@@ -162,12 +168,13 @@ class Atomic:
         if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
             raise InvalidArgument("entries: should be a sequence of what NewEntry.message, .custom and the others made")
         chain = [changed(each, parent_id=None, created_us=None) if _is_placed(each) else each for each in entries]
-        return self._append(session, as_incoming(chain), on_conflict, idempotency_key, seen)
+        return self._append(session, as_incoming(chain), offload, on_conflict, idempotency_key, seen)
 
     def _append(
         self,
         session: HasId | str,
         incoming: Incoming,
+        offload: OffloadSettings | None,
         on_conflict: OnConflict,
         idempotency_key: str | None,
         seen: Seen,
@@ -183,7 +190,8 @@ class Atomic:
         pending = Pending[Appended]([entry.id for entry in entries if entry.id is not None])
         priced = self._batch.pricer.price_entries(entries)
         operation = AppendEntries(session_id, priced, seen, on_conflict, idempotency_key)
-        self._batch.collect(operation, handle, pending, incoming=incoming)
+        offloader = None if offload is None else Offloader(self._batch.backend, self._batch.limits, offload)
+        self._batch.collect(operation, handle, pending, incoming=incoming, offloader=offloader)
         return pending
 
     # -- sessions -------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Generic, TypeAlias, TypeVar, cast
 
@@ -34,15 +35,17 @@ from flue_py.core.sessions import (
     check_name,
 )
 from flue_py.core.usage import SumTooLarge
-from flue_py.errors import InvalidArgument, shown
+from flue_py.errors import InvalidArgument, SessionNotFound, shown
 from flue_py.prices.book import CallPricer
 from flue_py.sessions.appending import with_oddities, without_largest
 from flue_py.sessions.arguments import (
     HasId,
     checked_session,
 )
+from flue_py.sessions.grounds import Grounds
 from flue_py.sessions.handle import Handle, is_of, take_over, take_over_revision, take_over_task, turns_of
 from flue_py.sessions.incoming import Incoming
+from flue_py.sessions.offloading import Ground, Offloader
 from flue_py.sessions.session import Session
 from flue_py.store.backend import Backend
 from flue_py.store.seam import committed_before
@@ -63,7 +66,10 @@ class Pending(Generic[Result]):
 
     @property
     def entry_ids(self) -> tuple[str, ...]:
-        """The ids of the entries it appends. If the commit finds that it is a retry, those of the first time."""
+        """The ids of the entries it appends. If the commit finds that it is a retry, those of the first time.
+
+        Those of artifacts (``offload``) are among them once the batch is committed.
+        """
         return self._entry_ids
 
     @property
@@ -83,7 +89,8 @@ class Pending(Generic[Result]):
     def settle(self, result: Result) -> None:
         """Note what came of it. Called by the batch."""
         self._results = [result]
-        if isinstance(result, Appended) and result.replayed:
+        if isinstance(result, Appended):
+            # Of a retry those of the first time; and artifacts are made when the batch is committed.
             self._entry_ids = result.entry_ids
         elif isinstance(result, Navigated):
             # None where it led to the leaf itself.
@@ -93,7 +100,7 @@ class Pending(Generic[Result]):
 class _Planned:
     """An operation as it was collected."""
 
-    __slots__ = ("handle", "incoming", "made", "operation", "pending")
+    __slots__ = ("handle", "incoming", "made", "offloader", "operation", "pending")
 
     def __init__(
         self,
@@ -102,12 +109,14 @@ class _Planned:
         pending: Pending[object],
         made: Session | None = None,
         incoming: Incoming | None = None,
+        offloader: Offloader | None = None,
     ) -> None:
         self.operation = operation
         self.handle = handle
         self.pending = pending
         self.made = made
         self.incoming = incoming
+        self.offloader = offloader
 
 
 class Collector:
@@ -161,12 +170,17 @@ class Collector:
         pending: Pending[Result],
         made: Session | None = None,
         incoming: Incoming | None = None,
+        offloader: Offloader | None = None,
     ) -> None:
-        """Add an operation, with what will hold its result, and the handle on what it makes."""
+        """Add an operation, with what will hold its result, and the handle on what it makes.
+
+        Of what an ``offloader`` puts aside the commit decides, since it depends on what the operation comes below.
+        """
         self._require_open()
         if made is not None:
             self._made[made.id] = made
-        self._planned.append(_Planned(operation, handle, cast("Pending[object]", pending), made, incoming))
+        planned = _Planned(operation, handle, cast("Pending[object]", pending), made, incoming, offloader)
+        self._planned.append(planned)
 
     def _require_open(self) -> None:
         if self._is_over:
@@ -185,6 +199,8 @@ class Collector:
             return
         handles = {id(each.handle): each.handle for each in self._planned if each.handle is not None}
         async with turns_of([handle for handle in handles.values() if handle.id not in self._made]):
+            if any(each.offloader is not None for each in self._planned):
+                await self._put_aside()
             try:
                 committed = await self._write()
             except BaseException as error:
@@ -192,6 +208,22 @@ class Collector:
                     self._settle(cast("Committed", committed_late.result))
                 raise
             self._settle(committed)
+
+    async def _put_aside(self) -> None:
+        """Let each append have stubs for its long results."""
+        operations = self._as_of_now()
+        first = None
+        if self._key is not None:
+            first = await self.backend.recall_atomic(operations, self._key)
+        grounds = Grounds(self.backend, first)
+        for number, (each, operation) in enumerate(zip(self._planned, operations, strict=True)):
+            if not isinstance(operation, AppendEntries):
+                grounds.note(operation)
+                continue
+            # A session that is not there is what the commit says, with the number of the operation.
+            with suppress(SessionNotFound):
+                ground = await grounds.below(number, operation)
+                grounds.note_append(await _with_stubs(each, operation, ground), ground)
 
     async def _write(self) -> Committed:
         """Write the operations, without what is too large to be added up (see `write_what_fits`)."""
@@ -256,6 +288,17 @@ class Collector:
             each.pending.settle(_told(each, outcome))
         for handle in taking_part:
             take_over_revision(handle, committed.left.get(handle.id))
+
+
+async def _with_stubs(each: _Planned, operation: AppendEntries, ground: Ground) -> AppendEntries:
+    """Let a planned append have stubs for what it puts aside; return it so."""
+    planned = each.operation
+    if each.offloader is None or each.incoming is None or not isinstance(planned, AppendEntries):
+        return operation
+    priced = each.incoming._replace(entries=[*operation.entries])
+    each.incoming = await each.offloader.with_stubs(priced, ground)
+    each.operation = replace(planned, entries=each.incoming.entries)
+    return replace(operation, entries=each.incoming.entries)
 
 
 def _leaf_after(operation: _OnLeaf, before: LeafChoice) -> LeafChoice:

@@ -30,6 +30,13 @@ class Incoming(NamedTuple):
     """Where the entries of each message begin, and where the last ones end."""
     shapes: list[Shape | None]
 
+    def became(self, entries: Sequence[Sequence[NewEntry]]) -> Incoming:
+        """Return the messages with what has become of each entry."""
+        begins = [0]
+        for each in entries:
+            begins.append(begins[-1] + len(each))
+        return Incoming([entry for each in entries for entry in each], [begins[at] for at in self.starts], self.shapes)
+
     def noted_in(self, appended: Appended) -> Appended:
         """Return the result of the append with the messages that were converted."""
         if not any(self.shapes):

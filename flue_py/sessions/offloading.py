@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from flue_py.core.artifacts import artifact_ids, entry_prefix, is_of_text, new_artifact
-from flue_py.core.entries import NewEntry
-from flue_py.core.exchange import answered_id, tool_calls
+from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.exchange import Pairing, tail_start
 from flue_py.core.frozen import changed
-from flue_py.core.jsontext import JsonObject, JsonValue, decode_object, encode_json
-from flue_py.core.kinds import ARTIFACT
+from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.kinds import ARTIFACT, MESSAGE
+from flue_py.core.limits import Limits
+from flue_py.core.sessions import LeafChoice
 from flue_py.errors import CorruptStore, EntryNotFound, InvalidArgument, InvalidEntry, shown
 from flue_py.lazy import lazy_module
-from flue_py.sessions.contexts import Contexts
 from flue_py.sessions.incoming import Incoming
+from flue_py.store.backend import Backend
 
 if TYPE_CHECKING:
     from flue_py.context import offloading
@@ -28,45 +30,60 @@ _NEAR = 32
 """How many of the last messages are looked through for the call that a result answers, from which its hint is."""
 
 
-class Offloading(Contexts):
-    """How a `Session` puts long results aside."""
+class Ground(NamedTuple):
+    """What messages come below: a leaf of a session that is stored, None for nothing, and what a batch puts on it."""
 
-    __slots__ = ()
+    session_id: str | None
+    leaf: LeafChoice
+    entries: Sequence[NewEntry] = ()
 
-    async def _with_stubs(self, incoming: Incoming, settings: OffloadSettings, leaf: str | None) -> Incoming:
-        """Return messages that come below ``leaf`` with each long result as an artifact and a stub.
 
-        A result stays as it is where its artifact would be refused for its size, and its ``oddities`` say so.
+class Offloader:
+    """Puts results aside in a store, each with a stub in its place."""
+
+    __slots__ = ("_backend", "_limits", "_settings")
+
+    def __init__(self, backend: Backend, limits: Limits, settings: OffloadSettings) -> None:
+        self._backend = backend
+        self._limits = limits
+        self._settings = checked_offload(settings)
+
+    async def with_stubs(self, incoming: Incoming, ground: Ground) -> Incoming:
+        """Return messages with each long result as an artifact and a stub.
+
+        A result stays as it is where its artifact would be refused for its size, and its ``oddities`` say so. No turn
+        of a handle is waited for.
         """
-        long = [place for place, entry in enumerate(incoming.entries) if _may_be_long(entry, settings)]
+        long = [place for place, entry in enumerate(incoming.entries) if _may_be_long(entry, self._settings)]
         if not long:
             return incoming
-        calls = await self._calls_near(leaf, incoming)
+        near = [*await self._stored_near(ground), *_messages(ground.entries)]
+        near = near[tail_start(near, _NEAR, is_all=True) :]
+        messages = _messages(incoming.entries)
+        pairing = Pairing([*near, *messages])
+        calls = {at - len(near): pairing.parts[call] for call, results in pairing.results.items() for at in results}
         became: list[list[NewEntry]] = [[entry] for entry in incoming.entries]
         for place in long:
-            entry = incoming.entries[place]
-            message = decode_object(entry.payload)
-            result = offloading.long_result(message, settings, calls.get(answered_id(message) or ""))
+            message = messages[place] or {}
+            result = offloading.long_result(message, self._settings, calls.get(place))
             if result is not None:
-                became[place] = await self._put_aside(entry, message, result)
-        begins = [0]
-        for entries in became:
-            begins.append(begins[-1] + len(entries))
-        starts = [begins[start] for start in incoming.starts]
-        return Incoming([entry for entries in became for entry in entries], starts, incoming.shapes)
+                became[place] = await self._put_aside(incoming.entries[place], message, result, ground.session_id)
+        return incoming.became(became)
 
-    async def _calls_near(self, leaf: str | None, incoming: Incoming) -> Mapping[str, JsonObject]:
-        """Return the latest tool calls by their ids: those of the end of the context, and of the messages."""
-        said: list[Mapping[str, JsonValue]] = []
-        if leaf is not None:
-            # A hint is no reason to refuse a result: what is wrong with the leaf, the append itself says.
-            with suppress(EntryNotFound, CorruptStore):
-                said += await self.build_context(leaf=leaf, limit=_NEAR)
-        said += [decode_object(entry.payload) for entry in incoming.entries if entry.role == "assistant"]
-        return {str(call.get("id")): call for message in said for call in tool_calls(message)}
+    async def _stored_near(self, ground: Ground) -> list[JsonObject]:
+        """Return the messages at the end of the context in which the results will stand."""
+        if ground.session_id is None or ground.leaf is None:
+            return []
+        # A hint is no reason to refuse a result: what is wrong with the leaf, the append itself says.
+        with suppress(EntryNotFound, CorruptStore):
+            read = await self._backend.read_context_end(ground.session_id, _NEAR, leaf=ground.leaf)
+            return [item.data for item in read.items]
+        return []
 
-    async def _put_aside(self, entry: NewEntry, message: JsonObject, result: LongResult) -> list[NewEntry]:
-        artifact_id = await self._free_artifact_id(result.text)
+    async def _put_aside(
+        self, entry: NewEntry, message: JsonObject, result: LongResult, session_id: str | None
+    ) -> list[NewEntry]:
+        artifact_id = await self._free_artifact_id(result.text, session_id)
         artifact = new_artifact(
             artifact_id,
             result.text,
@@ -83,19 +100,30 @@ class Offloading(Contexts):
         payload, _ = encode_json(offloading.with_stub(message, result, artifact_id), "message")
         return [artifact, changed(entry, payload=payload)]
 
-    async def _free_artifact_id(self, text: str) -> str:
+    async def _free_artifact_id(self, text: str, session_id: str | None) -> str:
         """Return the id of the artifact of a text: the shortest that no artifact of another text has."""
         for artifact_id in artifact_ids(text):
-            ids = await self._backend.match_entry_ids(self._ref, entry_prefix(artifact_id), 1)
+            if session_id is None:
+                return artifact_id
+            ids = await self._backend.match_entry_ids(session_id, entry_prefix(artifact_id), 1)
             if not ids:
                 return artifact_id
             try:
-                there = await self._backend.get_entry(self._ref, ids[0])
+                there = await self._backend.get_entry(session_id, ids[0])
             except CorruptStore:
                 continue
             if there is None or there.kind != ARTIFACT or is_of_text(there, text):
                 return artifact_id
         raise InvalidEntry("the artifacts that the session sees have all the ids that this one could have")
+
+
+async def first_landed(backend: Backend, session_id: str, idempotency_key: str | None) -> Entry | None:
+    """Return the first entry of the append that had this key before; None if there was none.
+
+    A retry looks for calls where the first try did, below the parent of this entry, so that it has the same hints.
+    """
+    first = None if idempotency_key is None else await backend.recall_append(session_id, idempotency_key)
+    return None if first is None or not first.entry_ids else await backend.get_entry(session_id, first.entry_ids[0])
 
 
 def checked_offload(settings: OffloadSettings) -> OffloadSettings:
@@ -108,3 +136,7 @@ def checked_offload(settings: OffloadSettings) -> OffloadSettings:
 def _may_be_long(entry: NewEntry, settings: OffloadSettings) -> bool:
     # A text is no longer than the JSON that has it: most results are not decoded for this.
     return entry.role == "toolResult" and len(entry.payload) > settings.least
+
+
+def _messages(entries: Sequence[NewEntry]) -> list[JsonObject | None]:
+    return [decode_object(entry.payload) if entry.kind == MESSAGE else None for entry in entries]

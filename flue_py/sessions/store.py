@@ -62,12 +62,14 @@ from flue_py.sessions.filing import StoreFiles
 from flue_py.sessions.finding import find_named
 from flue_py.sessions.incoming import incoming_messages
 from flue_py.sessions.making import checked_root
+from flue_py.sessions.offloading import Ground, Offloader, first_landed
 from flue_py.sessions.remembering import StoreMemories
 from flue_py.sessions.session import Session
 from flue_py.sessions.usage import StoreUsage
 from flue_py.store.backend import Backend
 
 if TYPE_CHECKING:
+    from flue_py.context.offloading import OffloadSettings
     from flue_py.core.messages import Message
     from flue_py.core.salvaging import BackupReport
 
@@ -311,6 +313,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles):
         messages: Sequence[Mapping[str, JsonValue] | Message],
         *,
         source: str | None = None,
+        offload: OffloadSettings | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
         expected_leaf: LeafChoice = STORED,
@@ -328,6 +331,11 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles):
         session_id = checked_session(session)
         incoming = incoming_messages(checked_messages(messages), source)
         checked_source(source)
+        if offload is not None:
+            offloader = Offloader(self._backend, self._limits, offload)
+            first = await first_landed(self._backend, session_id, idempotency_key)
+            ground = Ground(session_id, seen.leaf if first is None else first.parent_id)
+            incoming = await offloader.with_stubs(incoming, ground)
         self._limits.check_entries(incoming.entries)
 
         async def write(priced: Sequence[NewEntry]) -> Appended:

@@ -478,6 +478,15 @@ class Backend:
             repeatable=idempotency_key is not None,
         )
 
+    async def recall_atomic(
+        self, operations: Sequence[Operation], idempotency_key: str
+    ) -> Sequence[Appended | None] | None:
+        """Return what each append of a batch came to when it was done under this key, and None for other operations.
+
+        None if there was no batch of so many operations. Raises nothing of its own. O(operations).
+        """
+        return await self._runner.read(lambda tx: ops.atomic.recall_atomic(tx, operations, idempotency_key))
+
     def new_entry_id(self) -> str:
         """Return an id for an entry that is to be written, from where this store takes them.
 

@@ -480,3 +480,141 @@ def test_the_blocking_twin_has_it_all() -> None:
         assert session.read_artifact(artifact.id, length=None).text == LONG
         assert session.answer_read_artifact({"id": "r", "arguments": {"id": artifact.id}})["isError"] is False
         assert store.verify().problems == []
+
+
+# -- wherever a result comes from -------------------------------------------------------------------------------------
+
+
+async def test_the_output_of_a_command_is_put_aside_too(session: Session) -> None:
+    appended = await session.append_shell("make all", LONG, 0, offload=OFFLOAD, idempotency_key="k")
+    (artifact,) = await session.artifacts()
+    assert (artifact.tool, artifact.hint, len(appended.entry_ids)) == ("bash", "command=make all", 4)
+    assert await whole(session, artifact.id) == LONG
+    assert (await session.build_context())[-1]["details"] == {"command": "make all", "exitCode": 0}
+    again = await session.append_shell("make all", LONG, 0, offload=OFFLOAD, idempotency_key="k")
+    assert (again.entry_ids, again.replayed) == (appended.entry_ids, True)
+
+
+async def test_a_store_puts_results_aside_without_a_handle(session: Session, store: Store) -> None:
+    await store.append_messages(session.id, [user("read it"), call()])
+    given = {"offload": OFFLOAD, "idempotency_key": "k"}
+    appended = await store.append_messages(session.id, [result()], **given)  # type: ignore[arg-type]
+    await store.append_messages(session, [user("later")] * 40, expected_leaf=appended.entry_id)
+    again = await store.append_messages(session.id, [result()], **given)  # type: ignore[arg-type]
+    assert (again.entry_ids, again.replayed) == (appended.entry_ids, True)
+    (artifact,) = await session.artifacts()
+    assert (artifact.hint, artifact.entry_id) == ("path=src/X", appended.entry_ids[0])
+    with pytest.raises(flue_py.SessionNotFound):
+        await store.append_messages("unknown", [result()], offload=OFFLOAD)
+    with pytest.raises(InvalidArgument, match="offload"):
+        await store.append_messages(session, [result()], offload=True)  # type: ignore[arg-type]
+
+
+async def test_a_batch_puts_results_aside_when_it_is_committed(session: Session, store: Store) -> None:
+    await session.append_messages([user("read it"), call("a", "src/A")])
+    async with store.atomic() as batch:
+        stored = batch.append_message(session, result("a" * 50_000, "a"), offload=OFFLOAD)
+        batch.append_message(session, call("b", "src/B"))
+        own = batch.append_messages(session, [result("b" * 50_000, "b"), user("go on")], offload=OFFLOAD)
+        shell = batch.append_shell(session, "make", "c" * 50_000, 0, offload=OFFLOAD)
+        entries = batch.append_entries(session, [NewEntry.message(result("d" * 50_000, "lost"))], offload=OFFLOAD)
+        known = own.entry_ids
+    assert (len(stored.entry_ids), len(own.entry_ids), len(shell.entry_ids), len(entries.entry_ids)) == (2, 3, 4, 2)
+    assert own.entry_ids[1:] == known
+    artifacts = await session.artifacts()
+    assert [artifact.hint for artifact in artifacts] == ["path=src/A", "path=src/B", "command=make", ""]
+    assert [(await whole(session, artifact.id))[0] for artifact in artifacts] == [*"abcd"]
+    assert [len(each.result.entry_ids) for each in (stored, own, shell, entries)] == [2, 3, 4, 2]
+    assert session.leaf_id == entries.entry_id
+    async with store.atomic() as batch:
+        with pytest.raises(InvalidArgument, match="offload"):
+            batch.append_message(session, result(), offload=True)  # type: ignore[arg-type]
+
+
+async def test_a_batch_finds_the_calls_of_sessions_that_it_makes(session: Session, store: Store) -> None:
+    await session.append_messages([user("read it"), call("a", "src/A")])
+    async with store.atomic() as batch:
+        fork = batch.fork(session)
+        batch.append_message(fork, result("a" * 50_000, "a"), offload=OFFLOAD)
+        root = batch.create_session()
+        batch.append_messages(root, [user("go"), call("b", "src/B")])
+        batch.append_message(root, result("b" * 50_000, "b"), offload=OFFLOAD)
+        task = batch.create_task(root, task_id="t")
+        batch.append_message(task, result("c" * 50_000, "c"), offload=OFFLOAD)
+    found = [(await each.artifacts())[0].hint for each in (fork, root, task)]
+    assert found == ["path=src/A", "path=src/B", ""]
+    assert await session.artifacts() == ()
+
+
+@pytest.mark.parametrize("way", ["move", "branch", "rebase", "undo"])
+async def test_a_batch_looks_for_calls_below_where_its_results_land(session: Session, store: Store, way: str) -> None:
+    first = await session.append_message(call("a", "src/A"))
+    await session.append_message(call("a", "src/other"))
+    async with store.atomic() as batch:
+        if way == "move":
+            batch.move_leaf(session, first.entry_id)
+        elif way == "undo":
+            batch.undo(session)
+        given: JsonObject = {"branch": {"on_conflict": "branch", "expected_leaf": first.entry_id}}.get(way, {})
+        on = session.id if way == "rebase" else session
+        if way == "rebase":
+            given = {"on_conflict": "rebase"}
+        made = batch.append_message(on, result(LONG, "a"), offload=OFFLOAD, **given)  # type: ignore[arg-type]
+    (artifact,) = await session.artifacts()
+    # Where an undo leads only the store can tell.
+    hints = {"move": "path=src/A", "branch": "path=src/A", "rebase": "path=src/other", "undo": ""}
+    assert (artifact.hint, artifact.entry_id) == (hints[way], made.entry_ids[0])
+
+
+@pytest.mark.parametrize("of", ["batch", "append"])
+async def test_a_retry_of_a_batch_returns_the_first_results(session: Session, store: Store, of: str) -> None:
+    await session.append_messages([user("read it"), call("a", "src/A")])
+    keys = {"batch": ("k", None), "append": (None, "k")}[of]
+
+    async def work() -> tuple[str, ...]:
+        async with store.atomic(idempotency_key=keys[0]) as batch:
+            made = batch.append_message(session.id, result(LONG, "a"), offload=OFFLOAD, idempotency_key=keys[1])
+        return made.entry_ids
+
+    first = await work()
+    await session.refresh()
+    await session.append_messages([user("later")] * 40)
+    assert await work() == first
+    assert len(await session.artifacts()) == 1
+    with pytest.raises(flue_py.IdempotencyConflict):
+        async with store.atomic(idempotency_key=keys[0]) as batch:
+            batch.append_message(session.id, result("other " * 9_000, "a"), offload=OFFLOAD, idempotency_key=keys[1])
+
+
+async def test_a_retry_of_a_whole_batch_has_the_same_stubs(session: Session, store: Store) -> None:
+    async def work() -> tuple[str, ...]:
+        async with store.atomic(idempotency_key="k") as batch:
+            batch.append_message(session.id, call("a", "src/A"))
+            made = batch.append_message(session.id, result(LONG, "a"), offload=OFFLOAD)
+            fork = batch.fork(session, at=made.entry_id)
+            told = batch.append_messages(fork, [call("b", "src/B"), result("b" * 50_000, "b")], offload=OFFLOAD)
+        return made.entry_ids + told.entry_ids
+
+    assert await work() == await work()
+
+
+async def test_a_batch_says_which_of_its_operations_names_no_session(session: Session, store: Store) -> None:
+    async def work() -> None:
+        async with store.atomic() as batch:
+            batch.append_message(session, user("hello"))
+            batch.append_message("unknown", result(), offload=OFFLOAD)
+
+    with pytest.raises(flue_py.SessionNotFound) as told:
+        await work()
+    assert told.value.operation == 1
+
+
+def test_the_blocking_twins_put_aside_as_well() -> None:
+    with flue_py.sync.open(":memory:") as store:
+        session = store.create_session()
+        session.append_shell("make", LONG, 0, offload=OFFLOAD)
+        with store.atomic() as batch:
+            batch.append_messages(session, [call(), result("b" * 50_000)], offload=OFFLOAD)
+        store.append_messages(session, [call(), result("c" * 50_000)], offload=OFFLOAD)
+        assert [artifact.characters for artifact in session.artifacts()] == [52_000, 50_000, 50_000]
+        assert store.verify().problems == []

@@ -33,7 +33,7 @@ from flue_py.core.operations import (
     renamed,
     sessions_named,
 )
-from flue_py.core.sessions import Appended, Deletion, Moved, Navigated, Seen, SessionInfo
+from flue_py.core.sessions import Appended, Deletion, Moved, Navigated, Seen, SessionInfo, is_storable
 from flue_py.errors import FlueError, InvalidArgument, RevisionConflict, SessionNotFound
 from flue_py.store.ops.append import append, appended_of, told_of
 from flue_py.store.ops.delete import delete_tree
@@ -52,8 +52,10 @@ from flue_py.store.ops.state import content_digest, read_state, remember_result,
 from flue_py.store.ops.tasks import end_task
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Sources, Transaction
+from flue_py.store.sql import state as state_sql
 
 _OPERATION = "atomic"
+_TOLD_OF_APPEND = 6
 
 
 def atomic(
@@ -75,6 +77,31 @@ def atomic(
     if remembered is not None:
         remembered.remember(tx, batch.outcomes)
     return Committed(tuple(batch.outcomes), _left(tx, _touched(batch.done, batch.outcomes)))
+
+
+def recall_atomic(
+    tx: Transaction, operations: Sequence[Operation], idempotency_key: str
+) -> list[Appended | None] | None:
+    """Return what the appends of a batch came to the first time (see `Backend.recall_atomic`)."""
+    names = sessions_named(operations)
+    if not names or not is_storable(idempotency_key):
+        return None
+    state = _state(tx, names[0])
+    row = tx.first(state_sql.REQUEST, session_key=state.key, idempotency_key=idempotency_key)
+    known, _, result = row or ("", b"", "")
+    told = json.loads(result) if known == _OPERATION else []
+    if len(told) != len(operations):
+        return None
+    both = zip(operations, told, strict=True)
+    # Another batch of as many operations may have had the key, which `atomic` says.
+    return [
+        appended_of(each) if isinstance(operation, AppendEntries) and _is_append(each) else None
+        for operation, each in both
+    ]
+
+
+def _is_append(told: object) -> bool:
+    return isinstance(told, list) and len(told) == _TOLD_OF_APPEND
 
 
 def _state(tx: Transaction, session_id: str) -> SessionState:

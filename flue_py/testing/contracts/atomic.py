@@ -226,6 +226,25 @@ class AtomicContract:
         async with refused(backend, IdempotencyConflict):
             await backend.append(session.id, [user()], idempotency_key="k")
 
+    async def test_what_appends_of_a_batch_came_to_is_recalled_by_its_key(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        operations: list[Operation] = [say(session.id, "a"), MoveLeaf(session.id, None), say(session.id, "b")]
+        assert await backend.recall_atomic(operations, "k") is None
+        first = await backend.atomic(operations, idempotency_key="k")
+        appended = [replace(each, replayed=True) if isinstance(each, Appended) else None for each in first.outcomes]
+        assert await backend.recall_atomic(operations, "k") == appended
+        assert await backend.recall_atomic(operations[:2], "k") is None
+        assert await backend.recall_atomic([CreateSession(NewSession())], "k") is None
+        assert await backend.recall_atomic([operations[0], say(session.id, "c"), operations[1]], "k") == [
+            appended[0],
+            None,
+            None,
+        ]
+        await backend.append(session.id, [user()], idempotency_key="other")
+        assert await backend.recall_atomic(operations, "other") is None
+        with pytest.raises(SessionNotFound):
+            await backend.recall_atomic([say(UNKNOWN, "a")], "k")
+
     async def test_a_key_belongs_to_a_session_that_was_there(self, backend: Backend) -> None:
         async with refused(backend, InvalidArgument):
             await backend.atomic([CreateSession(NewSession(id="new")), say("new", "a")], idempotency_key="k")
