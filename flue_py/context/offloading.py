@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard
 
@@ -25,15 +25,24 @@ class OffloadSettings:
     """From which length on the result of a tool is stored as an artifact, with a stub in the history.
 
     One of more than ``above`` characters is; one of exactly as many stays. ``tools`` has other lengths for single
-    tools, by name in any case, and None for one whose results always stay. Raises `InvalidArgument` naming what is
-    wrong.
+    tools, by name in any case, and None for one whose results always stay.
+
+    ``round_above`` bounds what all results that answer one message have together: above so many characters the largest
+    of those that are being appended are put aside, too, until the round fits; what is stored already stays. None bounds
+    nothing. ``preview_chars`` is how much of the result stands in the stub as well, cut behind a whole line if that
+    leaves more than half. Raises `InvalidArgument` naming what is wrong.
     """
 
     above: int = OFFLOAD_ABOVE
     tools: Mapping[str, int | None] = field(default_factory=dict)
+    round_above: int | None = None
+    preview_chars: int = 0
 
     def __post_init__(self) -> None:
         _check_length(self.above, "above")
+        _check_length(self.preview_chars, "preview_chars")
+        if self.round_above is not None:
+            _check_length(self.round_above, "round_above")
         if not isinstance(self.tools, Mapping):
             raise InvalidArgument(f"tools: {shown(self.tools)} is no mapping of names of tools to lengths")
         tools: dict[str, int | None] = {}
@@ -58,7 +67,9 @@ class OffloadSettings:
 
 def _check_length(value: object, where: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidArgument(f"{where}: {shown(value)} is no number of characters; give one >= 0, or None for a tool")
+        raise InvalidArgument(
+            f"{where}: {shown(value)} is no number of characters; give one >= 0, or None for a tool or a round"
+        )
 
 
 class LongResult(NamedTuple):
@@ -78,24 +89,36 @@ def long_result(
 
     ``call`` is the tool call that it answers, where that is known. Texts in several parts are one, by lines. O(size).
     """
+    result = any_result(message, settings, call)
+    above = None if result is None else settings.above_of(result.tool)
+    return None if result is None or above is None or len(result.text) <= above else result
+
+
+def any_result(
+    message: Mapping[str, JsonValue], settings: OffloadSettings, call: Mapping[str, JsonValue] | None
+) -> LongResult | None:
+    """Return what could be offloaded of a message, however short it is; None if nothing may be."""
     tool = message.get("toolName") or (call or {}).get("name")
     tool = tool if isinstance(tool, str) and tool else None
-    above = settings.above_of(tool)
-    content = message.get("content")
-    parts: list[JsonValue] = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    texts = [part for part in parts if _is_text(part)]
-    text = "\n".join(str(part["text"]) for part in texts)
-    if above is None or len(text) <= above or referred_artifact(message) is not None:
+    texts = _texts(message)
+    if not texts or settings.above_of(tool) is None or referred_artifact(message) is not None:
         return None
     joined: list[JsonValue] | None = None
     if len(texts) > 1:
         joined = [{**_without_text(part), "chars": len(str(part["text"]))} for part in texts]
-    return LongResult(text, tool, _hint(call), answered_id(message), joined)
+    return LongResult(_joined(texts), tool, _hint(call), answered_id(message), joined)
 
 
-def with_stub(message: Mapping[str, JsonValue], result: LongResult, artifact_id: str) -> JsonObject:
+def length_of(message: Mapping[str, JsonValue]) -> int:
+    """Return how many characters of a result count. O(parts)."""
+    return len(_joined(_texts(message)))
+
+
+def with_stub(
+    message: Mapping[str, JsonValue], result: LongResult, artifact_id: str, preview_chars: int = 0
+) -> JsonObject:
     """Return a message with a stub in the place of its text; its other parts, such as pictures, stay."""
-    text = stub(result, artifact_id)
+    text = stub(result, artifact_id, preview_chars)
     content = message.get("content")
     if not isinstance(content, list):
         return {**message, "content": text, OFFLOADED: {OF: artifact_id}}
@@ -110,15 +133,36 @@ def with_stub(message: Mapping[str, JsonValue], result: LongResult, artifact_id:
     return {**message, "content": parts, OFFLOADED: {OF: artifact_id}}
 
 
-def stub(result: LongResult, artifact_id: str) -> str:
-    """Return the text that stands in the history for a result."""
+def stub(result: LongResult, artifact_id: str, preview_chars: int = 0) -> str:
+    """Return the text that stands in the history for a result, with how it begins where that is asked for."""
     about = " | ".join(said for said in (_on_one_line(result.tool or "", _LONGEST_NAME), result.hint) if said)
     return (
         f"[result offloaded — {len(result.text):,} chars stored to artifact store]\n"
         f"Tool: {about or 'unknown'}\n"
         f"Artifact: {artifact_id}\n"
         "Use targeted tools (e.g. read_file with startLine/maxLines, or grep_in_file) for specific sections."
+        f"{_preview(result.text, preview_chars)}"
     )
+
+
+def _preview(text: str, most: int) -> str:
+    """Return how a text begins, under a line that says so: whole lines, unless the last of them takes half of it."""
+    if not most:
+        return ""
+    begins = text[:most]
+    if len(text) > most and (end := begins.rfind("\n")) > most // 2:
+        begins = begins[:end]
+    return f"\n\nPreview (first {len(begins):,} chars):\n{begins}"
+
+
+def _texts(message: Mapping[str, JsonValue]) -> list[JsonObject]:
+    content = message.get("content")
+    parts: list[JsonValue] = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    return [part for part in parts if _is_text(part)]
+
+
+def _joined(texts: Sequence[JsonObject]) -> str:
+    return "\n".join(str(part["text"]) for part in texts)
 
 
 def _is_text(part: JsonValue) -> TypeGuard[JsonObject]:

@@ -38,6 +38,42 @@ class Ground(NamedTuple):
     entries: Sequence[NewEntry] = ()
 
 
+class _Aside:
+    """Messages on their way in, behind those that come before them, and what has become of each.
+
+    Places are those of the messages; what comes before them has places below 0.
+    """
+
+    def __init__(self, entries: Sequence[NewEntry], near: Sequence[JsonObject | None]) -> None:
+        self.entries = entries
+        self.became: list[list[NewEntry]] = [[entry] for entry in entries]
+        self._messages = [*near, *_messages(entries)]
+        self._near = len(near)
+        self._pairing = Pairing(self._messages)
+        self._calls = {at: call for call, results in self._pairing.results.items() for at in results}
+
+    def message(self, place: int) -> JsonObject:
+        """Return a message as it came in, or as it is stored."""
+        return self._messages[self._near + place] or {}
+
+    def now(self, place: int) -> JsonObject:
+        """Return a message as it will be stored, or is."""
+        return self.message(place) if place < 0 else decode_object(self.became[place][-1].payload)
+
+    def call(self, place: int) -> JsonObject | None:
+        """Return the tool call that a result answers, None where that is unknown."""
+        call = self._calls.get(self._near + place)
+        return None if call is None else self._pairing.parts[call]
+
+    def rounds(self) -> list[list[int]]:
+        """Return the results that answer one message each, for those messages of which some are on their way in."""
+        found: dict[int, list[int]] = {}
+        for at, call in sorted(self._calls.items()):
+            found.setdefault(call.at, []).append(at - self._near)
+        lost = [[at - self._near] for at in sorted(self._pairing.unpaired)]
+        return [results for results in [*found.values(), *lost] if results[-1] >= 0]
+
+
 class Offloader:
     """Puts results aside in a store, each with a stub in its place."""
 
@@ -49,26 +85,40 @@ class Offloader:
         self._settings = checked_offload(settings)
 
     async def with_stubs(self, incoming: Incoming, ground: Ground) -> Incoming:
-        """Return messages with each long result as an artifact and a stub.
+        """Return messages with each long result as an artifact and a stub, and as the settings say of a round.
 
         A result stays as it is where its artifact would be refused for its size, and its ``oddities`` say so. No turn
         of a handle is waited for.
         """
-        long = [place for place, entry in enumerate(incoming.entries) if _may_be_long(entry, self._settings)]
+        long = [place for place, entry in enumerate(incoming.entries) if _may_be_put_aside(entry, self._settings)]
         if not long:
             return incoming
         near = [*await self._stored_near(ground), *_messages(ground.entries)]
         near = near[tail_start(near, _NEAR, is_all=True) :]
-        messages = _messages(incoming.entries)
-        pairing = Pairing([*near, *messages])
-        calls = {at - len(near): pairing.parts[call] for call, results in pairing.results.items() for at in results}
-        became: list[list[NewEntry]] = [[entry] for entry in incoming.entries]
+        aside = _Aside(incoming.entries, near)
         for place in long:
-            message = messages[place] or {}
-            result = offloading.long_result(message, self._settings, calls.get(place))
+            result = offloading.long_result(aside.message(place), self._settings, aside.call(place))
             if result is not None:
-                became[place] = await self._put_aside(incoming.entries[place], message, result, ground.session_id)
-        return incoming.became(became)
+                aside.became[place] = await self._put_aside(aside, place, result, ground.session_id)
+        if self._settings.round_above is not None:
+            for results in aside.rounds():
+                await self._fit_round(aside, results, self._settings.round_above, ground.session_id)
+        return incoming.became(aside.became)
+
+    async def _fit_round(self, aside: _Aside, results: Sequence[int], most: int, session_id: str | None) -> None:
+        """Put the largest results of a round aside that are not stored yet, until all of it has ``most`` characters."""
+        lengths = {at: offloading.length_of(aside.now(at)) for at in results}
+        for place in sorted((at for at in results if at >= 0), key=lambda at: (-lengths[at], at)):
+            if sum(lengths.values()) <= most:
+                break
+            result = offloading.any_result(aside.now(place), self._settings, aside.call(place))
+            if result is not None and self._is_shorter_as_stub(result):
+                aside.became[place] = await self._put_aside(aside, place, result, session_id)
+                lengths[place] = offloading.length_of(aside.now(place))
+
+    def _is_shorter_as_stub(self, result: LongResult) -> bool:
+        (artifact_id, *_) = artifact_ids(result.text)
+        return len(offloading.stub(result, artifact_id, self._settings.preview_chars)) < len(result.text)
 
     async def _stored_near(self, ground: Ground) -> list[JsonObject]:
         """Return the messages at the end of the context in which the results will stand."""
@@ -80,9 +130,8 @@ class Offloader:
             return [item.data for item in read.items]
         return []
 
-    async def _put_aside(
-        self, entry: NewEntry, message: JsonObject, result: LongResult, session_id: str | None
-    ) -> list[NewEntry]:
+    async def _put_aside(self, aside: _Aside, place: int, result: LongResult, session_id: str | None) -> list[NewEntry]:
+        entry = aside.entries[place]
         artifact_id = await self._free_artifact_id(result.text, session_id)
         artifact = new_artifact(
             artifact_id,
@@ -97,7 +146,8 @@ class Offloader:
             self._limits.check_entries([artifact])
         except InvalidEntry as error:
             return [changed(entry, oddities=(*entry.oddities, f"not offloaded, the result stays whole: {error}"))]
-        payload, _ = encode_json(offloading.with_stub(message, result, artifact_id), "message")
+        stubbed = offloading.with_stub(aside.message(place), result, artifact_id, self._settings.preview_chars)
+        payload, _ = encode_json(stubbed, "message")
         return [artifact, changed(entry, payload=payload)]
 
     async def _free_artifact_id(self, text: str, session_id: str | None) -> str:
@@ -133,9 +183,10 @@ def checked_offload(settings: OffloadSettings) -> OffloadSettings:
     return settings
 
 
-def _may_be_long(entry: NewEntry, settings: OffloadSettings) -> bool:
+def _may_be_put_aside(entry: NewEntry, settings: OffloadSettings) -> bool:
     # A text is no longer than the JSON that has it: most results are not decoded for this.
-    return entry.role == "toolResult" and len(entry.payload) > settings.least
+    least = settings.least if settings.round_above is None else 0
+    return entry.role == "toolResult" and len(entry.payload) > least
 
 
 def _messages(entries: Sequence[NewEntry]) -> list[JsonObject | None]:

@@ -256,3 +256,36 @@ def test_what_a_model_reads_says_what_part_it_is() -> None:
         "[artifact 0a, 22 chars: no line from character 5 on has 'no']"
     )
     assert READ_ARTIFACT_TOOL["name"] == "read_artifact"
+
+
+# -- rounds and previews ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x" * 1_500 + "\n" + "y" * 1_000, "x" * 1_500),
+        ("x" * 1_001 + "\n" + "y" * 9_000, "x" * 1_001),
+        ("x" * 1_000 + "\n" + "y" * 9_000, "x" * 1_000 + "\n" + "y" * 999),
+        ("x" * 9_000, "x" * 2_000),
+        ("a\nb", "a\nb"),
+    ],
+)
+def test_a_preview_follows_the_stub_and_ends_with_a_line_past_its_half(text: str, shown: str) -> None:
+    found = LongResult(text, "read_file", "path=src/X", "c", None)
+    assert stub(found, "0a", 2_000) == f"{stub(found, '0a')}\n\nPreview (first {len(shown):,} chars):\n{shown}"
+    message = result(text)
+    assert with_stub(message, found, "0a", 2_000) == {
+        **with_stub(message, found, "0a"),
+        "content": stub(found, "0a", 2_000),
+    }
+
+
+@pytest.mark.parametrize(("field", "odd"), [("round_above", -1), ("round_above", "5"), ("preview_chars", None)])
+def test_limits_of_rounds_and_previews_are_refused_by_name(field: str, odd: Any) -> None:
+    with pytest.raises(InvalidArgument, match=field):
+        OffloadSettings(**{field: odd})
+
+
+def test_by_default_rounds_have_no_limit_and_stubs_no_preview() -> None:
+    assert (OffloadSettings().round_above, OffloadSettings().preview_chars) == (None, 0)

@@ -618,3 +618,108 @@ def test_the_blocking_twins_put_aside_as_well() -> None:
         store.append_messages(session, [call(), result("c" * 50_000)], offload=OFFLOAD)
         assert [artifact.characters for artifact in session.artifacts()] == [52_000, 50_000, 50_000]
         assert store.verify().problems == []
+
+
+# -- rounds -----------------------------------------------------------------------------------------------------------
+
+
+def calls(*names: str, tool: str = "read_file") -> JsonObject:
+    made: list[JsonObject] = [
+        {"type": "toolCall", "id": name, "name": tool, "arguments": {"path": f"src/{name}"}} for name in names
+    ]
+    return {"role": "assistant", "content": made}  # type: ignore[dict-item]
+
+
+def sizes(messages: list[JsonObject]) -> list[int]:
+    """Return how long the texts of results are, 0 for one that is a stub."""
+    return [
+        0 if "offloaded" in message else len(str(message["content"][0]["text"]))  # type: ignore[index, call-overload]
+        for message in messages
+        if message["role"] == "toolResult"
+    ]
+
+
+ROUND = OffloadSettings(round_above=200_000)
+
+
+async def test_the_largest_results_of_a_round_are_put_aside_until_it_fits(session: Session) -> None:
+    lengths = [39_000, 40_000, 38_000, 40_000, 37_000, 30_000]
+    messages = [
+        calls(*"abcdef"),
+        *(result(name * length, name) for name, length in zip("abcdef", lengths, strict=True)),
+    ]
+    await session.append_messages(messages, offload=ROUND)
+    # The first of two that are as long; then 184,000 and a stub are left.
+    assert sizes(await session.build_context()) == [39_000, 0, 38_000, 40_000, 37_000, 30_000]
+    (artifact,) = await session.artifacts()
+    assert (artifact.call_id, await whole(session, artifact.id)) == ("b", "b" * 40_000)
+
+
+async def test_a_round_of_exactly_its_limit_stays_and_other_rounds_do_not_count(session: Session) -> None:
+    for names in ("abcde", "fghij"):
+        await session.append_messages([calls(*names), *(result(name * 40_000, name) for name in names)], offload=ROUND)
+    assert await session.artifacts() == ()
+    await session.append_messages([calls(*"klmno"), *(result("x" * 40_000, each) for each in "klmn")], offload=ROUND)
+    await session.append_message(result("x" * 40_001, "o"), offload=OffloadSettings(above=50_000, round_above=200_000))
+    assert sizes(await session.build_context()) == [40_000] * 14 + [0]
+
+
+async def test_results_that_come_one_by_one_count_those_that_are_stored(session: Session, store: Store) -> None:
+    names = "abcdefg"
+    await session.append_message(calls(*names))
+    for name in names[:5]:
+        await session.append_message(result(name * 39_000, name), offload=ROUND)
+    given = {"offload": ROUND, "idempotency_key": "k"}
+    first = await session.append_message(result("f" * 30_000, "f"), **given)  # type: ignore[arg-type]
+    small = await session.append_message(result("g" * 100, "g"), offload=ROUND)
+    # What is stored is not rewritten, and a stub is not longer than what it stands for.
+    assert sizes(await session.build_context()) == [39_000] * 5 + [0, 100]
+    assert (len(first.entry_ids), len(small.entry_ids)) == (2, 1)
+    await session.append_messages([user("later")] * 40)
+    other = await store.get_session(session.id)
+    assert other is not None
+    again = await other.append_message(result("f" * 30_000, "f"), **given)  # type: ignore[arg-type]
+    assert (again.entry_ids, again.replayed) == (first.entry_ids, True)
+
+
+async def test_a_tool_whose_results_always_stay_counts_and_stays(session: Session) -> None:
+    settings = OffloadSettings(tools={"read_file": None}, round_above=1_000)
+    other = {**result("y" * 900, "b"), "toolName": "grep"}
+    messages = [
+        calls("a", "b", "c"),
+        result("x" * 60_000, "a"),
+        other,
+        {**result("z" * 300, "c"), "toolName": "read_artifact"},
+    ]
+    await session.append_messages(messages, offload=settings)
+    assert sizes(await session.build_context()) == [60_000, 0, 300]
+
+
+async def test_a_result_above_its_own_limit_counts_as_its_stub(session: Session) -> None:
+    messages = [calls("a", "b", "c"), result("x" * 190_000, "a"), result("y" * 39_000, "b"), result("z" * 39_000, "c")]
+    await session.append_messages(messages, offload=ROUND)
+    assert sizes(await session.build_context()) == [0, 39_000, 39_000]
+
+
+async def test_a_batch_fits_rounds_and_its_retry_finds_the_same(session: Session, store: Store) -> None:
+    await session.append_messages([user("read"), calls(*"abcdef"), *(result(each * 39_000, each) for each in "abc")])
+
+    async def work() -> tuple[str, ...]:
+        async with store.atomic(idempotency_key="k") as batch:
+            some = batch.append_messages(session.id, [result(each * 39_000, each) for each in "de"], offload=ROUND)
+            last = batch.append_message(session.id, result("f" * 39_000, "f"), offload=ROUND)
+        return some.entry_ids + last.entry_ids
+
+    first = await work()
+    assert await work() == first
+    await session.refresh()
+    assert sizes(await session.build_context()) == [39_000] * 5 + [0]
+
+
+async def test_a_stub_may_have_a_preview(session: Session) -> None:
+    await session.append_messages([call(), result()], offload=OffloadSettings(preview_chars=2_000))
+    (artifact,) = await session.artifacts()
+    text = str((await session.build_context())[1]["content"][0]["text"])  # type: ignore[index, call-overload]
+    shown = LONG[:2_000].rpartition("\n")[0]
+    assert text == f"{stub_of(artifact.id)}\n\nPreview (first {len(shown):,} chars):\n{shown}"
+    assert await whole(session, artifact.id) == LONG
