@@ -14,7 +14,7 @@ from flue_py.context.steps.intermediate import Intermediate
 from flue_py.context.steps.microcompact import Microcompact
 from flue_py.context.steps.pairs import WholePairs
 from flue_py.context.steps.protocol import Step
-from flue_py.context.steps.replay_chars import ReplayChars
+from flue_py.context.steps.replay_chars import REPLAY_CHARS, ReplayChars
 from flue_py.context.steps.result_budget import ResultBudget
 from flue_py.context.steps.result_chars import ResultChars
 from flue_py.context.steps.resume import Resume
@@ -80,8 +80,8 @@ def _window(window: ContextWindow, *, addresses: bool) -> Iterator[Step]:
             window.write_tools,
             addresses,
         )
-    if window.max_replay_chars:
-        yield ReplayChars(window.max_replay_chars, addresses)
+    if window.max_replay_chars is not None:
+        yield ReplayChars(window.max_replay_chars or REPLAY_CHARS, addresses)
 
 
 def _superseding(superseded: Superseding, *, addresses: bool) -> Iterator[Step]:

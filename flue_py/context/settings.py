@@ -52,17 +52,17 @@ _WRITE_TOOLS = ("write_file", "patch_file")
 
 
 class ContextWindow(SettingsModel):
-    """What of the history one agent sees. The turn that is in progress is not touched; 0 switches a number off.
+    """What of the history one agent sees. The turn that is in progress is not touched.
 
-    The fields are applied in their order. ``text_only`` leaves tools out, as does ``exclude_agents``, which leaves out
-    the answers of these agents ("Unknown" is one that names none). ``max_turn_age`` begins with the so many-th answer
-    from the end. ``max_tail_messages`` keeps so many messages, and corrections beside them; ``context_cap_fraction`` is
-    the share of it from which on ``context_cap_warning`` is told. Then calls without a result and results without a
-    call are left out.
+    0 switches a number off, other than in ``max_replay_chars``. The fields are applied in their order. ``text_only``
+    leaves tools out, as does ``exclude_agents``, which leaves out the answers of these agents ("Unknown" is one that
+    names none). ``max_turn_age`` begins with the so many-th answer from the end. ``max_tail_messages`` keeps so many
+    messages, and corrections beside them; ``context_cap_fraction`` is the share of it from which on
+    ``context_cap_warning`` is told. Then calls without a result and results without a call are left out.
 
     ``max_tool_result_chars`` cuts results, ``tool_result_char_overrides`` has other limits by the tool's name, 0 for
     none. A read by ``read_tools`` is cut after 500 characters where a later call of ``write_tools`` has the same
-    ``path``. ``max_replay_chars`` cuts the text of answers.
+    ``path``. ``max_replay_chars`` cuts the text of answers, after 2,000 characters where it is 0; None cuts none.
     """
 
     text_only: Flag = False
@@ -74,7 +74,7 @@ class ContextWindow(SettingsModel):
     tool_result_char_overrides: Mapping[Name, Count] = Field(default_factory=dict)
     read_tools: tuple[Name, ...] = _READ_TOOLS
     write_tools: tuple[Name, ...] = _WRITE_TOOLS
-    max_replay_chars: Count = 0
+    max_replay_chars: Count | None = None
 
     @field_validator("tool_result_char_overrides")
     @classmethod

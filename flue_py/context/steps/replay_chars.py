@@ -11,6 +11,9 @@ from flue_py.context.steps.protocol import Over, View
 from flue_py.context.steps.result_chars import cut_note
 from flue_py.core.frozen import frozen
 
+REPLAY_CHARS = 2_000
+"""After how many characters answers are cut where settings ask for that without a limit of their own."""
+
 SUMMARY = "[CONVERSATION SUMMARY"
 """How an answer begins that is a summary already."""
 

@@ -200,6 +200,15 @@ def test_long_answers_are_cut_and_summaries_and_calls_stay() -> None:
     ]
 
 
+def test_answers_are_cut_after_the_general_limit_where_none_is_given() -> None:
+    said = context(user("?"), answer("x" * 2_000), user("?"), answer("y" * 3_234), user("!"))
+    found = piped(said, window(max_replay_chars=0))
+    note = "\n[...truncated — 1,234 chars omitted to reduce context size...]"
+    assert texts(found) == ["?", "x" * 2_000, "?", "y" * 2_000 + note, "!"]
+    for given in (window(max_replay_chars=None), window()):
+        assert piped(said, given).report.changes == ()
+
+
 def test_a_text_that_was_cut_goes_without_what_signed_the_whole() -> None:
     signed: JsonObject = {"type": "text", "text": "abcdef", "textSignature": "c2ln"}
     short: JsonObject = {"type": "text", "text": "ab", "textSignature": "c2ln"}
