@@ -18,7 +18,6 @@ from flue_py.wire.bound import bound_signatures, without_stale_reasoning
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.said import Said
 
-_MOST = 10_000
 # What stands before all messages, so that it is plain whether the first of them was left out.
 _BEFORE: JsonObject = {"role": "system", "content": ""}
 
@@ -26,10 +25,11 @@ _BEFORE: JsonObject = {"role": "system", "content": ""}
 class SentRequests:
     """The requests that were sent, by the messages they were made of, and the answers that were given to them.
 
-    It may be used from any thread, and forgets the oldest beyond 10,000 of each. What it does not know is sent.
+    It may be used from any thread, and forgets the oldest beyond ``most`` of each. What it does not know is sent.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 10_000) -> None:
+        self._most = most
         self._lock = threading.Lock()
         self._requests: dict[str, str] = {}
         self._answers: dict[str, str] = {}
@@ -59,8 +59,8 @@ class SentRequests:
         # Some frameworks keep what was sent in the place of what they had.
         kept_by_them = _chain(_read(item, read) for item in left)
         with self._lock:
-            _remember(self._requests, beginning, kept.digest)
-            _remember(self._requests, kept_by_them, kept.digest)
+            self._remember(self._requests, beginning, kept.digest)
+            self._remember(self._requests, kept_by_them, kept.digest)
         return left
 
     def _learned(self, given: Sequence[JsonObject], read: Sequence[bytes]) -> str:
@@ -73,7 +73,7 @@ class SentRequests:
             if is_answer:
                 begun = self._requests.get(chain.name, begun if was_answer else None)
                 if begun is not None and (name := _name(message)) is not None:
-                    _remember(self._answers, name, self._answers.get(name, begun))
+                    self._remember(self._answers, name, self._answers.get(name, begun))
             was_answer = is_answer
             chain.add(text)
         return chain.name
@@ -81,6 +81,12 @@ class SentRequests:
     def _answered(self, message: JsonObject) -> str | None:
         name = _name(message)
         return None if name is None else self._answers.get(name)
+
+    def _remember(self, known: dict[str, str], name: str, value: str) -> None:
+        known.pop(name, None)
+        known[name] = value
+        while len(known) > self._most:
+            del known[next(iter(known))]
 
 
 class _Chain:
@@ -127,10 +133,3 @@ def _json(message: JsonObject) -> bytes:
 
 def _is_text(part: JsonValue) -> bool:
     return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"
-
-
-def _remember(known: dict[str, str], name: str, value: str) -> None:
-    known.pop(name, None)
-    known[name] = value
-    while len(known) > _MOST:
-        del known[next(iter(known))]

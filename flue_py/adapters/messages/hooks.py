@@ -17,8 +17,9 @@ from flue_py.adapters.messages.parts import text_of
 from flue_py.adapters.messages.pydantic_ai import from_pydantic_ai, to_pydantic_ai
 from flue_py.context.reshaping import Reshaping
 from flue_py.context.settings import ContextSettings
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.sessions.arguments import checked_text
+from flue_py.wire.openai_chat import parts_of
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -40,17 +41,51 @@ def sent_to_langchain(
 
     def send(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
         sent: list[BaseMessage] = []
-        for group, made in reshaping.run([from_langchain([each]).messages for each in messages]):
+        groups = [from_langchain([each]).messages for each in messages]
+        for group, made in reshaping.run(groups):
             if made is None:
                 assert group is not None  # what a step added has a message
                 sent.append(messages[group])
                 continue
             for message in made:
-                was = None if group is None else messages[group]
-                sent.append(to_langchain([message]).messages[0] if was is None else _as_it_was(message, was))
+                if group is None:
+                    sent.append(to_langchain([message]).messages[0])
+                elif lost := _lost_reasoning(groups[group], message):
+                    sent.append(_without(lost, messages[group]))
+                else:
+                    sent.append(_as_it_was(message, messages[group]))
         return sent
 
     return send
+
+
+def _lost_reasoning(given: Sequence[JsonObject], made: JsonObject) -> list[JsonValue]:
+    """Return the reasoning that an answer has lost, if it can go without anything else; else nothing."""
+    [was] = given
+    parts, left = was.get("content"), made.get("content")
+    if not isinstance(parts, list) or not isinstance(left, list):
+        return []
+    lost = [part for part in parts if part not in left]
+    is_whole = [part for part in parts if part not in lost] == left
+    return lost if is_whole and all(map(_goes_alone, lost)) else []
+
+
+def _goes_alone(part: JsonValue) -> bool:
+    if not isinstance(part, dict) or part.get("type") != "thinking":
+        return False
+    # OpenAI looks for the item with the reasoning of other items that have the id it gave them.
+    return not str(part.get("thinkingSignature")).startswith("{")
+
+
+def _without(lost: Sequence[JsonValue], was: BaseMessage) -> BaseMessage:
+    """Return an answer of LangChain without some reasoning. What ours have no place for stays in it."""
+
+    def is_lost(block: str | dict[str, Any]) -> bool:
+        alone = was.model_copy(update={"content": [block], "tool_calls": []})
+        found = [part for message in from_langchain([alone]).messages for part in parts_of(message)]
+        return bool(found) and all(part in lost for part in found)
+
+    return was.model_copy(update={"content": [block for block in was.content if not is_lost(block)]})
 
 
 def _as_it_was(message: JsonObject, was: BaseMessage) -> BaseMessage:
@@ -82,14 +117,16 @@ def sent_to_pydantic_ai(
         pieces = [(number, piece) for number, message in enumerate(messages) for piece in _pieces(message)]
         left: dict[int, list[_Piece]] = {}
         sent: list[theirs.ModelMessage | int] = []
-        for group, made in reshaping.run([from_pydantic_ai([piece]).messages for _, piece in pieces]):
+        groups = [from_pydantic_ai([piece]).messages for _, piece in pieces]
+        for group, made in reshaping.run(groups):
             if group is None:
                 sent += to_pydantic_ai(made or []).messages
                 continue
             owner, piece = pieces[group]
             if owner not in left:
                 sent.append(owner)
-            left.setdefault(owner, []).append((piece, False) if made is None else (_shortened(piece, made), True))
+            shorter = None if made is None else _shortened(piece, groups[group], made)
+            left.setdefault(owner, []).append((piece, False) if shorter is None else (shorter, True))
         return [_joined(messages[each], left[each]) if isinstance(each, int) else each for each in sent]
 
     # pydantic-ai looks there for its own context, and would have to find a module that is imported for types alone.
@@ -110,9 +147,16 @@ def _pieces(message: theirs.ModelMessage) -> Iterator[theirs.ModelMessage]:
         yield replace(message, parts=[part], instructions=None)
 
 
-def _shortened(piece: theirs.ModelMessage, made: Sequence[JsonObject]) -> theirs.ModelMessage:
+def _shortened(
+    piece: theirs.ModelMessage, given: Sequence[JsonObject], made: Sequence[JsonObject]
+) -> theirs.ModelMessage:
     """Return a piece with what a step has left of it."""
     [message] = made
+    if piece.kind == "response" and (lost := _lost_reasoning(given, message)):
+        # What ours have no place for stays in it.
+        return replace(
+            piece, parts=[part for part in piece.parts if _ours(piece, part) not in [[each] for each in lost]]
+        )
     part: Any = piece.parts[0] if piece.kind == "request" else None
     parts: Any
     if part is not None and part.part_kind != "user-prompt":
@@ -122,6 +166,11 @@ def _shortened(piece: theirs.ModelMessage, made: Sequence[JsonObject]) -> theirs
         if part is not None:
             parts = [replace(each, timestamp=part.timestamp) for each in parts]
     return replace(piece, parts=parts)
+
+
+def _ours(answer: theirs.ModelResponse, part: theirs.ModelResponsePart) -> JsonValue:
+    [message] = from_pydantic_ai([replace(answer, parts=[part])]).messages
+    return message.get("content")
 
 
 def _joined(message: theirs.ModelMessage, pieces: Sequence[_Piece]) -> theirs.ModelMessage:

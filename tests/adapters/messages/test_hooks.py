@@ -132,6 +132,7 @@ def test_langchain_sends_no_reasoning_that_a_step_has_since_made_stale() -> None
         blocks: list[Any] = [
             {"type": "thinking", "thinking": "Hm.", "signature": f"s{number}"},
             {"type": "text", "text": "I look."},
+            {"type": "server_tool_use", "id": f"w{number}", "name": "web_search", "input": {"query": "a.py"}},
             {"type": "tool_use", "id": f"c{number}", "name": "read", "input": {"path": "a.py"}},
         ]
         call = {"name": "read", "args": {"path": "a.py"}, "id": f"c{number}"}
@@ -148,9 +149,25 @@ def test_langchain_sends_no_reasoning_that_a_step_has_since_made_stale() -> None
     sent = send(given)
     assert sent[1] is given[1]
     assert sent[2].content == CLEARED
-    assert [block["type"] for block in sent[3].content_blocks] == ["text", "tool_call"]
-    assert (sent[3].id, sent[3].tool_calls) == ("a2", given[3].tool_calls)
-    assert sent[3].response_metadata == {"model_provider": "anthropic", "output_version": "v1"}
+    assert sent[3] == given[3].model_copy(update={"content": given[3].content[1:]}), "nothing else is lost"
+
+
+def test_langchain_takes_the_blocks_of_a_shorter_answer_for_standard_ones() -> None:
+    blocks: list[Any] = [
+        {"type": "text", "text": "I look. " * 20},
+        {"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "a.py"}},
+    ]
+    call = {"name": "read", "args": {"path": "a.py"}, "id": "c1"}
+    told = {"model_provider": "anthropic"}
+    given = [HumanMessage("Why?"), AIMessage(blocks, tool_calls=[call], response_metadata=told, id="a")]
+    given += [ToolMessage("x", tool_call_id="c1", name="read"), AIMessage("So."), HumanMessage("And?")]
+    sent = sent_to_langchain({"epoch_tokens": 0, "superseded": {"text_chars": 7}})(given)
+    assert [each is was for each, was in zip(sent, given, strict=True)] == [True, False, True, True, True]
+    answer = sent[1]
+    assert isinstance(answer, AIMessage)
+    assert [block["type"] for block in answer.content_blocks] == ["text", "tool_call"]
+    assert (answer.id, answer.tool_calls) == ("a", [{**call, "type": "tool_call"}])
+    assert answer.response_metadata == {"model_provider": "anthropic", "output_version": "v1"}
 
 
 @pytest.mark.anyio
@@ -159,8 +176,10 @@ async def test_pydantic_ai_sends_no_reasoning_that_a_step_has_since_made_stale(k
     from pydantic_ai.capabilities import ProcessHistory
 
     seen: list[list[str | None]] = []
+    searched: list[int] = []
 
     def answer(messages: list[theirs.ModelMessage], info: AgentInfo) -> theirs.ModelResponse:
+        searched.append(sum(part.part_kind == "builtin-tool-call" for message in messages for part in message.parts))
         parts = [part for message in messages for part in message.parts if isinstance(part, theirs.ThinkingPart)]
         seen.append([part.signature for part in parts])
         number = len(seen)
@@ -168,7 +187,9 @@ async def test_pydantic_ai_sends_no_reasoning_that_a_step_has_since_made_stale(k
         said: Any = (
             theirs.TextPart("So.") if number > 2 else theirs.ToolCallPart("read", {"path": "a.py"}, f"c{number}")
         )
-        return theirs.ModelResponse([thought, said], provider_name="anthropic")
+        search = theirs.NativeToolCallPart("web_search", {"query": "a.py"}, f"w{number}", provider_name="anthropic")
+        found = theirs.NativeToolReturnPart("web_search", [], f"w{number}", provider_name="anthropic")
+        return theirs.ModelResponse([thought, search, found, said], provider_name="anthropic")
 
     send = sent_to_pydantic_ai({**ONE_IS_KEPT, "keep_stale_reasoning": keeps})
     agent = Agent(FunctionModel(answer), capabilities=[ProcessHistory(send)])
@@ -181,3 +202,24 @@ async def test_pydantic_ai_sends_no_reasoning_that_a_step_has_since_made_stale(k
     await agent.run("Sure?", message_history=first.all_messages())
     every = [[], ["s1"], ["s1", "s2"], ["s1", "s2", "s3"]]
     assert seen == (every if keeps else [[], ["s1"], ["s1"], ["s1", "s3"]])
+    assert searched == [0, 1, 2, 3], "nothing else is lost"
+
+
+def test_pydantic_ai_sends_no_id_by_which_openai_would_look_for_reasoning_that_is_not_there() -> None:
+    def answers(number: int) -> list[theirs.ModelMessage]:
+        thought = theirs.ThinkingPart("", id=f"rs_{number}", signature=f"encrypted {number}", provider_name="openai")
+        call = theirs.ToolCallPart("read", {"path": "a.py"}, f"c{number}", id=f"fc_{number}", provider_name="openai")
+        result = theirs.ToolReturnPart("read", "line " * 100, f"c{number}")
+        return [theirs.ModelResponse([thought, call], provider_name="openai"), theirs.ModelRequest([result])]
+
+    send = sent_to_pydantic_ai(ONE_IS_KEPT)
+    given: list[theirs.ModelMessage] = [theirs.ModelRequest([theirs.UserPromptPart("Why?")])]
+    send(given)
+    given += answers(1)
+    assert send(given) == given
+    given += answers(2)
+    sent = send(given)
+    assert sent[1] is given[1]
+    [part] = sent[3].parts
+    assert isinstance(part, theirs.ToolCallPart)
+    assert (part.tool_call_id, part.args, part.id) == ("c2", {"path": "a.py"}, None)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.context import Item, View, added
+from flue_py.context.answered import SentRequests
 from flue_py.context.reshaping import Reshaped, Reshaping
 from flue_py.core.bound import seen_by_model, signatures_in
 from flue_py.core.jsontext import JsonObject, to_json
@@ -120,6 +121,23 @@ def test_reasoning_is_left_out_where_the_framework_has_since_left_out_a_message(
     assert sent_by(reshaping, shorter) == [answer("A."), user("b"), answer("B."), user("c")]
     alone = {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "thinkingSignature": "s1"}]}
     assert sent_by(reshaping, [alone, user("b")]) == [user("b")], "an answer with nothing else is left out"
+
+
+def test_the_oldest_is_forgotten_and_then_sent() -> None:
+    requests = SentRequests(most=1)
+
+    def sent(messages: Sequence[JsonObject]) -> list[JsonObject]:
+        items = [Item(None, place, message) for place, message in enumerate(messages)]
+        return [item.message for item in requests.without_stale(messages, items)]
+
+    first = [user("a"), thought("A.", "s1"), user("b")]
+    second = [*first, thought("B.", "s2"), user("c")]
+    sent(first[:1])
+    assert sent(first) == first
+    assert sent(first[1:]) == [answer("A."), user("b")], "the last answer that was met"
+    sent(first)
+    assert sent(second) == second
+    assert sent(second[1:]) == [thought("A.", "s1"), user("b"), answer("B."), user("c")]
 
 
 class Provider:
