@@ -16,10 +16,12 @@ from flue_py.core.counting import (
 )
 from flue_py.core.entries import Entry
 from flue_py.core.faithful import ASSISTANT
+from flue_py.core.frozen import changed
 from flue_py.core.jsontext import JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE
 from flue_py.core.merging import provenance_of
 from flue_py.core.projection import RESTORES, ContextEntry
+from flue_py.wire.applied import cleared_tokens
 
 __all__ = ["ContextSize", "ReportedSize", "changed_depth", "measure_context", "reported_size"]
 
@@ -93,7 +95,7 @@ def _newest_report(
             return None
         found = _reports.of(entry, only_known=only_known)
         if found is not None and _is_of(found, model, provider):
-            return ReportedSize(found.tokens, entry.id, place, found.provider, found.model)
+            return changed(found, place=place)
     return None
 
 
@@ -158,4 +160,5 @@ def _read_report(entry: Entry) -> ReportedSize | None:
         0,
         provider if isinstance(provider, str) and provider else None,
         model if isinstance(model, str) and model else None,
+        cleared_tokens(message),
     )

@@ -17,6 +17,7 @@ from flue_py.context.steps.tools import tool_uses
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.shapes import Shape
+from flue_py.wire.applied import applied_edits
 
 STEP = "provider"
 """The name of the step that a report has for what a provider does itself."""
@@ -86,6 +87,7 @@ def expected_editing(
     """
     if asked is None or not editing_of(target, asked).extra:
         return None
+    _tell_applied(items, view)
     tokens = beside + sum(map(view.tokens, items))
     changes: list[ContextChange] = []
     if target == "anthropic":
@@ -98,6 +100,14 @@ def expected_editing(
         told = f"about {tokens:,} tokens are more than {asked.compact_tokens:,}: the provider compacts them itself"
         view.tell("provider_compaction", told)
     return StepReport(STEP, "the provider is asked to clear it itself", tuple(changes))
+
+
+def _tell_applied(items: Sequence[Item], view: View) -> None:
+    """Tell what the provider says that it cleared for its last answer."""
+    last = next((item for item in reversed(items) if item.is_answer), None)
+    if last is not None:
+        for edit in applied_edits(last.message) or ():
+            view.tell("provider_cleared", f"for the answer {last.entry_id} {edit}")
 
 
 def _without_thinking(items: Sequence[Item], keep: int) -> Iterator[tuple[int, Item]]:

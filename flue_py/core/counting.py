@@ -56,6 +56,8 @@ class ReportedSize:
 
     ``place`` is the index of the answer among the items that were measured. The system prompt and the tools of that
     call are in ``tokens``. ``provider`` and ``model`` are those that the answer names, None where it names none.
+    ``cleared`` is how many tokens of it the provider says that it left out itself before it counted, which are not in
+    ``tokens``; None where it does not say.
     """
 
     tokens: int
@@ -63,6 +65,7 @@ class ReportedSize:
     place: int
     provider: str | None = None
     model: str | None = None
+    cleared: int | None = None
 
 
 @frozen

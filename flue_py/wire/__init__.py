@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flue_py.core.messages import check_complete, validate_message
     from flue_py.core.shapes import Shape, shape_of
     from flue_py.core.usage_shapes import ReportedUsage, read_reported, usage_json
+    from flue_py.wire.applied import AppliedEdit, applied_edits
     from flue_py.wire.conversion import Converted, Printed, beside_ours, convert, to_provider
     from flue_py.wire.leftovers import ExportNote, Repair
     from flue_py.wire.requests import WireRequest, wire_request
@@ -29,6 +30,7 @@ else:
             "flue_py.core.messages": ("check_complete", "validate_message"),
             "flue_py.core.shapes": ("Shape", "shape_of"),
             "flue_py.core.usage_shapes": ("ReportedUsage", "read_reported", "usage_json"),
+            "flue_py.wire.applied": ("AppliedEdit", "applied_edits"),
             "flue_py.wire.conversion": ("Converted", "Printed", "beside_ours", "convert", "to_provider"),
             "flue_py.wire.leftovers": ("ExportNote", "Repair"),
             "flue_py.wire.requests": ("WireRequest", "wire_request"),
@@ -40,6 +42,7 @@ else:
 __all__ = [
     "LIMITS",
     "RULES",
+    "AppliedEdit",
     "Broken",
     "Converted",
     "ExportNote",
@@ -49,6 +52,7 @@ __all__ = [
     "RequestLimits",
     "Shape",
     "WireRequest",
+    "applied_edits",
     "beside_ours",
     "broken_rules",
     "check_complete",

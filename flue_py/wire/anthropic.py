@@ -9,6 +9,7 @@ from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.native import COMPACTION_PART
 from flue_py.core.usage_shapes import read_reported, usage_json
+from flue_py.wire.applied import APPLIED_EDITS, EDITS, MANAGED
 from flue_py.wire.differences import difference
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.openai_chat import image_from_url, parts_of
@@ -126,6 +127,10 @@ def _assistant(value: JsonObject, rest: JsonObject, own: Container[str]) -> tupl
         message["usage"] = rest["usage"] if usage.oddities or not usage.is_known else usage_json(usage)
     if isinstance(rest.get("stop_reason"), str):
         message["stopReason"] = rest["stop_reason"]
+    managed = rest.get(MANAGED)
+    if isinstance(managed, dict) and isinstance(edits := managed.get(EDITS), list):
+        # Contexts have no more of an answer than its message.
+        message.setdefault(APPLIED_EDITS, edits)
     beside: JsonObject = {"response": response} if response else {}
     if isinstance(content, list):
         beside.update(_differing(message, content))

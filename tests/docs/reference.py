@@ -103,6 +103,8 @@ ROOMS = {
         "read_reported",
         "ReportedUsage",
         "usage_json",
+        "applied_edits",
+        "AppliedEdit",
         "wire_request",
         "WireRequest",
         "Repair",
