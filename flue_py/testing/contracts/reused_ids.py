@@ -8,6 +8,7 @@ from contextlib import aclosing
 from flue_py.core.budgets import Amounts, NewBudget
 from flue_py.core.calls import PaidCall
 from flue_py.core.ledger import LedgerQuery
+from flue_py.core.operations import AppendEntries
 from flue_py.core.sessions import NewSession, SessionInfo, SessionRef
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import SessionNotFound
@@ -35,6 +36,7 @@ USES: dict[str, Use] = {
     ),
     "append once": lambda backend, session, entry: backend.append(session, [user()], idempotency_key="k"),
     "recall": lambda backend, session, entry: backend.recall_append(session, "k"),
+    "recall a batch": lambda backend, session, entry: backend.recall_atomic([AppendEntries(session, [user()])], "k"),
     "import": lambda backend, session, entry: backend.import_entries(session, [placed(user(), "i")], leaf="i"),
     "move": lambda backend, session, entry: backend.move(session, None),
     "retract": lambda backend, session, entry: backend.retract(session, entry),
