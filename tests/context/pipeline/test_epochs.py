@@ -157,7 +157,7 @@ def test_an_epoch_begins_when_the_last_call_is_long_ago() -> None:
 @pytest.mark.parametrize("name", TRANSCRIPTS)
 def test_what_pays_is_found_again_by_each_later_request(name: str) -> None:
     items = context_of(name)
-    rules = EpochRules(2_000, 600, lambda found: (found.unedited - found.tokens) * 8 > found.cached - found.common)
+    rules = EpochRules(8_000, 600, lambda found: (found.unedited - found.tokens) * 8 > found.cached - found.common)
     settings = context_settings(PARTS["all"] | {"trim": None})
     before: Piped | None = None
     for end in ends_of_requests(items, 8):
