@@ -175,7 +175,8 @@ def test_what_is_left_out_is_told_with_its_entry_and_calls_and_texts_stay(target
 
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
 def test_messages_of_ours_go_with_the_items_that_they_were_made_of(place: str) -> None:
-    alone = {"role": "assistant", "provider": "anthropic", "content": thought("anthropic", "s0")}
+    content: list[JsonValue] = [*thought("anthropic", "s0")]
+    alone: JsonObject = {"role": "assistant", "provider": "anthropic", "content": content}
     with sync.open(":memory:") as store:
         session = store.create_session()
         ids = [] if place == "first" else [session.append_message({"role": "user", "content": "Go."}).entry_id]
