@@ -303,6 +303,7 @@ class Conversation:
             window=window,
             system=system,
             tools=tools,
+            aligned=await self._sending.is_whole(self.session, self.agent, system=system, tools=tools),
             before_compaction=self.before_compaction,
         )
 
