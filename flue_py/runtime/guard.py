@@ -376,6 +376,9 @@ class CompactionGuard:
                 window=window,
                 system=self.system,
                 tools=self.tools,
+                aligned=await self._sending.is_whole(
+                    self.session, decision.agent, system=self.system, tools=self.tools
+                ),
                 before_compaction=self._hook_for(decision),
             )
         except (SummaryFailed, ModelError) as error:

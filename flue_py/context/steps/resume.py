@@ -9,6 +9,7 @@ from flue_py.context.items import Item, added
 from flue_py.context.steps.content import content_parts, is_thinking, text_parts
 from flue_py.context.steps.protocol import Over, View
 from flue_py.context.steps.tools import pairing_of
+from flue_py.core.bound import is_signed
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 
@@ -119,9 +120,19 @@ def _merged(items: Sequence[Item]) -> list[Item]:
 
 
 def _are_of_one(one: Item, other: Item) -> bool:
-    """Return whether two messages can become one. A summary stays apart: a provider may have made it itself."""
+    """Return whether two messages can become one.
+
+    A summary stays apart, since a provider may have made it itself, and so does an answer with reasoning: its model
+    and what it was produced under would become those of the other.
+    """
     both_stored = one.is_message and other.is_message
-    return both_stored and one.role == other.role and (one.role == "user" or one.is_answer)
+    if not both_stored or one.role != other.role:
+        return False
+    return one.role == "user" or (one.is_answer and not _is_reasoned(one) and not _is_reasoned(other))
+
+
+def _is_reasoned(item: Item) -> bool:
+    return is_signed(item.message) or any(map(is_thinking, content_parts(item.message)))
 
 
 def _as_parts(item: Item) -> list[JsonObject]:
