@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from flue_py.context.items import Item, added
-from flue_py.context.steps.content import content_parts, is_thinking, text_parts
+from flue_py.context.steps.content import as_parts, content_parts, is_thinking, text_parts
 from flue_py.context.steps.protocol import Over, View
 from flue_py.context.steps.tools import pairing_of
 from flue_py.core.bound import is_signed
@@ -38,9 +38,10 @@ class Resume:
         """Return the items made whole."""
         whole = _answered(items)
         whole = [item for item in whole if not _is_thought_alone(item)]
-        whole = _merged([item for item in whole if not _is_blank(item)])
+        whole = [item for item in whole if not _is_blank(item)]
         if missing := len(items) - sum(item.place is not None for item in whole):
             view.tell("recovery_filtered", f"{missing:,} messages that the interruption left without sense")
+        whole = _merged(whole)
         kind = interruption_of(whole)
         if kind != "none":
             view.tell("interrupted_turn_detected", kind)
@@ -114,8 +115,8 @@ def _merged(items: Sequence[Item]) -> list[Item]:
         if before is None or not _are_of_one(before, item):
             made.append(item)
             continue
-        parts = [*_as_parts(before), *_as_parts(item)]
-        made[-1] = before.replaced({**before.message, "content": [*parts]})
+        parts = [*as_parts(before.message), *as_parts(item.message)]
+        made[-1] = before.merged(item, {**before.message, "content": [*parts]})
     return made
 
 
@@ -133,10 +134,3 @@ def _are_of_one(one: Item, other: Item) -> bool:
 
 def _is_reasoned(item: Item) -> bool:
     return is_signed(item.message) or any(map(is_thinking, content_parts(item.message)))
-
-
-def _as_parts(item: Item) -> list[JsonObject]:
-    content = item.message.get("content")
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [part for part in content_parts(item.message) if isinstance(part, dict)]
