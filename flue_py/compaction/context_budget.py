@@ -39,6 +39,10 @@ class ContextBudget:
                 "cutover_at to 0"
             )
 
+    def is_reached_by(self, sent: int) -> bool:
+        """Return whether so many input tokens are as many as one of the numbers."""
+        return any(0 < amount <= sent for amount in (self.warn_at, self.cutover_at))
+
 
 def input_tokens(usage: Usage) -> int:
     """Return the tokens that were sent to the model: new ones, those read from the cache, and those written to it."""

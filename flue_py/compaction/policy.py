@@ -144,6 +144,11 @@ def sized_for(settings: CompactionSettings, window: int | None, around: int = 0)
     return replace(settings, reserve_tokens=reserve, keep_recent_tokens=keep)
 
 
+def window_above(settings: CompactionSettings, most: int) -> int:
+    """Return the window in which, by these settings, a compaction is due above a size of ``most`` tokens."""
+    return most + min(settings.reserve_tokens, -(-most // 3))
+
+
 def window_of_messages(window: int | None, around: int) -> int | None:
     """Return what of a context window so many tokens around the messages leave to these; None where it is unknown."""
     return None if window is None or window <= 0 else max(window - around, 1)

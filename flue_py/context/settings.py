@@ -148,8 +148,8 @@ class InTurn(SettingsModel):
 class Fitting(SettingsModel):
     """What is checked before a request is sent, and how it is shrunk if that, or the provider, says it is too large.
 
-    ``max_context_tokens`` bounds a quarter of the characters of messages and tools, ``max_payload_bytes`` an estimate
-    of the bytes; 0 checks neither. ``read_tools`` and ``write_tools`` are as in `ContextWindow`.
+    ``max_context_tokens`` bounds a quarter of the characters of system, messages and tools, ``max_payload_bytes`` an
+    estimate of the bytes; 0 checks neither. ``read_tools`` and ``write_tools`` are as in `ContextWindow`.
     """
 
     max_context_tokens: Count = 0

@@ -109,7 +109,7 @@ async def _ask_anthropic(
     settings: Mapping[str, object],
     account: str | None,
 ) -> JsonObject:
-    system, messages = anthropic_list(map(Said, request.messages), Leftovers(), account=account)
+    system, messages = anthropic_list(map(Said, request.messages), Leftovers(), is_sent=True, account=account)
     system = request.system if request.system is not None else system
     told = {**_sent_with(settings, request), **_for_anthropic(settings)}
     if request.tools:

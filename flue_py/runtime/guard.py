@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 
 from flue_py.compaction.estimate import should_compact
 from flue_py.compaction.modes import Mode, checked_mode
-from flue_py.compaction.policy import CompactionSettings, checked_settings, sized_for
+from flue_py.compaction.policy import CompactionSettings, checked_settings, sized_for, window_above
 from flue_py.compaction.triggers import Decision, GuardState, Moment, TriggerSettings, decide
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.model_seam import ModelReply
@@ -304,7 +304,7 @@ class CompactionGuard:
     async def _decide(
         self, found: Found, state: GuardState, moment: Moment, agent: str, instructions: str | None
     ) -> Decision:
-        sent = await input_since(self.store, self.session, found.cycle, agent, self.triggers)
+        sent = await input_since(self.store, self.session, found.cycle, agent, self.triggers, self.window)
         if not found.size.trusts_reported:
             # What a provider reported is what it was sent.
             name = None if self.model is None else self.model.name
@@ -376,6 +376,9 @@ class CompactionGuard:
                 window=window,
                 system=self.system,
                 tools=self.tools,
+                aligned=await self._sending.is_whole(
+                    self.session, decision.agent, system=self.system, tools=self.tools
+                ),
                 before_compaction=self._hook_for(decision),
             )
         except (SummaryFailed, ModelError) as error:
@@ -425,6 +428,8 @@ class CompactionGuard:
     def _room(self, found: Found, overflow: ContextOverflow | None) -> int | None:
         """Return how many tokens a request may take by our own count, the answer included; None if unknown."""
         size, windows = found.size, [] if self.window is None else [self.window]
+        # Beside what would be kept of a large window, a compaction would be due again at once.
+        windows += [window_above(self.settings, most) for most in self.triggers.sizes]
         if overflow is not None:
             # The provider counts otherwise than we do: what it says of the window is put into our tokens.
             windows.append(size.tokens)

@@ -66,6 +66,23 @@ class Sending:
         )
         return request.messages
 
+    async def is_whole(
+        self,
+        session: Session,
+        agent: str | None,
+        *,
+        system: str | None,
+        tools: Sequence[Mapping[str, JsonValue]] | None,
+    ) -> bool:
+        """Return whether an agent is sent the context as it is.
+
+        The cost of `messages`, and nothing without settings.
+        """
+        if self.settings is None:
+            return True
+        sent = await self.messages(session, agent, system=system, tools=tools)
+        return sent == bound.ours_without_stale(await session.build_context(), system, _plain(tools))
+
     async def freed(self, session: Session, agent: str | None, model: str | None) -> int:
         """Return how many tokens the settings leave out of what an agent is sent, as the model counts.
 

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from flue_py.context.counters import ModelCounter
     from flue_py.core.model_seam import Model
     from flue_py.prices import caches
+    from flue_py.wire import bound
 else:
     material = lazy_module("flue_py.compaction.material")
     counters = lazy_module("flue_py.context.counters")
     measuring = lazy_module("flue_py.context.measuring")
     caches = lazy_module("flue_py.prices.caches")
+bound = lazy_module("flue_py.wire.bound")
 
 _HOUR = 3_600
 
@@ -76,7 +78,8 @@ class Aligning(Contexts):
             counts = counter.count_entries(items)
             common = chain_of(items).common_items(chain_of(sent))
             cached = around + sum(counts[:common])
-            messages = tuple(item.data for item in items)
+            # As it was sent: no reasoning behind another beginning, whose signature the provider would refuse.
+            messages = tuple(bound.ours_without_stale([item.data for item in items], system, tools))
             return material.LastRequest(messages, system, tools, around + sum(counts), cached)
 
         return await self._backend.waiting.call(counted)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -58,8 +58,12 @@ else:
     running = lazy_module("flue_py.compaction.running")
 
 
-Around: TypeAlias = tuple[str, Sequence[Mapping[str, JsonValue]]]
-"""What goes with each request of a session: the system prompt and the tools."""
+class Around(NamedTuple):
+    """What goes with each request of a session, and whether a request is the context as it is, beside that."""
+
+    system: str
+    tools: Sequence[Mapping[str, JsonValue]]
+    is_whole: bool
 
 
 class Compacting(Registering, Aligning, Usage):
@@ -80,6 +84,7 @@ class Compacting(Registering, Aligning, Usage):
         expected_revision: int | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        aligned: bool = True,
         before_compaction: BeforeCompaction | None = None,
     ) -> CompactionResult:
         """Replace the beginning of the context by a text that stands for it, and return what was done, or why not.
@@ -95,7 +100,8 @@ class Compacting(Registering, Aligning, Usage):
 
         ``system`` and ``tools`` are what goes with the session's own requests ("" and () for none). If both are given,
         and ``model`` is the session's, a summary is asked for by the last request with one message more, so that most
-        of it is read from the provider's cache; where that cannot be, ``notes`` say why, and a transcript is sent.
+        of it is read from the provider's cache; where that cannot be, ``notes`` say why, and a transcript is sent. Who
+        sends something else than the context as it is, for example what settings leave of it, says ``aligned=False``.
 
         ``before_compaction`` is asked when there is a plan, before anything is made: it returns None to go on,
         `Cancelled`, or the text itself (`flue_py.compaction.hooks`), which is appended as one of a mode would be. What
@@ -105,6 +111,7 @@ class Compacting(Registering, Aligning, Usage):
         `InvalidArgument` for a mode that needs a model where there is none. The cost of the context, and of the model.
         """
         checked_flag(dry_run, "dry_run")
+        checked_flag(aligned, "aligned")
         checked_text(instructions, "instructions")
         checked_request(None, None, system, tools)
         checked_hook(before_compaction)
@@ -113,7 +120,7 @@ class Compacting(Registering, Aligning, Usage):
         await self._compare(checked_seen(expected_leaf, expected_revision))
         window = window_of(window, asked)
         basis = await self._basis_of(chosen, settings, window, system=system, tools=tools)
-        around = None if system is None or tools is None else (system, tools)
+        around = None if system is None or tools is None else Around(system, tools, aligned)
         return await self._compact(basis, asked, instructions, dry_run=dry_run, around=around, hook=before_compaction)
 
     async def _compact(
@@ -140,7 +147,7 @@ class Compacting(Registering, Aligning, Usage):
             return await self._append_supplied(basis, basis.found, material, answer)
         asker = None if asked is None else self._asker_of(asked, basis.settings)
         if asked is not None and around is not None:
-            material = await self._aligned(material, basis, asked, *around)
+            material = await self._aligned(material, basis, asked, around)
         made = await modes.make_text(basis.mode, material, asker)
         if not made.text.strip():
             raise SummaryFailed(basis.mode.name, "it made no text")
@@ -312,15 +319,16 @@ class Compacting(Registering, Aligning, Usage):
         material: modes.Material,
         basis: Basis,
         model: Model,
-        system: str,
-        tools: Sequence[Mapping[str, JsonValue]],
+        around: Around,
     ) -> modes.Material:
         """Return the material with what goes with requests.
 
         It has the last request, too, where the model that is asked is the one that was sent it.
         """
-        offered = tuple(cast("JsonObject", dict(tool)) for tool in tools)
-        material = replace(material, system=system, tools=offered)
+        offered = tuple(cast("JsonObject", dict(tool)) for tool in around.tools)
+        material = replace(material, system=around.system, tools=offered)
+        if not around.is_whole:
+            return replace(material, unaligned="what is sent is not the context as it is")
         settings = await self.settings(leaf=basis.leaf)
         if (why := why_not_the_same(model, settings)) is not None:
             return replace(material, unaligned=why)
@@ -331,7 +339,7 @@ class Compacting(Registering, Aligning, Usage):
         if (too_old := self._seconds_too_old(answer, model.name, provider)) is not None:
             age, kept = (seconds // 60 for seconds in too_old)
             return replace(material, unaligned=f"what was sent last is kept for {kept} minutes, and {age} have passed")
-        last = await self._last_request(basis.items, answer, basis.counter, system, offered)
+        last = await self._last_request(basis.items, answer, basis.counter, around.system, offered)
         return replace(material, last_request=last)
 
     async def _overtaken(self, basis: Basis, leaf: str | None) -> NotCompacted | None:

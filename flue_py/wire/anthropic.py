@@ -328,6 +328,11 @@ def is_blank(text: JsonValue) -> bool:
     return not text or (isinstance(text, str) and not text.strip())
 
 
+def is_reasoning(block: JsonValue) -> bool:
+    """Return whether a block is reasoning, to read or not."""
+    return isinstance(block, dict) and block.get("type") in ("thinking", "redacted_thinking")
+
+
 def without_blanks(content: JsonValue, left: Leftovers) -> JsonValue:
     """Return content without texts that the API refuses: no blocks at all where it was one such text."""
     if isinstance(content, str):

@@ -24,6 +24,7 @@ from flue_py.wire.repairs import (
     without_spare_compactions,
 )
 from flue_py.wire.rules import Broken, RequestLimits, broken_rules, checked_target, limits_of
+from flue_py.wire.rules.gemini import is_thought_alone
 from flue_py.wire.rules.openai_chat import PARTS_OF
 from flue_py.wire.rules.openai_responses import is_of_the_model, kind_of
 
@@ -121,7 +122,7 @@ def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _B
 
 
 def _anthropic(said: Sequence[Said], left: Leftovers, account: str | None) -> SystemApart:
-    return anthropic_list(said, left, account=account)
+    return anthropic_list(said, left, is_sent=True, account=account)
 
 
 def _chat(said: Sequence[Said], left: Leftovers, account: str | None) -> SystemApart:
@@ -193,10 +194,18 @@ def _with_turns(contents: list[JsonObject], left: Leftovers) -> list[JsonObject]
             turns[-1] = {**turns[-1], "parts": [*_listed(turns[-1]["parts"]), *_listed(content.get("parts"))]}
         else:
             turns.append(content)
+    turns = _without_thoughts_alone(turns, left)
     if turns and turns[-1].get("role") != "user":
         left.change("a content of the user stands behind the last answer, which the API asks for")
         turns.append({"role": "user", "parts": [{"text": CONTINUE}]})
     return turns
+
+
+def _without_thoughts_alone(turns: list[JsonObject], left: Leftovers) -> list[JsonObject]:
+    kept = [turn for turn in turns if not is_thought_alone(turn)]
+    for _ in range(len(turns) - len(kept)):
+        left.note("an answer of thoughts alone")
+    return kept
 
 
 def _listed(value: JsonValue) -> list[JsonValue]:

@@ -107,6 +107,52 @@ async def test_a_guard_and_a_conversation_ask_so_too(session: Session, store: St
     assert [(request.system, request.tools) for request in asked.requests] == [(SYSTEM, TOOLS)] * 2
 
 
+@pytest.mark.parametrize(("chars", "is_whole"), [(200, False), (100_000, True)])
+async def test_where_settings_change_what_is_sent_a_transcript_is(
+    session: Session, store: Store, chars: int, is_whole: bool
+) -> None:
+    await talk(session)
+    call: JsonObject = {"type": "toolCall", "id": "c", "name": "read", "arguments": {}}
+    await session.append_message({**assistant(""), "content": [call]})
+    await session.append_message(
+        {"role": "toolResult", "toolCallId": "c", "toolName": "read", "content": "line " * 300}
+    )
+    await session.append_message(assistant("read"))
+    context = {"window": {"max_tool_result_chars": chars}}
+    asked = Asked()
+    guard = CompactionGuard(store, session, asked.model, settings=SETTINGS, system=SYSTEM, tools=TOOLS, context=context)
+    done = await guard.compact()
+    assert done.result is not None
+    await session.undo()
+    conversation = Conversation(store, session, context=context)
+    again = await conversation.compact(asked.model, settings=SETTINGS, mode="llm", system=SYSTEM, tools=TOOLS)
+    why = ("the summary was made from a transcript: what is sent is not the context as it is",)
+    assert done.result.notes == again.notes == (() if is_whole else why)
+    assert {request.system == SYSTEM for request in asked.requests} == {is_whole}
+
+
+async def test_reasoning_behind_another_beginning_is_not_sent_there_either(session: Session, store: Store) -> None:
+    thought: JsonObject = {"type": "thinking", "thinking": "hm", "thinkingSignature": "signed"}
+    stale = {**assistant(""), "content": [thought, {"type": "text", "text": "so"}]}
+    await session.append_message(user("first"))
+    await session.append_message(stale, produced_under="0" * 32)
+    await talk(session)
+    asked = Asked()
+    guard = CompactionGuard(store, session, asked.model, settings=SETTINGS, system=SYSTEM, tools=TOOLS)
+    answer = await session.latest_assistant()
+    assert answer is not None
+    sent: list[list[JsonObject]] = []
+
+    async def ask(messages: list[JsonObject]) -> None:
+        sent.append(messages)
+
+    await guard.call(ask)
+    assert (await guard.compact()).outcome == "compacted"
+    (request,) = asked.requests
+    assert as_sent(request).startswith(as_sent(ModelRequest(tuple(sent[0]), SYSTEM, TOOLS)))
+    assert "signed" not in str(request.messages)
+
+
 async def test_the_second_one_brings_the_notes_before_it_up_to_date(session: Session) -> None:
     await talk(session)
     asked = Asked()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flue_py import ContextOverflow, InvalidArgument, ModelUnavailable, Session, Store
-from flue_py.compaction import CompactionSettings
+from flue_py.compaction import CompactionSettings, ContextBudget
 from flue_py.compaction.hooks import AboutToCompact, Cancelled
 from flue_py.compaction.triggers import TriggerSettings
 from flue_py.core.jsontext import JsonObject
@@ -39,6 +39,49 @@ async def test_system_and_tools_are_counted(session: Session, store: Store) -> N
     assert done.outcome == "compacted"
     assert (done.decision.size.system or 0) >= 1_000
     assert not await guard.should_compact()
+
+
+@pytest.mark.parametrize(
+    "given", [{"threshold": 1_500}, {"single_call_limit": 1_500}], ids=lambda given: next(iter(given))
+)
+async def test_what_is_kept_leaves_room_below_a_size_that_was_set(
+    session: Session, store: Store, given: dict[str, int]
+) -> None:
+    guard = guard_of(
+        store,
+        session,
+        settings=CompactionSettings(),
+        window=200_000,
+        triggers=TriggerSettings(**given),
+        system="",
+        tools=(),
+    )
+    sizes, done = [], []
+    for _ in range(60):
+        await talk(session, 1)
+        done.append((await guard.before_call()).outcome)
+        sizes.append((await session.measure_context("small", system="", tools=())).tokens)
+    assert max(sizes) <= 1_500
+    assert done.count("compacted") < 20
+    assert {*done} == {"nothing", "compacted"}
+
+
+@pytest.mark.parametrize("agent", ["", "Coder"])
+async def test_what_an_answer_reports_above_the_window_counts_for_no_budget(
+    session: Session, store: Store, agent: str
+) -> None:
+    budget = ContextBudget(warn_at=3_000, cutover_at=4_000)
+    guard = guard_of(store, session, window=100_000, triggers=TriggerSettings(budget=budget))
+    await talk(session, 4, model="small", usage={"input": 500, "output": 1, "totalTokens": 501}, agent="Coder")
+    wrong = {"input": 10, "cacheRead": 9_000_000, "output": 1, "totalTokens": 9_000_011}
+    await talk(session, 1, model="small", usage=wrong, agent="Coder")
+    assert (await guard.before_call(agent=agent)).decision.held_by == "disbelieved_report"
+    await talk(session, 2, model="small", usage={"input": 500, "output": 1, "totalTokens": 501}, agent="Coder")
+    warned = await guard.before_call(agent=agent)
+    assert warned.outcome == "warned"
+    assert "has sent 3,000 tokens" in warned.decision.reason
+    await talk(session, 2, model="small", usage={"input": 500, "output": 1, "totalTokens": 501}, agent="Coder")
+    assert (await guard.before_call(agent=agent)).outcome == "compacted"
 
 
 async def test_what_is_kept_leaves_room_for_system_and_tools(session: Session, store: Store) -> None:

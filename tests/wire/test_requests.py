@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flue_py import wire
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument
 from flue_py.wire.lists.said import Said, said_in
+from flue_py.wire.marks import CacheMarks
 from flue_py.wire.requests import WireRequest, wire_request
 from flue_py.wire.rules import LIMITS, RequestLimits, broken_rules
 from tests.adapters.messages.contexts import EVERYTHING, TRANSCRIPTS, context_of
@@ -143,6 +144,81 @@ def test_reasoning_of_another_model_is_left_out() -> None:
     kinds = [[block["type"] for block in each["content"]] for each in found.messages[1::2]]  # type: ignore[index,union-attr,call-overload]
     assert kinds == [["text"], ["thinking", "text"]]
     assert told(found) == [("e1", "left out: reasoning of another model")]
+
+
+CLAUDE: JsonObject = {"role": "assistant", "provider": "anthropic", "model": "claude-opus-5"}
+THOUGHT: JsonObject = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2ln"}
+TEXT: JsonObject = {"type": "text", "text": "a"}
+CALL: JsonObject = {"type": "toolCall", "id": "c1", "name": "read", "arguments": {}}
+Q: JsonObject = {"role": "user", "content": "q"}
+MORE: JsonObject = {"role": "user", "content": "more"}
+R1: JsonObject = {"role": "toolResult", "toolCallId": "c1", "toolName": "read", "content": "one"}
+ENDS_IN_THOUGHT = "left out: reasoning that nothing of its answer follows, which the API refuses"
+
+
+def kinds_of(found: WireRequest) -> list[JsonValue]:
+    """Return the kinds of blocks of each message for Anthropic, "text" for one that is a text."""
+    return [
+        [block["type"] for block in content] if isinstance(content := each["content"], list) else "text"  # type: ignore[index,call-overload]
+        for each in found.messages
+    ]
+
+
+@pytest.mark.parametrize("last", [[], [MORE]], ids=["last", "followed"])
+def test_reasoning_at_the_end_of_an_answer_is_left_out_and_the_answer_with_it_where_it_is_all(
+    last: list[JsonObject],
+) -> None:
+    ended = request("anthropic", [Q, {**CLAUDE, "content": [THOUGHT, TEXT, THOUGHT, THOUGHT]}, *last])
+    assert ended.broken == ()
+    assert kinds_of(ended)[:2] == ["text", ["thinking", "text"]]
+    assert [each for each in told(ended) if each[1] == ENDS_IN_THOUGHT] == [("e1", ENDS_IN_THOUGHT)] * 2
+    alone = request("anthropic", [Q, {**CLAUDE, "content": [{**THOUGHT, "redacted": True}, THOUGHT]}, *last])
+    assert alone.broken == ()
+    assert [each["role"] for each in alone.messages] == ["user"]
+    assert [each for each in told(alone) if each[1] == ENDS_IN_THOUGHT] == [("e1", ENDS_IN_THOUGHT)] * 2
+    assert ("more" in json.dumps(alone.messages)) is bool(last)
+
+
+def test_an_answer_of_reasoning_alone_that_stands_first_needs_no_message_before_it() -> None:
+    found = request("anthropic", [{**CLAUDE, "content": [THOUGHT]}, Q])
+    assert found.messages == [Q]
+    assert told(found) == [("e0", ENDS_IN_THOUGHT)]
+
+
+@pytest.mark.parametrize("results", [[], [R1]], ids=["unanswered", "answered"])
+def test_reasoning_stays_before_a_call_and_before_what_the_same_answer_goes_on_with(results: list[JsonObject]) -> None:
+    found = request("anthropic", [Q, {**CLAUDE, "content": [THOUGHT, CALL]}, *results])
+    assert found.broken == ()
+    assert kinds_of(found) == ["text", ["thinking", "tool_use"], ["tool_result"]]
+    after_call = request("anthropic", [Q, {**CLAUDE, "content": [THOUGHT, CALL, THOUGHT]}, *results])
+    assert kinds_of(after_call) == ["text", ["thinking", "tool_use"], ["tool_result"]]
+    assert ("e1", ENDS_IN_THOUGHT) in told(after_call)
+    # Each part of an answer may be an entry of its own.
+    apart = [{**CLAUDE, "content": [part]} for part in (THOUGHT, TEXT, CALL)]
+    assert kinds_of(request("anthropic", [Q, *apart, *results])) == kinds_of(
+        request("anthropic", [Q, {**CLAUDE, "content": [THOUGHT, TEXT, CALL]}, *results])
+    )
+
+
+def test_an_epoch_that_ends_in_reasoning_alone_is_marked_where_the_message_before_it_ends() -> None:
+    said = [
+        Said(message, entry_id=f"e{number}")
+        for number, message in enumerate([Q, {**CLAUDE, "content": [THOUGHT]}, MORE, {**CLAUDE, "content": "b"}, MORE])
+    ]
+    found = wire_request("anthropic", said, cache_marks=CacheMarks(count=4, epoch_end="e1"))
+    assert "cache_control" in json.dumps(found.messages[0])
+    assert found.broken == ()
+
+
+def test_an_answer_of_thoughts_alone_does_not_go_to_gemini() -> None:
+    google: JsonObject = {"role": "assistant", "provider": "google", "model": "gemini-3-pro"}
+    alone = request("gemini", [Q, {**google, "content": [THOUGHT]}, MORE])
+    assert alone.broken == ()
+    assert [each["role"] for each in alone.messages] == ["user", "user"]
+    assert "left out: an answer of thoughts alone" in [what for _, what in told(alone)]
+    whole = request("gemini", [Q, {**google, "content": [THOUGHT]}, {**google, "content": [TEXT]}, MORE])
+    assert [each["role"] for each in whole.messages] == ["user", "model", "user"]
+    assert "hm" in json.dumps(whole.messages)
 
 
 def pictures(count: int) -> list[JsonObject]:

@@ -33,6 +33,8 @@ def with_blocks(*blocks: dict[str, Any], role: str = "user") -> list[dict[str, A
 
 
 MARKED = {"type": "text", "text": "m", "cache_control": {"type": "ephemeral"}}
+THINKING = {"type": "thinking", "thinking": "t", "signature": "s"}
+REDACTED = {"type": "redacted_thinking", "data": "s"}
 COMPACTED = {"type": "compaction", "content": "s"}
 ANTHROPIC: list[tuple[str, str, list[dict[str, Any]]]] = [
     ("turns", "messages", []),
@@ -66,6 +68,9 @@ ANTHROPIC: list[tuple[str, str, list[dict[str, Any]]]] = [
     ]),
     ("reasoning", "messages[0].content[0]", with_blocks({"type": "thinking", "thinking": "t", "signature": "s"})),
     ("reasoning", "messages[1].content[0]", with_blocks({"type": "thinking", "thinking": "t"}, role="assistant")),
+    ("reasoning", "messages[1].content[1]", with_blocks({"type": "text", "text": "a"}, THINKING, role="assistant")),
+    ("reasoning", "messages[1].content[0]", with_blocks(THINKING, role="assistant")),
+    ("reasoning", "messages[1].content[0]", with_blocks(REDACTED, role="assistant")),
     ("compaction", "messages[1].content[0]", with_blocks(COMPACTED, role="assistant")),
     ("compaction", "messages[0].content[0]", [{"role": "assistant", "content": [{**COMPACTED, "content": None}]}]),
     ("marks", "messages[0].content[0]", with_blocks(*[MARKED] * 5)),
@@ -138,6 +143,7 @@ GEMINI: list[tuple[str, str, list[dict[str, Any]]]] = [
     ("turns", "contents[0].role", [{"role": "system", "parts": [{"text": "a"}]}, ASKED]),
     ("content", "contents[0].parts", [{"role": "user", "parts": []}]),
     ("content", "contents[0].parts[0]", [{"role": "user", "parts": [{}]}]),
+    ("content", "contents[1].parts", [ASKED, {"role": "model", "parts": [{"text": "t", "thought": True}]}, ASKED]),
     ("content", "contents[0].parts[0].text", [{"role": "user", "parts": [{"text": None}]}]),
     ("exchanges", "contents[2]", [ASKED, {"role": "model", "parts": [FUNCTION]}, ASKED]),
     ("exchanges", "contents[2]", [
@@ -193,6 +199,7 @@ def test_each_rule_of_each_provider_is_among_the_broken_ones() -> None:
     ("target", "messages"),
     [
         ("anthropic", [USER, USED, ANSWERED, {"role": "assistant", "content": "a"}]),
+        ("anthropic", [USER, {"role": "assistant", "content": [THINKING, USE]}, ANSWERED]),
         ("anthropic", [{"role": "assistant", "content": [COMPACTED]}, USER]),
         ("anthropic", with_blocks(*[image(png_of(2_001, 10))] * 20)),
         (

@@ -43,6 +43,11 @@ class TriggerSettings:
     least_share: float = 0.05
     max_failures: int = 3
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes in tokens above which a compaction is due, those that were set."""
+        return tuple(most for most in (self.threshold, self.single_call_limit) if most)
+
     def __post_init__(self) -> None:
         for name in ("auto", "on_resume"):
             if not isinstance(getattr(self, name), bool):

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from flue_py.context.items import Item, added
-from flue_py.context.steps.content import content_parts, is_thinking, text_parts
+from flue_py.context.steps.content import as_parts, content_parts, is_thinking, text_parts
 from flue_py.context.steps.protocol import Over, View
 from flue_py.context.steps.tools import pairing_of
+from flue_py.core.bound import is_signed
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 
@@ -37,9 +38,10 @@ class Resume:
         """Return the items made whole."""
         whole = _answered(items)
         whole = [item for item in whole if not _is_thought_alone(item)]
-        whole = _merged([item for item in whole if not _is_blank(item)])
+        whole = [item for item in whole if not _is_blank(item)]
         if missing := len(items) - sum(item.place is not None for item in whole):
             view.tell("recovery_filtered", f"{missing:,} messages that the interruption left without sense")
+        whole = _merged(whole)
         kind = interruption_of(whole)
         if kind != "none":
             view.tell("interrupted_turn_detected", kind)
@@ -113,19 +115,22 @@ def _merged(items: Sequence[Item]) -> list[Item]:
         if before is None or not _are_of_one(before, item):
             made.append(item)
             continue
-        parts = [*_as_parts(before), *_as_parts(item)]
-        made[-1] = before.replaced({**before.message, "content": [*parts]})
+        parts = [*as_parts(before.message), *as_parts(item.message)]
+        made[-1] = before.merged(item, {**before.message, "content": [*parts]})
     return made
 
 
 def _are_of_one(one: Item, other: Item) -> bool:
-    """Return whether two messages can become one. A summary stays apart: a provider may have made it itself."""
+    """Return whether two messages can become one.
+
+    A summary stays apart, since a provider may have made it itself, and so does an answer with reasoning: its model
+    and what it was produced under would become those of the other.
+    """
     both_stored = one.is_message and other.is_message
-    return both_stored and one.role == other.role and (one.role == "user" or one.is_answer)
+    if not both_stored or one.role != other.role:
+        return False
+    return one.role == "user" or (one.is_answer and not _is_reasoned(one) and not _is_reasoned(other))
 
 
-def _as_parts(item: Item) -> list[JsonObject]:
-    content = item.message.get("content")
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [part for part in content_parts(item.message) if isinstance(part, dict)]
+def _is_reasoned(item: Item) -> bool:
+    return is_signed(item.message) or any(map(is_thinking, content_parts(item.message)))

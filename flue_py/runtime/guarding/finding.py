@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from flue_py.compaction.context_budget import input_tokens
 from flue_py.compaction.triggers import Facts, GuardState, Moment, TriggerSettings
 from flue_py.context.counters import counter_for
+from flue_py.core.calls import agent_of
 from flue_py.core.counting import ContextSize
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import changed, frozen
@@ -75,17 +76,33 @@ async def find_out(
     return Found(items, await session.latest_compaction(), size)
 
 
-async def input_since(store: Store, session: Session, cycle: str | None, agent: str, settings: TriggerSettings) -> int:
+async def input_since(
+    store: Store, session: Session, cycle: str | None, agent: str, settings: TriggerSettings, window: int | None
+) -> int:
     """Return the tokens that an agent, or "" for all, has sent to the model since a compaction; 0 without a budget.
 
-    O(forks on the path) for all agents, O(calls) for one.
+    What an answer reports above the window is not believed, and counts for nothing. O(forks on the path) for all
+    agents, O(calls) for one; O(entries) where a budget is reached.
     """
     if not settings.has_budget:
         return 0
-    if not agent:
-        return input_tokens((await session.aggregate_usage_since(cycle)).usage)
-    total = (await store.usage(session, path=True, since=cycle, agent=agent)).total
-    return total.input + total.cache_read + total.cache_write
+    if agent:
+        total = (await store.usage(session, path=True, since=cycle, agent=agent)).total
+        sent = total.input + total.cache_read + total.cache_write
+    else:
+        sent = input_tokens((await session.aggregate_usage_since(cycle)).usage)
+    if window and settings.budget_of(agent).is_reached_by(sent):
+        sent -= await _disbelieved(session, cycle, agent, window)
+    return sent
+
+
+async def _disbelieved(session: Session, cycle: str | None, agent: str, window: int) -> int:
+    """Return the tokens that answers of an agent, or of all, have reported above the window since a compaction."""
+    entries = await session.get_active_path_since(cycle)
+    answers = [each for each in entries if is_answer(each.kind, each.role)]
+    reports = [each.usage for each in answers if not agent or agent_of(each.fields) == agent]
+    sent = [usage.input + usage.cache_read + usage.cache_write for usage in reports]
+    return sum(tokens for tokens in sent if tokens > window)
 
 
 async def failed_leaf(session: Session) -> str | None:

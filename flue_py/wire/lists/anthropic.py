@@ -6,23 +6,35 @@ from collections.abc import Iterable, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.native import COMPACTION_PART
-from flue_py.wire.anthropic import EXTRA, PROVIDER, block_from_part, latest_cache_marks, printed_result, without_blanks
+from flue_py.wire.anthropic import (
+    EXTRA,
+    PROVIDER,
+    block_from_part,
+    is_reasoning,
+    latest_cache_marks,
+    printed_result,
+    without_blanks,
+)
 from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.said import Said, SystemApart, answered, joined_answers, split_system, with_own_ids
 from flue_py.wire.openai_chat import parts_of
 
+LAST_REASONING = "reasoning that nothing of its answer follows, which the API refuses"
 
-def anthropic_list(messages: Iterable[Said], left: Leftovers, *, account: str | None = None) -> SystemApart:
+
+def anthropic_list(
+    messages: Iterable[Said], left: Leftovers, *, is_sent: bool = False, account: str | None = None
+) -> SystemApart:
     """Return messages of ours as Anthropic messages, users and answers taking turns, and what the system said.
 
     The results of an answer's tools stand at the beginning of one message of the user, right behind it. Reasoning
-    goes out where Anthropic signed it; of marks for the cache the last ones do, as many as it takes. What the system
-    said is a string, blocks, or None. What Anthropic compacted itself, for ``account``, goes out as it came.
-    Cost: O(messages).
+    goes out where Anthropic signed it, and in a list that ``is_sent`` where something of the same answer follows it; of
+    marks for the cache the last ones do, as many as it takes. What the system said is a string, blocks, or None. What
+    Anthropic compacted itself, for ``account``, goes out as it came. Cost: O(messages).
     """
     system, said = split_system(messages, left, provider=PROVIDER, account=account)
-    turns = _turns(with_own_ids(answered(joined_answers(said), left), left), left)
+    turns = _turns(with_own_ids(answered(joined_answers(said), left), left), left, is_sent=is_sent)
     if turns and turns[0].get("role") != "user" and not _begins_compacted(turns[0]):
         left.change("a message of the user stands before the first answer, which the API asks for")
         turns.insert(0, {"role": "user", "content": "(continued)"})
@@ -52,8 +64,9 @@ def _system(system: Sequence[Said], left: Leftovers) -> JsonValue:
     ]
 
 
-def _turns(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
+def _turns(said: Sequence[Said], left: Leftovers, *, is_sent: bool) -> list[JsonObject]:
     turns: list[JsonObject] = []
+    entries: list[str | None] = []  # of each block of the last turn
     before: Said | None = None
     for each in said:
         left.at = each.entry_id
@@ -63,16 +76,46 @@ def _turns(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
             if not each.message.get("content"):
                 left.note("a message without content, which the API refuses")
             continue  # whatever else it held has no place here, and has been noted
+        if role == "user" and is_sent:
+            _end_answer(turns, entries, left)
+            left.at = each.entry_id
         if not turns or turns[-1]["role"] != role:
             turns.append({"role": role, "content": content})
+            entries.clear()
         else:
             if before is not None and not (before.role == "toolResult" and role == "user"):
                 left.change("messages of one side that followed each other were joined")
             turns[-1]["content"] = [*_blocks(turns[-1]["content"]), *_blocks(content)]
+        entries += [each.entry_id] * len(_blocks(content))
         before = each
         left.places[each.entry_id] = len(turns) - 1
+    if is_sent:
+        _end_answer(turns, entries, left)
     left.at = None
     return turns
+
+
+def _end_answer(turns: list[JsonObject], entries: Sequence[str | None], left: Leftovers) -> None:
+    """Take reasoning off the end of an answer that stands last, and the answer where nothing is left of it.
+
+    Where a turn was cut off there may be no more than that, and the API takes no answer that ends so.
+    """
+    if not turns or turns[-1]["role"] != "assistant":
+        return
+    blocks = _blocks(turns[-1]["content"])
+    kept = [*blocks]
+    while kept and is_reasoning(kept[-1]):
+        kept.pop()
+        left.at = entries[len(kept)]
+        left.note(LAST_REASONING)
+    if kept:
+        turns[-1] = turns[-1] if len(kept) == len(blocks) else {**turns[-1], "content": kept}
+        return
+    turns.pop()
+    for entry_id in dict.fromkeys(entries):
+        left.places.pop(entry_id, None)
+        if turns:
+            left.places[entry_id] = len(turns) - 1
 
 
 def _blocks(content: JsonValue) -> list[JsonValue]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, to_json
 from flue_py.core.native import COMPACTION_PART, holds_compaction
-from flue_py.wire.anthropic import CACHE_MARK, MAX_CACHE_MARKS
+from flue_py.wire.anthropic import CACHE_MARK, MAX_CACHE_MARKS, is_reasoning
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.pictures import Picture, wrong_pictures
 from flue_py.wire.rules.rule import Found, Rule, SentRequest, is_blank, objects_in
@@ -122,13 +122,16 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
 
 def _reasoning(request: SentRequest, limits: RequestLimits) -> Found:
     for where, message, block in _blocks(request):
-        kind = block.get("type")
-        if kind not in ("thinking", "redacted_thinking"):
+        if not is_reasoning(block):
             continue
         if message.get("role") != "assistant":
             yield where, "reasoning stands outside of an answer"
-        elif not block.get("signature" if kind == "thinking" else "data"):
+        elif not block.get("signature" if block.get("type") == "thinking" else "data"):
             yield where, "reasoning without a signature"
+    for at, message in enumerate(request.messages):
+        content = message.get("content")
+        if message.get("role") == "assistant" and isinstance(content, list) and content and is_reasoning(content[-1]):
+            yield f"messages[{at}].content[{len(content) - 1}]", "an answer ends in reasoning"
 
 
 def _compaction(request: SentRequest, limits: RequestLimits) -> Found:
@@ -172,7 +175,7 @@ RULES = (
         "exchanges", "The results of an answer's tools stand at the head of the next message, one for each.", _exchanges
     ),
     Rule("calls", "Ids and names of calls match their patterns, ids are used once, the input is an object.", _calls),
-    Rule("reasoning", "Reasoning stands in answers, and is signed.", _reasoning),
+    Rule("reasoning", "Reasoning stands in answers, is signed, and ends none of them.", _reasoning),
     Rule("compaction", "What the API compacted itself stands first, once, and holds something.", _compaction),
     Rule("marks", "There are at most four marks for the cache.", _marks),
     Rule("images", "Number, size and type of images are within the limits.", _pictures),

@@ -23,6 +23,17 @@ def _held(content: Mapping[str, JsonValue], kind: str) -> list[JsonObject]:
     return [held for _, part in objects_in(content.get("parts")) if isinstance(held := part.get(kind), dict)]
 
 
+def is_thought_alone(content: Mapping[str, JsonValue]) -> bool:
+    """Return whether the model says nothing in a content: it only thinks."""
+    parts = content.get("parts")
+    return (
+        content.get("role") == "model"
+        and isinstance(parts, list)
+        and bool(parts)
+        and all(isinstance(part, dict) and part.get("thought") is True for part in parts)
+    )
+
+
 def _turns(request: SentRequest, limits: RequestLimits) -> Found:
     if not request.messages:
         yield "contents", "there is no content"
@@ -40,6 +51,8 @@ def _content(request: SentRequest, limits: RequestLimits) -> Found:
     for at, content in enumerate(request.messages):
         if not isinstance(content.get("parts"), list) or not content["parts"]:
             yield f"contents[{at}].parts", "is empty"
+        elif is_thought_alone(content):
+            yield f"contents[{at}].parts", "an answer of thoughts alone"
     for where, _, part in _parts(request):
         if not part:
             yield where, "is empty"
@@ -100,7 +113,7 @@ def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
 
 RULES = (
     Rule("turns", "The first content and the last one are a user's.", _turns),
-    Rule("content", "No content and no part is empty.", _content),
+    Rule("content", "No content and no part is empty, and no answer is thoughts alone.", _content),
     Rule("exchanges", "The content after calls has a response to each, and no other content has any.", _exchanges),
     Rule("calls", "Names of calls match their pattern, arguments and responses are objects.", _calls),
     Rule("signatures", "The first call of an answer has a signature.", _signatures),

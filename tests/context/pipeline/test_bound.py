@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flue_py import sync
 from flue_py.context import ContextRequest
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.errors import InvalidArgument
 from flue_py.wire.bound import STALE
 
 SIGNING = ("anthropic", "openai-responses", "gemini")
@@ -22,6 +24,8 @@ REWRITING: dict[str, Any] = {
     "trim": {"max_tokens": 300},
     "epoch_tokens": 100,
 }
+RESUMING: dict[str, Any] = {"resume": True}
+SETTINGS: tuple[dict[str, Any], ...] = ({}, RESUMING, REWRITING, {**REWRITING, **RESUMING})
 
 
 def thought(target: str, signature: str) -> list[JsonObject]:
@@ -101,15 +105,23 @@ class Talk:
 
     def change(self, what: str, which: int) -> None:
         entries = self.session.build_context_entries()
+        if what == "forget":  # answers come to follow each other
+            entries = [entry for entry in entries if entry.role == "user"]
         entry = entries[which % len(entries)].entry if entries else None
         if what == "tools":
             self.tools = TOOLS[: which % 2]
         elif what == "system":
             self.system = f"Be brief. {which % 2}" if which % 3 else None
         elif what == "settings":
-            self.settings = {} if self.settings else REWRITING
-        elif entry is not None and what == "exclude" and entry.kind == "message":
-            self.session.exclude(entry.id)
+            self.settings = SETTINGS[which % len(SETTINGS)]
+        elif what == "break off":
+            # The session is interrupted at a tool: nothing answers the call.
+            self.number += 1
+            self.session.append_message({"role": "user", "content": f"Question {self.number}."})
+            self.answer(f"c{self.number}")
+        elif entry is not None and what in ("exclude", "forget") and entry.kind == "message":
+            with suppress(InvalidArgument):  # a call whose result is still to come stays
+                self.session.exclude(entry.id)
         elif entry is not None and what == "compact":
             self.session.append_compaction("What was said.", first_kept_entry_id=entry.id, tokens_before=10)
         elif what == "undo":
@@ -119,15 +131,24 @@ class Talk:
 steps = st.one_of(
     st.tuples(st.just("turn"), st.integers(0, 1)),
     st.tuples(st.just("turn"), st.integers(0, 1)),
-    st.tuples(st.sampled_from(["tools", "system", "settings", "exclude", "compact", "undo"]), st.integers(0, 20)),
+    st.tuples(st.just("forget"), st.integers(0, 7)),
+    st.tuples(
+        st.sampled_from(["tools", "system", "settings", "exclude", "compact", "undo", "break off"]), st.integers(0, 20)
+    ),
 )
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(SIGNING), st.lists(steps, min_size=3, max_size=14))
-def test_no_request_has_reasoning_behind_another_beginning(target: str, done: list[tuple[str, int]]) -> None:
+@given(st.sampled_from(SIGNING), st.sampled_from(SETTINGS), st.lists(steps, min_size=3, max_size=14))
+@example("anthropic", RESUMING, [("turn", 0), ("turn", 0), ("forget", 1)])
+@example("gemini", RESUMING, [("turn", 1), ("turn", 1), ("forget", 1)])
+@example("openai-responses", RESUMING, [("turn", 1), ("turn", 0), ("forget", 1), ("break off", 0), ("turn", 1)])
+def test_no_request_has_reasoning_behind_another_beginning(
+    target: str, begun: dict[str, Any], done: list[tuple[str, int]]
+) -> None:
     with sync.open(":memory:") as store:
         talk = Talk(store.create_session(), target)
+        talk.settings = begun
         for what, which in done:
             if what == "turn":
                 talk.turn(calls=bool(which))
@@ -136,6 +157,25 @@ def test_no_request_has_reasoning_behind_another_beginning(target: str, done: li
         if talk.sent:
             talk.session.append_message({"role": "user", "content": "And now?"})
             talk.ask()
+        assert not store.verify().problems
+
+
+@pytest.mark.parametrize("target", SIGNING)
+def test_answers_that_come_to_follow_each_other_are_bound_each_to_its_own_beginning(target: str) -> None:
+    with sync.open(":memory:") as store:
+        talk = Talk(store.create_session(), target)
+        talk.settings = RESUMING
+        talk.turn(calls=False)
+        talk.turn(calls=False)
+        second = talk.session.build_context_entries()[2].entry_id
+        talk.session.exclude(second)
+        request = talk.ask()
+        assert {signature for signature, _ in signed_at(request)} == {"s0"}
+        last = talk.session.build_context_entries()[-1].entry_id
+        assert [repair.entry_id for repair in request.repairs if STALE in repair.what] == [last]
+        text = json.dumps(request.messages)
+        assert "I say s0." in text
+        assert "I say s1." in text
         assert not store.verify().problems
 
 
@@ -171,3 +211,30 @@ def test_what_is_left_out_is_told_with_its_entry_and_calls_and_texts_stay(target
             target, system=talk.system, tools=talk.tools, settings={"keep_stale_reasoning": True}
         )
         assert {signature for signature, _ in signed_at(kept)} >= talk.sent.keys()
+
+
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+def test_messages_of_ours_go_with_the_items_that_they_were_made_of(place: str) -> None:
+    content: list[JsonValue] = [*thought("anthropic", "s0")]
+    alone: JsonObject = {"role": "assistant", "provider": "anthropic", "content": content}
+    with sync.open(":memory:") as store:
+        session = store.create_session()
+        ids = [] if place == "first" else [session.append_message({"role": "user", "content": "Go."}).entry_id]
+        stale = session.append_message(alone, produced_under="another").entry_id
+        if place != "last":
+            ids.append(session.append_message({"role": "user", "content": "And now?"}).entry_id)
+        request = session.request()
+        kept = session.request(settings={"keep_stale_reasoning": True})
+
+        assert [item.entry_id for item in request.items] == ids
+        assert [item.message for item in request.items] == request.messages
+        assert [(repair.entry_id, repair.what) for repair in request.repairs] == [(stale, f"left out: {STALE}")]
+        assert len(kept.items) == len(kept.messages) == len(ids) + 1
+        for now, before in [(request, kept), (kept, request)]:
+            found = now.break_since(before)
+            if now is request or place != "last":
+                assert found is not None
+                assert (found.by, found.entry_id) == ("repair", stale)
+            else:
+                assert found is None
+        assert not store.verify().problems
