@@ -21,8 +21,7 @@ def waited_for(mode: Mode) -> tuple[str, ...]:
     around = getattr(mode, "around", None)
     if not isinstance(around, Around):
         return ()
-    given = (around.tasks, around.approvals)
-    return tuple(each for some in given for each in (some() if callable(some) else some))
+    return (*around.named_tasks, *around.named_approvals)
 
 
 def live_callers(

@@ -179,7 +179,7 @@ PLACES = [
 WRITERS: dict[str, Callable[[Around], Mode]] = {
     "intent": Intent,
     "lossless": lambda around: Lossless("here", around=around),
-    "window": lambda around: Window(),
+    "window": Window,
     "llm": lambda around: Llm(around=around),
     "hybrid": lambda around: Hybrid(around=around),
 }

@@ -107,8 +107,8 @@ def test_intent_lists_what_was_done_in_order() -> None:
     ]
     assert lines[4].startswith('  ✗ bash → "pytest -q" — E assert 1 == 2 xxx')
     assert lines[4].endswith("… (turn 3, assistant) [entry e3]")
-    assert lines[5] == '  ⧖ bash → "sleep 9" (turn 4, assistant) [entry e5]'
-    assert 'WARNING: bash → "sleep 9" (turn 4, entry e5) has no recorded result' in done.text
+    assert lines[5] == '  ⧖ bash → "sleep 9" (turn 4, assistant) [entry e5, call c3]'
+    assert 'WARNING: bash → "sleep 9" (turn 4, entry e5, call c3) has no recorded result' in done.text
     assert "RESUMPTION NOTE: " in done.text
     assert "entries e0 to e6" in done.text
     assert '<user-said entry="e0">\nFix the build, and never touch setup.py\n</user-said>' in done.text
@@ -508,6 +508,26 @@ def test_open_work_and_the_last_handoff_are_named() -> None:
     assert '[LAST HANDOFF]\ntransfer_to_tester({"why":"red"}) (entry e2)' in done.text
     later = made(Llm(), [user("and " * 50), assistant("so on " * 50)], Asker(), before=done)
     assert "[LAST HANDOFF]\ntransfer_to_tester" in later.text
+
+
+def test_window_lists_open_work_by_id_and_stays_small() -> None:
+    around = Around(tasks=lambda: ["t1: index the docs"], approvals=["c9: delete the branch"])
+    done = made(Window(around), WORK)
+    assert done.text == (
+        "[7 earlier messages are not shown here: entries e0 to e6]\n\n[OPEN WORK]\n- task t1: index the docs\n"
+        '- approval c9: delete the branch\n- call c3: bash → "sleep 9", without a result (entry e5)'
+        "\n\n<read-files>\na.py\n</read-files>"
+    )
+    later = made(Window(), [user("and " * 50), assistant("so on " * 50)], before=done, prefix="f")
+    assert later.text == (
+        "[9 earlier messages are not shown here: entries e0 to f1]\n\n<read-files>\na.py\n</read-files>"
+    )
+    long = "and again " * 20
+    many = [call("bash", {"command": f"sleep {number} {long}"}, f"call-{number}") for number in range(200)]
+    listed = made(Window(), [user("go"), *many, user("never mind")]).text
+    assert "call-199" in listed
+    assert "earlier calls without a result" in listed
+    assert estimate_tokens(user(listed)) < 1_100
 
 
 def test_files_are_read_again_whatever_the_tool_that_used_them_is_called() -> None:

@@ -29,7 +29,7 @@ EVERYTHING: dict[str, Mode] = {
     "intent": Intent(around=AROUND),
     "lossless": Lossless(state="reviewing", contracts={"tests pass": lambda: "2 of 40 fail " * 20}, around=AROUND),
     "hybrid": Hybrid(lossless=Lossless(state="reviewing", around=AROUND), llm=Llm(around=AROUND), around=AROUND),
-    "window": Window(),
+    "window": Window(AROUND),
 }
 SETTINGS = CompactionSettings(include_reasoning=True, include_symbols=True, on_failure="fallback")
 

@@ -18,7 +18,7 @@ from flue_py import (
 )
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.blocks import Around
-from flue_py.compaction.modes import Asker, Hybrid, Intent, Lossless, Made, Material, Mode
+from flue_py.compaction.modes import Asker, Hybrid, Intent, Lossless, Made, Material, Mode, Window
 from flue_py.compaction.policy import OnFailure
 from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject
@@ -91,7 +91,7 @@ async def test_a_call_that_runs_is_never_summarised_away(session: Session) -> No
     await work(session, 5, start=10)
     done = await session.compact(mode="intent", settings=SETTINGS)
     assert '⧖ bash → "make" (turn ' in str(done.summary)
-    assert f"[entry {caller.entry_id}]" in str(done.summary)
+    assert f"[entry {caller.entry_id}, call live]" in str(done.summary)
 
 
 async def test_a_session_finds_its_running_tasks_by_itself(session: Session) -> None:
@@ -121,13 +121,16 @@ async def test_a_call_that_a_running_task_is_to_answer_is_kept_until_the_task_ha
     await task.end_task("failed", summary="it died")
     done = await session.compact(mode="intent", settings=SETTINGS)
     assert done.appended is not None
-    assert f"[entry {caller}]" in str(done.summary)
+    assert f"[entry {caller}, call t1]" in str(done.summary)
 
 
 @pytest.mark.parametrize("said", ["p1: make all", "p1", "p1 make all"])
-async def test_a_call_that_waits_for_an_approval_is_kept_until_nobody_names_it(session: Session, said: str) -> None:
+@pytest.mark.parametrize("by", [Intent, Window])
+async def test_a_call_that_waits_for_an_approval_is_kept_until_nobody_names_it(
+    session: Session, by: type[Intent] | type[Window], said: str
+) -> None:
     waiting: list[str] = [said, "p10: another", "job 7"]
-    mode = Intent(Around(approvals=lambda: waiting))
+    mode = by(Around(approvals=lambda: waiting))
     await work(session, 3)
     made = {"type": "toolCall", "name": "bash", "arguments": {"command": "make"}}
     parts = [{**made, "id": each} for each in ("p0", "p1")]

@@ -45,16 +45,24 @@ class Around:
     read_file: ReadFile | None = None
     approvals: Approvals = ()
 
+    @property
+    def named_tasks(self) -> Sequence[str]:
+        """The tasks, asked for now."""
+        return self.tasks() if callable(self.tasks) else self.tasks
+
+    @property
+    def named_approvals(self) -> Sequence[str]:
+        """The approvals, asked for now."""
+        return self.approvals() if callable(self.approvals) else self.approvals
+
     def blocks(self, material: Material, own: str, *, calls: bool = True) -> tuple[list[Block], list[Block]]:
         """Return the blocks before a mode's own text and those after it, in order; ``calls`` lists those unanswered.
 
         Where there is little room beside that text, what the user said has what was set aside for it, and what the
         short ones leave; then come the rest. One for which there is no room is left out, and noted.
         """
-        tasks = self.tasks() if callable(self.tasks) else self.tasks
-        approvals = self.approvals() if callable(self.approvals) else self.approvals
         settings, left = material.settings, material.beside(own)
-        work = open_work(left, tasks, approvals, calls=calls)
+        work = open_work(left, self.named_tasks, self.named_approvals, calls=calls)
         left = left.beside(work.text)
         handoff = last_handoff(left, self.handoffs)
         left = left.beside(handoff.text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flue_py.compaction.blocks.around import Around
+from flue_py.compaction.blocks.open_work import ID_CHARS
 from flue_py.compaction.blocks.words import words_set_aside
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import SPANS, covers, dressed, earlier_text, entries_named, shortened
@@ -105,9 +106,16 @@ def operation_line(operation: Operation) -> str:
     """Return an operation as a line; the entry is named where somebody may want to look at it."""
     # Those that were carried on are as they were stored, perhaps by another program.
     error = f" — {quoted(operation.error, _ERROR_CHARS)}" if operation.error.strip() else ""
-    where = "" if operation.status == "done" else f" [entry {shown_id(operation.entry_id)}]"
+    where = "" if operation.status == "done" else f" [{_where(operation)}]"
     mark, label = MARKS[operation.status], quoted(operation.label, LABEL_CHARS)
     return f"  {mark} {label}{error} (turn {operation.turn}, {quoted(operation.agent, LABEL_CHARS)}){where}"
+
+
+def _where(operation: Operation) -> str:
+    """Return the entry of an operation, and the id of its call where that is still to be answered."""
+    entry = f"entry {shown_id(operation.entry_id)}"
+    is_named = operation.status == "pending" and operation.call_id
+    return f"{entry}, call {quoted(operation.call_id, ID_CHARS)}" if is_named else entry
 
 
 def _operations(found: Operations, lines: list[str]) -> str:
@@ -124,8 +132,8 @@ def warnings(material: Material, found: Operations) -> list[str]:
     """Return a line for each listed operation without a result, the newest `MOST_WARNINGS` of them that fit."""
     pending = [operation for operation in found.listed if operation.status == "pending"][-MOST_WARNINGS:]
     lines = [
-        f"WARNING: {quoted(operation.label, LABEL_CHARS)} (turn {operation.turn}, entry "
-        f"{shown_id(operation.entry_id)}) has no recorded result; "
+        f"WARNING: {quoted(operation.label, LABEL_CHARS)} (turn {operation.turn}, {_where(operation)}) "
+        "has no recorded result; "
         "it may or may not have taken effect. Check before repeating it."
         for operation in pending
     ]
