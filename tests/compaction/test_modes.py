@@ -16,7 +16,7 @@ from flue_py.compaction.blocks import Around, fenced
 from flue_py.compaction.modes import Hybrid, Intent, Llm, Lossless, Made, Material, Mode, Window, make_text
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
-from flue_py.errors import ContextOverflow, InvalidArgument, ModelError, ModelUnavailable, SummaryFailed
+from flue_py.errors import ContextOverflow, InvalidArgument, ModelAborted, ModelError, ModelUnavailable, SummaryFailed
 from tests.compaction.strategies import assistant, call, odd_messages, tool_result, user
 
 
@@ -115,12 +115,76 @@ def test_intent_lists_what_was_done_in_order() -> None:
 
 
 def test_intent_says_where_nothing_was_called_or_has_another_mode_say_it() -> None:
-    talk = [user("hello " * 50), assistant("hello " * 50)]
+    talk = TALK
     assert "  (no tracked tool calls recorded in this range)" in made(Intent(), talk).text
     told = made(Intent(instead=Llm()), talk, Asker())
     assert told.text.startswith("[COMPACTION WARNING: 'intent' mode was requested but nothing in it calls a tool")
     assert (told.mode, len(told.notes)) == ("llm", 1)
     assert "no tracked" in made(Intent(instead=Llm()), talk).text
+
+
+TALK = [user("hello " * 50), assistant("hello " * 50)]
+
+
+@pytest.mark.parametrize("mode", [Intent(), Intent(instead=None)], ids=["by default", "with nothing in its place"])
+def test_intent_says_in_a_line_and_a_note_that_its_list_is_empty(mode: Intent) -> None:
+    done = made(mode, TALK)
+    note = "nothing in it calls a tool, and no model was asked; the list of operations is empty"
+    assert done.text.startswith(f"[COMPACTION WARNING: {note}]\n\n[INTENT-DERIVED RECONSTRUCTION")
+    assert (done.mode, done.notes) == ("intent", (note,))
+    later = made(mode, WORK, before=done)
+    assert ("COMPACTION WARNING" in later.text, later.notes) == (False, ())
+    assert "3 earlier operations" not in later.text
+    assert '✓ read → "a.py"' in later.text
+
+
+def test_intent_has_the_model_summarize_where_nothing_was_called_and_there_is_one() -> None:
+    asker = Asker()
+    done = made(Intent(), TALK, asker)
+    line = "[COMPACTION WARNING: 'intent' mode was requested but nothing in it calls a tool; 'llm' was used]"
+    assert done.text.startswith(f"{line}\n\ntold")
+    assert (done.mode, len(asker.asked)) == ("llm", 1)
+    assert done.notes == ("mode 'intent' was requested but nothing in it calls a tool; 'llm' was used",)
+    never = Asker()
+    assert made(Intent(), WORK, never).mode == "intent"
+    assert never.asked == []
+
+
+@pytest.mark.parametrize("mode", [Intent(), Lossless()], ids=lambda mode: mode.name)
+def test_no_mode_asks_a_model_where_none_is_to_be_asked(mode: Mode) -> None:
+    asker = Asker()
+    done = made(mode, TALK, asker, settings={"prefer_deterministic": True})
+    assert (done.mode, asker.asked) == ("intent", [])
+    assert "no model was asked; the list of operations is empty" in done.text
+
+
+def test_intent_makes_its_list_where_the_model_in_its_place_fails_unless_it_was_ended() -> None:
+    def fail(error: ModelError) -> Asker:
+        def answer(request: ModelRequest) -> str:
+            raise error
+
+        return Asker(answer)
+
+    done = made(Intent(), TALK, fail(ModelUnavailable("it is closed")))
+    assert done.mode == "intent"
+    assert "nothing in it calls a tool, and 'llm' failed: " in done.text.splitlines()[0]
+    assert "it is closed" in done.notes[0]
+    assert "(no tracked tool calls recorded in this range)" in done.text
+    with pytest.raises(SummaryFailed):
+        made(Intent(), TALK, fail(ModelAborted("it was ended")))
+
+
+def test_a_text_below_a_warning_is_taken_over_whole() -> None:
+    class Plain:
+        name = "plain"
+        needs_model = False
+
+        async def make(self, material: Material, asker: object) -> Made:
+            return Made("all of this and the end", self.name, {})
+
+    done = made(Intent(instead=Plain()), TALK)
+    later = made(Intent(), WORK, before=done)
+    assert later.text.startswith("all of this and the end\n\n[INTENT")
 
 
 def test_intent_carries_operations_on_and_folds_the_oldest() -> None:

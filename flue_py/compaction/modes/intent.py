@@ -1,4 +1,4 @@
-"""Mode ``intent``: what the agent did, told by the stored calls of tools. No model is asked."""
+"""Mode ``intent``: what the agent did, told by the stored calls of tools. No model is asked, unless there are none."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from flue_py.compaction.blocks.open_work import ID_CHARS
 from flue_py.compaction.blocks.words import words_set_aside
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import SPANS, covers, dressed, earlier_text, entries_named, shortened
+from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import Operation, Operations, gathered, has_operations
 from flue_py.compaction.quoting import quoted, shown_id
+from flue_py.compaction.serialize import appended_file_lists, listed_files
 from flue_py.core.frozen import frozen
+from flue_py.errors import ModelAborted, ModelError, SummaryFailed
 
 MARKS = {"done": "✓", "failed": "✗", "pending": "⧖"}
 HEADING = "INTENT-DERIVED RECONSTRUCTION"
@@ -21,6 +24,7 @@ _WINDOW_PART = 8
 LABEL_CHARS = 300
 """More than the name of a tool and what it was called on take."""
 _ERROR_CHARS = 160
+_REASON_CHARS = 200
 
 
 @frozen
@@ -28,11 +32,12 @@ class Intent:
     """Lists what was called, on what, and what became of it, and carries the list on from compaction to compaction.
 
     The list takes ``max_tokens`` at most, and no more than an eighth of the window; older operations are counted.
-    ``instead`` makes the text where nothing has called a tool at all; without it, the text says so.
+    Where nothing has called a tool at all, ``instead`` makes the text if it can, below a line that says so. If it
+    cannot, or failed, or is None, a line and a note say that the list is empty, and why.
     """
 
     around: Around = Around()
-    instead: Mode | None = None
+    instead: Mode | None = Llm()
     max_tokens: int = 4_000
 
     @property
@@ -42,14 +47,28 @@ class Intent:
 
     @property
     def needs_model(self) -> bool:
-        """No: it asks none."""
+        """No: it asks one only where nothing has called a tool."""
         return False
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return the list, behind what earlier compactions of other modes said. O(messages that leave)."""
+        if has_operations(material):
+            return self._listed(material)
         instead, why = self.instead, "nothing in it calls a tool"
-        if instead is not None and (asker is not None or not instead.needs_model) and not has_operations(material):
-            return warned(await instead.make(below_warning(material, self.name, why), asker), self.name, why)
+        if instead is not None and (asker is not None or not instead.needs_model):
+            try:
+                return warned(await instead.make(below_warning(material, self.name, why), asker), self.name, why)
+            except (SummaryFailed, ModelError) as error:
+                if isinstance(error, ModelAborted) or isinstance(error.__cause__, ModelAborted):
+                    raise
+                why += f", and {instead.name!r} failed: {quoted(str(error), _REASON_CHARS)}"
+        else:
+            why += ", and no model was asked"
+        note = f"{why}; the list of operations is empty"
+        line = f"[COMPACTION WARNING: {note}]\n\n"
+        return _below(self._listed(material.beside(line)), line, note)
+
+    def _listed(self, material: Material) -> Made:
         material = words_set_aside(material)
         inherited = shortened(material, earlier_text(material, self.name))
         left = material.beside(inherited).beside(covers(material, 1, HEADING)).beside(_resumption(material))
@@ -74,15 +93,20 @@ def _warning(wanted: str, reason: str, used: str) -> str:
 
 def warned(made: Made, wanted: str, reason: str) -> Made:
     """Return what another mode made, with a first line and a note that say which mode was asked for, and why not."""
-    line = _warning(wanted, reason, made.mode)
+    note = f"mode {wanted!r} was requested but {reason}; {made.mode!r} was used"
+    return _below(made, _warning(wanted, reason, made.mode), note)
+
+
+def _below(made: Made, line: str, note: str) -> Made:
+    """Return what was made below a line, with a note."""
     details = dict(made.details)
     spans = {name: details[name] for name in SPANS if isinstance(details.get(name), list)}
     for name, span in spans.items():
         assert isinstance(span, list)
         details[name] = [at + len(line) for at in span if isinstance(at, int)]
     if "own" not in details:
-        details["own"] = [len(line), len(made.text)]
-    note = f"mode {wanted!r} was requested but {reason}; {made.mode!r} was used"
+        lists = appended_file_lists(listed_files(made.details))
+        details["own"] = [len(line), len(line) + len(made.text.removesuffix(lists))]
     return Made(line + made.text, made.mode, details, (note, *made.notes))
 
 

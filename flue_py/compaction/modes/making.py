@@ -33,8 +33,11 @@ async def make_text(mode: Mode, material: Material, asker: Asker | None) -> Made
 async def _text(mode: Mode, material: Material, asker: Asker | None) -> Made:
     around = getattr(mode, "around", None)
     instead = Intent(around if isinstance(around, Around) else Around())
-    if mode.needs_model and material.settings.prefer_deterministic:
-        return await _by(instead, material, mode, "no model was to be asked")
+    if material.settings.prefer_deterministic:
+        if mode.needs_model:
+            return await _by(instead, material, mode, "no model was to be asked")
+        # A mode that can do without a model may ask one all the same, in place of having nothing to say.
+        asker = None
     try:
         return await _made(mode, material, asker)
     except SummaryFailed as error:
