@@ -221,6 +221,60 @@ def test_an_answer_of_thoughts_alone_does_not_go_to_gemini() -> None:
     assert "hm" in json.dumps(whole.messages)
 
 
+def as_items(model: str | None) -> list[Said]:
+    """Return an answer as OpenAI gives it, each item an entry of its own, all of them from one model or from none."""
+    items: list[JsonObject] = [
+        {"type": "message", "role": "user", "content": "q"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "E"},
+        {"type": "message", "id": "msg_of_openai", "role": "assistant", "status": "completed",
+         "content": [{"type": "output_text", "text": "a", "annotations": []}]},
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "o"},
+        {"type": "message", "id": "msg_later", "role": "assistant", "status": "completed",
+         "content": [{"type": "output_text", "text": "b", "annotations": []}]},
+    ]  # fmt: skip
+    names: dict[str, str] = {}
+    made = [each for item in items for each in wire.convert(item, "openai-responses", names)]
+    named: JsonObject = {} if model is None else {"model": model}
+    return [
+        Said({**each.message, **(named if each.message["role"] == "assistant" else {})}, each.beside, f"e{number}")
+        for number, each in enumerate(made)
+    ]
+
+
+def test_without_the_reasoning_of_another_model_no_id_binds_an_item_of_responses_to_it() -> None:
+    found = wire_request("openai-responses", as_items("gpt-5"), model="gpt-5-mini")
+    sent = json.dumps(found.messages)
+    assert found.broken == ()
+    assert not any(each in sent for each in ("rs_1", "msg_of_openai", "fc_1"))
+    # It was said behind the output, under reasoning that there never was.
+    assert "msg_later" in sent
+    assert [each["type"] for each in found.messages] == [
+        "message", "message", "function_call", "function_call_output", "message",
+    ]  # fmt: skip
+    cut = "ids by which the API would look for reasoning that is left out are left out, too"
+    assert told(found) == [
+        ("e1", "left out: reasoning of another model"), ("e1", "left out: a message that says nothing"),
+        ("e2", cut), ("e3", cut),
+    ]  # fmt: skip
+    for model in ("gpt-5", None):
+        same = wire_request("openai-responses", as_items("gpt-5"), model=model)
+        assert all(each in json.dumps(same.messages) for each in ("rs_1", "msg_of_openai", "fc_1"))
+        assert same.repairs == ()
+
+
+def test_an_answer_in_one_message_goes_out_without_ids_where_its_reasoning_does_not() -> None:
+    thought: JsonObject = {
+        **THOUGHT, "thinkingSignature": '{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"E"}',
+    }  # fmt: skip
+    answer: JsonObject = {"role": "assistant", "provider": "openai", "model": "gpt-5", "api": "openai-responses"}
+    messages = [Q, {**answer, "content": [thought, {**CALL, "id": "c1|fc_1"}]}, {**R1, "toolCallId": "c1|fc_1"}]
+    other = request("openai-responses", messages, model="gpt-5-mini")
+    assert other.broken == ()
+    assert "fc_1" not in json.dumps(other.messages)
+    assert "fc_1" in json.dumps(request("openai-responses", messages, model="gpt-5").messages)
+
+
 def pictures(count: int) -> list[JsonObject]:
     image: JsonObject = {"type": "image", "data": PNG, "mimeType": "image/png"}
     return [

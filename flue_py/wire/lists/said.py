@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import NamedTuple
 
@@ -33,12 +33,14 @@ class SystemApart(NamedTuple):
 class Said:
     """A message of the context, and what its entry carried beside it; ``extra`` is empty if it was made here.
 
-    ``entry_id`` is the entry behind it, None if it was made here or is not known.
+    ``entry_id`` is the entry behind it, None if it was made here or is not known. ``has_lost`` where reasoning that led
+    to it is left out.
     """
 
     message: JsonObject
     extra: JsonObject = field(default_factory=dict)
     entry_id: str | None = None
+    has_lost: bool = False
 
     @property
     def role(self) -> JsonValue:
@@ -57,7 +59,7 @@ class Said:
 
     def with_message(self, message: JsonObject) -> Said:
         """Return this with another message. What stood beside the old one would bring that back, and is left out."""
-        return Said(message, entry_id=self.entry_id)
+        return replace(self, message=message, extra={})
 
 
 def said_in(context: Iterable[ContextEntry]) -> Iterator[Said]:
