@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import flue_py
 from flue_py import wire
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument
@@ -273,6 +274,51 @@ def test_an_answer_in_one_message_goes_out_without_ids_where_its_reasoning_does_
     assert other.broken == ()
     assert "fc_1" not in json.dumps(other.messages)
     assert "fc_1" in json.dumps(request("openai-responses", messages, model="gpt-5").messages)
+
+
+@targets
+def test_every_result_of_a_call_is_sent_in_the_one_that_the_provider_takes(target: str) -> None:
+    other: JsonObject = {**CALL, "id": "c2"}
+    two: JsonObject = {**R1, "content": [{"type": "text", "text": "two"}], "isError": True}
+    three: JsonObject = {**R1, "content": "three"}
+    messages: list[JsonObject] = [
+        Q, {**CLAUDE, "content": [CALL, other]}, R1, {**R1, "toolCallId": "c2", "content": "of another"}, two, dict(R1),
+        three, MORE,
+    ]  # fmt: skip
+    found = request(target, messages)
+    assert found.broken == ()
+    sent = json.dumps(found.messages)
+    places = [sent.index(f'"{word}"') if target != "gemini" else sent.index(word) for word in ("one", "two", "three")]
+    assert places == sorted(places)
+    assert sent.count("one") == sent.count("two") == sent.count("three") == sent.count("of another") == 1
+    assert ("is_error" in sent) is (target == "anthropic")
+    assert '"is_error": true' not in sent
+    joined = "a further result of a tool call stands in the first one, since the API takes one"
+    same = "a further result of a tool call, which says the same as an earlier one, is left out"
+    assert [each for each in told(found) if each[1] in (joined, same)] == [("e4", joined), ("e5", same), ("e6", joined)]
+
+
+@targets
+def test_a_result_that_says_the_same_again_is_sent_once_as_it_was(target: str) -> None:
+    messages = [Q, {**CLAUDE, "content": [CALL]}, R1, dict(R1), MORE]
+    found = request(target, messages)
+    assert found.messages == request(target, [*messages[:3], MORE]).messages
+    failed = request(target, [*messages[:2], {**R1, "isError": True}, {**R1, "content": "two", "isError": True}])
+    assert failed.broken == ()
+    assert ('"is_error": true' in json.dumps(failed.messages)) is (target == "anthropic")
+    assert ('"error":' in json.dumps(failed.messages)) is (target == "gemini")
+
+
+@pytest.mark.anyio
+@targets
+async def test_every_result_that_a_session_has_of_a_call_is_sent(target: str) -> None:
+    async with flue_py.open(":memory:", prices=False) as store:
+        session = await store.create_session()
+        await session.append_messages([Q, {**CLAUDE, "content": [CALL]}, R1, {**R1, "content": "two"}, MORE])
+        found = await session.request(target)
+        assert found.broken == ()
+        assert all(word in json.dumps(found.messages) for word in ("one", "two"))
+        assert (await store.verify()).problems == []
 
 
 def pictures(count: int) -> list[JsonObject]:
