@@ -321,6 +321,45 @@ async def test_every_result_that_a_session_has_of_a_call_is_sent(target: str) ->
         assert (await store.verify()).problems == []
 
 
+def calls_of(*ids: str) -> list[JsonValue]:
+    return [{**CALL, "id": call_id} for call_id in ids]
+
+
+def outputs(found: WireRequest) -> list[JsonValue]:
+    """Return the ids of calls and outputs of a Responses request, in order, and the roles of its messages."""
+    return [
+        f"{'=' if str(item['type']).endswith('_output') else ''}{item['call_id']}"
+        if "call_id" in item
+        else item["role"]
+        for item in found.messages
+    ]
+
+
+@pytest.mark.parametrize("is_apart", [False, True], ids=["one message", "a message for each call"])
+def test_the_error_of_a_call_stands_behind_the_last_real_result_of_the_answer(is_apart: bool) -> None:
+    called = [{**CLAUDE, "content": [call]} for call in calls_of("a", "b", "c")]
+    answer = called if is_apart else [{**CLAUDE, "content": calls_of("a", "b", "c")}]
+    b: JsonObject = {**R1, "toolCallId": "b"}
+    a: JsonObject = {**R1, "toolCallId": "a"}
+    found = request("openai-responses", [Q, *answer, b, MORE, {**CLAUDE, "content": [TEXT]}])
+    assert found.broken == ()
+    assert outputs(found) == ["user", "a", "b", "c", "=b", "=a", "=c", "user", "assistant"]
+    late = request("openai-responses", [Q, *answer, b, MORE, a])
+    assert late.broken == ()
+    assert outputs(late) == ["user", "a", "b", "c", "=b", "=c", "user", "=a"]
+    orphan = request("openai-responses", [Q, *answer, b, {**R1, "toolCallId": "nobody"}, dict(b), MORE])
+    assert outputs(orphan) == ["user", "a", "b", "c", "=b", "=a", "=c", "user"]
+
+
+def test_the_error_of_a_call_that_no_result_follows_stands_right_behind_it() -> None:
+    answer: JsonObject = {**CLAUDE, "content": calls_of("a", "b")}
+    before = request("openai-responses", [Q, answer])
+    assert outputs(before) == ["user", "a", "b", "=a", "=b"]
+    found = request("openai-responses", [Q, answer, {**CLAUDE, "content": [TEXT, *calls_of("c")]}, R1, MORE])
+    assert outputs(found) == ["user", "a", "b", "=a", "=b", "assistant", "c", "=c", "user"]
+    assert found.messages[: len(before.messages)] == before.messages
+
+
 def pictures(count: int) -> list[JsonObject]:
     image: JsonObject = {"type": "image", "data": PNG, "mimeType": "image/png"}
     return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import NamedTuple
@@ -153,7 +153,7 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
 
     A call without a result gets an error as its result, a result without a call is left out, and what further results
     of a call say stands in its first one; all of it is noted. With ``in_place`` results stay where they are, and only
-    those three things are done. Cost: O(messages).
+    those three things are done; an error stands behind the results that follow the answer. Cost: O(messages).
     """
     pairing = Pairing([each.message for each in said])
     one: dict[int, Said] = {}
@@ -162,6 +162,8 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
         told = _saying_something_else(said, results)
         one[results[0]] = _as_one([said[at] for at in told])
         further.update((at, _FURTHER if at in told else _SAME) for at in results[1:])
+    behind = _ends_of_results(said, one) if in_place else {}
+    errors: dict[int, list[Said]] = {}
     out: list[Said] = []
     for at, each in enumerate(said):
         left.at = each.entry_id
@@ -171,7 +173,7 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
             elif at not in one:
                 left.note("a tool result whose call is not in the context")
             elif in_place:
-                out.append(one[at])
+                out += [one[at], *errors.pop(at, ())]
             continue
         out.append(each)
         found = {call.id: results[0] for call, results in pairing.results_of(at).items() if results}
@@ -183,9 +185,30 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
         for call in each.calls:
             if call not in found:
                 left.change("a tool call without a result got an error as its result")
-                out.append(Said(_no_result(each, call)))
+                errors.setdefault(behind.get(at, at), []).append(Said(_no_result(each, call)))
+        out += errors.pop(at, ())
     left.at = None
     return out
+
+
+def _ends_of_results(said: Sequence[Said], answers: Container[int]) -> dict[int, int]:
+    """Return for each message of the model where the results end that follow its answer: there or, if none do, at it.
+
+    An answer may be several messages. Only a result that goes out, one of ``answers``, is such an end.
+    """
+    ends: dict[int, int] = {}
+    end: int | None = None
+    after: JsonValue = None
+    for at in reversed(range(len(said))):
+        role = said[at].role
+        if role == "assistant":
+            ends[at] = at if end is None else end
+        elif role != "toolResult" or after == "assistant":
+            end = None
+        if role == "toolResult" and end is None and at in answers:
+            end = at
+        after = role
+    return ends
 
 
 def _saying_something_else(said: Sequence[Said], results: Sequence[int]) -> dict[int, None]:
