@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flue_py.cli.place import expanded
-from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import Line, counted, one_line, table
 
 if TYPE_CHECKING:
     from flue_py.context import explained
-    from flue_py.context import settings as context_settings
     from flue_py.context.report import ContextReport
     from flue_py.context.requests import ContextRequest
-    from flue_py.context.settings import ContextSettings
     from flue_py.core.projection import ContextEntry
 else:
     explained = lazy_module("flue_py.context.explained")
-    context_settings = lazy_module("flue_py.context.settings")
-
-MOST_BYTES = 1_000_000
-"""A file of settings is no larger."""
-
-
-def settings_in(file: str | None) -> ContextSettings | None:
-    """Return the settings of a JSON file, None for none.
-
-    Raises `InvalidArgument` for a file that cannot be read or has no JSON object, and names each field that is wrong.
-    """
-    if file is None:
-        return None
-    try:
-        with Path(expanded(file)).open("rb") as opened:
-            data = opened.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise InvalidArgument(f"--settings {file}: {error.strerror or error}") from error
-    if len(data) > MOST_BYTES:
-        raise InvalidArgument(f"--settings {file}: more than {MOST_BYTES:,} bytes are no settings")
-    try:
-        given = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"--settings {file}: it has no JSON object ({error})") from error
-    if not isinstance(given, dict):
-        raise InvalidArgument(f"--settings {file}: it has no JSON object, but {shown(given)}")
-    return context_settings.context_settings(given)
 
 
 def explained_lines(

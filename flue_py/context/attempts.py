@@ -142,10 +142,15 @@ async def ask_fitting(attempts: Attempts, model: Model, request: ModelRequest) -
 
 
 def what_is_too_large(request: ContextRequest, tools: Sequence[JsonObject], fitting: Fitting) -> str:
-    """Return what of a request is above the limits, in words; "" for nothing. O(size)."""
+    """Return what of a request is above the limits, in words; "" for nothing. O(size).
+
+    The system counts as content, wherever the target has it.
+    """
     if not fitting.max_context_tokens and not fitting.max_payload_bytes:
         return ""
-    said = sum(_length(message.get("content", message.get("parts"))) + _calls(message) for message in request.messages)
+    said = _length(request.system) + sum(
+        _length(message.get("content", message.get("parts"))) + _calls(message) for message in request.messages
+    )
     offered = sum(len(encode_json(tool, "tools")[0]) for tool in tools)
     tokens = (said + offered) // _CHARS_PER_TOKEN
     size = int(said * _MESSAGE_BYTES + offered * _TOOL_BYTES) + _ENVELOPE_BYTES
@@ -170,4 +175,6 @@ def _length(content: JsonValue) -> int:
         return sum(map(_length, content))
     if isinstance(content, dict) and isinstance(text := content.get("text"), str):
         return len(text)
+    if isinstance(content, dict) and isinstance(parts := content.get("parts"), list):
+        return _length(parts)
     return len(encode_json(content, "content")[0])

@@ -65,20 +65,22 @@ def _of_items(before: ContextRequest, after: ContextRequest, *, only_system: boo
         if old is None or new is None or old.entry_id != new.entry_id or old.message != new.message:
             if only_system and old is None and new is not None:
                 return PrefixBreak("system", new.entry_id, "what the system has said since stands before all else")
-            return _between(old, new, before.report, after.report)
+            return _between(old, new, before, after)
     return None
 
 
-def _between(old: Item | None, new: Item | None, before: ContextReport, after: ContextReport) -> PrefixBreak:
+def _between(old: Item | None, new: Item | None, before: ContextRequest, after: ContextRequest) -> PrefixBreak:
     entry_id = next((each.entry_id for each in (old, new) if each is not None and each.entry_id), None)
-    change = _last(after, old) or _last(after, new)
+    change = _last(after.report, old) or _last(after.report, new)
     if change is not None:
-        return PrefixBreak(change.step, entry_id, f"{change.how} it ({_reason(after, change.step)})")
-    was = _last(before, old) or _last(before, new)
+        return PrefixBreak(change.step, entry_id, f"{change.how} it ({_reason(after.report, change.step)})")
+    was = _last(before.report, old) or _last(before.report, new)
     if was is not None:
         return PrefixBreak(was.step, entry_id, f"{was.how} it before, and no longer does")
     if new is not None and new.is_summary:
         return PrefixBreak("compaction", new.entry_id, "a summary stands for what was there")
+    if (old is not None and _is_repaired(old, after)) or (new is not None and _is_repaired(new, before)):
+        return _of_repairs(before, after)
     return PrefixBreak("context", entry_id, "the context is another one from there on")
 
 
@@ -98,6 +100,10 @@ def _last(report: ContextReport, item: Item | None) -> ContextChange | None:
 
 def _reason(report: ContextReport, step: str) -> str:
     return next(each.reason for each in report.steps if each.name == step)
+
+
+def _is_repaired(item: Item, request: ContextRequest) -> bool:
+    return any(repair.entry_id == item.entry_id for repair in request.repairs)
 
 
 def _of_repairs(before: ContextRequest, after: ContextRequest) -> PrefixBreak:

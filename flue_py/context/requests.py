@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field
+from itertools import compress
 
 from flue_py.context.choosing import steps_of
 from flue_py.context.counters import ENTRY_COUNTS, ModelCounter
@@ -40,7 +41,8 @@ class ContextRequest:
     ``repairs`` say what was left out or changed after that, so that the provider takes it, with the entry of each.
     ``broken`` are the rules that the request breaks all the same, () if it breaks none that is known. ``tools`` are
     those that were given, marked where the settings ask for it, and ``tokens_beside`` is how many tokens they take
-    together with the ``system`` that was given. ``items`` are the messages of ours that all of it was made of.
+    together with the ``system`` that was given. ``items`` are the messages of ours that all of it was made of;
+    without a target, those of ``messages``, one for each.
     ``extra`` are further fields of the request by which the provider is asked to leave something out itself, and
     ``betas`` are those that it has to name for that.
     """
@@ -113,7 +115,7 @@ def context_request(
     beside = ENTRY_COUNTS.tally_texts([*([system] if system else ()), *texts_of(tools)], counter).tokens
     if target is None:
         made = _ours(piped, system, tools, keeps_stale=settings.keep_stale_reasoning)
-        return changed(made, tokens_beside=beside, items=tuple(piped.items))
+        return changed(made, tokens_beside=beside)
     told = [Said({"role": "system", "content": system})] if system else []
     sent = wire_request(
         target,
@@ -148,14 +150,17 @@ def _marks(settings: AgentContext, report: ContextReport) -> CacheMarks | None:
 
 
 def _ours(piped: Piped, system: str | None, tools: Sequence[JsonObject], *, keeps_stale: bool) -> ContextRequest:
-    messages = [item.message for item in piped.items]
+    items = piped.items
+    messages = [item.message for item in items]
     left = Leftovers()
     if not keeps_stale:
-        answers = (item for item in piped.items if item.is_answer)
+        answers = (item for item in items if item.is_answer)
         bound = bound_signatures(Said(_still_bound(item), entry_id=item.entry_id) for item in answers)
         if bound:
-            messages = without_stale_reasoning(None, messages, system, tools, bound, left).messages
-    return ContextRequest(None, messages, system or None, piped.report, tuple(left.repairs), (), tuple(tools))
+            kept = without_stale_reasoning(None, messages, system, tools, bound, left)
+            messages, items = kept.messages, [*compress(items, kept.are_sent)]
+    repairs, beside = tuple(left.repairs), tuple(tools)
+    return ContextRequest(None, messages, system or None, piped.report, repairs, (), beside, items=tuple(items))
 
 
 def _said(items: Sequence[Item]) -> Iterator[Said]:

@@ -285,14 +285,16 @@ class Conversation:
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
         abort: bool = True,
+        dry_run: bool = False,
     ) -> CompactionResult:
         """Replace the beginning of the context by a text that stands for it, as `Session.compact` does.
 
         Of the session as it is stored now. A turn that `take_turn` waits for is ended first, but with ``abort=False``;
-        a model that is a plain function cannot be ended, and is waited for. `Session.undo` takes it back. Raises what
-        that raises.
+        a model that is a plain function cannot be ended, and is waited for. `Session.undo` takes it back. With
+        ``dry_run`` nothing is ended, asked or changed: the result says what would be done. Raises what that raises.
         """
-        if checked_flag(abort, "abort"):
+        checked_flag(dry_run, "dry_run")
+        if checked_flag(abort, "abort") and not dry_run:
             await self._running.end()
         await self.session.refresh()
         return await self.session.compact(
@@ -303,6 +305,7 @@ class Conversation:
             window=window,
             system=system,
             tools=tools,
+            dry_run=dry_run,
             aligned=await self._sending.is_whole(self.session, self.agent, system=system, tools=tools),
             before_compaction=self.before_compaction,
         )

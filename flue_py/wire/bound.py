@@ -40,11 +40,13 @@ class Bound(NamedTuple):
 class Kept(NamedTuple):
     """The messages that are sent, and for each that was given the place of it, or of what came before it.
 
-    ``digest`` is that of the request with these messages.
+    ``are_sent`` says for each that was given whether anything of it is sent; ``digest`` is that of the request with
+    these messages.
     """
 
     messages: list[JsonObject]
     places: list[int]
+    are_sent: list[bool]
     digest: str
 
 
@@ -181,6 +183,7 @@ class _Walk:
         field = _PARTS_IN.get(self._target or "")
         kept: list[JsonObject] = []
         places: list[int] = []
+        are_sent: list[bool] = []
         for message in messages:
             made = self._whole(message) if field is None else self._in_parts(message, field)
             if made is not None and field == "content" and kept and kept[-1].get("role") == made.get("role"):
@@ -189,7 +192,8 @@ class _Walk:
             if made is not None:
                 kept.append(made)
             places.append(max(len(kept) - 1, 0))
-        return Kept(kept, places, self.digest.text)
+            are_sent.append(made is not None)
+        return Kept(kept, places, are_sent, self.digest.text)
 
     # -- messages that are made of parts -------------------------------------------------------------------------
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from flue_py import sync
 from flue_py.context.settings import context_schema
+from flue_py.core.jsontext import JsonObject, JsonValue
 from tests.edges.cli_runs import Flue
 
 SETTINGS = {
@@ -111,7 +114,88 @@ def test_wrong_settings_are_named(flue: Flue, tmp_path: Path, text: str | None, 
 
 
 @pytest.mark.parametrize(
-    "given", [["--agent", "A"], ["--settings", "f"], ["--explain", "--last", "3"], ["--target", "gemini", "--count"]]
+    "given",
+    [
+        ["--agent", "A"],
+        ["--settings", "f"],
+        ["--system", "f"],
+        ["--tools", "f"],
+        ["--explain", "--last", "3"],
+        ["--target", "gemini", "--count"],
+    ],
 )
 def test_options_that_do_not_go_together_are_refused(flue: Flue, given: list[str]) -> None:
     assert "--explain" in flue.run("context", "some", *given, code=2).stderr
+
+
+SYSTEM = "Be brief. \u00e4\n"
+TOOLS: list[JsonObject] = [{"name": "read_file", "description": "Read.", "input_schema": {"type": "object"}}]
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> list[str]:
+    (tmp_path / "system.txt").write_text(SYSTEM, encoding="utf-8", newline="")
+    (tmp_path / "tools.json").write_text(json.dumps(TOOLS), encoding="utf-8")
+    return ["--system", str(tmp_path / "system.txt"), "--tools", str(tmp_path / "tools.json")]
+
+
+def test_reasoning_is_whole_beside_what_it_was_produced_under(flue: Flue, beside: list[str]) -> None:
+    thought: JsonObject = {"type": "thinking", "thinking": "hm", "thinkingSignature": "signed"}
+    said: list[JsonValue] = [thought, {"type": "text", "text": "So."}]
+    with sync.open(flue.database) as store:
+        session = store.create_session()
+        session.append_message({"role": "user", "content": "Why?"})
+        digest = session.request("anthropic", system=SYSTEM, tools=TOOLS).prefix_digest
+        answer: JsonObject = {"role": "assistant", "provider": "anthropic", "content": said}
+        session.append_message(answer, produced_under=digest)
+        wanted = session.request("anthropic", system=SYSTEM, tools=TOOLS)
+
+    def sent(*options: str) -> list[str]:
+        told = flue.json("context", session.id, "--explain", "--target", "anthropic", *options)
+        return [entry["sent"] for entry in told["entries"]]
+
+    assert sent(*beside) == ["whole", "whole"]
+    assert sent() == sent(*beside[:2]) == sent(*beside[2:]) == ["whole", "repaired"]
+    printed = flue.json("context", session.id, "--target", "anthropic", *beside)
+    assert printed == {"system": wanted.system, "tools": TOOLS, "messages": wanted.messages}
+    assert "signed" in json.dumps(printed)
+    told = flue.json("context", session.id, "--explain", *beside)
+    assert told["breakSinceLastAnswer"] is None
+    assert "tools" not in flue.json("context", session.id, "--target", "anthropic")
+
+
+@pytest.mark.parametrize(
+    ("option", "data", "problem"),
+    [
+        ("--system", b"\xff", "it is no text in UTF-8"),
+        ("--system", b" " * 1_000_001, "more than 1,000,000 bytes"),
+        ("--system", None, "No such file"),
+        ("--tools", b"{}", "it has no JSON list, but {}"),
+        ("--tools", b"[", "it has no JSON list"),
+        ("--tools", b'[{"a": NaN}]', "it has no JSON list (NaN is not JSON)"),
+        ("--tools", b"[" * 100_000, "it has no JSON list"),
+        ("--tools", b'[{}, "read"]', "[1] is no definition of a tool, but 'read'"),
+        ("--tools", b"[]" + b" " * 1_000_000, "more than 1,000,000 bytes"),
+        ("--tools", None, "No such file"),
+    ],
+)
+def test_wrong_files_of_what_stands_beside_are_named(
+    flue: Flue, tmp_path: Path, option: str, data: bytes | None, problem: str
+) -> None:
+    session = flue.import_real()
+    file = tmp_path / "wrong"
+    if data is not None:
+        file.write_bytes(data)
+    said = flue.run("context", session, "--explain", option, str(file), code=1).stderr
+    assert problem in " ".join(said.split())
+    assert f"{option} {file}" in "".join(said.split("\n"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+@pytest.mark.parametrize("option", ["--settings", "--system", "--tools"])
+def test_a_pipe_and_a_folder_are_refused_and_not_waited_for(flue: Flue, tmp_path: Path, option: str) -> None:
+    session = flue.import_real()
+    os.mkfifo(tmp_path / "pipe")
+    for name, problem in {"pipe": "it is a pipe or a device", "": "Is a directory"}.items():
+        said = flue.run("context", session, "--explain", option, str(tmp_path / name), code=1).stderr
+        assert problem in " ".join(said.split())

@@ -253,6 +253,8 @@ async def test_a_conversation_ends_its_turn_and_keeps_the_question(session: Sess
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(asked.caught, conversation.take_turn("and now?", asked.ask))  # type: ignore[arg-type]
         await asked.waits.wait()
+        planned = await conversation.compact(asked.summarizing(), settings=SETTINGS, dry_run=True)
+        assert (planned.reason, asked.seen) == ("dry_run", [])
         done = await conversation.compact(asked.summarizing(), settings=SETTINGS)
     assert done.reason is None
     assert isinstance(asked.error, AbortedToCompact)

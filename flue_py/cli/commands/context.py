@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
 import click
 
@@ -12,7 +13,7 @@ from flue_py.cli.about import count_option, item_sizes, marks_of
 from flue_py.cli.choosing import last_option, leaf_option, session_argument
 from flue_py.cli.output import Answer, look, print_answer
 from flue_py.cli.running import command
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import LeafChoice
 from flue_py.core.shapes import Shape
 from flue_py.lazy import lazy_module
@@ -21,12 +22,16 @@ from flue_py.render.views import context_lines, context_summary
 from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
-    from flue_py.cli import explaining
+    from flue_py.cli import explaining, given
     from flue_py.context import explained
     from flue_py.context import settings as context_settings
+    from flue_py.context.requests import ContextRequest
+
+    _Request: TypeAlias = Awaitable[ContextRequest]
 else:
     explained = lazy_module("flue_py.context.explained")
     explaining = lazy_module("flue_py.cli.explaining")
+    given = lazy_module("flue_py.cli.given")
     context_settings = lazy_module("flue_py.context.settings")
 
 
@@ -40,13 +45,16 @@ def _check(
     explain: bool,
     agent: str | None,
     settings: str | None,
+    system: str | None,
+    tools: str | None,
     target: str | None,
     last: int | None,
     count: bool,
     **_: object,
 ) -> None:
-    if not explain and target is None and (agent is not None or settings is not None):
-        raise click.UsageError("--agent and --settings are for --explain or --target")
+    asked = any(option is not None for option in (agent, settings, system, tools))
+    if asked and not explain and target is None:
+        raise click.UsageError("--agent, --settings, --system and --tools are for --explain or --target")
     if (explain or target is not None) and (last is not None or count):
         raise click.UsageError(
             "--last and --count show the context as it is; leave them out with --explain and --target"
@@ -61,6 +69,8 @@ def _check(
 @click.option("--explain", is_flag=True, help="Show what an agent is sent of it, by step and by entry, and why.")
 @click.option("--agent", metavar="NAME", help="The agent that is asked.")
 @click.option("--settings", metavar="FILE", help="The settings of the pipeline, a JSON file (default: none).")
+@click.option("--system", metavar="FILE", help="The system prompt that goes before it, a text.")
+@click.option("--tools", metavar="FILE", help="The tools that are offered beside it, a JSON list.")
 @click.option(
     "--target", type=click.Choice(get_args(Shape)), help="The request of this provider, and what is repaired for it."
 )
@@ -80,6 +90,8 @@ async def context(
     explain: bool,
     agent: str | None,
     settings: str | None,
+    system: str | None,
+    tools: str | None,
     target: str | None,
     as_json: bool,
 ) -> Answer:
@@ -88,7 +100,15 @@ async def context(
     With --json: the list of messages, exactly as the model gets them. With --target: the request of a provider.
     """
     if explain or target is not None:
-        return await _request(session, leaf, agent, settings, target, explain=explain)
+        ask = partial(
+            session.request,
+            target,
+            agent=agent,
+            settings=given.settings_in(settings),
+            system=given.system_in(system),
+            tools=given.tools_in(tools),
+        )
+        return await _request(session, leaf, ask, explain=explain)
     if as_json:
         messages = await session.build_context(leaf=leaf)
         return Answer(row=lambda: [*messages[-(last or 0) :]])
@@ -105,24 +125,22 @@ async def context(
     return Answer(lines)
 
 
-async def _request(
-    session: Session, leaf: LeafChoice, agent: str | None, settings: str | None, target: str | None, *, explain: bool
-) -> Answer:
-    given = explaining.settings_in(settings)
+async def _request(session: Session, leaf: LeafChoice, ask: Callable[..., _Request], *, explain: bool) -> Answer:
     items = await session.build_context_entries(leaf=leaf)
-    sent = await session.request(target, leaf=leaf, agent=agent, settings=given)
+    sent = await ask(leaf=leaf)
     if explain:
         last = next((item.entry for item in reversed(items) if item.role == "assistant"), None)
         before = None
         if last is not None and last.parent_id is not None:
-            before = await session.request(target, leaf=last.parent_id, agent=agent, settings=given)
+            before = await ask(leaf=last.parent_id)
         return Answer(
             lambda: explaining.explained_lines(items, sent, before),
             lambda: explained.explained_row(items, sent, before),
         )
 
     def request() -> JsonValue:
-        beside = {} if sent.system is None else {"system": sent.system}
-        return {**beside, "messages": [*sent.messages], **sent.extra}
+        system: JsonObject = {} if sent.system is None else {"system": sent.system}
+        tools: JsonObject = {"tools": [*sent.tools]} if sent.tools else {}
+        return {**system, **tools, "messages": [*sent.messages], **sent.extra}
 
     return Answer(document=json.dumps(request(), ensure_ascii=False, indent=2) + "\n", is_json=True, row=request)

@@ -21,9 +21,9 @@ from flue_py.sessions.session import Session
 from flue_py.store.files.private import write_whole
 
 if TYPE_CHECKING:
-    from flue_py.cli import explaining
+    from flue_py.cli import given
 else:
-    explaining = lazy_module("flue_py.cli.explaining")
+    given = lazy_module("flue_py.cli.given")
 
 _STDOUT = "-"
 _ENDINGS = {"html": "html", "snapshots": "jsonl"}
@@ -82,7 +82,7 @@ async def report(
             cutover_at=cutover_at,
             made_at=made_at,
             sizes=sizes,
-            settings=explaining.settings_in(settings),
+            settings=given.settings_in(settings),
             agent=agent,
             target=target,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import threading
@@ -468,3 +469,24 @@ def test_settings_leave_what_an_agent_is_sent_and_the_session_keeps_all(tmp_path
             FlueSession("s", file, context={"epoch_tokens": -1})
 
     asyncio.run(run())
+
+
+def test_an_answer_that_has_nothing_but_stale_reasoning_is_left_out_of_what_an_agent_is_sent(tmp_path: Path) -> None:
+    file = tmp_path / "sessions.db"
+    item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "signed"}
+    thought = {"type": "thinking", "thinking": "hm", "thinkingSignature": json.dumps(item)}
+    with flue_py.sync.open(file) as store:
+        session = store.create_session(key="s")
+        session.append_message({"role": "user", "content": "Why?"})
+        session.append_message(
+            {"role": "assistant", "provider": "openai", "content": [thought]}, produced_under="another"
+        )
+        session.append_message({"role": "user", "content": "And now?"})
+
+    async def run() -> list[Any]:
+        sdk = FlueSession("s", file, context={})
+        items = await sdk.get_items()
+        sdk.close()
+        return items
+
+    assert [item["content"] for item in asyncio.run(run())] == ["Why?", "And now?"]

@@ -12,6 +12,7 @@ from flue_py import ContextOverflow, InvalidArgument, Session
 from flue_py.context import Attempt, ask_fitting
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelRequest
+from flue_py.wire import LIMITS
 from tests.context.pipeline.piped import answer, call, result, user
 
 pytestmark = pytest.mark.anyio
@@ -111,6 +112,24 @@ async def test_an_attempt_above_the_limits_is_passed_over_before_it_is_sent(sess
     assert [number for number, _ in await lengths(session, **given)] == [2, 3]
     with pytest.raises(ContextOverflow, match=r"tokens are more than max_context_tokens \(1\)"):
         await lengths(session, settings={"fitting": {"max_context_tokens": 1}})
+
+
+@pytest.mark.parametrize("target", [*LIMITS, None])
+async def test_what_stands_beside_the_messages_counts_for_every_target(session: Session, target: str | None) -> None:
+    """Of content: 40,000 characters of system are 10,000 tokens, and 8,000 of a tool 2,000 more."""
+    tool: JsonObject = {"name": "read", "description": "d" * 8_000, "parameters": {"type": "object"}}
+    beside: Any = {"target": target, "system": "s" * 40_000, "tools": [tool]}
+
+    async def numbers(**limits: int) -> list[int]:
+        attempts = await session.attempts(**beside, settings={"fitting": limits})
+        return [attempt.number async for attempt in attempts if overflow(attempt)]
+
+    assert await numbers(max_context_tokens=17_000) == [0, 1, 2, 3]
+    assert await numbers(max_context_tokens=12_500) == [2, 3]
+    assert await numbers(max_payload_bytes=61_500) == [2, 3]
+    for limits in ({"max_context_tokens": 11_000}, {"max_payload_bytes": 56_000}):
+        with pytest.raises(ContextOverflow, match="the request does not fit"):
+            await numbers(**limits)
 
 
 async def test_a_model_is_asked_until_it_fits(session: Session) -> None:

@@ -211,3 +211,30 @@ def test_what_is_left_out_is_told_with_its_entry_and_calls_and_texts_stay(target
             target, system=talk.system, tools=talk.tools, settings={"keep_stale_reasoning": True}
         )
         assert {signature for signature, _ in signed_at(kept)} >= talk.sent.keys()
+
+
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+def test_messages_of_ours_go_with_the_items_that_they_were_made_of(place: str) -> None:
+    content: list[JsonValue] = [*thought("anthropic", "s0")]
+    alone: JsonObject = {"role": "assistant", "provider": "anthropic", "content": content}
+    with sync.open(":memory:") as store:
+        session = store.create_session()
+        ids = [] if place == "first" else [session.append_message({"role": "user", "content": "Go."}).entry_id]
+        stale = session.append_message(alone, produced_under="another").entry_id
+        if place != "last":
+            ids.append(session.append_message({"role": "user", "content": "And now?"}).entry_id)
+        request = session.request()
+        kept = session.request(settings={"keep_stale_reasoning": True})
+
+        assert [item.entry_id for item in request.items] == ids
+        assert [item.message for item in request.items] == request.messages
+        assert [(repair.entry_id, repair.what) for repair in request.repairs] == [(stale, f"left out: {STALE}")]
+        assert len(kept.items) == len(kept.messages) == len(ids) + 1
+        for now, before in [(request, kept), (kept, request)]:
+            found = now.break_since(before)
+            if now is request or place != "last":
+                assert found is not None
+                assert (found.by, found.entry_id) == ("repair", stale)
+            else:
+                assert found is None
+        assert not store.verify().problems

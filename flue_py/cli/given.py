@@ -1,0 +1,92 @@
+"""Files that options name: settings, a system prompt and tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flue_py.cli.place import expanded
+from flue_py.core.jsontext import JsonObject
+from flue_py.errors import InvalidArgument, shown
+from flue_py.lazy import lazy_module
+from flue_py.plain_files import open_if_plain
+
+if TYPE_CHECKING:
+    from flue_py.context import settings as context_settings
+    from flue_py.context.settings import ContextSettings
+else:
+    context_settings = lazy_module("flue_py.context.settings")
+
+MOST_BYTES = 1_000_000
+"""A file of settings, of a system prompt or of tools is no larger."""
+
+
+def settings_in(file: str | None) -> ContextSettings | None:
+    """Return the settings of a JSON file, None for none.
+
+    Raises `InvalidArgument` for a file that cannot be read or has no JSON object, and names each field that is wrong.
+    """
+    if file is None:
+        return None
+    given = _json_in(f"--settings {file}", file, "object")
+    if not isinstance(given, dict):
+        raise InvalidArgument(f"--settings {file}: it has no JSON object, but {shown(given)}")
+    return context_settings.context_settings(given)
+
+
+def system_in(file: str | None) -> str | None:
+    """Return the text of a file as it is, with the end of its last line; None for none.
+
+    Raises `InvalidArgument` for a file that cannot be read or is no UTF-8.
+    """
+    if file is None:
+        return None
+    try:
+        return _bytes_in(f"--system {file}", file).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"--system {file}: it is no text in UTF-8 ({error})") from error
+
+
+def tools_in(file: str | None) -> list[JsonObject]:
+    """Return the definitions of tools in a JSON file, [] for none.
+
+    Raises `InvalidArgument` for a file that cannot be read or has no list of JSON objects.
+    """
+    if file is None:
+        return []
+    given = _json_in(f"--tools {file}", file, "list")
+    if not isinstance(given, list):
+        raise InvalidArgument(f"--tools {file}: it has no JSON list, but {shown(given)}")
+    for number, tool in enumerate(given):
+        if not isinstance(tool, dict):
+            raise InvalidArgument(f"--tools {file}: [{number}] is no definition of a tool, but {shown(tool)}")
+    return given
+
+
+def _json_in(what: str, file: str, kind: str) -> object:
+    data = _bytes_in(what, file)
+    try:
+        found: object = json.loads(data, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{what}: it has no JSON {kind} ({error})") from error
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _bytes_in(what: str, file: str) -> bytes:
+    try:
+        opened = open_if_plain(Path(expanded(file)))
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else None
+        raise InvalidArgument(f"{what}: {said or error}") from error
+    if opened is None:
+        raise InvalidArgument(f"{what}: it is a pipe or a device, not a file; write it into a file first")
+    with opened:
+        data = opened.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise InvalidArgument(f"{what}: it has more than {MOST_BYTES:,} bytes")
+    return data
