@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from dataclasses import replace
 from typing import Any
 
@@ -358,6 +359,71 @@ def test_the_error_of_a_call_that_no_result_follows_stands_right_behind_it() -> 
     found = request("openai-responses", [Q, answer, {**CLAUDE, "content": [TEXT, *calls_of("c")]}, R1, MORE])
     assert outputs(found) == ["user", "a", "b", "=a", "=b", "assistant", "c", "=c", "user"]
     assert found.messages[: len(before.messages)] == before.messages
+
+
+WORDS = b64encode("Wörter".encode()).decode()
+AS_TEXT: JsonObject = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Wörter"}}
+
+
+@pytest.mark.parametrize(
+    ("part", "sent"),
+    [
+        ({"type": "file", "data": WORDS, "mimeType": "text/plain"}, AS_TEXT),
+        ({"type": "file", "data": WORDS, "mimeType": "text/plain; charset=utf-8", "filename": "a.txt"},
+         {**AS_TEXT, "title": "a.txt"}),
+        ({"type": "file", "url": f"data:text/plain;base64,{WORDS}", "cache_control": {"type": "ephemeral"}},
+         {**AS_TEXT, "cache_control": {"type": "ephemeral"}}),
+        ({"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": WORDS}, "context": "c"},
+         {**AS_TEXT, "context": "c"}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_result", [False, True], ids=["message", "result"])
+def test_a_file_of_plain_text_goes_to_anthropic_as_its_text(
+    part: JsonObject, sent: JsonObject, is_result: bool
+) -> None:
+    last: list[JsonObject] = [{"role": "user", "content": [part]}]
+    if is_result:
+        last = [{**CLAUDE, "content": [CALL]}, {**R1, "content": [part]}]
+    found = request("anthropic", [Q, *last])
+    assert found.broken == ()
+    assert json.dumps(sent) in json.dumps(found.messages)
+    assert (f"e{len(last)}", "a file of plain text goes out as its text") in told(found)
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        ({"data": WORDS, "mimeType": "application/msword", "filename": "a.doc"},
+         "a file of type 'application/msword'; it takes application/pdf and text/plain"),
+        ({"url": "https://example.org/a.csv", "mimeType": "text/csv"},
+         "a file of type 'text/csv'; it takes application/pdf and text/plain"),
+        ({"data": WORDS}, "a file that does not say its type; it takes application/pdf and text/plain"),
+        ({"data": "/w==", "mimeType": "text/plain"}, "a file of plain text that has none, or cannot be read"),
+        ({"data": "IA==", "mimeType": "text/plain"}, "a file of plain text that has none, or cannot be read"),
+    ],
+)  # fmt: skip
+def test_a_file_that_anthropic_does_not_take_is_named_in_a_text(part: JsonObject, why: str) -> None:
+    found = request("anthropic", [{"role": "user", "content": [{"type": "file", **part}]}])
+    assert found.broken == ()
+    assert told(found) == [("e0", f"left out: {why}")]
+    named = " 'a.doc'" if "filename" in part else ""
+    assert f"[file{named} left out: {why}; it is stored in entry e0]" in str(found.messages)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"data": "JVBERi0x", "mimeType": "application/pdf"},
+        {"data": "JVBERi0x"},
+        {"url": "https://example.org/a.pdf", "mimeType": "application/pdf"},
+        {"url": "https://example.org/a"},
+    ],
+)
+def test_a_pdf_goes_to_anthropic_as_it_is(part: JsonObject) -> None:
+    found = request("anthropic", [{"role": "user", "content": [{"type": "file", **part}]}])
+    assert (found.broken, found.repairs) == ((), ())
+    assert '"type": "document"' in json.dumps(found.messages)
+    assert "image/png" not in json.dumps(found.messages)
 
 
 def pictures(count: int) -> list[JsonObject]:
