@@ -26,6 +26,9 @@ MAX_CACHE_MARKS = 4
 
 MAX_ID = 64
 
+PDF, PLAIN_TEXT = "application/pdf", "text/plain"
+"""The MIME types of the documents that the API takes: the first in base64 or by its URL, the second as its text."""
+
 _HOLDING_BLOCKS = ("system", "messages", "content")
 _BAD_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _PASSED = frozenset({
@@ -273,7 +276,8 @@ def _media(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
     data, url = part.get("data"), part.get("url")
     source: JsonValue = part.get("source")
     if isinstance(data, str):
-        source = {"type": "base64", "media_type": part.get("mimeType") or "image/png", "data": data}
+        default = "image/png" if kind == "image" else PDF
+        source = {"type": "base64", "media_type": part.get("mimeType") or default, "data": data}
     elif isinstance(url, str):
         inline = image_from_url(url)
         source = {"type": "url", "url": url}

@@ -19,6 +19,7 @@ from flue_py.wire.anthropic import CACHE_MARK
 from flue_py.wire.gemini import FOREIGN_SIGNATURE
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.said import Said
+from flue_py.wire.openai_responses import without_its_reasoning
 from flue_py.wire.rules.openai_responses import is_of_the_model, kind_of
 
 STALE = "signed reasoning that was produced under another beginning of the request"
@@ -285,13 +286,7 @@ class _Walk:
                 return item
             self._has_lost = True
             return None
-        # The API looks for the reasoning of an item that has the id it gave it.
-        if self._has_lost and "id" in item and "call_id" in item:
-            return {name: value for name, value in item.items() if name != "id"}
-        if self._has_lost and kind_of(item) == "message" and "id" in item:
-            made: JsonObject = {**item, "id": f"msg_{self.digest.text}"}
-            return made
-        return item
+        return without_its_reasoning(item, f"msg_{self.digest.text}") if self._has_lost else item
 
     def _ours(self, message: JsonObject) -> JsonObject | None:
         content = message.get("content")

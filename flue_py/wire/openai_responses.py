@@ -309,6 +309,19 @@ def responses_difference(message: JsonObject, original: JsonObject) -> JsonObjec
     return {EXTRA: found} if found or (len(printed) == 1 and completed(printed[0], "") is not printed[0]) else {}
 
 
+def without_its_reasoning(item: JsonObject, message_id: str) -> JsonObject:
+    """Return an item of an answer as it is sent without the reasoning that led to it.
+
+    The API looks for that by the id that it gave the item: a call goes out without one, a message, whose type asks for
+    one, with ``message_id``. The same item where it has no id. O(fields).
+    """
+    if "id" not in item:
+        return item
+    if "call_id" in item:
+        return {name: value for name, value in item.items() if name != "id"}
+    return {**item, "id": message_id} if item.get("role") == "assistant" else item
+
+
 def completed(item: JsonObject, item_id: str) -> JsonObject:
     """Return an item with what OpenAI's types ask for and our messages do not say; the same one if nothing is missing.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flue_py.core.counting import is_same_model
 from flue_py.core.ids import made_id
@@ -85,11 +86,18 @@ def _fitted(value: JsonValue, limits: RequestLimits, id_field: str, name_field: 
 def without_foreign_reasoning(said: Sequence[Said], model: str | None, left: Leftovers) -> list[Said]:
     """Return messages without the reasoning of other models than the one that is asked.
 
-    Where that is None, all of it stays, and so does that of an answer that names no model. O(parts).
+    Where that is None, all of it stays, and so does that of an answer that names no model. What an answer goes on with
+    behind it, in this message or in the next ones, has `Said.has_lost`. O(parts).
     """
     if model is None:
         return [*said]
-    return [_without_reasoning(each, left) if _is_foreign(each.message, model) else each for each in said]
+    kept: list[Said] = []
+    has_lost = False
+    for each in said:
+        bare = _without_reasoning(each, left) if _is_foreign(each.message, model) else each
+        has_lost = each.role == "assistant" and (has_lost or bare is not each)
+        kept.append(replace(bare, has_lost=True) if has_lost else bare)
+    return kept
 
 
 def _is_foreign(message: JsonObject, model: str) -> bool:

@@ -9,6 +9,7 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.shapes import Shape
 from flue_py.wire.bound import Bound, bound_signatures, without_stale_reasoning
+from flue_py.wire.files import with_fitting_files
 from flue_py.wire.leftovers import Leftovers, Repair
 from flue_py.wire.lists.anthropic import anthropic_list
 from flue_py.wire.lists.gemini import gemini_list, with_signature
@@ -102,7 +103,7 @@ def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _B
     fitting = with_own_ids(said, left)
     fitting = without_foreign_reasoning(fitting, beside.model, left)
     if target == "anthropic":
-        fitting = without_spare_compactions(fitting, left)
+        fitting = with_fitting_files(without_spare_compactions(fitting, left), left)
     fitting = with_fitting_calls(fitting, limits, left)
     fitting = with_fitting_images(fitting, limits, left, in_answers=target == "gemini")
     fitting = without_empty(fitting, left)

@@ -17,6 +17,8 @@ SOURCE_SECONDS = 30.0
 """How long a source that is a coroutine function is waited for."""
 SOURCE_CHARS = 4_000
 """How much of a source is told if it has no limit of its own."""
+_IN_FILES = ("session_context", "changes_recent", "brief_field", "file")
+"""The sources that a tool of the agent's can read in full, as far as we know."""
 _LABELS = {"session_context": "Session Context", "changes_recent": "Recent Changes"}
 
 _Found: TypeAlias = str | None | Awaitable[str | None]
@@ -70,7 +72,7 @@ async def _read(
         return SkippedSource(wanted.source, f"it failed: {_reason(found)}")
     if found is not None and not isinstance(found, str):
         return SkippedSource(wanted.source, f"it returned {shown(found)}, not a text")
-    text = cut_source(found or "", wanted.max_chars or SOURCE_CHARS).strip()
+    text = cut_source(found or "", wanted).strip()
     return text or SkippedSource(wanted.source, "it has nothing to say")
 
 
@@ -104,11 +106,13 @@ def _reason(error: Exception) -> str:
     return shown(said or type(error).__name__)
 
 
-def cut_source(text: str, most: int) -> str:
-    """Return a text, or its first so many characters and a note of how many are missing."""
+def cut_source(text: str, wanted: ContextSource) -> str:
+    """Return what a source says, or the beginning of it and a note of how much is missing, and where the whole is."""
+    most = wanted.max_chars or SOURCE_CHARS
     if len(text) <= most:
         return text
-    return f"{text[:most]}\n[...{len(text) - most:,} chars truncated — use file tool to read in full]"
+    whole = "use file tool to read in full" if wanted.kind in _IN_FILES else f"source {wanted.source} has it in full"
+    return f"{text[:most]}\n[...{len(text) - most:,} chars truncated — {whole}]"
 
 
 def label_of(wanted: ContextSource) -> str:

@@ -34,8 +34,8 @@ class Intermediate:
     def _shorter(self, item: Item) -> Item:
         message = item.message
         content = message.get("content")
-        parts: list[JsonValue] = [*map(self._part, content)] if isinstance(content, list) else []
         note = address(item, wanted=self.addresses)
+        parts: list[JsonValue] = [self._part(part, note) for part in content] if isinstance(content, list) else []
         shorter: JsonObject = {**message, "content": parts}
         for place, part in enumerate(parts):
             if self.argument_chars and isinstance(part, dict) and part.get("type") == "toolCall":
@@ -47,13 +47,13 @@ class Intermediate:
                 shorter = shorter if fewer is None else fewer
         return item if shorter == message else item.cut(shorter)
 
-    def _part(self, part: JsonValue) -> JsonValue:
+    def _part(self, part: JsonValue, where: str) -> JsonValue:
         if not isinstance(part, dict) or not self.text_chars:
             return part
         if is_text(part):
-            return _cut(part, "text", self.text_chars, "[text omitted]")
+            return _cut(part, "text", self.text_chars, "[text omitted]" + where)
         if is_thinking(part) and not is_signed(part):
-            return _cut(part, "thinking", self.text_chars, "[reasoning omitted]")
+            return _cut(part, "thinking", self.text_chars, "[reasoning omitted]" + where)
         return part
 
 

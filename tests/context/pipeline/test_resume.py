@@ -108,22 +108,56 @@ def test_the_note_of_a_cut_names_the_entries_whose_text_is_missing() -> None:
     assert states[1] == "merged into e1"
 
 
+DONE = [user("Go."), answer("Done.")]
+AT_TOOLS = [user("Go."), answer("", call("c1"), call("c2")), result("c1")]
+SUMMARY_TEXT = user("[Conversation Summary]\nIt works.")
+
+
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("said", "kind", "left_out"),
     [
-        ([user("Go."), answer("", call("c1")), result("c1")], "interrupted_tool"),
-        ([user("Go."), answer("", call("c1"))], "interrupted_prompt"),
-        ([user("Go.")], "interrupted_prompt"),
-        ([user("Go."), answer("Done.")], None),
-        ([user("[Conversation Summary]\nIt works.")], None),
-        ([], None),
+        ([], None, False),
+        ([user("Go.")], None, False),
+        (DONE, None, False),
+        ([*DONE, user("And this?")], None, False),
+        ([SUMMARY_TEXT], None, False),
+        ([SUMMARY_TEXT, user("And this?")], None, False),
+        ([user("Go."), answer("", call("c1")), result("c1")], None, False),
+        ([*DONE, result("orphan")], None, True),
+        ([user("Go."), user("Are you there?")], "interrupted_prompt", False),
+        ([user("Go."), answer("", call("c1"))], "interrupted_prompt", True),
+        ([user("Go."), answer("", call("c1")), user("Stop.")], "interrupted_prompt", True),
+        ([user("Go."), {"role": "assistant", "content": [THOUGHT]}], "interrupted_prompt", True),
+        (AT_TOOLS, "interrupted_tool", False),
+        ([*AT_TOOLS, user("Go on.")], "interrupted_tool", False),
+        ([user("Go."), answer("", call("c1")), result("c1"), user("Go on.")], "interrupted_tool", False),
+        ([*AT_TOOLS, user("Go on."), answer("", call("c3")), result("c3")], None, False),
     ],
 )
-def test_the_kind_of_interruption_is_told(said: list[Any], kind: str | None) -> None:
+def test_the_kind_of_interruption_is_told(said: list[Any], kind: str | None, left_out: bool) -> None:
     told = dict(event.split(": ", 1) for event in events(said))
     assert told.get("interrupted_turn_detected") == kind
     assert told["session_resumed"].endswith("messages")
-    assert ("recovery_filtered" in told) == (kind == "interrupted_prompt" and len(said) > 1)
+    assert ("recovery_filtered" in told) == left_out
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ([*DONE, "told", user("And this?")], None),
+        ([*DONE, user("And this?"), "told"], None),
+        (["told", user("Go.")], None),
+        ([user("Go."), "told", user("Are you there?")], "interrupted_prompt"),
+        ([user("Go."), answer("", call("c1")), result("c1"), "told"], None),
+        ([user("Go."), answer("", call("c1")), result("c1"), "told", user("Go on.")], "interrupted_tool"),
+    ],
+)
+def test_what_is_told_of_the_surroundings_is_no_prompt(said: list[Any], kind: str | None) -> None:
+    told: JsonObject = {"customType": "environment", "content": "It is Monday.", "display": False}
+    kinds = {at: "custom_message" for at, each in enumerate(said) if each == "told"}
+    found = piped(context(*(told if each == "told" else each for each in said), kinds=kinds), RESUME)
+    events = {event.name: event.text for event in found.report.events}
+    assert events.get("interrupted_turn_detected") == kind
 
 
 def test_the_summary_of_a_compaction_is_no_interruption_and_stays_apart() -> None:

@@ -146,6 +146,19 @@ def test_what_is_said_on_the_way_to_a_call_is_shortened_and_signed_reasoning_is_
     assert done(found) == [("intermediate", "e0", "cut")]
 
 
+def test_what_is_shortened_says_where_the_whole_is() -> None:
+    plain: JsonObject = {"type": "thinking", "thinking": "t" * 500}
+    at = "\n[whole content: entry e0]"
+    # One that is no longer than what would stand for it stays as it is.
+    just: JsonObject = {"type": "text", "text": "w" * (120 + len("[text omitted]" + at))}
+    said: JsonObject = {"role": "assistant", "content": [plain, {"type": "text", "text": "w" * 500}, just, call("c1")]}
+    found = piped(context(said, result("c1")), {"superseded": {}, "addresses": True})
+    content: Any = found.items[0].message["content"]
+    assert content[0]["thinking"] == "t" * 120 + "[reasoning omitted]" + at
+    assert content[1]["text"] == "w" * 120 + "[text omitted]" + at
+    assert content[2] == just
+
+
 def test_the_last_results_of_a_turn_stay_in_full() -> None:
     said = [user("Before."), *calls(3), answer("Done."), user("Go."), *calls(5)]
     found = piped(context(*said), {"in_turn": {"max_tool_pairs": 2}})

@@ -11,7 +11,7 @@ from flue_py.context.choosing import steps_of
 from flue_py.context.counters import counter_for
 from flue_py.context.items import Item
 from flue_py.context.pipeline import Piped, run_steps
-from flue_py.context.settings import context_settings
+from flue_py.context.settings import ContextSource, context_settings
 from flue_py.context.sources.changes import changes_of, changes_text, listed_changes
 from flue_py.context.sources.gathering import cut_source, label_of
 from flue_py.context.sources.protocol import GatheredContext, Section, SkippedSource
@@ -228,8 +228,16 @@ def test_sources_are_checked_before_anything_is_read(sources: list[Any], wrong: 
 
 
 def test_a_source_is_cut_and_says_how_much_is_missing() -> None:
-    assert cut_source("x" * 4_000, 4_000) == "x" * 4_000
-    assert cut_source("x" * 5_234, 4_000)[4_000:] == "\n[...1,234 chars truncated — use file tool to read in full]"
+    for name in ("session_context", "changes_recent:2", "brief_field:objective", "file:docs/PLAN.md"):
+        source = ContextSource(source=name)
+        assert cut_source("x" * 4_000, source) == "x" * 4_000
+        assert cut_source("x" * 5_234, source)[4_000:] == "\n[...1,234 chars truncated — use file tool to read in full]"
+
+
+def test_a_source_of_the_application_that_is_cut_is_named_and_no_file() -> None:
+    source = ContextSource(source="tickets:open", max_chars=100)
+    assert cut_source("x" * 100, source) == "x" * 100
+    assert cut_source("x" * 1_334, source)[100:] == "\n[...1,234 chars truncated — source tickets:open has it in full]"
 
 
 def test_sections_have_the_headings_that_the_source_gives_them() -> None:
