@@ -591,7 +591,7 @@ def test_window_lists_open_work_by_id_and_stays_small() -> None:
     listed = made(Window(), [user("go"), *many, user("never mind")]).text
     assert "call-199" in listed
     assert "earlier calls without a result" in listed
-    assert estimate_tokens(user(listed)) < 1_100
+    assert estimate_tokens(user(listed)) < 600
 
 
 def test_files_are_read_again_whatever_the_tool_that_used_them_is_called() -> None:

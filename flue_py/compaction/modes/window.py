@@ -19,7 +19,7 @@ from flue_py.compaction.quoting import shown_id
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 
-OPEN_WORK_TOKENS = 1_000
+OPEN_WORK_TOKENS = 500
 """What the list of open work takes at most, in a window however large."""
 
 
