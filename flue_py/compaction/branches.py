@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flue_py.compaction.joining import Told, joined
+from flue_py.compaction.material import Material
 from flue_py.compaction.modes import Made
+from flue_py.compaction.modes.dressing import SPANS
 from flue_py.compaction.plan import CompactionPlan, SessionCompactionPlan
 from flue_py.compaction.policy import DEFAULT_POLICY, CompactionSettings
 from flue_py.compaction.reading import Messages, PlannedContent
@@ -16,8 +18,13 @@ from flue_py.core.projection import ContextEntry
 
 PREAMBLE = "The user explored a different conversation branch before returning here.\nSummary of that exploration:\n\n"
 MERGED_PREAMBLE = "This was done on another branch, or in a session of its own.\nSummary of that work:\n\n"
-MOST_RESERVED = 2_560
-"""What bounds the text: a summary takes four fifths of the reserve at most, so these are 2,048 tokens."""
+MOST_TOKENS = 2_048
+"""What the text takes at most, with the words before it; half of it is for what a model answers."""
+_MOST_RESERVED = 2_560
+"""A summary takes four fifths of the reserve at most, so these are as many."""
+_WORDS_PART = 4
+"""One so many-th is the user's, whose words come beside what was done."""
+_SAYS_MORE = "\n[… {} more characters]"
 
 
 def plan_branch(items: Sequence[ContextEntry], settings: CompactionSettings) -> SessionCompactionPlan | None:
@@ -37,7 +44,7 @@ def plan_branch(items: Sequence[ContextEntry], settings: CompactionSettings) -> 
             Messages(items), gone, (), listed_files(None if told is None else told.details), DEFAULT_POLICY, 0
         ),
         previous_summary=None if told is None else told.summary,
-        settings=replace(settings, reserve_tokens=min(settings.reserve_tokens, MOST_RESERVED)),
+        settings=replace(settings, reserve_tokens=min(settings.reserve_tokens, _MOST_RESERVED)),
         policy=DEFAULT_POLICY,
     )
     return SessionCompactionPlan(plan, "", tuple(items[at] for at in gone), (), told, tuple(summaries))
@@ -48,3 +55,25 @@ def told_by_summaries(planned: SessionCompactionPlan) -> Made:
     told = planned.previous or Told("", None)
     details = dict(told.details or {})
     return Made(told.summary, str(details.get("mode", "")), details)
+
+
+def within_budget(material: Material, preamble: str) -> Material:
+    """Return it with the room that the text of a branch has behind a preamble, in a window however large."""
+    room = MOST_TOKENS - material.tokens_of(preamble)
+    aside = room // _WORDS_PART
+    return replace(material, room=room - aside, set_aside=aside, answer_room=MOST_TOKENS // 2)
+
+
+def held_to_budget(made: Made, material: Material, preamble: str) -> Made:
+    """Return what was made, its end left out where it takes too much behind a preamble all the same.
+
+    So it is with a mode that keeps to no room, a model that keeps to no limit, and a branch that is nothing but a long
+    summary. The details do not say then where in the text the mode's own part is.
+    """
+    room = MOST_TOKENS - material.tokens_of(preamble)
+    if material.tokens_of(made.text) <= room:
+        return made
+    begun = material.begun(made.text, room - material.tokens_of(_SAYS_MORE.format(len(made.text))))
+    details = {name: value for name, value in made.details.items() if name not in SPANS}
+    note = f"the summary was longer than {MOST_TOKENS:,} tokens, and its end is left out"
+    return Made(begun + _SAYS_MORE.format(len(made.text) - len(begun)), made.mode, details, (*made.notes, note))

@@ -31,6 +31,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 from flue_py.compaction.content import ASSISTANT, TOOL_RESULT, USER, Message, string_field
+from flue_py.compaction.file_calls import PATH_ARGUMENTS
 from flue_py.compaction.plan import ContextItem
 from flue_py.compaction.quoting import on_one_line
 from flue_py.core.exchange import tool_calls
@@ -75,7 +76,6 @@ REASONS = re.compile(
 _IN_ONE_CASE = {words.pattern: re.compile(words.pattern) for words in (CONSTRAINTS, REASONS)}
 
 _PATHS = re.compile(r"(?<![\w./\\~@+-])(?:[A-Za-z]:(?=[/\\]))?[\w@+-]*+[./\\~][\w.@+~/\\-]*+")
-_PATH_ARGUMENTS = ("path", "file_path", "filePath", "file", "filename", "notebook_path")
 _ENDING = re.compile(r"\w[\w@+-]*(?:\.[\w@+-]+)*\.([A-Za-z][A-Za-z0-9]{0,7})|\.[\w.-]+")
 _IDENTIFIERS = re.compile(
     r"`(?P<quoted>[^`\s]{2,80})`"
@@ -285,7 +285,7 @@ def _of_arguments(arguments: JsonValue) -> Iterator[tuple[FactKind, str]]:
     for name, value in arguments.items():
         if not isinstance(value, str) or not _LETTER.search(value) or len(value) > ARGUMENT_CHARS:
             continue
-        if name in _PATH_ARGUMENTS and "\n" not in value:
+        if name in PATH_ARGUMENTS and "\n" not in value:
             yield "file", value.strip().removeprefix("./") or value.strip()
         else:
             yield from _named(value)

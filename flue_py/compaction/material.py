@@ -40,7 +40,8 @@ class Material:
     ``tokens_leaving`` how many those take that leave, the earlier summary left out; None if nobody counted.
     ``tasks`` are the task sessions that run, each as its id and a few words. ``room`` is how many tokens the text
     should take at most, so that there is room for the next answers right after it; None where the window is unknown.
-    ``set_aside`` are tokens beside it that are kept for what the user said.
+    ``set_aside`` are tokens beside it that are kept for what the user said, and ``answer_room`` what the answer of a
+    model may take of it, None for a third.
 
     ``system`` and ``tools`` are what goes with the session's own requests, as far as the caller said it.
     ``last_request`` is there if the model that is asked is the session's own, and the caller said what goes with its
@@ -62,6 +63,7 @@ class Material:
     system: str | None = None
     tools: tuple[JsonObject, ...] = ()
     set_aside: int = 0
+    answer_room: int | None = None
 
     @property
     def leaving(self) -> tuple[ContextItem, ...]:

@@ -216,6 +216,10 @@ class CompactionPolicy:
     """A cut never falls between a tool call and its result, even if other messages are between them. Off: a
     result may be kept without its call."""
 
+    know_file_tools: bool = True
+    """The lists of files have those of ``read_file``, ``Write``, ``MultiEdit`` and other names that tools for files
+    have, with the path as ``file_path`` and the like. Off: those of ``read``, ``write``, ``edit`` with ``path``."""
+
     refuse_blank_summary: bool = True
     """A summary of nothing but white space is a failed call. Off: it takes the place of the history."""
 
@@ -235,6 +239,7 @@ FAITHFUL_POLICY = CompactionPolicy(
     whole_characters=False,
     cut_at_message_entries=False,
     keep_exchanges_whole=False,
+    know_file_tools=False,
     refuse_blank_summary=False,
     stop_at_failed_call=False,
 )

@@ -241,7 +241,7 @@ class PlannedContent:
     def files(self) -> FileLists:
         """The files that what leaves has read and modified, with those of earlier compactions."""
         callers = map(self.indices.__getitem__, self._outline.callers)
-        return collect_file_lists(map(self._messages.__getitem__, callers), self._earlier)
+        return collect_file_lists(map(self._messages.__getitem__, callers), self._earlier, self._policy)
 
     @cached_property
     def tokens_before(self) -> int:

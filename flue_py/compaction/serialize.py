@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flue_py.compaction.content import ASSISTANT, TOOL_RESULT, USER, Message, content_parts, string_field
+from flue_py.compaction.file_calls import FileUse, file_call
 from flue_py.compaction.policy import DEFAULT_POLICY, CompactionPolicy
 from flue_py.compaction.quoting import without_tags
 from flue_py.core.javascript import js_entries, js_json, utf16_prefix, utf16_sort_key
@@ -142,13 +143,16 @@ def _strings(value: JsonValue) -> tuple[str, ...]:
     return tuple(item for item in value if isinstance(item, str))
 
 
-def collect_file_lists(messages: Iterable[Message], earlier: FileLists | None = None) -> FileLists:
+def collect_file_lists(
+    messages: Iterable[Message], earlier: FileLists | None = None, policy: CompactionPolicy = DEFAULT_POLICY
+) -> FileLists:
     """Return the lists for the tool calls of ``messages``, on top of an earlier compaction's.
 
-    A call counts if it is named ``read``, ``write`` or ``edit`` and has a non-empty string ``path``.
+    A call counts if its tool is named ``read``, ``write`` or ``edit``, or by default as other tools for files are, and
+    it has a non-empty string ``path`` (``file_path`` and the like).
     """
     earlier = earlier or FileLists()
-    paths: dict[str, set[str]] = {
+    paths: dict[FileUse, set[str]] = {
         "read": set(earlier.read_files),
         "write": set(),
         "edit": set(earlier.modified_files),
@@ -160,9 +164,7 @@ def collect_file_lists(messages: Iterable[Message], earlier: FileLists | None = 
         for part in content:
             # A dict is told much faster than any other mapping, and there may be ten thousand.
             if isinstance(part, (dict, Mapping)) and part.get("type") == "toolCall":
-                arguments = part.get("arguments")
-                path = string_field(arguments, "path") if isinstance(arguments, (dict, Mapping)) else ""
-                operation = string_field(part, "name")
-                if path and operation in paths:
-                    paths[operation].add(path)
+                found = file_call(part, policy)
+                if found is not None:
+                    paths[found.use].add(found.path)
     return file_lists(paths["read"], paths["write"], paths["edit"])

@@ -11,13 +11,21 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
 
 
-def state_of(changes: Sequence[ContextChange], *, is_repaired: bool) -> str:
-    """Return how an entry is sent: ``whole``, ``repaired``, ``cut`` or ``replaced`` (with its tokens), or ``out``."""
+def how_sent(changes: Sequence[ContextChange], *, is_repaired: bool) -> str:
+    """Return how an entry is sent: ``whole``, ``repaired``, ``cut``, ``replaced``, ``merged`` or ``out``."""
     if not changes:
         return "repaired" if is_repaired else "whole"
-    if changes[-1].how == "dropped":
-        return "out"
-    return f"{changes[-1].how}, {changes[0].tokens_before:,} -> {changes[-1].tokens_after:,}"
+    return "out" if changes[-1].how == "dropped" else changes[-1].how
+
+
+def state_of(changes: Sequence[ContextChange], *, is_repaired: bool) -> str:
+    """Return `how_sent`, and with it the tokens before and after, or the entry whose message has the content now."""
+    how = how_sent(changes, is_repaired=is_repaired)
+    if not changes or how == "out":
+        return how
+    if (into := changes[-1].into) is not None:
+        return f"{how} {'into' if how == 'merged' else 'in'} {into}"
+    return f"{how}, {changes[0].tokens_before:,} -> {changes[-1].tokens_after:,}"
 
 
 def explained_row(
@@ -34,9 +42,10 @@ def explained_row(
         "agent": report.agent,
         "target": sent.target,
         "counter": report.counter,
-        "isEstimate": report.is_estimate,
+        "isEstimate": sent.is_estimate,
         "tokensBefore": report.tokens_before,
         "tokensAfter": report.tokens_after,
+        "tokensSent": sent.tokens_sent,
         "epochEnd": report.epoch_end,
         "steps": [
             {"name": step.name, "reason": step.reason, "tokensFreed": step.tokens_freed, "changes": len(step.changes)}
@@ -47,7 +56,7 @@ def explained_row(
             {
                 "entryId": item.entry_id,
                 "role": item.role,
-                "sent": state_of(told.get(item.entry_id, ()), is_repaired=item.entry_id in repaired).split(",")[0],
+                "sent": how_sent(told.get(item.entry_id, ()), is_repaired=item.entry_id in repaired),
                 "changes": [_change_row(change) for change in told.get(item.entry_id, ())],
             }
             for item in items
@@ -68,4 +77,5 @@ def _change_row(change: ContextChange) -> JsonObject:
         "how": change.how,
         "tokensBefore": change.tokens_before,
         "tokensAfter": change.tokens_after,
+        "into": change.into,
     }

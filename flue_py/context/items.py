@@ -12,8 +12,9 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.projection import ContextEntry
 
-How: TypeAlias = Literal["dropped", "cut", "replaced", "added"]
-"""What a step did with a message: left it out, shortened it, put other content in its place, or put it there."""
+How: TypeAlias = Literal["dropped", "cut", "replaced", "merged", "added"]
+"""What a step did with a message: left it out, shortened it, put other content in its place, put its content behind
+that of another one, or put it there."""
 
 _SYSTEM = ("system", "developer")
 # What a user ran or an extension said is shown as a message of the user.
@@ -26,7 +27,7 @@ class Item:
     ``place`` is where it stands in the context that the pipeline began with, None for one that a step added.
     """
 
-    __slots__ = ("_message", "_role", "how", "place", "source")
+    __slots__ = ("_message", "_role", "how", "made_of", "place", "source")
 
     def __init__(
         self,
@@ -34,9 +35,12 @@ class Item:
         place: int | None,
         message: JsonObject | None = None,
         how: How | None = None,
+        made_of: tuple[Item, ...] = (),
     ) -> None:
         self.source = source
         self.place = place
+        self.made_of = made_of
+        """The messages that became this one, in order and as they were, its own first; () if it is no other's."""
         self.how = how
         """What was done with it last, None if it is as the context has it."""
         self._message = message
@@ -110,11 +114,16 @@ class Item:
 
     def cut(self, message: Mapping[str, JsonValue]) -> Item:
         """Return it with a shorter message, which begins as its own does."""
-        return Item(self.source, self.place, dict(message), "cut")
+        return Item(self.source, self.place, dict(message), "cut", self.made_of)
 
     def replaced(self, message: Mapping[str, JsonValue]) -> Item:
         """Return it with another message in its place."""
-        return Item(self.source, self.place, dict(message), "replaced")
+        return Item(self.source, self.place, dict(message), "replaced", self.made_of)
+
+    def merged(self, other: Item, message: Mapping[str, JsonValue]) -> Item:
+        """Return it with a message that has the content of another one behind its own."""
+        made_of = (*(self.made_of or (self,)), *(other.made_of or (other,)))
+        return Item(self.source, self.place, dict(message), "replaced", made_of)
 
 
 def plain_agent(name: str) -> str:

@@ -17,6 +17,7 @@ from flue_py.context.counters import ENTRY_COUNTS
 from flue_py.context.epochs import EpochRules, Rewritten, epoch_end
 from flue_py.context.items import Item, plain_agent
 from flue_py.context.report import ContextChange, ContextReport, StepReport
+from flue_py.context.steps.content import as_parts
 from flue_py.context.steps.protocol import Step, View
 from flue_py.core.exchange import answered_id, called_ids
 from flue_py.core.frozen import frozen
@@ -209,16 +210,32 @@ def _changes(name: str, before: Sequence[Item], after: Sequence[Item], view: Vie
     if before is after:
         return
     left: dict[int | None, Item] = {item.place: item for item in after if item.place is not None}
+    inside: dict[int | None, Item] = {
+        each.place: item for item in after for each in item.made_of if each.place is not None
+    }
     same = {id(item) for item in after}
     for item in before:
         made = left.get(item.place)
         if id(item) in same:
             continue
-        if made is None:
-            yield ContextChange(name, item.entry_id, "dropped", view.tokens(item), 0)
-        else:
+        if made is not None:
             yield ContextChange(name, item.entry_id, made.how or "replaced", view.tokens(item), view.tokens(made))
+        elif item.place in inside:
+            yield ContextChange(name, item.entry_id, "merged", view.tokens(item), 0, inside[item.place].entry_id)
+        else:
+            yield ContextChange(name, item.entry_id, "dropped", view.tokens(item), 0)
+        yield from _changes_within(name, item, made or inside.get(item.place))
     known = {id(item) for item in before}
     for item in after:
         if item.place is None and id(item) not in known:
             yield ContextChange(name, None, "added", 0, view.tokens(item))
+
+
+def _changes_within(name: str, item: Item, made: Item | None) -> Iterator[ContextChange]:
+    """Yield what became of the messages that were merged into one before, whose tokens count with that one."""
+    parts = [] if made is None else as_parts(made.message)
+    for each in item.made_of[1:]:
+        if made is None:
+            yield ContextChange(name, each.entry_id, "dropped", 0, 0)
+        elif not all(part in parts for part in as_parts(each.message)):
+            yield ContextChange(name, each.entry_id, made.how or "replaced", 0, 0, made.entry_id)

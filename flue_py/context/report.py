@@ -10,9 +10,10 @@ from flue_py.core.frozen import changed, frozen
 
 @frozen
 class ContextChange:
-    """What one step did with one message: left it out, shortened it, replaced it, or added it.
+    """What one step did with one message: left it out, shortened it, replaced it, merged it into another, or added it.
 
-    ``entry_id`` is the entry behind it, None for a message that a step added. The sizes are in tokens.
+    ``entry_id`` is the entry behind it, None for a message that a step added. The sizes are in tokens. ``into`` is the
+    entry whose message has the content of this one since it was merged, None for any other; its sizes count there.
     """
 
     step: str
@@ -20,6 +21,7 @@ class ContextChange:
     how: How
     tokens_before: int
     tokens_after: int
+    into: str | None = None
 
     @property
     def tokens_freed(self) -> int:
@@ -27,7 +29,9 @@ class ContextChange:
         return self.tokens_before - self.tokens_after
 
     def __str__(self) -> str:
-        return f"{self.entry_id or 'a message of its own'}: {self.how} by {self.step}, {self.tokens_freed:,} tokens"
+        into = "" if self.into is None else f" {'into' if self.how == 'merged' else 'in'} {self.into}"
+        whose = self.entry_id or "a message of its own"
+        return f"{whose}: {self.how}{into} by {self.step}, {self.tokens_freed:,} tokens"
 
 
 @frozen

@@ -280,7 +280,8 @@ class ProviderEditing(SettingsModel):
 class AgentContext(SettingsModel):
     """What one agent is sent. None switches a part off, which is the default of all.
 
-    ``resume`` leaves out what an interrupted session has half of, and tells how it was interrupted.
+    ``resume`` leaves out what an interrupted session has half of, and tells how it was interrupted before the new
+    prompt. Where none was appended, results that are all there are those of a round of tools.
 
     ``spec`` tells the agent what sources have to say in place of the history; ``window`` is passed over then.
     ``handoff`` are the sources of what it is told when a session goes on with it (`Session.append_handoff`).

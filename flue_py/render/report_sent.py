@@ -17,12 +17,16 @@ def sent_json(explained: JsonObject, place: Mapping[str, int]) -> JsonObject:
             continue
         changes = _objects(entry["changes"])
         why: list[JsonValue] = [f"{change['step']}: {reasons[change['step']]}" for change in changes]
-        sizes = {"before": changes[0]["tokensBefore"], "after": changes[-1]["tokensAfter"]} if changes else {}
+        into = changes[-1]["into"] if changes else None
+        if into is not None:
+            why.append(f"its content is in the message of {into}")
+        is_sized = bool(changes) and into is None
+        sizes = {"before": changes[0]["tokensBefore"], "after": changes[-1]["tokensAfter"]} if is_sized else {}
         changed.append({"at": at, "how": entry["sent"], "why": why, **sizes})
     repairs: list[JsonValue] = [
         {"at": place.get(str(each["entryId"])), "what": each["what"]} for each in _objects(explained["repairs"])
     ]
-    kept = ("agent", "target", "counter", "isEstimate", "tokensBefore", "tokensAfter", "steps", "events", "broken")
+    kept = ("agent", "target", "counter", "isEstimate", "tokensBefore", "tokensSent", "steps", "events", "broken")
     return {**{name: explained[name] for name in kept}, "changed": changed, "repairs": repairs}
 
 

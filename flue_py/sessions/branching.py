@@ -82,16 +82,14 @@ class Branching(Compacting):
         planned = branches.plan_branch([item for item in items if item.entry.depth > above], making.settings)
         if planned is None:
             return None
-        made, calls = await self._made_of(making, planned, counter)
+        made, calls = await self._made_of(making, planned, counter, preamble)
         notes: JsonObject = {"notes": [*made.notes]} if made.notes else {}
         return ToldBranch(preamble + made.text, {**made.details, **notes}, calls)
 
     async def _made_of(
-        self, making: BranchMaking, planned: SessionCompactionPlan, counter: ModelCounter
+        self, making: BranchMaking, planned: SessionCompactionPlan, counter: ModelCounter, preamble: str
     ) -> tuple[Made, tuple[JsonObject, ...]]:
-        """Return what a mode makes of a branch, and the paid calls that it took."""
-        if not planned.leaving:
-            return branches.told_by_summaries(planned), ()
+        """Return what a mode makes of a branch for behind a preamble, and the paid calls that it took."""
         asker = None if making.model is None else self._asker_of(making.model, making.settings, BRANCH_SUMMARY)
         material = modes.Material(
             planned,
@@ -102,10 +100,13 @@ class Branching(Compacting):
             None if making.model is None else making.model.context_window,
             summarizer_output=None if making.model is None else making.model.max_output_tokens,
         )
+        material = branches.within_budget(material, preamble)
+        if not planned.leaving:
+            return branches.held_to_budget(branches.told_by_summaries(planned), material, preamble), ()
         made = await modes.make_text(making.mode, material, asker)
         if not made.text.strip():
             raise SummaryFailed(making.mode.name, "it made no text")
-        return made, () if asker is None else tuple(asker.calls)
+        return branches.held_to_budget(made, material, preamble), () if asker is None else tuple(asker.calls)
 
 
 def checked_making(

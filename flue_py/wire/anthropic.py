@@ -26,6 +26,9 @@ MAX_CACHE_MARKS = 4
 
 MAX_ID = 64
 
+PDF, PLAIN_TEXT = "application/pdf", "text/plain"
+"""The MIME types of the documents that the API takes: the first in base64 or by its URL, the second as its text."""
+
 _HOLDING_BLOCKS = ("system", "messages", "content")
 _BAD_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _PASSED = frozenset({
@@ -226,13 +229,13 @@ def _printed(part: Mapping[str, JsonValue], left: Leftovers, provider: JsonValue
     is_foreign = kind == COMPACTION_PART and provider not in (None, PROVIDER)
     if isinstance(kind, str) and kind in _PASSED and not is_foreign:
         return [dict(part)]
-    left.note("a compaction of another provider" if is_foreign else f"a part {kind!r}")
+    left.note("a compaction of another provider" if is_foreign else f"a part {kind!r}", part)
     return []
 
 
 def _text(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
     if is_blank(part.get("text")):
-        left.note(BLANK)
+        left.note(BLANK, part)
         return []
     quoted: JsonObject = {"citations": part["citations"]} if "citations" in part else {}
     return [{"type": "text", "text": part["text"], **quoted}]
@@ -241,7 +244,7 @@ def _text(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
 def _thinking(part: Mapping[str, JsonValue], left: Leftovers, provider: JsonValue) -> list[JsonValue]:
     signature = part.get("thinkingSignature")
     if provider != PROVIDER or not isinstance(signature, str) or not signature:
-        left.note("reasoning that Anthropic did not sign")
+        left.note("reasoning that Anthropic did not sign", part)
         return []
     if part.get("redacted") is True:
         return [{"type": "redacted_thinking", "data": signature}]
@@ -273,14 +276,15 @@ def _media(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
     data, url = part.get("data"), part.get("url")
     source: JsonValue = part.get("source")
     if isinstance(data, str):
-        source = {"type": "base64", "media_type": part.get("mimeType") or "image/png", "data": data}
+        default = "image/png" if kind == "image" else PDF
+        source = {"type": "base64", "media_type": part.get("mimeType") or default, "data": data}
     elif isinstance(url, str):
         inline = image_from_url(url)
         source = {"type": "url", "url": url}
         if "data" in inline:
             source = {"type": "base64", "media_type": inline["mimeType"], "data": inline["data"]}
     if not isinstance(source, dict):
-        left.note(f"a part {part.get('type')!r} without data")
+        left.note(f"a part {part.get('type')!r} without data", part)
         return []
     named: JsonObject = {"title": part["filename"]} if kind == "document" and "filename" in part else {}
     return [{"type": kind, "source": source, **named}]

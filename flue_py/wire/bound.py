@@ -19,6 +19,7 @@ from flue_py.wire.anthropic import CACHE_MARK
 from flue_py.wire.gemini import FOREIGN_SIGNATURE
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.said import Said
+from flue_py.wire.openai_responses import without_its_reasoning
 from flue_py.wire.rules.openai_responses import is_of_the_model, kind_of
 
 STALE = "signed reasoning that was produced under another beginning of the request"
@@ -30,10 +31,11 @@ _CHAT_REASONING = ("reasoning_content", "thinking_content", "reasoning", "reason
 
 
 class Bound(NamedTuple):
-    """The digest that a signature was produced under, and the entry of its answer."""
+    """The digest that a signature was produced under, the entry of its answer, and the reasoning, if it is of ours."""
 
     digest: str
     entry_id: str | None
+    part: JsonObject | None = None
 
 
 class Kept(NamedTuple):
@@ -55,10 +57,24 @@ def bound_signatures(said: Iterable[Said]) -> dict[str, list[Bound]]:
     for each in said:
         digest = each.message.get(PRODUCED_UNDER)
         if each.role == ASSISTANT and isinstance(digest, str) and digest:
-            bound = Bound(digest, each.entry_id)
+            reasoning = _reasoning_in(each.message)
             for signature in {*signatures_in(each.message), *signatures_in(each.extra)}:
+                bound = Bound(digest, each.entry_id, reasoning.get(signature))
                 found.setdefault(_key(signature), []).append(bound)
     return found
+
+
+def _reasoning_in(message: JsonObject) -> dict[str, JsonObject]:
+    """Return the reasoning of an answer of ours by its signature."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    return {
+        signature: part
+        for part in parts
+        if isinstance(part, dict)
+        and part.get("type") == "thinking"
+        and isinstance(signature := part.get("thinkingSignature"), str)
+    }
 
 
 def _key(signature: str) -> str:
@@ -245,7 +261,7 @@ class _Walk:
             bound = self._bound.get(signature) if isinstance(signature, str) else None
             if bound and not any(each.digest in self._here for each in bound):
                 self._left.at = bound[0].entry_id
-                self._left.note(STALE)
+                self._left.note(STALE, *(() if bound[0].part is None else (bound[0].part,)))
                 self._left.at = None
                 return True
         return False
@@ -285,13 +301,7 @@ class _Walk:
                 return item
             self._has_lost = True
             return None
-        # The API looks for the reasoning of an item that has the id it gave it.
-        if self._has_lost and "id" in item and "call_id" in item:
-            return {name: value for name, value in item.items() if name != "id"}
-        if self._has_lost and kind_of(item) == "message" and "id" in item:
-            made: JsonObject = {**item, "id": f"msg_{self.digest.text}"}
-            return made
-        return item
+        return without_its_reasoning(item, f"msg_{self.digest.text}") if self._has_lost else item
 
     def _ours(self, message: JsonObject) -> JsonObject | None:
         content = message.get("content")

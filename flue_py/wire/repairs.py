@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flue_py.core.counting import is_same_model
 from flue_py.core.ids import made_id
@@ -85,11 +86,18 @@ def _fitted(value: JsonValue, limits: RequestLimits, id_field: str, name_field: 
 def without_foreign_reasoning(said: Sequence[Said], model: str | None, left: Leftovers) -> list[Said]:
     """Return messages without the reasoning of other models than the one that is asked.
 
-    Where that is None, all of it stays, and so does that of an answer that names no model. O(parts).
+    Where that is None, all of it stays, and so does that of an answer that names no model. What an answer goes on with
+    behind it, in this message or in the next ones, has `Said.has_lost`. O(parts).
     """
     if model is None:
         return [*said]
-    return [_without_reasoning(each, left) if _is_foreign(each.message, model) else each for each in said]
+    kept: list[Said] = []
+    has_lost = False
+    for each in said:
+        bare = _without_reasoning(each, left) if _is_foreign(each.message, model) else each
+        has_lost = each.role == "assistant" and (has_lost or bare is not each)
+        kept.append(replace(bare, has_lost=True) if has_lost else bare)
+    return kept
 
 
 def _is_foreign(message: JsonObject, model: str) -> bool:
@@ -103,8 +111,9 @@ def _without_reasoning(said: Said, left: Leftovers) -> Said:
     if len(kept) == len(parts):
         return said
     left.at = said.entry_id
-    for _ in range(len(parts) - len(kept)):
-        left.note("reasoning of another model")
+    for part in parts:
+        if _is(part, "thinking"):
+            left.note("reasoning of another model", _object(part))
     return said.with_message({**said.message, "content": kept})
 
 
@@ -132,8 +141,9 @@ def with_fitting_images(
         why = why or wrong_picture(*picture, limits, among=len(found) - spare)
         if why:
             left.at = said[at].entry_id
-            left.note(why)
-            changes.setdefault(at, {})[place] = {"type": "text", "text": _in_its_place(why, said[at].entry_id)}
+            instead: JsonObject = {"type": "text", "text": _in_its_place(why, said[at].entry_id)}
+            left.note(why, _object(_parts(said[at].message)[place]), put=instead)
+            changes.setdefault(at, {})[place] = instead
     return [_replaced(each, changes.get(at)) for at, each in enumerate(said)]
 
 
@@ -184,7 +194,8 @@ def without_spare_compactions(said: Sequence[Said], left: Leftovers) -> list[Sai
             kept.append(each)
             continue
         left.at = each.entry_id
-        left.note("a compaction of the provider's that does not stand first, or holds nothing")
+        spare = [_object(part) for part in parts if part not in good]
+        left.note("a compaction of the provider's that does not stand first, or holds nothing", *spare)
         kept.append(each.with_message({**each.message, "content": good}))
     return kept
 
@@ -198,7 +209,7 @@ def without_empty(said: Sequence[Said], left: Leftovers) -> list[Said]:
     for each in said:
         if each.role in _SAY_SOMETHING and not each.extra and _says_nothing(each.message.get("content")):
             left.at = each.entry_id
-            left.note("a message that says nothing")
+            left.note("a message that says nothing", each.message)
         else:
             kept.append(each)
     return kept

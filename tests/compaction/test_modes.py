@@ -510,11 +510,28 @@ def test_open_work_and_the_last_handoff_are_named() -> None:
     assert "[LAST HANDOFF]\ntransfer_to_tester" in later.text
 
 
+def test_files_are_read_again_whatever_the_tool_that_used_them_is_called() -> None:
+    used = [("read_file", {"path": "a.py"}), ("Edit", {"file_path": "b.py"}), ("NotebookEdit", {"notebook_path": "c"})]
+    work = [user("go " * 200)]
+    for number, (name, arguments) in enumerate(used):
+        work += [call(name, arguments, f"c{number}"), tool_result("ok", f"c{number}")]
+    asked: list[str] = []
+
+    def read(path: str) -> str:
+        asked.append(path)
+        return "now"
+
+    done = made(Llm(around=Around(read_file=read)), work, Asker())
+    assert asked == ["c", "b.py", "a.py"]
+    assert '<file path="b.py">\nnow' in done.text
+    assert done.text.endswith("<read-files>\na.py\n</read-files>\n\n<modified-files>\nb.py\nc\n</modified-files>")
+
+
 def test_reasoning_symbols_and_files_are_shown_where_they_are_asked_for() -> None:
     thought: JsonObject = {"role": "assistant", "content": [{"type": "thinking", "thinking": "because " * 1_000}]}
     work = [
         user("go"),
-        call("write", {"path": "m.py", "content": "import os\nclass A(B): pass\ndef f(): pass\n"}),
+        call("Write", {"file_path": "m.py", "content": "import os\nclass A(B): pass\ndef f(): pass\n"}),
         tool_result("ok"),
         call("write", {"path": "bad.py", "content": "def"}, "c2"),
         tool_result("ok", "c2"),

@@ -10,11 +10,13 @@ from flue_py.compaction import (
     DEFAULT_POLICY,
     FAITHFUL_POLICY,
     CompactionPolicy,
+    CompactionSettings,
     FileLists,
     appended_file_lists,
     collect_file_lists,
     file_lists,
     listed_files,
+    prepare_compaction,
     serialize_conversation,
 )
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -142,3 +144,40 @@ def test_only_file_calls_with_a_string_path_are_collected() -> None:
     ]
     earlier = FileLists(("old", "w"), ("m",))
     assert collect_file_lists(context, earlier) == FileLists(("old", "r"), ("m", "r2", "w"))
+
+
+OTHER_FILE_CALLS = [
+    call("read_file", {"path": "r1"}),
+    call("ReadFile", {"filePath": "r2"}),
+    call("Read", {"path": "", "file_path": "r3"}),
+    call("write_file", {"path": "w1"}),
+    call("Write", {"file_path": "w2"}),
+    call("create_file", {"filename": "w3"}),
+    call("edit_file", {"file": "m1"}),
+    call("MultiEdit", {"file_path": "m2", "edits": []}),
+    call("NotebookEdit", {"notebook_path": "m3"}),
+    call("edit", {"file_path": "m4"}),
+    call("read_files", {"path": "no"}),
+    call("Grep", {"file_path": "no"}),
+    call("Read", {"file_path": 5}),
+    call("Read", {"url": "no"}),
+]
+
+
+def test_tools_for_files_are_known_by_the_names_that_agents_have_for_them() -> None:
+    lists = collect_file_lists(OTHER_FILE_CALLS)
+    assert lists == FileLists(("r1", "r2", "r3"), ("m1", "m2", "m3", "m4", "w1", "w2", "w3"))
+
+
+def test_the_faithful_lists_have_none_of_other_tools() -> None:
+    assert collect_file_lists(OTHER_FILE_CALLS, policy=FAITHFUL_POLICY) == FileLists()
+    known: list[JsonObject] = [call("read", {"path": "r"}), call("write", {"path": "w"}), call("edit", {"path": "e"})]
+    assert collect_file_lists(known, policy=FAITHFUL_POLICY) == FileLists(("r",), ("e", "w"))
+
+
+def test_a_plan_lists_files_by_its_policy() -> None:
+    context = [user("a" * 400), call("Write", {"file_path": "w"}), tool_result("ok"), user("b"), assistant("c" * 40)]
+    for policy, modified in ((DEFAULT_POLICY, ("w",)), (FAITHFUL_POLICY, ())):
+        plan = prepare_compaction(context, CompactionSettings(keep_recent_tokens=4), policy=policy)
+        assert plan is not None
+        assert plan.files.modified_files == modified

@@ -34,7 +34,7 @@ async def test_a_model_summarizes_what_is_left_within_a_budget(session: Session,
     assert "A3" in text
     assert "U1" not in text
     assert "mind the files" in text
-    assert asked[0].max_tokens == 2_048
+    assert asked[0].max_tokens == 1_024
     assert asked[0].purpose == "branch_summary"
     entry = await session.get_entry(went.summary_id or "")
     assert entry is not None

@@ -43,7 +43,7 @@ async def test_a_model_summarizes_what_a_fork_has_done(session: Session, store: 
     text = str(asked[0].messages[0]["content"])
     for said, is_shown in (("F1", True), ("F2", True), ("U1", False), ("U2", False), ("mind the files", True)):
         assert (said in text) is is_shown
-    assert (asked[0].max_tokens, asked[0].purpose) == (2_048, "branch_summary")
+    assert (asked[0].max_tokens, asked[0].purpose) == (1_024, "branch_summary")
     assert (await summary_of(session, done.entry_id)).startswith(PREAMBLE + "it was tried")
     entry = await session.get_entry(done.entry_id)
     assert entry is not None

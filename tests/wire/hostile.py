@@ -40,6 +40,9 @@ thoughts = st.sampled_from([
 ])  # fmt: skip
 odd = st.sampled_from([
     {"type": "text", "text": ""}, {"type": "unheard_of", "x": 1}, {"type": "file"},
+    {"type": "file", "data": "QUJD", "mimeType": "text/plain", "filename": "a.txt"},
+    {"type": "file", "data": "QUJD", "mimeType": "application/msword"}, {"type": "file", "data": "QUJD"},
+    {"type": "file", "url": "data:text/plain;base64,IA=="}, {"type": "file", "data": "\xe9", "mimeType": "text/plain"},
     {"type": "refusal", "refusal": "no"},
     {"type": "compaction", "content": None}, {"type": "web_search_call", "id": "ws_1", "status": "completed"},
 ])  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import flue_py
 from flue_py import wire
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument
@@ -219,6 +221,209 @@ def test_an_answer_of_thoughts_alone_does_not_go_to_gemini() -> None:
     whole = request("gemini", [Q, {**google, "content": [THOUGHT]}, {**google, "content": [TEXT]}, MORE])
     assert [each["role"] for each in whole.messages] == ["user", "model", "user"]
     assert "hm" in json.dumps(whole.messages)
+
+
+def as_items(model: str | None) -> list[Said]:
+    """Return an answer as OpenAI gives it, each item an entry of its own, all of them from one model or from none."""
+    items: list[JsonObject] = [
+        {"type": "message", "role": "user", "content": "q"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "E"},
+        {"type": "message", "id": "msg_of_openai", "role": "assistant", "status": "completed",
+         "content": [{"type": "output_text", "text": "a", "annotations": []}]},
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "o"},
+        {"type": "message", "id": "msg_later", "role": "assistant", "status": "completed",
+         "content": [{"type": "output_text", "text": "b", "annotations": []}]},
+    ]  # fmt: skip
+    names: dict[str, str] = {}
+    made = [each for item in items for each in wire.convert(item, "openai-responses", names)]
+    named: JsonObject = {} if model is None else {"model": model}
+    return [
+        Said({**each.message, **(named if each.message["role"] == "assistant" else {})}, each.beside, f"e{number}")
+        for number, each in enumerate(made)
+    ]
+
+
+def test_without_the_reasoning_of_another_model_no_id_binds_an_item_of_responses_to_it() -> None:
+    found = wire_request("openai-responses", as_items("gpt-5"), model="gpt-5-mini")
+    sent = json.dumps(found.messages)
+    assert found.broken == ()
+    assert not any(each in sent for each in ("rs_1", "msg_of_openai", "fc_1"))
+    # It was said behind the output, under reasoning that there never was.
+    assert "msg_later" in sent
+    assert [each["type"] for each in found.messages] == [
+        "message", "message", "function_call", "function_call_output", "message",
+    ]  # fmt: skip
+    cut = "ids by which the API would look for reasoning that is left out are left out, too"
+    assert told(found) == [
+        ("e1", "left out: reasoning of another model"), ("e1", "left out: a message that says nothing"),
+        ("e2", cut), ("e3", cut),
+    ]  # fmt: skip
+    for model in ("gpt-5", None):
+        same = wire_request("openai-responses", as_items("gpt-5"), model=model)
+        assert all(each in json.dumps(same.messages) for each in ("rs_1", "msg_of_openai", "fc_1"))
+        assert same.repairs == ()
+
+
+def test_an_answer_in_one_message_goes_out_without_ids_where_its_reasoning_does_not() -> None:
+    thought: JsonObject = {
+        **THOUGHT, "thinkingSignature": '{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"E"}',
+    }  # fmt: skip
+    answer: JsonObject = {"role": "assistant", "provider": "openai", "model": "gpt-5", "api": "openai-responses"}
+    messages = [Q, {**answer, "content": [thought, {**CALL, "id": "c1|fc_1"}]}, {**R1, "toolCallId": "c1|fc_1"}]
+    other = request("openai-responses", messages, model="gpt-5-mini")
+    assert other.broken == ()
+    assert "fc_1" not in json.dumps(other.messages)
+    assert "fc_1" in json.dumps(request("openai-responses", messages, model="gpt-5").messages)
+
+
+@targets
+def test_every_result_of_a_call_is_sent_in_the_one_that_the_provider_takes(target: str) -> None:
+    other: JsonObject = {**CALL, "id": "c2"}
+    two: JsonObject = {**R1, "content": [{"type": "text", "text": "two"}], "isError": True}
+    three: JsonObject = {**R1, "content": "three"}
+    messages: list[JsonObject] = [
+        Q, {**CLAUDE, "content": [CALL, other]}, R1, {**R1, "toolCallId": "c2", "content": "of another"}, two, dict(R1),
+        three, MORE,
+    ]  # fmt: skip
+    found = request(target, messages)
+    assert found.broken == ()
+    sent = json.dumps(found.messages)
+    places = [sent.index(f'"{word}"') if target != "gemini" else sent.index(word) for word in ("one", "two", "three")]
+    assert places == sorted(places)
+    assert sent.count("one") == sent.count("two") == sent.count("three") == sent.count("of another") == 1
+    assert ("is_error" in sent) is (target == "anthropic")
+    assert '"is_error": true' not in sent
+    joined = "a further result of a tool call stands in the first one, since the API takes one"
+    same = "a further result of a tool call, which says the same as an earlier one, is left out"
+    assert [each for each in told(found) if each[1] in (joined, same)] == [("e4", joined), ("e5", same), ("e6", joined)]
+
+
+@targets
+def test_a_result_that_says_the_same_again_is_sent_once_as_it_was(target: str) -> None:
+    messages = [Q, {**CLAUDE, "content": [CALL]}, R1, dict(R1), MORE]
+    found = request(target, messages)
+    assert found.messages == request(target, [*messages[:3], MORE]).messages
+    failed = request(target, [*messages[:2], {**R1, "isError": True}, {**R1, "content": "two", "isError": True}])
+    assert failed.broken == ()
+    assert ('"is_error": true' in json.dumps(failed.messages)) is (target == "anthropic")
+    assert ('"error":' in json.dumps(failed.messages)) is (target == "gemini")
+
+
+@pytest.mark.anyio
+@targets
+async def test_every_result_that_a_session_has_of_a_call_is_sent(target: str) -> None:
+    async with flue_py.open(":memory:", prices=False) as store:
+        session = await store.create_session()
+        await session.append_messages([Q, {**CLAUDE, "content": [CALL]}, R1, {**R1, "content": "two"}, MORE])
+        found = await session.request(target)
+        assert found.broken == ()
+        assert all(word in json.dumps(found.messages) for word in ("one", "two"))
+        assert (await store.verify()).problems == []
+
+
+def calls_of(*ids: str) -> list[JsonValue]:
+    return [{**CALL, "id": call_id} for call_id in ids]
+
+
+def outputs(found: WireRequest) -> list[JsonValue]:
+    """Return the ids of calls and outputs of a Responses request, in order, and the roles of its messages."""
+    return [
+        f"{'=' if str(item['type']).endswith('_output') else ''}{item['call_id']}"
+        if "call_id" in item
+        else item["role"]
+        for item in found.messages
+    ]
+
+
+@pytest.mark.parametrize("is_apart", [False, True], ids=["one message", "a message for each call"])
+def test_the_error_of_a_call_stands_behind_the_last_real_result_of_the_answer(is_apart: bool) -> None:
+    called = [{**CLAUDE, "content": [call]} for call in calls_of("a", "b", "c")]
+    answer = called if is_apart else [{**CLAUDE, "content": calls_of("a", "b", "c")}]
+    b: JsonObject = {**R1, "toolCallId": "b"}
+    a: JsonObject = {**R1, "toolCallId": "a"}
+    found = request("openai-responses", [Q, *answer, b, MORE, {**CLAUDE, "content": [TEXT]}])
+    assert found.broken == ()
+    assert outputs(found) == ["user", "a", "b", "c", "=b", "=a", "=c", "user", "assistant"]
+    late = request("openai-responses", [Q, *answer, b, MORE, a])
+    assert late.broken == ()
+    assert outputs(late) == ["user", "a", "b", "c", "=b", "=c", "user", "=a"]
+    orphan = request("openai-responses", [Q, *answer, b, {**R1, "toolCallId": "nobody"}, dict(b), MORE])
+    assert outputs(orphan) == ["user", "a", "b", "c", "=b", "=a", "=c", "user"]
+
+
+def test_the_error_of_a_call_that_no_result_follows_stands_right_behind_it() -> None:
+    answer: JsonObject = {**CLAUDE, "content": calls_of("a", "b")}
+    before = request("openai-responses", [Q, answer])
+    assert outputs(before) == ["user", "a", "b", "=a", "=b"]
+    found = request("openai-responses", [Q, answer, {**CLAUDE, "content": [TEXT, *calls_of("c")]}, R1, MORE])
+    assert outputs(found) == ["user", "a", "b", "=a", "=b", "assistant", "c", "=c", "user"]
+    assert found.messages[: len(before.messages)] == before.messages
+
+
+WORDS = b64encode("Wörter".encode()).decode()
+AS_TEXT: JsonObject = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Wörter"}}
+
+
+@pytest.mark.parametrize(
+    ("part", "sent"),
+    [
+        ({"type": "file", "data": WORDS, "mimeType": "text/plain"}, AS_TEXT),
+        ({"type": "file", "data": WORDS, "mimeType": "text/plain; charset=utf-8", "filename": "a.txt"},
+         {**AS_TEXT, "title": "a.txt"}),
+        ({"type": "file", "url": f"data:text/plain;base64,{WORDS}", "cache_control": {"type": "ephemeral"}},
+         {**AS_TEXT, "cache_control": {"type": "ephemeral"}}),
+        ({"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": WORDS}, "context": "c"},
+         {**AS_TEXT, "context": "c"}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_result", [False, True], ids=["message", "result"])
+def test_a_file_of_plain_text_goes_to_anthropic_as_its_text(
+    part: JsonObject, sent: JsonObject, is_result: bool
+) -> None:
+    last: list[JsonObject] = [{"role": "user", "content": [part]}]
+    if is_result:
+        last = [{**CLAUDE, "content": [CALL]}, {**R1, "content": [part]}]
+    found = request("anthropic", [Q, *last])
+    assert found.broken == ()
+    assert json.dumps(sent) in json.dumps(found.messages)
+    assert (f"e{len(last)}", "a file of plain text goes out as its text") in told(found)
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        ({"data": WORDS, "mimeType": "application/msword", "filename": "a.doc"},
+         "a file of type 'application/msword'; it takes application/pdf and text/plain"),
+        ({"url": "https://example.org/a.csv", "mimeType": "text/csv"},
+         "a file of type 'text/csv'; it takes application/pdf and text/plain"),
+        ({"data": WORDS}, "a file that does not say its type; it takes application/pdf and text/plain"),
+        ({"data": "/w==", "mimeType": "text/plain"}, "a file of plain text that has none, or cannot be read"),
+        ({"data": "IA==", "mimeType": "text/plain"}, "a file of plain text that has none, or cannot be read"),
+    ],
+)  # fmt: skip
+def test_a_file_that_anthropic_does_not_take_is_named_in_a_text(part: JsonObject, why: str) -> None:
+    found = request("anthropic", [{"role": "user", "content": [{"type": "file", **part}]}])
+    assert found.broken == ()
+    assert told(found) == [("e0", f"left out: {why}")]
+    named = " 'a.doc'" if "filename" in part else ""
+    assert f"[file{named} left out: {why}; it is stored in entry e0]" in str(found.messages)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"data": "JVBERi0x", "mimeType": "application/pdf"},
+        {"data": "JVBERi0x"},
+        {"url": "https://example.org/a.pdf", "mimeType": "application/pdf"},
+        {"url": "https://example.org/a"},
+    ],
+)
+def test_a_pdf_goes_to_anthropic_as_it_is(part: JsonObject) -> None:
+    found = request("anthropic", [{"role": "user", "content": [{"type": "file", **part}]}])
+    assert (found.broken, found.repairs) == ((), ())
+    assert '"type": "document"' in json.dumps(found.messages)
+    assert "image/png" not in json.dumps(found.messages)
 
 
 def pictures(count: int) -> list[JsonObject]:

@@ -23,6 +23,11 @@ def image(data: str = PNG, kind: str = "image/png") -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
 
 
+def document(**source: str) -> dict[str, Any]:
+    held = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0x", **source}
+    return {"type": "document", "source": held}
+
+
 def png_of(width: int, height: int) -> str:
     return b64encode(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + struct.pack(">II", width, height) + bytes(40)).decode()
 
@@ -79,6 +84,11 @@ ANTHROPIC: list[tuple[str, str, list[dict[str, Any]]]] = [
     ("images", "messages[0].content[0]", with_blocks(image(png_of(8_001, 10)))),
     ("images", "messages[0].content[20]", with_blocks(*[image()] * 20, image(png_of(2_001, 10)))),
     ("images", "messages[0].content[100]", with_blocks(*[image()] * 101)),
+    ("files", "messages[0].content[0].source.media_type", with_blocks(document(media_type="text/plain"))),
+    ("files", "messages[2].content[0].content[0].source.media_type", [
+        USER, USED, {"role": "user", "content": [{**RESULT, "content": [document(media_type="application/msword")]}]},
+    ]),
+    ("files", "messages[0].content[0].source.media_type", with_blocks(document(type="text"))),
     ("size", "messages", [{"role": "user", "content": "x" * 32_000_001}]),
 ]  # fmt: skip
 
@@ -201,6 +211,8 @@ def test_each_rule_of_each_provider_is_among_the_broken_ones() -> None:
         ("anthropic", [USER, USED, ANSWERED, {"role": "assistant", "content": "a"}]),
         ("anthropic", [USER, {"role": "assistant", "content": [THINKING, USE]}, ANSWERED]),
         ("anthropic", [{"role": "assistant", "content": [COMPACTED]}, USER]),
+        ("anthropic", with_blocks(document(), document(type="text", media_type="text/plain", data="words"))),
+        ("anthropic", with_blocks({"type": "document", "source": {"type": "url", "url": "https://example.org/a"}})),
         ("anthropic", with_blocks(*[image(png_of(2_001, 10))] * 20)),
         (
             "openai-chat",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from flue_py.compaction.blocks.block import Block
-from flue_py.compaction.content import string_field
+from flue_py.compaction.file_calls import file_call
 from flue_py.compaction.material import Material
 from flue_py.compaction.quoting import attribute, fenced
 from flue_py.core.exchange import tool_calls
@@ -58,10 +58,9 @@ def _recent(material: Material, most: int) -> list[str]:
     found: dict[str, None] = {}
     for message in reversed(material.messages):
         for call in reversed(tool_calls(message)):
-            arguments = call.get("arguments")
-            path = string_field(arguments, "path") if isinstance(arguments, dict) else ""
-            if path and "\n" not in path and string_field(call, "name") in ("read", "write", "edit"):
-                found[path] = None
+            used = file_call(call, material.planned.plan.policy)
+            if used is not None and "\n" not in used.path:
+                found[used.path] = None
         if len(found) >= most:
             break
     return list(found)[:most]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flue_py.compaction.content import string_field
+from flue_py.compaction.file_calls import path_argument
 from flue_py.compaction.material import Material
 from flue_py.compaction.serialize import FileLists, appended_file_lists
 from flue_py.core.exchange import tool_calls
@@ -42,10 +42,10 @@ def shown_file_lists(material: Material) -> tuple[str, bool]:
 
 def _used(material: Material) -> Iterator[str]:
     """Yield the paths that calls in what leaves have used, the last one first."""
+    policy = material.planned.plan.policy
     for message in reversed(material.messages):
         for call in reversed(tool_calls(message)):
-            arguments = call.get("arguments")
-            if isinstance(arguments, dict) and (path := string_field(arguments, "path")):
+            if path := path_argument(call.get("arguments"), policy):
                 yield path
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from flue_py.compaction.blocks.block import Block
 from flue_py.compaction.blocks.grammars import GRAMMARS, parsed_symbols
 from flue_py.compaction.content import string_field
+from flue_py.compaction.file_calls import file_call
 from flue_py.compaction.material import Material
 from flue_py.compaction.quoting import on_one_line, quoted
 from flue_py.core.exchange import tool_calls
@@ -26,7 +27,7 @@ def symbol_graph(material: Material) -> Block:
     """Return what the source files define and import that were written last in what leaves, the newest first.
 
     Python files, and with the extra ``symbols`` those of the languages of `GRAMMARS`; without it a note says which
-    files are missing. Only contents that a call of ``write`` has are read; what does not parse is passed over. No
+    files are missing. Only contents that calls have which write a file are read; what does not parse is passed over. No
     block without any. O(text of the files).
     """
     lines: dict[str, str] = {}
@@ -68,11 +69,12 @@ def _written(material: Material) -> Iterator[tuple[str, str]]:
     for message in reversed(material.messages):
         for call in reversed(tool_calls(message)):
             arguments = call.get("arguments")
-            if string_field(call, "name") != "write" or not isinstance(arguments, dict):
+            written = file_call(call, material.planned.plan.policy)
+            if written is None or written.use != "write" or not isinstance(arguments, dict):
                 continue
-            path, content = string_field(arguments, "path"), string_field(arguments, "content")
-            if content and len(content) <= MOST_CHARS and _ending(path) in (".py", *GRAMMARS):
-                yield path, content
+            content = string_field(arguments, "content")
+            if content and len(content) <= MOST_CHARS and _ending(written.path) in (".py", *GRAMMARS):
+                yield written.path, content
 
 
 def _ending(path: str) -> str:

@@ -21,6 +21,8 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 
 CARRIED = ("userWords", "keyFacts", "lastHandoff")
 """The details that each compaction hands on to the next, from which a block of it is made again."""
+SPANS = ("own", "inherited")
+"""The details that name a part of the text."""
 HOOK = "hook"
 """What stands for the name of the mode where a hook gave the text."""
 

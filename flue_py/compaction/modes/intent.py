@@ -5,7 +5,7 @@ from __future__ import annotations
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.words import words_set_aside
 from flue_py.compaction.material import Material
-from flue_py.compaction.modes.dressing import covers, dressed, earlier_text, entries_named, shortened
+from flue_py.compaction.modes.dressing import SPANS, covers, dressed, earlier_text, entries_named, shortened
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import Operation, Operations, gathered, has_operations
 from flue_py.compaction.quoting import quoted, shown_id
@@ -75,7 +75,7 @@ def warned(made: Made, wanted: str, reason: str) -> Made:
     """Return what another mode made, with a first line and a note that say which mode was asked for, and why not."""
     line = _warning(wanted, reason, made.mode)
     details = dict(made.details)
-    spans = {name: details[name] for name in ("own", "inherited") if isinstance(details.get(name), list)}
+    spans = {name: details[name] for name in SPANS if isinstance(details.get(name), list)}
     for name, span in spans.items():
         assert isinstance(span, list)
         details[name] = [at + len(line) for at in span if isinstance(at, int)]

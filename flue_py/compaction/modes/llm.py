@@ -196,12 +196,13 @@ class Llm:
 def _limit(material: Material, kind: SummaryKind, window: int | None) -> int:
     """Return how many tokens the answer to a request of a kind may have.
 
-    Where the text has little room, that is a third of it, a sixth for the beginning of a turn, and an eighth of what it
-    may have otherwise in any case: an answer that is cut off is none.
+    Where the text has little room, that is a third of it, or what is meant for it, half as much for the beginning of a
+    turn, and an eighth of what it may have otherwise in any case: an answer that is cut off is none.
     """
     limit = allowed_tokens(kind, material.settings) or MAX_SUMMARY_TOKENS
     if material.room is not None:
-        limit = min(limit, max(material.room // (6 if kind == "turn_prefix" else 3), limit // 8))
+        most = material.room // 3 if material.answer_room is None else min(material.answer_room, material.room)
+        limit = min(limit, max(most // 2 if kind == "turn_prefix" else most, limit // 8))
     if window is not None:
         limit = min(limit, max(window // 4, 1))
     return limit if material.summarizer_output is None else min(limit, material.summarizer_output)

@@ -130,6 +130,14 @@ def content_parts(message: Mapping[str, JsonValue]) -> list[JsonValue]:
     return content if isinstance(content, list) else []
 
 
+def as_parts(message: Mapping[str, JsonValue]) -> list[JsonObject]:
+    """Return the content of a message as parts, a text as the only one. What is no object is left out."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [part for part in content_parts(message) if isinstance(part, dict)]
+
+
 def calls_kept(item: Item, answered: Container[int]) -> Item | None:
     """Return an answer without the calls whose place in the content is not ``answered``; None if nothing is left.
 

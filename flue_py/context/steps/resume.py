@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from flue_py.context.items import Item, added
-from flue_py.context.steps.content import content_parts, is_thinking, text_parts
+from flue_py.context.steps.content import as_parts, content_parts, is_thinking, text_parts
 from flue_py.context.steps.protocol import Over, View
 from flue_py.context.steps.tools import pairing_of
 from flue_py.core.bound import is_signed
@@ -14,7 +15,7 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 
 Interruption: TypeAlias = Literal["interrupted_tool", "interrupted_prompt", "none"]
-"""A tool had answered, and the model had not; the user had asked; or neither."""
+"""A tool had answered and the model had not, the user had asked and nobody had answered, or neither."""
 
 MISSING = "Error: Tool result missing due to interrupted session."
 _SUMMARY = "[Conversation Summary]"
@@ -27,6 +28,9 @@ class Resume:
     Answers none of whose calls has a result go; calls without one beside others that have get an error as their result,
     behind the last of these. Answers of reasoning alone go, then messages of white space, and messages of the same role
     that then follow each other become one.
+
+    What was interrupted is told of what lies before this request: a prompt that comes last is the new one, and results
+    that come last are those of a round of tools, so that neither is an interruption by itself.
     """
 
     name: str = "resume"
@@ -38,10 +42,11 @@ class Resume:
         """Return the items made whole."""
         whole = _answered(items)
         whole = [item for item in whole if not _is_thought_alone(item)]
-        whole = _merged([item for item in whole if not _is_blank(item)])
+        whole = [item for item in whole if not _is_blank(item)]
         if missing := len(items) - sum(item.place is not None for item in whole):
             view.tell("recovery_filtered", f"{missing:,} messages that the interruption left without sense")
-        kind = interruption_of(whole)
+        whole = _merged(whole)
+        kind = interruption_of(_before_this_request(items, whole))
         if kind != "none":
             view.tell("interrupted_turn_detected", kind)
         view.tell("session_resumed", f"{len(whole):,} messages")
@@ -49,7 +54,7 @@ class Resume:
 
 
 def interruption_of(items: Sequence[Item]) -> Interruption:
-    """Return how a session was interrupted, by its last message."""
+    """Return how a session was interrupted that ends in these messages, by the last of them."""
     if not items:
         return "none"
     last = items[-1]
@@ -58,6 +63,25 @@ def interruption_of(items: Sequence[Item]) -> Interruption:
     if not last.is_user or last.is_summary or "".join(text_parts(last.message)).startswith(_SUMMARY):
         return "none"
     return "interrupted_prompt"
+
+
+def _before_this_request(items: Sequence[Item], whole: Sequence[Item]) -> Sequence[Item]:
+    """Return what was there before the new prompt; nothing where a round of tools goes on."""
+    given, left = _without_told(items), _without_told(whole)
+    if not given or not left:
+        return left
+    newest, last = given[-1], left[-1]
+    if newest.is_result and newest.place == last.place:
+        return ()
+    if newest.is_user and last.made_of and last.made_of[-1].place == newest.place:
+        return last.made_of[:-1]
+    return _without_told(left[:-1]) if newest.is_user and newest.place == last.place else left
+
+
+def _without_told(items: Sequence[Item]) -> Sequence[Item]:
+    """Return the items up to the last one that is no block or note beside the conversation."""
+    is_told = (item.is_user and not item.is_message and not item.is_summary for item in reversed(items))
+    return items[: len(items) - sum(takewhile(bool, is_told))]
 
 
 def _answered(items: Sequence[Item]) -> list[Item]:
@@ -114,8 +138,8 @@ def _merged(items: Sequence[Item]) -> list[Item]:
         if before is None or not _are_of_one(before, item):
             made.append(item)
             continue
-        parts = [*_as_parts(before), *_as_parts(item)]
-        made[-1] = before.replaced({**before.message, "content": [*parts]})
+        parts = [*as_parts(before.message), *as_parts(item.message)]
+        made[-1] = before.merged(item, {**before.message, "content": [*parts]})
     return made
 
 
@@ -133,10 +157,3 @@ def _are_of_one(one: Item, other: Item) -> bool:
 
 def _is_reasoned(item: Item) -> bool:
     return is_signed(item.message) or any(map(is_thinking, content_parts(item.message)))
-
-
-def _as_parts(item: Item) -> list[JsonObject]:
-    content = item.message.get("content")
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [part for part in content_parts(item.message) if isinstance(part, dict)]

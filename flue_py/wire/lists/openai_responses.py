@@ -11,7 +11,7 @@ from flue_py.wire.codex_items import TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
 from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.said import Said, answered, speakers_only
-from flue_py.wire.openai_responses import EXTRA, completed, printed_items
+from flue_py.wire.openai_responses import EXTRA, completed, printed_items, without_its_reasoning
 
 _ALSO = frozenset({"developer"})
 PI_ID = re.compile(r"([^|]+)\|((?:fc|ctc)_[^|]*)")
@@ -25,9 +25,9 @@ def responses_list(
 
     Where it is to be ``is_complete``, with what OpenAI's types ask for and our messages do not say.
 
-    Reasoning goes out where OpenAI gave it, as the item that came. Outputs stay where they are: the format does not
-    ask for them right behind the calls. What OpenAI compacted itself, for ``account``, goes out as it came.
-    Cost: O(messages).
+    Reasoning goes out where OpenAI gave it, as the item that came; where it does not, no id binds an item to it.
+    Outputs stay where they are: the format does not ask for them right behind the calls. What OpenAI compacted itself,
+    for ``account``, goes out as it came. Cost: O(messages).
     """
     items: list[JsonObject] = []
     called: dict[str, str] = {}
@@ -35,6 +35,11 @@ def responses_list(
     for said in answered(spoken, left, in_place=True):
         left.at = said.entry_id
         printed = [_without_pi_id(item) for item in _printed(said, left)]
+        if said.has_lost:
+            bare = [without_its_reasoning(item, f"msg_{number}") for number, item in enumerate(printed, len(items))]
+            if bare != printed:
+                left.change("ids by which the API would look for reasoning that is left out are left out, too")
+            printed = bare
         if is_complete and EXTRA not in said.extra and all(item.get("type") != COMPACTION_PART for item in printed):
             printed = [completed(item, f"msg_{number}") for number, item in enumerate(printed, len(items))]
         items += [_paired(item, called, is_made_up=said.is_made_up) for item in printed]

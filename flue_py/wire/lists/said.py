@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from flue_py.wire.openai_chat import parts_of
 
 NO_RESULT = "No result: this tool call was never answered."
 """What stands as the result of a call that has none."""
+_FURTHER = "a further result of a tool call stands in the first one, since the API takes one"
+_SAME = "a further result of a tool call, which says the same as an earlier one, is left out"
 
 SPEAKERS = frozenset({"user", "assistant", "toolResult", "system"})
 _SYSTEM = frozenset({"system", "developer"})
@@ -33,12 +36,14 @@ class SystemApart(NamedTuple):
 class Said:
     """A message of the context, and what its entry carried beside it; ``extra`` is empty if it was made here.
 
-    ``entry_id`` is the entry behind it, None if it was made here or is not known.
+    ``entry_id`` is the entry behind it, None if it was made here or is not known. ``has_lost`` where reasoning that led
+    to it is left out.
     """
 
     message: JsonObject
     extra: JsonObject = field(default_factory=dict)
     entry_id: str | None = None
+    has_lost: bool = False
 
     @property
     def role(self) -> JsonValue:
@@ -57,7 +62,7 @@ class Said:
 
     def with_message(self, message: JsonObject) -> Said:
         """Return this with another message. What stood beside the old one would bring that back, and is left out."""
-        return Said(message, entry_id=self.entry_id)
+        return replace(self, message=message, extra={})
 
 
 def said_in(context: Iterable[ContextEntry]) -> Iterator[Said]:
@@ -92,7 +97,7 @@ def speakers_only(
         message, role, left.at = each.message, each.role, each.entry_id
         if role == "bashExecution":
             if message.get("excludeFromContext"):
-                left.note("a command that the user kept from the model")
+                left.note("a command that the user kept from the model", message)
             else:
                 said.append(Said({"role": "user", "content": bash_text(message)}, entry_id=each.entry_id))
         elif role == "custom":
@@ -100,7 +105,7 @@ def speakers_only(
         elif role in SPEAKERS or role in also:
             said.append(each)
         else:
-            left.note(f"a message of role {role!r}")
+            left.note(f"a message of role {role!r}", message)
     left.at = None
     return said
 
@@ -146,19 +151,29 @@ def joined_answers(said: Sequence[Said]) -> list[Said]:
 def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -> list[Said]:
     """Return the messages with the results of each call right behind it, in the order in which they came.
 
-    A call without a result gets an error as its result, a result without a call is left out; both are noted. With
-    ``in_place`` results stay where they are, and only those two things are done. Cost: O(messages).
+    A call without a result gets an error as its result, a result without a call is left out, and what further results
+    of a call say stands in its first one; all of it is noted. With ``in_place`` results stay where they are, and only
+    those three things are done; an error stands behind the results that follow the answer. Cost: O(messages).
     """
     pairing = Pairing([each.message for each in said])
-    found_at = {results[0] for results in pairing.results.values() if results}
+    one: dict[int, Said] = {}
+    further: dict[int, str] = {}
+    for results in filter(None, pairing.results.values()):
+        told = _saying_something_else(said, results)
+        one[results[0]] = _as_one([said[at] for at in told])
+        further.update((at, _FURTHER if at in told else _SAME) for at in results[1:])
+    behind = _ends_of_results(said, one) if in_place else {}
+    errors: dict[int, list[Said]] = {}
     out: list[Said] = []
     for at, each in enumerate(said):
         left.at = each.entry_id
         if each.role == "toolResult":
-            if at not in found_at:
-                left.note("a tool result whose call is not in the context")
+            if at in further:
+                left.change(further[at], lost=[each.message] if further[at] == _SAME else ())
+            elif at not in one:
+                left.note("a tool result whose call is not in the context", each.message)
             elif in_place:
-                out.append(each)
+                out += [one[at], *errors.pop(at, ())]
             continue
         out.append(each)
         found = {call.id: results[0] for call, results in pairing.results_of(at).items() if results}
@@ -166,13 +181,58 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
             places = sorted(results[0] for results in pairing.results_of(at).values() if results)
             if places != list(range(at + 1, at + 1 + len(places))):
                 left.change("results of tools were moved right behind their calls")
-            out += [said[place] for place in places]
+            out += [one[place] for place in places]
         for call in each.calls:
             if call not in found:
-                left.change("a tool call without a result got an error as its result")
-                out.append(Said(_no_result(each, call)))
+                error = _no_result(each, call)
+                left.change("a tool call without a result got an error as its result", put=[error])
+                errors.setdefault(behind.get(at, at), []).append(Said(error))
+        out += errors.pop(at, ())
     left.at = None
     return out
+
+
+def _ends_of_results(said: Sequence[Said], answers: Container[int]) -> dict[int, int]:
+    """Return for each message of the model where the results end that follow its answer: there or, if none do, at it.
+
+    An answer may be several messages. Only a result that goes out, one of ``answers``, is such an end.
+    """
+    ends: dict[int, int] = {}
+    end: int | None = None
+    after: JsonValue = None
+    for at in reversed(range(len(said))):
+        role = said[at].role
+        if role == "assistant":
+            ends[at] = at if end is None else end
+        elif role != "toolResult" or after == "assistant":
+            end = None
+        if role == "toolResult" and end is None and at in answers:
+            end = at
+        after = role
+    return ends
+
+
+def _saying_something_else(said: Sequence[Said], results: Sequence[int]) -> dict[int, None]:
+    """Return those of the results of a call that say what none before them does, in order."""
+    first: dict[str, int] = {}
+    for at in results if len(results) > 1 else ():
+        message = said[at].message
+        first.setdefault(json.dumps([message.get("content"), message.get("isError") is True], sort_keys=True), at)
+    return dict.fromkeys(first.values() or results)
+
+
+def _as_one(results: Sequence[Said]) -> Said:
+    """Return results of one call as the one that a provider takes: the first, with what the others say behind it."""
+    first = results[0]
+    if len(results) == 1:
+        return first
+    parts: list[JsonValue] = [
+        part for each in results for part in parts_of(each.message) if part.get("type") != "text" or part.get("text")
+    ]
+    whole: JsonObject = {**first.message, "content": parts}
+    if any("isError" in each.message for each in results):
+        whole["isError"] = all(each.message.get("isError") is True for each in results)
+    return first.with_message(whole)
 
 
 def with_own_ids(said: Sequence[Said], left: Leftovers) -> list[Said]:

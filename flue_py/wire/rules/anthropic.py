@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, to_json
 from flue_py.core.native import COMPACTION_PART, holds_compaction
-from flue_py.wire.anthropic import CACHE_MARK, MAX_CACHE_MARKS, is_reasoning
+from flue_py.wire.anthropic import CACHE_MARK, MAX_CACHE_MARKS, PDF, PLAIN_TEXT, is_reasoning
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.pictures import Picture, wrong_pictures
 from flue_py.wire.rules.rule import Found, Rule, SentRequest, is_blank, objects_in
@@ -157,6 +157,20 @@ def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
     yield from wrong_pictures(found, limits)
 
 
+_DOCUMENTS: Mapping[JsonValue, str] = {"base64": PDF, "text": PLAIN_TEXT}
+"""The MIME type that the source of a document has, by the type of the source."""
+
+
+def _files(request: SentRequest, limits: RequestLimits) -> Found:
+    for where, block in _all_blocks(request):
+        source = block.get("source") if block.get("type") == "document" else None
+        if not isinstance(source, dict):
+            continue
+        taken = _DOCUMENTS.get(str(source.get("type")))
+        if taken is not None and source.get("media_type") != taken:
+            yield f"{where}.source.media_type", f"{source.get('media_type')!r} as {source['type']}; it takes {taken}"
+
+
 def _size(request: SentRequest, limits: RequestLimits) -> Found:
     whole = {"system": request.system, "messages": [dict(each) for each in request.messages]}
     try:
@@ -179,5 +193,6 @@ RULES = (
     Rule("compaction", "What the API compacted itself stands first, once, and holds something.", _compaction),
     Rule("marks", "There are at most four marks for the cache.", _marks),
     Rule("images", "Number, size and type of images are within the limits.", _pictures),
+    Rule("files", "A document in base64 is a PDF, one as text is plain text.", _files),
     Rule("size", "The request is not larger than the API takes.", _size),
 )

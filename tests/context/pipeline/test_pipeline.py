@@ -16,6 +16,7 @@ from flue_py.context.items import Item, added
 from flue_py.context.pipeline import turn_start
 from flue_py.context.requests import context_request
 from flue_py.context.settings import ContextSettings, context_settings
+from flue_py.context.steps.content import as_parts
 from flue_py.context.steps.protocol import Over, View
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import InvalidArgument
@@ -181,7 +182,11 @@ def check_report(items: Sequence[Any], chosen: ContextSettings, agent: str | Non
     for item in items:
         assert (sent.get(item.entry_id) == item.data) or item.entry_id in told
         if item.entry_id in told:
-            assert (told[item.entry_id][-1].how == "dropped") == (item.entry_id not in sent)
+            last = told[item.entry_id][-1]
+            assert (last.how == "dropped" or last.into is not None) == (item.entry_id not in sent)
+            if last.into is not None:
+                parts = as_parts(sent[last.into])
+                assert (last.how == "merged") == all(part in parts for part in as_parts(item.data))
     counter = counter_for("gpt-5")
     assert found.report.tokens_after == sum(counter.count(item.message) for item in found.items)
     assert found.report.tokens_before == sum(counter.count(item.data) for item in items)

@@ -1,0 +1,83 @@
+"""Files as Anthropic takes them: a PDF in base64, a plain text as its text; of any other, a text that says so."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Sequence
+
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.wire.anthropic import CACHE_MARK, PDF, PLAIN_TEXT
+from flue_py.wire.leftovers import Leftovers
+from flue_py.wire.lists.said import Said
+from flue_py.wire.openai_chat import image_from_url
+
+_PDF_BEGINS = "JVBERi0"
+"""How a PDF begins in base64."""
+
+
+def with_fitting_files(said: Sequence[Said], left: Leftovers) -> list[Said]:
+    """Return messages whose files Anthropic takes, with a text in the place of each other one. O(size of files)."""
+    return [_fitting(each, left) for each in said]
+
+
+def _fitting(said: Said, left: Leftovers) -> Said:
+    content = said.message.get("content")
+    if not isinstance(content, list):
+        return said
+    left.at = said.entry_id
+    parts = [_part(part, said.entry_id, left) for part in content]
+    return said if parts == content else said.with_message({**said.message, "content": parts})
+
+
+def _part(part: JsonValue, entry_id: str | None, left: Leftovers) -> JsonValue:
+    if not isinstance(part, dict) or part.get("type") not in ("file", "document"):
+        return part
+    data, mime_type = _held(part)
+    kind = mime_type.partition(";")[0].strip().lower() if mime_type else None
+    if kind == PDF or (kind is None and (data is None or data.startswith(_PDF_BEGINS))):
+        return part
+    text = _text(data) if kind == PLAIN_TEXT and data is not None else ""
+    if text.strip():
+        left.change("a file of plain text goes out as its text")
+        return _document(part, text)
+    why = _why(kind, is_text=kind == PLAIN_TEXT)
+    left.note(why)
+    name = part.get("filename", part.get("title"))
+    named = f" {name!r}" if isinstance(name, str) else ""
+    stored = "" if entry_id is None else f"; it is stored in entry {entry_id}"
+    return {"type": "text", "text": f"[file{named} left out: {why}{stored}]"}
+
+
+def _why(kind: str | None, *, is_text: bool) -> str:
+    if is_text:
+        return "a file of plain text that has none, or cannot be read"
+    told = "a file that does not say its type" if kind is None else f"a file of type {kind!r}"
+    return f"{told}; it takes {PDF} and {PLAIN_TEXT}"
+
+
+def _held(part: JsonObject) -> tuple[str | None, str | None]:
+    """Return the base64 text of a file and its MIME type, from its own fields, its URL or its source; None for none."""
+    source, url = part.get("source"), part.get("url")
+    if isinstance(source, dict) and part.get("type") == "document":
+        found = (source.get("data"), source.get("media_type")) if source.get("type") == "base64" else (None, None)
+    else:
+        inline = image_from_url(url) if isinstance(url, str) else {}
+        found = part.get("data", inline.get("data")), part.get("mimeType", inline.get("mimeType"))
+    data, mime_type = found
+    return data if isinstance(data, str) else None, mime_type if isinstance(mime_type, str) else None
+
+
+def _text(data: str) -> str:
+    try:
+        return b64decode(data).decode()
+    except ValueError:  # neither base64 nor UTF-8
+        return ""
+
+
+def _document(part: JsonObject, text: str) -> JsonObject:
+    source: JsonObject = {"type": "text", "media_type": PLAIN_TEXT, "data": text}
+    if part.get("type") == "document":
+        return {**part, "source": source}
+    named: JsonObject = {"title": part["filename"]} if isinstance(part.get("filename"), str) else {}
+    marked: JsonObject = {CACHE_MARK: part[CACHE_MARK]} if CACHE_MARK in part else {}
+    return {"type": "document", "source": source, **named, **marked}
