@@ -1,14 +1,15 @@
 """What the context pipeline costs, and how much of what it sends a provider would read from its cache.
 
 The cost: the steps over a context of 1,000 messages whose counts are known, beside decoding every message once (raw),
-in CPU time of all threads. The share: every request of real sessions, one before each answer, is made in turn; what two
-requests in a row begin with counts as cached, in tokens. Raw is the share of the bare history, which is what comes
-without any steps. A part that frees tokens at epochs sends fewer of them, and pays for each epoch by reading anew.
+in CPU time of all threads. The share: every request of real sessions for Anthropic, one before each answer, is made in
+turn; the messages with which two requests in a row begin, byte for byte, count as cached, in tokens. Raw is the share
+of the bare history: the messages of `build_context`, encoded without the pipeline. A part that frees tokens at epochs
+sends fewer of them, and pays for each epoch by reading anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from time import process_time
 from typing import Any
@@ -18,11 +19,17 @@ from benchmarks.compaction.transcripts import Transcript, transcripts
 from benchmarks.measuring import Goal, Line, Options, Samples, fill, in_rounds, main, make_messages
 from flue_py.context.choosing import steps_of
 from flue_py.context.counters import ModelCounter, counter_for
-from flue_py.context.items import Item
 from flue_py.context.pipeline import Piped, run_steps
+from flue_py.context.requests import ContextRequest, context_request
 from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.context.steps.protocol import View
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.projection import ContextEntry
+from flue_py.core.shapes import Shape
+from flue_py.prices.book import CallPricer, PriceBook
+from flue_py.sessions.rewriting import epoch_rules
+from flue_py.wire.lists.said import Said
+from flue_py.wire.requests import WireRequest, wire_request
 
 READERS = ["read", "bash", "edit", "write", "grep"]
 PARTS: dict[str, dict[str, Any]] = {
@@ -32,10 +39,15 @@ PARTS: dict[str, dict[str, Any]] = {
     "microcompact, every request": {"microcompact": {"tools": READERS}, "epoch_tokens": 0},
     "tool_results": {"tool_results": {"result_chars": 10_000}},
     "in_turn": {"in_turn": {"max_tool_pairs": 8}},
+    "window": {"window": {"max_tail_messages": 40, "max_tool_result_chars": 10_000, "max_replay_chars": 0}},
+    "resume": {"resume": True},
+    "rewriting": {"microcompact": {"tools": READERS}, "rewriting": {}},
     "trim": {"trim": {}},
     "trim, every request": {"trim": {}, "epoch_tokens": 0},
 }
 MODEL = "gpt-5"
+TARGET: Shape = "anthropic"
+PRICER = CallPricer(PriceBook(), lambda: 1_767_225_600_000_000)  # published prices, of 2026-01-01
 
 
 async def measure(options: Options) -> list[Line]:
@@ -45,10 +57,10 @@ async def measure(options: Options) -> list[Line]:
         count = options.count(1_000, 100)
         await fill(session, make_messages(100), count)
         items = await session.build_context_entries()
-        lines = [await _cost(name, items, options) for name in PARTS if "every" not in name]
+        lines = [await _cost(name, items, options) for name in PARTS if "every" not in name and name != "rewriting"]
     found = sorted(transcripts(), key=lambda each: each.tokens)[: 1 if options.short else None]
     for transcript in found:
-        lines += await _shares(transcript, options)
+        lines += await shares(transcript, options)
     return lines
 
 
@@ -77,40 +89,77 @@ def _timed(work: Any) -> float:
     return process_time() - start
 
 
-async def _shares(transcript: Transcript, options: Options) -> list[Line]:
+async def shares(transcript: Transcript, options: Options) -> list[Line]:
+    """Return what `share_lines` has of a transcript: all its requests, or the first eight in the short form."""
     async with flue_py.open(":memory:", prices=False) as store:
         session = await store.create_session()
         await session.append_messages(transcript.messages)
-        items = await session.build_context_entries()
+        items, messages = await session.build_context_entries(), await session.build_context()
     ends = [at for at in range(1, len(items)) if items[at].role == "assistant"][: options.count(10_000, 8)]
-    bare, _ = _share(items, ends, ContextSettings(), transcript.counter)
-    lines = []
+    return [*share_lines(transcript, items, messages, ends)]
+
+
+def share_lines(
+    transcript: Transcript, items: Sequence[ContextEntry], messages: Sequence[JsonObject], ends: Sequence[int]
+) -> Iterator[Line]:
+    """Yield two lines for each part: the share that a cache would serve, beside the bare history's, and what is sent.
+
+    The bare history is the messages as they are, encoded for the target without the pipeline.
+    """
+    tokens = _Tokens(transcript.counter)
+    bare, _ = cached_share((_texts(wire_request(TARGET, map(Said, messages[:end]))) for end in ends), tokens)
     for name, given in PARTS.items():
-        share, sent = _share(items, ends, context_settings(given), transcript.counter)
+        settings = context_settings(given)
+        share, sent = cached_share((_sent(items[:end], settings, transcript) for end in ends), tokens)
         goal = Goal(1, at_least=True) if name == "defaults" else None
-        lines.append(Line.of_figures(f"{transcript.name}: {name}, cached of what is sent", "%", [share], [bare], goal))
-        lines.append(Line.of_figures(f"{transcript.name}: {name}, tokens sent", "thousands", [sent / 1_000]))
-    return lines
+        yield Line.of_figures(f"{transcript.name}: {name}, cached of what is sent", "%", [share], [bare], goal)
+        yield Line.of_figures(f"{transcript.name}: {name}, tokens sent", "thousands", [sent / 1_000])
 
 
-def _share(
-    items: Sequence[ContextEntry], ends: Sequence[int], settings: ContextSettings, counter: ModelCounter
-) -> tuple[float, int]:
-    """Return the share of the tokens of all requests, in percent, that the one before them began with; and all."""
-    before: Sequence[Item] = ()
+def cached_share(requests: Iterable[Sequence[str]], tokens: Callable[[str], int]) -> tuple[float, int]:
+    """Return the share of the tokens of all requests, in percent, that the one before each began with; and all."""
+    before: Sequence[str] = ()
     cached = sent = 0
-    for end in ends:
-        view = View(None, counter)
-        found = run_steps(items[:end], steps_of(settings), view, epoch_tokens=settings.epoch_tokens).items
-        same = [*takewhile(lambda pair: _is_same(*pair), zip(before, found, strict=False))]
-        cached += sum(view.tokens(item) for _, item in same)
-        sent += sum(map(view.tokens, found))
-        before = found
+    for request in requests:
+        sizes = [*map(tokens, request)]
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, request, strict=False)))
+        cached += sum(sizes[:same])
+        sent += sum(sizes)
+        before = request
     return 100 * cached / sent, sent
 
 
-def _is_same(one: Item, other: Item) -> bool:
-    return one.source is other.source and one.how == other.how and (one.how is None or one.message == other.message)
+def _sent(items: Sequence[ContextEntry], settings: ContextSettings, transcript: Transcript) -> list[str]:
+    """Return what a request has, in the order in which a cache reads it: the system, and each message."""
+    rules = epoch_rules(settings, transcript.model, _provider(transcript), PRICER)
+    return _texts(context_request(items, TARGET, settings, transcript.counter, rules=rules))
+
+
+def _texts(request: WireRequest | ContextRequest) -> list[str]:
+    return [*([_text(request.system)] if request.system else []), *map(_text, request.messages)]
+
+
+def _provider(transcript: Transcript) -> str | None:
+    providers = (each.get("provider") for each in reversed(transcript.messages) if each.get("role") == "assistant")
+    return next((provider for provider in providers if isinstance(provider, str)), None)
+
+
+def _text(value: JsonValue) -> str:
+    return encode_json(value, "request")[0]
+
+
+class _Tokens:
+    """How many tokens a text takes. Each is counted once: the requests of a session have most of them in common."""
+
+    def __init__(self, counter: ModelCounter) -> None:
+        self._counter = counter
+        self._known: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        found = self._known.get(text)
+        if found is None:
+            found = self._known[text] = self._counter.count({"role": "user", "content": text})
+        return found
 
 
 if __name__ == "__main__":

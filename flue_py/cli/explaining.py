@@ -25,10 +25,10 @@ def explained_lines(
     ``before`` is the request that the last answer came from, if there is one.
     """
     report = sent.report
-    about = "about " if report.is_estimate else ""
+    about = "about " if sent.is_estimate else ""
     agent = f" for {one_line(report.agent)}" if report.agent else ""
     text = f"{counted(len(items), 'message')}{agent}: {about}{counted(report.tokens_before, 'token')}"
-    yield ((f"{text}, {report.tokens_after:,} of them sent (counted by {report.counter})", "bold"),)
+    yield ((f"{text}, {sent.tokens_sent:,} of them sent (counted by {report.counter})", "bold"),)
     if report.epoch_end is not None:
         yield ((f"what is newer than {report.epoch_end} waits for the next epoch", "dim"),)
     for event in report.events:

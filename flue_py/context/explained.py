@@ -42,9 +42,10 @@ def explained_row(
         "agent": report.agent,
         "target": sent.target,
         "counter": report.counter,
-        "isEstimate": report.is_estimate,
+        "isEstimate": sent.is_estimate,
         "tokensBefore": report.tokens_before,
         "tokensAfter": report.tokens_after,
+        "tokensSent": sent.tokens_sent,
         "epochEnd": report.epoch_end,
         "steps": [
             {"name": step.name, "reason": step.reason, "tokensFreed": step.tokens_freed, "changes": len(step.changes)}

@@ -41,7 +41,8 @@ class ContextRequest:
     ``repairs`` say what was left out or changed after that, so that the provider takes it, with the entry of each.
     ``broken`` are the rules that the request breaks all the same, () if it breaks none that is known. ``tools`` are
     those that were given, marked where the settings ask for it, and ``tokens_beside`` is how many tokens they take
-    together with the ``system`` that was given. ``items`` are the messages of ours that all of it was made of;
+    together with the ``system`` that was given, and ``tokens_repaired`` how many the repairs leave out of the request,
+    without those that they put into it. ``items`` are the messages of ours that all of it was made of;
     without a target, those of ``messages``, one for each.
     ``extra`` are further fields of the request by which the provider is asked to leave something out itself, and
     ``betas`` are those that it has to name for that.
@@ -58,6 +59,7 @@ class ContextRequest:
     items: tuple[Item, ...] = field(default=(), compare=False, repr=False)
     extra: JsonObject = field(default_factory=dict)
     betas: tuple[str, ...] = ()
+    tokens_repaired: int = 0
 
     def break_since(self, before: ContextRequest) -> PrefixBreak | None:
         """Return the first thing that is not as it was in an earlier request of the session, and what made it differ.
@@ -71,11 +73,22 @@ class ContextRequest:
 
     @property
     def tokens(self) -> int:
-        """How many tokens the steps have left, and what was given beside them, by the counter that the report names.
+        """How many tokens the request takes, by the counter that the report names: its messages, and what is beside.
 
-        Repairs come after that.
+        That is what the steps and the repairs have left of the messages of ours. How a provider wraps and joins them
+        is not known, so that it is an estimate where there are repairs (`is_estimate`).
         """
-        return self.report.tokens_after + self.tokens_beside
+        return self.tokens_sent + self.tokens_beside
+
+    @property
+    def tokens_sent(self) -> int:
+        """How many of the `tokens` the messages take."""
+        return self.report.tokens_after - self.tokens_repaired
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether `tokens` is an estimate: that of the report is, or something was repaired."""
+        return self.report.is_estimate or bool(self.repairs)
 
     @property
     def prefix_digest(self) -> str:
@@ -115,7 +128,8 @@ def context_request(
     beside = ENTRY_COUNTS.tally_texts([*([system] if system else ()), *texts_of(tools)], counter).tokens
     if target is None:
         made = _ours(piped, system, tools, keeps_stale=settings.keep_stale_reasoning)
-        return changed(made, tokens_beside=beside)
+        freed = _tokens_repaired(made.repairs, counter)
+        return changed(made, tokens_beside=beside, tokens_repaired=freed)
     told = [Said({"role": "system", "content": system})] if system else []
     sent = wire_request(
         target,
@@ -141,7 +155,25 @@ def context_request(
         tuple(piped.items),
         editing.extra,
         editing.betas,
+        _tokens_repaired(sent.repairs, counter),
     )
+
+
+def _tokens_repaired(repairs: Sequence[Repair], counter: ModelCounter) -> int:
+    """Return how many tokens repairs leave out, without those that they put in. O(size of that)."""
+    return sum(
+        sum(_tokens_of(lost, counter) for lost in repair.lost) - sum(_tokens_of(put, counter) for put in repair.put)
+        for repair in repairs
+    )
+
+
+def _tokens_of(held: JsonObject, counter: ModelCounter) -> int:
+    """Return how many tokens a message takes, or a part of one."""
+    if "role" in held:
+        return counter.count(held)
+    if held.get("type") not in ("text", "thinking"):
+        return counter.count({"content": [held]}) - counter.count({"content": []})
+    return ENTRY_COUNTS.count_message({"content": [held]}, counter) - counter.count({"content": []})
 
 
 def _marks(settings: AgentContext, report: ContextReport) -> CacheMarks | None:

@@ -26,7 +26,7 @@ def sent_json(explained: JsonObject, place: Mapping[str, int]) -> JsonObject:
     repairs: list[JsonValue] = [
         {"at": place.get(str(each["entryId"])), "what": each["what"]} for each in _objects(explained["repairs"])
     ]
-    kept = ("agent", "target", "counter", "isEstimate", "tokensBefore", "tokensAfter", "steps", "events", "broken")
+    kept = ("agent", "target", "counter", "isEstimate", "tokensBefore", "tokensSent", "steps", "events", "broken")
     return {**{name: explained[name] for name in kept}, "changed": changed, "repairs": repairs}
 
 

@@ -177,15 +177,27 @@ def checked_metadata(metadata: Mapping[str, JsonValue] | None, limits: Limits) -
     return text
 
 
-@frozen
-class MergedMetadata:
-    """Makes metadata, as text, of those that are stored and those that are added. Raises as `checked_metadata`."""
+GUARD_KEY = "compactionGuard"
+"""What a guard remembers among the metadata of a session. Who replaces these leaves it, unless it is named."""
 
-    added: str
+
+@frozen
+class ChangedMetadata:
+    """Makes metadata, as text, of those that are stored and those that are given, which are merged or take their place.
+
+    Raises as `checked_metadata`.
+    """
+
+    given: str
+    merge: bool
     limits: Limits
 
     def __call__(self, stored: str) -> str:
-        return checked_metadata({**decode_object(stored), **decode_object(self.added)}, self.limits)
+        if not self.merge and GUARD_KEY not in stored:
+            return self.given
+        before = decode_object(stored)
+        kept = before if self.merge else {name: before[name] for name in (GUARD_KEY,) if name in before}
+        return checked_metadata({**kept, **decode_object(self.given)}, self.limits)
 
 
 def checked_moment(moment: datetime) -> int:

@@ -46,8 +46,8 @@ from flue_py.core.sessions import (
 )
 from flue_py.errors import InvalidArgument
 from flue_py.sessions.arguments import (
+    ChangedMetadata,
     HasId,
-    MergedMetadata,
     checked_flag,
     checked_id,
     checked_leaf,
@@ -435,9 +435,9 @@ class Atomic:
     ) -> Pending[SessionInfo]:
         """Replace the metadata, or some of their keys, as `Session.set_metadata` does."""
         if metadata is None:
-            raise InvalidArgument("metadata: should be an object, not None; {} takes everything away")
+            raise InvalidArgument("metadata: should be an object, not None; {} takes all of yours away")
         text = checked_metadata(metadata, self._batch.limits)
-        change = MergedMetadata(text, self._batch.limits) if checked_flag(merge, "merge") else text
+        change = ChangedMetadata(text, checked_flag(merge, "merge"), self._batch.limits)
         seen = checked_seen(expected_leaf, expected_revision)
         session_id, handle = self._batch.named(session)
         operation = UpdateSession(session_id, metadata_text=change, expected=seen, note=Note(by, why))

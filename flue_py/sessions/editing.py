@@ -10,7 +10,7 @@ from flue_py.core.jsontext import JsonValue
 from flue_py.core.log import Note
 from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, checked_title
 from flue_py.errors import InvalidArgument
-from flue_py.sessions.arguments import MergedMetadata, checked_flag, checked_metadata, checked_moment, checked_seen
+from flue_py.sessions.arguments import ChangedMetadata, checked_flag, checked_metadata, checked_moment, checked_seen
 from flue_py.sessions.handle import Handle
 
 
@@ -55,15 +55,14 @@ class Editing(Handle):
         With ``merge`` only the top-level keys given are replaced, in one transaction: of two handles that merge at
         the same time, neither loses what the other gave. What links say is passed over, so that `metadata` may be
         changed and given back: a ``parentSession``, ``taskId`` or ``depth`` that the link has, too, and such items of
-        ``taskSessions``. Anything else under these names is stored, and stands before what links say. Raises
-        `InvalidArgument`, `InvalidEntry`.
+        ``taskSessions``. Anything else under these names is stored, and stands before what links say. What a
+        `CompactionGuard` remembers stays, unless its key is given. Raises `InvalidArgument`, `InvalidEntry`.
         """
-        checked_flag(merge, "merge")
         if metadata is None:
-            raise InvalidArgument("metadata: should be an object, not None; {} takes everything away")
+            raise InvalidArgument("metadata: should be an object, not None; {} takes all of yours away")
         text = checked_metadata(metadata, self._limits)
         note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        change = MergedMetadata(text, self._limits) if merge else text
+        change = ChangedMetadata(text, checked_flag(merge, "merge"), self._limits)
         work = partial(self._backend.update_session, self._ref, metadata_text=change, expected=seen, note=note)
         return await self._commit(work, self._note_row)
 

@@ -229,13 +229,13 @@ def _printed(part: Mapping[str, JsonValue], left: Leftovers, provider: JsonValue
     is_foreign = kind == COMPACTION_PART and provider not in (None, PROVIDER)
     if isinstance(kind, str) and kind in _PASSED and not is_foreign:
         return [dict(part)]
-    left.note("a compaction of another provider" if is_foreign else f"a part {kind!r}")
+    left.note("a compaction of another provider" if is_foreign else f"a part {kind!r}", part)
     return []
 
 
 def _text(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
     if is_blank(part.get("text")):
-        left.note(BLANK)
+        left.note(BLANK, part)
         return []
     quoted: JsonObject = {"citations": part["citations"]} if "citations" in part else {}
     return [{"type": "text", "text": part["text"], **quoted}]
@@ -244,7 +244,7 @@ def _text(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
 def _thinking(part: Mapping[str, JsonValue], left: Leftovers, provider: JsonValue) -> list[JsonValue]:
     signature = part.get("thinkingSignature")
     if provider != PROVIDER or not isinstance(signature, str) or not signature:
-        left.note("reasoning that Anthropic did not sign")
+        left.note("reasoning that Anthropic did not sign", part)
         return []
     if part.get("redacted") is True:
         return [{"type": "redacted_thinking", "data": signature}]
@@ -284,7 +284,7 @@ def _media(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
         if "data" in inline:
             source = {"type": "base64", "media_type": inline["mimeType"], "data": inline["data"]}
     if not isinstance(source, dict):
-        left.note(f"a part {part.get('type')!r} without data")
+        left.note(f"a part {part.get('type')!r} without data", part)
         return []
     named: JsonObject = {"title": part["filename"]} if kind == "document" and "filename" in part else {}
     return [{"type": kind, "source": source, **named}]

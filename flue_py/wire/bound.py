@@ -31,10 +31,11 @@ _CHAT_REASONING = ("reasoning_content", "thinking_content", "reasoning", "reason
 
 
 class Bound(NamedTuple):
-    """The digest that a signature was produced under, and the entry of its answer."""
+    """The digest that a signature was produced under, the entry of its answer, and the reasoning, if it is of ours."""
 
     digest: str
     entry_id: str | None
+    part: JsonObject | None = None
 
 
 class Kept(NamedTuple):
@@ -56,10 +57,24 @@ def bound_signatures(said: Iterable[Said]) -> dict[str, list[Bound]]:
     for each in said:
         digest = each.message.get(PRODUCED_UNDER)
         if each.role == ASSISTANT and isinstance(digest, str) and digest:
-            bound = Bound(digest, each.entry_id)
+            reasoning = _reasoning_in(each.message)
             for signature in {*signatures_in(each.message), *signatures_in(each.extra)}:
+                bound = Bound(digest, each.entry_id, reasoning.get(signature))
                 found.setdefault(_key(signature), []).append(bound)
     return found
+
+
+def _reasoning_in(message: JsonObject) -> dict[str, JsonObject]:
+    """Return the reasoning of an answer of ours by its signature."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    return {
+        signature: part
+        for part in parts
+        if isinstance(part, dict)
+        and part.get("type") == "thinking"
+        and isinstance(signature := part.get("thinkingSignature"), str)
+    }
 
 
 def _key(signature: str) -> str:
@@ -246,7 +261,7 @@ class _Walk:
             bound = self._bound.get(signature) if isinstance(signature, str) else None
             if bound and not any(each.digest in self._here for each in bound):
                 self._left.at = bound[0].entry_id
-                self._left.note(STALE)
+                self._left.note(STALE, *(() if bound[0].part is None else (bound[0].part,)))
                 self._left.at = None
                 return True
         return False

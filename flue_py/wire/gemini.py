@@ -250,7 +250,7 @@ def printed_part(part: Mapping[str, JsonValue], left: Leftovers, *, is_google: b
         return [{name: item for name, item in part.items() if name != "type"}]
     printer = _PRINTERS.get(str(kind))
     if printer is None:
-        left.note(f"a part {kind!r}")
+        left.note(f"a part {kind!r}", part)
         return []
     return printer(part, left, is_google)
 
@@ -261,7 +261,7 @@ def _text(part: Mapping[str, JsonValue], left: Leftovers, is_google: bool) -> li
 
 def _thinking(part: Mapping[str, JsonValue], left: Leftovers, is_google: bool) -> list[JsonValue]:
     if not is_google:
-        left.note("reasoning of a model that is not Google's")
+        left.note("reasoning of a model that is not Google's", part)
         return []
     return [{"text": part.get("thinking"), "thought": True, **_signature(part, "thinkingSignature", is_google)}]
 
@@ -288,7 +288,7 @@ def _media(part: Mapping[str, JsonValue], left: Leftovers, is_google: bool) -> l
     if isinstance(url, str):
         told: JsonObject = {"mimeType": kind} if isinstance(kind, str) else {}
         return [{"fileData": {**told, "fileUri": url, **named}}]
-    left.note(f"a part {part.get('type')!r} without data")
+    left.note(f"a part {part.get('type')!r} without data", part)
     return []
 
 

@@ -224,7 +224,7 @@ def _text_of_result(message: Mapping[str, JsonValue], left: Leftovers) -> JsonVa
         if part.get("type") == "text":
             parts.append({"type": "text", "text": part.get("text")})
         elif part.get("type") not in ("image", "file"):
-            left.note(f"a part {part.get('type')!r} of a tool result")
+            left.note(f"a part {part.get('type')!r} of a tool result", part)
     if len(parts) == 1 and isinstance(parts[0], dict):
         return parts[0]["text"]
     return parts or ""
@@ -240,11 +240,11 @@ def _printed_assistant(message: Mapping[str, JsonValue], left: Leftovers) -> Jso
         elif isinstance(kind, str) and kind.startswith("chat:"):
             calls.append({**part, "type": kind.removeprefix("chat:")})
         elif kind == "thinking":
-            left.note("reasoning")
+            left.note("reasoning", part)
         elif kind in ("text", "refusal"):
             said.append(part)
         else:
-            left.note(f"a part {kind!r} of an answer")
+            left.note(f"a part {kind!r} of an answer", part)
     printed: JsonObject = {"role": "assistant", "content": _printed_answer(message, said, left)}
     for name in ("refusal", "name", "audio"):
         if name in message:
@@ -288,7 +288,7 @@ def _printed_parts(parts: Sequence[JsonObject], left: Leftovers) -> list[JsonVal
         elif isinstance(kind, str) and kind in PASSED_PARTS:
             printed.append(part)
         else:
-            left.note(f"a part {kind!r}")
+            left.note(f"a part {kind!r}", part)
     return printed
 
 
@@ -304,7 +304,7 @@ def printed_image(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonVa
     """Return an image part in the chat format: a list of one, or of none where the part holds no picture."""
     url = image_url(part)
     if url is None:
-        left.note("an image without data")
+        left.note("an image without data", part)
         return []
     held: JsonObject = {"url": url}
     if "detail" in part:
@@ -317,7 +317,7 @@ def _printed_file(part: JsonObject, left: Leftovers) -> list[JsonValue]:
         return [part]
     url = image_url(part)
     if url is None or not url.startswith("data:"):
-        left.note("a file that is not held as data")
+        left.note("a file that is not held as data", part)
         return []
     return [{"type": "file", "file": {"file_data": url, "filename": part.get("filename") or "file"}}]
 

@@ -58,7 +58,7 @@ def message_from_item(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
 
 def _part_of_answer(item: JsonObject, kind: str) -> JsonValue:
     if kind == "reasoning":
-        return _thinking(item)
+        return part_of_reasoning(item)
     if kind in ("function_call", "custom_tool_call"):
         return _call(item, is_custom=kind == "custom_tool_call")
     if kind in _TOOLS and isinstance(item.get("call_id"), str) and item.get("execution") != "server":
@@ -105,7 +105,7 @@ def _file(part: JsonObject) -> JsonValue:
     return part
 
 
-def _thinking(item: JsonObject) -> JsonObject:
+def part_of_reasoning(item: JsonObject) -> JsonObject:
     """Return reasoning: its summary to read, and, as the signature, the item that its provider takes back."""
     summary = item.get("summary")
     parts = [part for part in summary if isinstance(part, dict)] if isinstance(summary, list) else []
@@ -213,9 +213,9 @@ def _printed_answer(message: Mapping[str, JsonValue], left: Leftovers) -> list[J
         elif kind not in ("image", "json") and isinstance(kind, str) and _is_of_openai(message):
             items.append(part)
         elif isinstance(kind, str) and kind.endswith("_call"):
-            left.note(f"an item {kind!r} of a provider other than OpenAI")
+            left.note(f"an item {kind!r} of a provider other than OpenAI", part)
         else:
-            left.note(f"a part {kind!r} of an answer")
+            left.note(f"a part {kind!r} of an answer", part)
     if not items and content == []:
         items = [begun]
     return items
@@ -226,13 +226,13 @@ def _printed_reasoning(
 ) -> list[JsonObject]:
     """Return reasoning as its item: pi and lists of items have it whole as the signature, Codex the encrypted text."""
     if not _is_of_openai(message):
-        left.note("reasoning that OpenAI did not sign")
+        left.note("reasoning that OpenAI did not sign", part)
         return []
     item = _signed(part.get("thinkingSignature"))
     if item is None and message.get("api") == API:
         item = item_of_reasoning(part)
     if item is None:
-        left.note("reasoning without its encrypted content, without which OpenAI does not take it back")
+        left.note("reasoning without its encrypted content, without which OpenAI does not take it back", part)
         return []
     return [item]
 
@@ -293,7 +293,7 @@ def _printed_part(part: Mapping[str, JsonValue], left: Leftovers, text_type: str
         return [{"type": "input_file", where: url, **_only(part, "filename")}]
     if kind in ("refusal", "input_file", "input_image", "input_audio", "encrypted_content"):
         return [dict(part)]
-    left.note(f"a part {kind!r}")
+    left.note(f"a part {kind!r}", part)
     return []
 
 

@@ -111,8 +111,9 @@ def _without_reasoning(said: Said, left: Leftovers) -> Said:
     if len(kept) == len(parts):
         return said
     left.at = said.entry_id
-    for _ in range(len(parts) - len(kept)):
-        left.note("reasoning of another model")
+    for part in parts:
+        if _is(part, "thinking"):
+            left.note("reasoning of another model", _object(part))
     return said.with_message({**said.message, "content": kept})
 
 
@@ -140,8 +141,9 @@ def with_fitting_images(
         why = why or wrong_picture(*picture, limits, among=len(found) - spare)
         if why:
             left.at = said[at].entry_id
-            left.note(why)
-            changes.setdefault(at, {})[place] = {"type": "text", "text": _in_its_place(why, said[at].entry_id)}
+            instead: JsonObject = {"type": "text", "text": _in_its_place(why, said[at].entry_id)}
+            left.note(why, _object(_parts(said[at].message)[place]), put=instead)
+            changes.setdefault(at, {})[place] = instead
     return [_replaced(each, changes.get(at)) for at, each in enumerate(said)]
 
 
@@ -192,7 +194,8 @@ def without_spare_compactions(said: Sequence[Said], left: Leftovers) -> list[Sai
             kept.append(each)
             continue
         left.at = each.entry_id
-        left.note("a compaction of the provider's that does not stand first, or holds nothing")
+        spare = [_object(part) for part in parts if part not in good]
+        left.note("a compaction of the provider's that does not stand first, or holds nothing", *spare)
         kept.append(each.with_message({**each.message, "content": good}))
     return kept
 
@@ -206,7 +209,7 @@ def without_empty(said: Sequence[Said], left: Leftovers) -> list[Said]:
     for each in said:
         if each.role in _SAY_SOMETHING and not each.extra and _says_nothing(each.message.get("content")):
             left.at = each.entry_id
-            left.note("a message that says nothing")
+            left.note("a message that says nothing", each.message)
         else:
             kept.append(each)
     return kept

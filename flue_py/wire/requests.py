@@ -17,6 +17,7 @@ from flue_py.wire.lists.openai_chat import chat_list
 from flue_py.wire.lists.openai_responses import responses_list
 from flue_py.wire.lists.said import Said, SystemApart, with_own_ids
 from flue_py.wire.marks import CacheMarks, with_cache_marks
+from flue_py.wire.openai_responses import part_of_reasoning
 from flue_py.wire.repairs import (
     with_fitting_calls,
     with_fitting_images,
@@ -154,8 +155,10 @@ def _with_parts_that_are_taken(messages: list[JsonObject], left: Leftovers) -> l
         if isinstance(content, list):
             taken = PARTS_OF.get(message.get("role"), frozenset())
             parts: list[JsonValue] = [part for part in content if isinstance(part, dict) and part.get("type") in taken]
-            for _ in range(len(content) - len(parts)):
-                left.note(f"a part that a message of {message.get('role')} may not have")
+            for part in content:
+                if part not in parts:
+                    lost = (part,) if isinstance(part, dict) else ()
+                    left.note(f"a part that a message of {message.get('role')} may not have", *lost)
             if not parts and "tool_calls" not in message:
                 left.note("a message that says nothing")
                 continue
@@ -197,15 +200,23 @@ def _with_turns(contents: list[JsonObject], left: Leftovers) -> list[JsonObject]
             turns.append(content)
     turns = _without_thoughts_alone(turns, left)
     if turns and turns[-1].get("role") != "user":
-        left.change("a content of the user stands behind the last answer, which the API asks for")
+        left.change(
+            "a content of the user stands behind the last answer, which the API asks for",
+            put=[{"role": "user", "content": CONTINUE}],
+        )
         turns.append({"role": "user", "parts": [{"text": CONTINUE}]})
     return turns
 
 
 def _without_thoughts_alone(turns: list[JsonObject], left: Leftovers) -> list[JsonObject]:
     kept = [turn for turn in turns if not is_thought_alone(turn)]
-    for _ in range(len(turns) - len(kept)):
-        left.note("an answer of thoughts alone")
+    for turn in turns:
+        if is_thought_alone(turn):
+            thoughts = [part for part in _listed(turn.get("parts")) if isinstance(part, dict)]
+            left.note(
+                "an answer of thoughts alone",
+                *({"type": "thinking", "thinking": part.get("text")} for part in thoughts),
+            )
     return kept
 
 
@@ -220,7 +231,7 @@ def _with_reasoning_followed(items: list[JsonObject], left: Leftovers) -> list[J
         if kind_of(item) == "message" and item.get("content") in ([], None):
             left.note("a message that says nothing")
         elif kind_of(item) == "reasoning" and not (kept and is_of_the_model(kept[-1])):
-            left.note("reasoning without the item that it led to, which the API refuses")
+            left.note("reasoning without the item that it led to, which the API refuses", part_of_reasoning(item))
         else:
             kept.append(item)
     return kept[::-1]

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.measuring import BODY_BYTES, HEADINGS, Goal, Line, body, make_messages, table
+import flue_py.sync
+from benchmarks import context_pipeline
+from benchmarks.compaction.transcripts import Transcript, transcripts
+from benchmarks.measuring import BODY_BYTES, HEADINGS, Goal, Line, Options, body, make_messages, table
 from benchmarks.pages import bytes_by_tree, counted_log
 from benchmarks.run import NAMES
+from flue_py.core.jsontext import JsonObject
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -68,6 +74,9 @@ PRINTED = {
     "context_pipeline": (
         "the steps of defaults over 100 messages",
         "defaults, cached of what is sent",
+        "window, cached of what is sent",
+        "resume, cached of what is sent",
+        "rewriting, cached of what is sent",
         "trim, tokens sent",
     ),
     "compaction_speed": (
@@ -243,3 +252,51 @@ def test_a_missed_goal_and_a_skipped_row_stand_out_in_the_table() -> None:
     assert printed[0].count("|") == len(HEADINGS) + 1
     assert printed[2].split("|")[-2].strip() == "NO"
     assert "other: skipped, no file" in printed[3]
+
+
+REWRITING = {"microcompact": {"keep": 1, "tools": ["read"]}, "epoch_tokens": 0}
+WAITING = {"microcompact": {"keep": 1, "tools": ["read"]}, "epoch_tokens": 1_000_000}
+
+
+@pytest.mark.parametrize(("defaults", "reached"), [({}, True), (WAITING, True), (REWRITING, False)])
+def test_defaults_that_rewrote_would_be_below_the_bare_history(
+    monkeypatch: pytest.MonkeyPatch, defaults: dict[str, Any], reached: bool
+) -> None:
+    said: list[JsonObject] = [{"role": "user", "content": "Go."}]
+    for number in range(5):
+        call: JsonObject = {"type": "toolCall", "id": f"c{number}", "name": "read", "arguments": {}}
+        said.append({"role": "assistant", "content": [call]})
+        said.append({"role": "toolResult", "toolCallId": f"c{number}", "toolName": "read", "content": "line " * 200})
+    monkeypatch.setattr(context_pipeline, "PARTS", {"defaults": defaults})
+    with flue_py.sync.open(":memory:", prices=False) as store:
+        session = store.create_session()
+        session.append_messages(said)
+        items, messages = session.build_context_entries(), session.build_context()
+
+    transcript = Transcript("x", tuple(said), "gpt-5", (1,) * len(said))
+    share, sent = context_pipeline.share_lines(transcript, items, messages, range(1, len(said), 2))
+
+    assert (share.goal, share.reached) == ("at least 1 x raw", reached)
+    assert sent.value > 0
+
+
+def test_the_share_is_of_all_requests_and_ends_at_the_first_message_that_differs() -> None:
+    sent = [["aa"], ["aa", "b", "ccc"], ["aa", "x", "ccc", "d"], ["aa", "x"]]
+
+    assert context_pipeline.cached_share(sent, len) == (100 * (2 + 2 + 3) / (2 + 6 + 7 + 3), 18)
+
+
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_page_has_the_shares_that_are_measured(number: int) -> None:
+    """Counts are not times: they come out the same everywhere. Of the sessions, the shorter ones are on the page."""
+    text = PAGE.read_text(encoding="utf-8").partition("\n## What an agent is sent\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    transcript = sorted(transcripts(), key=lambda each: each.tokens)[number]
+
+    lines = asyncio.run(context_pipeline.shares(transcript, Options()))
+
+    shown = [line.cells(judged=True)[1].removesuffix(" thousands") for line in lines]
+    measured = [f"{share} of {sent}" for share, sent in zip(shown[::2], shown[1::2], strict=True)]
+    assert [row[0] for row in rows[2:]] == list(context_pipeline.PARTS)
+    assert [row[1 + number] for row in rows[2:]] == measured
+    assert [line.reached for line in lines if line.goal] == [True]

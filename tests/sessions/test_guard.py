@@ -6,14 +6,15 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from flue_py import ContextOverflow, Session, Store
+from flue_py import ContextOverflow, ModelUnavailable, Session, Store
 from flue_py.compaction import ContextBudget
 from flue_py.compaction.triggers import TriggerSettings
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
 from flue_py.runtime.guard import GuardAnswer
 from flue_py.runtime.guarding.claims import Claim
-from flue_py.runtime.guarding.memory import BY, KEY
+from flue_py.runtime.guarding.memory import BY
+from flue_py.sessions.arguments import GUARD_KEY
 from tests.sessions.guarded import answer, events, guard_of, model, talk
 from tests.sessions.talk import user
 
@@ -129,7 +130,7 @@ async def test_a_claim_of_a_process_that_is_gone_is_none_and_counts_as_a_failure
     await talk(session, 20)
     guard = guard_of(store, session)
     claim = Claim.make(session.id, "", 0)
-    await session.set_metadata({KEY: {"claim": claim.to_json()}})
+    await session.set_metadata({GUARD_KEY: {"claim": claim.to_json()}})
     assert (await guard.before_call()).outcome == "elsewhere"
     claim.drop()
     assert (await guard.state()).failures == 1
@@ -166,3 +167,32 @@ async def test_a_cancelled_compaction_lets_go_of_the_session(session: Session, s
     assert scope.cancelled_caught
     assert (await guard_of(store, session).before_call()).outcome == "compacted"
     assert "given up" in await events(session)
+
+
+@pytest.mark.parametrize("in_batch", [False, True], ids=["alone", "in a batch"])
+async def test_who_replaces_the_metadata_leaves_what_a_guard_remembers(
+    session: Session, store: Store, in_batch: bool
+) -> None:
+    asked: list[ModelRequest] = []
+
+    def down(request: ModelRequest) -> str:
+        asked.append(request)
+        raise ModelUnavailable("down")
+
+    await talk(session, 30)
+    guard = guard_of(store, session, model(down))
+    for turn in range(8):
+        await guard.before_call()
+        if in_batch:
+            async with store.atomic() as batch:
+                batch.set_metadata(session, {"turn": turn})
+        else:
+            await session.set_metadata({"turn": turn})
+    assert len(asked) == guard.triggers.max_failures
+    await session.refresh()
+    assert session.metadata["turn"] == 7
+    assert set(session.metadata) == {"turn", GUARD_KEY}
+    await session.set_metadata({GUARD_KEY: None})
+    await guard.before_call()
+    assert len(asked) == guard.triggers.max_failures + 1
+    assert set(session.metadata) == {GUARD_KEY}

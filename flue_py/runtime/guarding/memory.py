@@ -16,9 +16,9 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.log import MAX_WHY_CHARACTERS
 from flue_py.errors import RevisionConflict
 from flue_py.runtime.guarding.claims import Claim
+from flue_py.sessions.arguments import GUARD_KEY
 from flue_py.sessions.session import Session
 
-KEY = "compactionGuard"
 BY = "compaction guard"
 
 
@@ -56,7 +56,7 @@ class Memory:
         return self._read(cycle)
 
     def _read(self, cycle: str | None) -> Remembered:
-        stored = self._session.metadata.get(KEY)
+        stored = self._session.metadata.get(GUARD_KEY)
         fields: JsonObject = stored if isinstance(stored, dict) else {}
         state, claim = GuardState.from_json(fields).in_cycle(cycle), Claim.from_json(fields.get("claim"))
         if claim is None or claim.holds(self._session.id, self.now()):
@@ -83,7 +83,7 @@ class Memory:
                 fields["claim"] = to_store.claim.to_json()
             try:
                 await self._session.set_metadata(
-                    {KEY: fields},
+                    {GUARD_KEY: fields},
                     merge=True,
                     by=BY,
                     why=why[:MAX_WHY_CHARACTERS],

@@ -36,7 +36,10 @@ def anthropic_list(
     system, said = split_system(messages, left, provider=PROVIDER, account=account)
     turns = _turns(with_own_ids(answered(joined_answers(said), left), left), left, is_sent=is_sent)
     if turns and turns[0].get("role") != "user" and not _begins_compacted(turns[0]):
-        left.change("a message of the user stands before the first answer, which the API asks for")
+        left.change(
+            "a message of the user stands before the first answer, which the API asks for",
+            put=[{"role": "user", "content": "(continued)"}],
+        )
         turns.insert(0, {"role": "user", "content": "(continued)"})
         left.places = {entry_id: place + 1 for entry_id, place in left.places.items()}
     told = (_system(system, left) if system else None) or None
@@ -74,7 +77,7 @@ def _turns(said: Sequence[Said], left: Leftovers, *, is_sent: bool) -> list[Json
         content = _content(each, left)
         if content == []:
             if not each.message.get("content"):
-                left.note("a message without content, which the API refuses")
+                left.note("a message without content, which the API refuses", each.message)
             continue  # whatever else it held has no place here, and has been noted
         if role == "user" and is_sent:
             _end_answer(turns, entries, left)
@@ -105,9 +108,10 @@ def _end_answer(turns: list[JsonObject], entries: Sequence[str | None], left: Le
     blocks = _blocks(turns[-1]["content"])
     kept = [*blocks]
     while kept and is_reasoning(kept[-1]):
-        kept.pop()
+        block = kept.pop()
         left.at = entries[len(kept)]
-        left.note(LAST_REASONING)
+        thought = block.get("thinking") if isinstance(block, dict) else None
+        left.note(LAST_REASONING, {"type": "thinking", "thinking": thought or ""})
     if kept:
         turns[-1] = turns[-1] if len(kept) == len(blocks) else {**turns[-1], "content": kept}
         return

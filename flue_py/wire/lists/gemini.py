@@ -23,7 +23,10 @@ def gemini_list(messages: Iterable[Said], left: Leftovers) -> SystemApart:
     system, said = split_system(messages, left)
     contents = _contents(_named(answered(joined_answers(said), left)), left)
     if contents and contents[0].get("role") == "model":
-        left.change("a content of the user stands before the first answer, which the API asks for")
+        left.change(
+            "a content of the user stands before the first answer, which the API asks for",
+            put=[{"role": "user", "content": "(continued)"}],
+        )
         contents.insert(0, {"role": "user", "parts": [{"text": "(continued)"}]})
     told = [part for each in system for part in _parts(_printed(each, left))]
     return SystemApart({"parts": told} if told else None, contents)
@@ -50,7 +53,7 @@ def _contents(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
         printed = _printed(each, left)
         if not printed.get("parts") and EXTRA not in each.extra:
             if not each.message.get("content"):
-                left.note("a message without content, which the API refuses")
+                left.note("a message without content, which the API refuses", each.message)
             continue  # whatever else it held has no place here, and has been noted
         if before is not None and _goes_on(each, before) and _side(contents[-1]) == _side(printed):
             contents[-1] = {**contents[-1], "parts": [*_parts(contents[-1]), *_parts(printed)]}

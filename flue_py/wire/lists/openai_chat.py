@@ -49,7 +49,7 @@ def _images(message: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue
     found = [image for part in parts_of(message) if part.get("type") == "image" for image in printed_image(part, left)]
     for part in parts_of(message):
         if part.get("type") == "file":
-            left.note("a file of a tool result")
+            left.note("a file of a tool result", part)
     if not found:
         return []
     left.change("images of tool results stand in a message of the user")

@@ -97,7 +97,7 @@ def speakers_only(
         message, role, left.at = each.message, each.role, each.entry_id
         if role == "bashExecution":
             if message.get("excludeFromContext"):
-                left.note("a command that the user kept from the model")
+                left.note("a command that the user kept from the model", message)
             else:
                 said.append(Said({"role": "user", "content": bash_text(message)}, entry_id=each.entry_id))
         elif role == "custom":
@@ -105,7 +105,7 @@ def speakers_only(
         elif role in SPEAKERS or role in also:
             said.append(each)
         else:
-            left.note(f"a message of role {role!r}")
+            left.note(f"a message of role {role!r}", message)
     left.at = None
     return said
 
@@ -169,9 +169,9 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
         left.at = each.entry_id
         if each.role == "toolResult":
             if at in further:
-                left.change(further[at])
+                left.change(further[at], lost=[each.message] if further[at] == _SAME else ())
             elif at not in one:
-                left.note("a tool result whose call is not in the context")
+                left.note("a tool result whose call is not in the context", each.message)
             elif in_place:
                 out += [one[at], *errors.pop(at, ())]
             continue
@@ -184,8 +184,9 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
             out += [one[place] for place in places]
         for call in each.calls:
             if call not in found:
-                left.change("a tool call without a result got an error as its result")
-                errors.setdefault(behind.get(at, at), []).append(Said(_no_result(each, call)))
+                error = _no_result(each, call)
+                left.change("a tool call without a result got an error as its result", put=[error])
+                errors.setdefault(behind.get(at, at), []).append(Said(error))
         out += errors.pop(at, ())
     left.at = None
     return out
