@@ -13,6 +13,7 @@ from flue_py.compaction import CompactionSettings
 from flue_py.compaction.blocks import registered_block
 from flue_py.compaction.modes import Asker, Hybrid, Lossless, Made, Material, Mode
 from flue_py.context.counters import counter_for
+from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelRequest
 from flue_py.core.registered import REGISTERED_KINDS, RegisteredText
 from tests.sessions.talk import say, user
@@ -55,6 +56,9 @@ async def test_they_come_back_word_for_word_after_ten_compactions(session: Sessi
     for number in range(10):
         if number == 5:
             await session.register("way", "1. leap", kind="plan")
+        called: JsonObject = {"type": "toolCall", "id": f"c{number}", "name": "bash", "arguments": {"command": "make"}}
+        result: JsonObject = {"role": "toolResult", "toolCallId": f"c{number}", "toolName": "bash", "content": "made"}
+        await session.append_messages([{"role": "assistant", "content": [called]}, result])
         await talk(session, 6, start=6 * number)
         done = await session.compact(MODEL, mode=mode, settings=SETTINGS)
         assert done.appended is not None
