@@ -94,7 +94,7 @@ class _Planning:
 
     def _with_hidden(self) -> list[tuple[int, int, tuple[Entry, ...]]]:
         """Return the exchanges of which an exclusion hides a part: between which items they lie, and what is hidden."""
-        exchanges = split_exchanges(self._path, {item.entry_id for item in self._items})
+        exchanges = split_exchanges(self._path, (item.entry_id for item in self._items))
         depths = [self._depths(at) for at in range(len(self._items))] if exchanges else []
         found = []
         for each in exchanges:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 
 from flue_py.core.entries import Entry
 from flue_py.core.exchange import Pairing, exchange_of
 from flue_py.core.frozen import frozen
 from flue_py.core.kinds import EXCLUSION
+
+_KIND = attrgetter("kind")
 
 
 @frozen
@@ -21,16 +24,17 @@ class SplitExchange:
     hidden: tuple[Entry, ...]
 
 
-def split_exchanges(path: Sequence[Entry], shown: Collection[str]) -> list[SplitExchange]:
-    """Return the exchanges on a path of which only some entries, or none, are shown. O(path), if it has exclusions."""
-    if all(entry.kind != EXCLUSION for entry in path):
+def split_exchanges(path: Sequence[Entry], shown: Iterable[str]) -> list[SplitExchange]:
+    """Return the exchanges on a path of which only some entries, or none, are shown, by their ids. O(path)."""
+    if EXCLUSION not in map(_KIND, path):
         return []
+    ids = frozenset(shown)
     pairing = Pairing(map(exchange_of, path))
     found = []
     for caller in dict.fromkeys(call.at for call in pairing.results):
         group = pairing.group_of(caller)
         members = [] if group is None else [path[at] for at in group.members]
-        hidden = tuple(entry for entry in members if entry.id not in shown)
+        hidden = tuple(entry for entry in members if entry.id not in ids)
         if hidden:
             found.append(SplitExchange(members[0].depth, members[-1].depth, path[caller].id, hidden))
     return found

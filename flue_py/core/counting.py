@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Literal, Protocol
 
 from flue_py.core.faithful import ASSISTANT, USER, Message
@@ -25,6 +26,7 @@ USUAL_WINDOW = 200_000
 """The window that such a share is taken of where the model's is unknown."""
 
 _FAILED = ("aborted", "error")
+_KIND = attrgetter("entry.kind")
 _RELEASE = re.compile(r"[-@](?:20\d\d-?[01]\d-?[0-3]\d|latest)\Z")
 
 
@@ -163,11 +165,11 @@ def usage_start(context: Sequence[Message] | Sequence[ContextEntry]) -> int:
         return 0
     first = context[0]
     if isinstance(first, ContextEntry):
+        if COMPACTION not in map(_KIND, context):
+            return 0
         # The latest one is not the first where it stands for a range.
         entries = [item.entry for item in context if isinstance(item, ContextEntry)]
-        made_at = max((entry.depth for entry in entries if entry.kind == COMPACTION), default=-1)
-        if made_at < 0:
-            return 0
+        made_at = max(entry.depth for entry in entries if entry.kind == COMPACTION)
         newer = (entry.depth > made_at for entry in entries)
     elif _is_summary(first):
         made = first.get("timestamp")

@@ -138,7 +138,7 @@ def beginning(
     most: int | None,
 ) -> Planned:
     """Plan to summarize the beginning of the context; at most so many tokens stay, where that can be."""
-    exchanges = split.split_exchanges(read.tail, {item.entry_id for item in read.items})
+    exchanges = split.split_exchanges(read.tail, (item.entry_id for item in read.items))
     return plan.plan_session_compaction(
         read.items, read.compaction, settings, pinned=pins, counts=counts, live=live, most=most, split=exchanges
     )
