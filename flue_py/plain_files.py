@@ -1,4 +1,4 @@
-"""Opening a file that somebody else has made, without waiting for a pipe, or for the end of a device."""
+"""Reading a file that somebody else has made, without waiting for a pipe, or for the end of a device."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ def open_if_plain(path: Path) -> BinaryIO | None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     return None
+
+
+def read_beginning(path: Path, most: int) -> bytes | None:
+    """Return the first bytes of a file, at most so many; None and raises as `open_if_plain`."""
+    opened = open_if_plain(path)
+    if opened is None:
+        return None
+    with opened:
+        return opened.read(most)

@@ -10,7 +10,7 @@ from flue_py.cli.place import expanded
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
-from flue_py.plain_files import open_if_plain
+from flue_py.plain_files import read_beginning
 
 if TYPE_CHECKING:
     from flue_py.context import settings as context_settings
@@ -79,14 +79,12 @@ def _refuse(constant: str) -> None:
 
 def _bytes_in(what: str, file: str) -> bytes:
     try:
-        opened = open_if_plain(Path(expanded(file)))
+        data = read_beginning(Path(expanded(file)), MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else None
         raise InvalidArgument(f"{what}: {said or error}") from error
-    if opened is None:
+    if data is None:
         raise InvalidArgument(f"{what}: it is a pipe or a device, not a file; write it into a file first")
-    with opened:
-        data = opened.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise InvalidArgument(f"{what}: it has more than {MOST_BYTES:,} bytes")
     return data

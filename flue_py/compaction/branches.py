@@ -59,7 +59,7 @@ def told_by_summaries(planned: SessionCompactionPlan) -> Made:
 
 def within_budget(material: Material, preamble: str) -> Material:
     """Return it with the room that the text of a branch has behind a preamble, in a window however large."""
-    room = MOST_TOKENS - material.tokens_of(preamble)
+    room = _room_behind(preamble, material)
     aside = room // _WORDS_PART
     return replace(material, room=room - aside, set_aside=aside, answer_room=MOST_TOKENS // 2)
 
@@ -70,10 +70,14 @@ def held_to_budget(made: Made, material: Material, preamble: str) -> Made:
     So it is with a mode that keeps to no room, a model that keeps to no limit, and a branch that is nothing but a long
     summary. The details do not say then where in the text the mode's own part is.
     """
-    room = MOST_TOKENS - material.tokens_of(preamble)
+    room = _room_behind(preamble, material)
     if material.tokens_of(made.text) <= room:
         return made
     begun = material.begun(made.text, room - material.tokens_of(_SAYS_MORE.format(len(made.text))))
     details = {name: value for name, value in made.details.items() if name not in SPANS}
     note = f"the summary was longer than {MOST_TOKENS:,} tokens, and its end is left out"
     return Made(begun + _SAYS_MORE.format(len(made.text) - len(begun)), made.mode, details, (*made.notes, note))
+
+
+def _room_behind(preamble: str, material: Material) -> int:
+    return MOST_TOKENS - material.tokens_of(preamble)

@@ -7,9 +7,9 @@ A cycle goes from one compaction to the next. The input tokens of all its calls 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
-from flue_py.core.usage import MAX_AMOUNT, Usage, UsageWindow
+from flue_py.core.usage import MAX_AMOUNT, UsageWindow
 from flue_py.errors import InvalidArgument, shown
 
 ContextSignal: TypeAlias = Literal["ok", "warn", "cutover"]
@@ -44,7 +44,20 @@ class ContextBudget:
         return any(0 < amount <= sent for amount in (self.warn_at, self.cutover_at))
 
 
-def input_tokens(usage: Usage) -> int:
+class InputUsage(Protocol):
+    """What calls of a model used, as far as it was sent."""
+
+    @property
+    def input(self) -> int: ...
+
+    @property
+    def cache_read(self) -> int: ...
+
+    @property
+    def cache_write(self) -> int: ...
+
+
+def input_tokens(usage: InputUsage) -> int:
     """Return the tokens that were sent to the model: new ones, those read from the cache, and those written to it."""
     return usage.input + usage.cache_read + usage.cache_write
 

@@ -58,7 +58,7 @@ def path_argument(arguments: JsonValue, policy: CompactionPolicy) -> str:
     # A dict is told much faster than any other mapping, and there may be ten thousand.
     if not isinstance(arguments, (dict, Mapping)):
         return ""
-    if path := string_field(arguments, "path"):
-        return path
-    names = PATH_ARGUMENTS if policy.know_file_tools else ()
-    return next((path for name in names if (path := string_field(arguments, name))), "")
+    for name in PATH_ARGUMENTS if policy.know_file_tools else PATH_ARGUMENTS[:1]:
+        if path := string_field(arguments, name):
+            return path
+    return ""

@@ -112,8 +112,7 @@ def _chain(texts: Iterable[bytes]) -> str:
 
 
 def _read(item: Item, read: Sequence[bytes]) -> bytes:
-    is_whole = item.how is None and item.place is not None
-    return read[item.place] if is_whole and item.place is not None else _json(item.message)
+    return read[item.place] if item.how is None and item.place is not None else _json(item.message)
 
 
 def _name(message: JsonObject) -> str | None:

@@ -193,10 +193,12 @@ class ChangedMetadata:
     limits: Limits
 
     def __call__(self, stored: str) -> str:
+        # Metadata that cannot be read can be replaced.
         if not self.merge and GUARD_KEY not in stored:
             return self.given
-        before = decode_object(stored)
-        kept = before if self.merge else {name: before[name] for name in (GUARD_KEY,) if name in before}
+        kept = decode_object(stored)
+        if not self.merge:
+            kept = {GUARD_KEY: kept[GUARD_KEY]} if GUARD_KEY in kept else {}
         return checked_metadata({**kept, **decode_object(self.given)}, self.limits)
 
 

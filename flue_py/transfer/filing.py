@@ -12,7 +12,7 @@ from flue_py.context.extracting import MOST_BYTES, extract_text, is_document
 from flue_py.core.documents import DocumentInfo
 from flue_py.core.frozen import frozen
 from flue_py.errors import FlueError, InvalidArgument, StoreClosed, StoreUnavailable, UnreadableFile, shown
-from flue_py.plain_files import open_if_plain
+from flue_py.plain_files import read_beginning
 from flue_py.sessions.arguments import checked_path, checked_text
 from flue_py.sessions.store import Store
 
@@ -129,13 +129,11 @@ def _text_of(file: Path) -> tuple[str, tuple[str, ...]]:
 
 def _content(file: Path) -> bytes:
     try:
-        opened = open_if_plain(file)
+        data = read_beginning(file, MOST_BYTES + 1)
     except OSError as error:
         raise UnreadableFile(f"{shown(str(file))} cannot be read: {error.strerror}") from error
-    if opened is None:
+    if data is None:
         raise UnreadableFile(f"{shown(str(file))} is not a file")
-    with opened:
-        data = opened.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise UnreadableFile(f"{shown(file.name)} has more than {MOST_BYTES:,} bytes")
     return data

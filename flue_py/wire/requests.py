@@ -209,14 +209,15 @@ def _with_turns(contents: list[JsonObject], left: Leftovers) -> list[JsonObject]
 
 
 def _without_thoughts_alone(turns: list[JsonObject], left: Leftovers) -> list[JsonObject]:
-    kept = [turn for turn in turns if not is_thought_alone(turn)]
+    kept: list[JsonObject] = []
     for turn in turns:
-        if is_thought_alone(turn):
-            thoughts = [part for part in _listed(turn.get("parts")) if isinstance(part, dict)]
-            left.note(
-                "an answer of thoughts alone",
-                *({"type": "thinking", "thinking": part.get("text")} for part in thoughts),
-            )
+        if not is_thought_alone(turn):
+            kept.append(turn)
+            continue
+        thoughts = [part for part in _listed(turn.get("parts")) if isinstance(part, dict)]
+        left.note(
+            "an answer of thoughts alone", *({"type": "thinking", "thinking": part.get("text")} for part in thoughts)
+        )
     return kept
 
 

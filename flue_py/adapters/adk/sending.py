@@ -20,13 +20,11 @@ from flue_py.context.settings import ContextSettings, context_settings
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.errors import InvalidEntry
 from flue_py.sessions.arguments import checked_text
+from flue_py.wire.lists.said import CONTINUED
 
 if TYPE_CHECKING:
     from google.adk.agents.callback_context import CallbackContext
     from google.adk.models.llm_request import LlmRequest
-
-_CONTINUED = "(continued)"
-"""What the user says where the contents would begin with an answer, which the API refuses."""
 
 
 def sent_to_adk(
@@ -81,7 +79,7 @@ def _sent(reshaping: Reshaping, contents: Sequence[types.Content]) -> list[types
         sent[-1].parts += piece.parts if made is None else known.shortened(piece.message, piece.parts, made)
     found = [each.content() for each in sent]
     if found and found[0].role == "model" and contents[0].role != "model":
-        found.insert(0, types.Content(role="user", parts=[types.Part(text=_CONTINUED)]))
+        found.insert(0, types.Content(role="user", parts=[types.Part(text=CONTINUED)]))
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from flue_py.context.blocks.plain import visible_line
 from flue_py.context.blocks.protocol import BlockText
 from flue_py.errors import InvalidArgument, UnreadableFile, shown
-from flue_py.plain_files import open_if_plain
+from flue_py.plain_files import read_beginning
 
 MOST_LINES = 100
 _LINE_CHARS = 500
@@ -62,8 +62,7 @@ def _read(path: Path) -> BlockText | None:
 
 
 def _beginning(path: Path) -> bytes:
-    opened = open_if_plain(path)
-    if opened is None:
+    data = read_beginning(path, _READ_BYTES + 1)
+    if data is None:
         raise ValueError("it is not a file")
-    with opened:
-        return opened.read(_READ_BYTES + 1)
+    return data

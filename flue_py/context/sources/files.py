@@ -11,7 +11,7 @@ from flue_py.context.sources.changes import changes_text, listed_changes, recent
 from flue_py.context.sources.fields import field_text
 from flue_py.context.sources.protocol import Asked, SourceReader
 from flue_py.errors import InvalidArgument
-from flue_py.plain_files import open_if_plain
+from flue_py.plain_files import read_beginning
 
 MOST_BYTES = 8 * 2**20
 """A larger file is not read."""
@@ -68,11 +68,9 @@ def read_text(folder: Path, name: str) -> str:
 
 
 def _text(path: Path) -> str:
-    opened = open_if_plain(path)
-    if opened is None:
+    data = read_beginning(path, MOST_BYTES + 1)
+    if data is None:
         raise InvalidArgument("it is not a regular file")
-    with opened:
-        data = opened.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise InvalidArgument(f"it is larger than {MOST_BYTES:,} bytes")
     if b"\0" in data:

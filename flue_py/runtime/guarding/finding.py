@@ -87,8 +87,7 @@ async def input_since(
     if not settings.has_budget:
         return 0
     if agent:
-        total = (await store.usage(session, path=True, since=cycle, agent=agent)).total
-        sent = total.input + total.cache_read + total.cache_write
+        sent = input_tokens((await store.usage(session, path=True, since=cycle, agent=agent)).total)
     else:
         sent = input_tokens((await session.aggregate_usage_since(cycle)).usage)
     if window and settings.budget_of(agent).is_reached_by(sent):
@@ -100,9 +99,8 @@ async def _disbelieved(session: Session, cycle: str | None, agent: str, window: 
     """Return the tokens that answers of an agent, or of all, have reported above the window since a compaction."""
     entries = await session.get_active_path_since(cycle)
     answers = [each for each in entries if is_answer(each.kind, each.role)]
-    reports = [each.usage for each in answers if not agent or agent_of(each.fields) == agent]
-    sent = [usage.input + usage.cache_read + usage.cache_write for usage in reports]
-    return sum(tokens for tokens in sent if tokens > window)
+    reports = [input_tokens(each.usage) for each in answers if not agent or agent_of(each.fields) == agent]
+    return sum(tokens for tokens in reports if tokens > window)
 
 
 async def failed_leaf(session: Session) -> str | None:

@@ -17,7 +17,7 @@ from flue_py.wire.anthropic import (
 )
 from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import Leftovers
-from flue_py.wire.lists.said import Said, SystemApart, answered, joined_answers, split_system, with_own_ids
+from flue_py.wire.lists.said import CONTINUED, Said, SystemApart, answered, joined_answers, split_system, with_own_ids
 from flue_py.wire.openai_chat import parts_of
 
 LAST_REASONING = "reasoning that nothing of its answer follows, which the API refuses"
@@ -36,11 +36,9 @@ def anthropic_list(
     system, said = split_system(messages, left, provider=PROVIDER, account=account)
     turns = _turns(with_own_ids(answered(joined_answers(said), left), left), left, is_sent=is_sent)
     if turns and turns[0].get("role") != "user" and not _begins_compacted(turns[0]):
-        left.change(
-            "a message of the user stands before the first answer, which the API asks for",
-            put=[{"role": "user", "content": "(continued)"}],
-        )
-        turns.insert(0, {"role": "user", "content": "(continued)"})
+        begun: JsonObject = {"role": "user", "content": CONTINUED}
+        left.change("a message of the user stands before the first answer, which the API asks for", put=[begun])
+        turns.insert(0, begun)
         left.places = {entry_id: place + 1 for entry_id, place in left.places.items()}
     told = (_system(system, left) if system else None) or None
     request = latest_cache_marks({"system": told, "messages": [*turns]}, left)

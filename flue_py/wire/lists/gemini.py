@@ -10,7 +10,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.wire.differences import restored
 from flue_py.wire.gemini import EXTRA, FOREIGN_SIGNATURE, STARTS, is_of_google, printed_content
 from flue_py.wire.leftovers import Leftovers
-from flue_py.wire.lists.said import Said, SystemApart, answered, joined_answers, split_system
+from flue_py.wire.lists.said import CONTINUED, Said, SystemApart, answered, joined_answers, split_system
 
 
 def gemini_list(messages: Iterable[Said], left: Leftovers) -> SystemApart:
@@ -25,9 +25,9 @@ def gemini_list(messages: Iterable[Said], left: Leftovers) -> SystemApart:
     if contents and contents[0].get("role") == "model":
         left.change(
             "a content of the user stands before the first answer, which the API asks for",
-            put=[{"role": "user", "content": "(continued)"}],
+            put=[{"role": "user", "content": CONTINUED}],
         )
-        contents.insert(0, {"role": "user", "parts": [{"text": "(continued)"}]})
+        contents.insert(0, {"role": "user", "parts": [{"text": CONTINUED}]})
     told = [part for each in system for part in _parts(_printed(each, left))]
     return SystemApart({"parts": told} if told else None, contents)
 

@@ -18,6 +18,8 @@ from flue_py.wire.openai_chat import parts_of
 
 NO_RESULT = "No result: this tool call was never answered."
 """What stands as the result of a call that has none."""
+CONTINUED = "(continued)"
+"""What the user says where a request would begin with an answer, which some providers refuse."""
 _FURTHER = "a further result of a tool call stands in the first one, since the API takes one"
 _SAME = "a further result of a tool call, which says the same as an earlier one, is left out"
 
