@@ -161,6 +161,10 @@ class Backend:
         """
         return self._runner.open_words(version)
 
+    def remove_words(self) -> None:
+        """Remove the index of words; the next search makes it anew. Blocks. Raises `StoreUnavailable`. O(1)."""
+        self._runner.remove_words()
+
     async def words_location(self) -> str | None:
         """Return where the index of words lies; None if there is none yet. Raises nothing of its own. O(1)."""
         return self._runner.words_location

@@ -294,6 +294,10 @@ class Runner(Protocol):
         del version
         return None
 
+    def remove_words(self) -> None:
+        """Remove that index, which is made anew when it is opened. Blocks."""
+        return None  # noqa: RET501 - without it, mypy takes the method for abstract
+
     async def forget_words(self, session_ids: Collection[str]) -> None:
         """Remove every trace of deleted sessions from that index."""
         del session_ids

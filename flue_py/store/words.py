@@ -49,7 +49,10 @@ class FoundText(NamedTuple):
 
 @frozen
 class KnownSession:
-    """A session as the index knows it: up to which revision, and with which title."""
+    """A session as the index knows it: up to which revision, and with which title.
+
+    The revision is -1 where it has to be read from its beginning: even at 0 a fork may have what others left to it.
+    """
 
     key: int
     id: str

@@ -124,19 +124,27 @@ async def _found(
     """Look by the index, where there is one and it helps; else read everything."""
     why_not = asked.query.why_scan
     if why_not is None:
-        for is_last in (False, True):
-            try:
-                found = await _by_index(backend, asked, heads, chosen, finder)
-            except (StoreBusy, StoreUnavailable, CorruptStore) as error:
-                why_not = f"the index cannot be used: {error}"
-                if is_last or not isinstance(error, CorruptStore):
-                    break
-            else:
-                if found is not None:
-                    return found
-                why_not = "this store has no index of words, so every text was read"
-                break
+        try:
+            found = await _by_sound_index(backend, asked, heads, chosen, finder)
+        except (StoreBusy, StoreUnavailable, CorruptStore) as error:
+            why_not = f"the index cannot be used ({error}), so every text was read"
+        else:
+            if found is not None:
+                return found
+            why_not = "this store has no index of words, so every text was read"
     return _Way(await finder.by_scan(asked.limit), (), why_not)
+
+
+async def _by_sound_index(
+    backend: Backend, asked: Asked, heads: Sequence[SessionHead], chosen: Mapping[int, SessionHead], finder: Finder
+) -> _Way | None:
+    """Look by the index; one that turns out to be broken is made anew, and asked once more."""
+    try:
+        return await _by_index(backend, asked, heads, chosen, finder)
+    except CorruptStore:
+        waiting = backend.waiting
+        await waiting.finish(waiting.call(backend.remove_words))
+        return await _by_index(backend, asked, heads, chosen, finder)
 
 
 async def _by_index(

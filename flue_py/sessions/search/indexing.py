@@ -77,14 +77,14 @@ class Indexer:
         """Add a page of a session's changes; return how many entries that were, and whether it was the last page."""
         is_fork = head.forked_from_session is not None
         known = await self.call(partial(self._index.known_one, head.session_key))
-        start = KnownSession(head.session_key, head.id, 0, is_fork) if known is None else known
+        start = KnownSession(head.session_key, head.id, -1, is_fork) if known is None else known
         info = await self._backend.get_session(SessionRef(head.id, head.session_key))
         if info is None:
             return 0, True
         entries: list[Entry] = []
-        if start.revision == 0 and is_fork:
+        if start.revision < 0 and is_fork:
             entries += await left_by_deleted(self._backend, info)
-        changes = await self._backend.changes(info.ref, start.revision, _PAGE)
+        changes = await self._backend.changes(info.ref, max(start.revision, 0), _PAGE)
         entries += [entry for change in changes for entry in change.entries]
         reached = changes[-1].revision if changes else head.revision
         title = title_of(info)

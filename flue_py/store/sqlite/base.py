@@ -56,6 +56,9 @@ class RunnerOnFile(RunnerOnSqlite):
     def open_words(self, version: int) -> WordIndex | None:
         return words.open_words(self._path, version) if self._may_write_beside() else None
 
+    def remove_words(self) -> None:
+        words.remove_words(self._path)
+
     async def forget_words(self, session_ids: Collection[str]) -> None:
         if self.words_location is not None:
             await self.waiting.call(partial(words.forget_sessions, self._path, session_ids))

@@ -13,11 +13,12 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from flue_py.errors import StoreUnavailable
+from flue_py.errors import CorruptStore, FlueError, NotAStore, StoreUnavailable
 from flue_py.search.queries import Need
 from flue_py.store.sqlite.file import create_private, translated
 from flue_py.store.words import FoundText, IndexedText, KnownSession, Wanted, session_mark
@@ -38,7 +39,8 @@ CREATE TABLE texts (doc INTEGER PRIMARY KEY, session_key INTEGER NOT NULL, entry
     at_us INTEGER NOT NULL, weight INTEGER NOT NULL, length INTEGER NOT NULL);
 CREATE TABLE spread (session_key INTEGER NOT NULL, segment INTEGER NOT NULL, PRIMARY KEY (session_key, segment))
     WITHOUT ROWID;
-CREATE TABLE segments (number INTEGER PRIMARY KEY, next_doc INTEGER NOT NULL, texts INTEGER NOT NULL);
+CREATE TABLE segments (number INTEGER PRIMARY KEY, first_doc INTEGER NOT NULL, next_doc INTEGER NOT NULL,
+    end_doc INTEGER NOT NULL);
 """
 
 
@@ -61,7 +63,7 @@ def forget_sessions(store: Path, ids: Collection[str]) -> None:
             index.begin()
             index.forget([key for key, session in index.known().items() if session.id in wanted])
             index.commit()
-    except (sqlite3.Error, StoreUnavailable):
+    except FlueError:
         # Whatever it is that keeps it from being changed, what was deleted must not be found in it.
         remove_words(store)
 
@@ -93,21 +95,18 @@ def open_words(store: Path, version: int | None) -> SqliteWords:
             raise StoreUnavailable(f"{path} cannot be made: {error.strerror or error}") from error
     try:
         return _opened(path, version)
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            with translated(path):
-                raise
+    except (CorruptStore, NotAStore):
         remove_words(store)
         return open_words(store, version)
 
 
 def _opened(path: Path, version: int | None) -> SqliteWords:
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    with translated(path):
+        connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA temp_store = MEMORY")
-        connection.execute("PRAGMA cache_size = -16000")
+        with translated(path):
+            for setting in ("synchronous = NORMAL", "secure_delete = ON", "temp_store = MEMORY", "cache_size = -16000"):
+                connection.execute(f"PRAGMA {setting}")
         index = SqliteWords(connection, path)
         index.prepare(version)
     except BaseException:
@@ -117,12 +116,22 @@ def _opened(path: Path, version: int | None) -> SqliteWords:
 
 
 class SqliteWords:
-    """The index of words in a SQLite file. Its functions raise what `sqlite3` does."""
+    """The index of words in a SQLite file. Its functions raise `StoreBusy`, `StoreUnavailable` and `CorruptStore`."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
-        self._run = connection.execute
         self.path = path
+
+    def _run(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with translated(self.path):
+            return self._connection.execute(statement, parameters).fetchall()
+
+    def _first(self, statement: str, parameters: Sequence[object] = ()) -> tuple[Any, ...] | None:
+        return next(iter(self._run(statement, parameters)), None)
+
+    def _run_many(self, statement: str, parameters: Sequence[Sequence[object]]) -> None:
+        with translated(self.path):
+            self._connection.executemany(statement, parameters)
 
     def prepare(self, version: int | None) -> None:
         """Make the tables where they are missing, or were made for another version of what texts have."""
@@ -134,7 +143,7 @@ class SqliteWords:
         self.commit()
 
     def _is_prepared(self, version: int | None) -> bool:
-        application, found = (self._run(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+        application, found = (self._run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
         return bool(application == _APPLICATION and (version is None or found == _stamp(version)))
 
     def _make(self, version: int) -> None:
@@ -178,11 +187,11 @@ class SqliteWords:
 
         Those are met again only when a session is read from its beginning, after a part of it was forgotten.
         """
-        found = self._run("SELECT revision, seen FROM sessions WHERE session_key = ?", (key,)).fetchone()
+        found = self._first("SELECT revision, seen FROM sessions WHERE session_key = ?", (key,))
         if found is None or found[0] >= found[1]:
             return set()
         there: set[tuple[str | None, int]] = set()
-        for (segment,) in self._run("SELECT segment FROM spread WHERE session_key = ?", (key,)).fetchall():
+        for (segment,) in self._run("SELECT segment FROM spread WHERE session_key = ?", (key,)):
             there.update(
                 self._run(
                     f"SELECT t.entry_id, t.number FROM words_{segment} w JOIN texts t ON t.doc = w.rowid"
@@ -194,39 +203,35 @@ class SqliteWords:
 
     def _add(self, key: int, own: str, texts: Sequence[IndexedText]) -> None:
         while texts:
-            segment, doc = self._place()
-            count = (segment + 1) * SEGMENT - doc
-            taken, texts = texts[:count], texts[count:]
-            self._connection.executemany(
+            segment, doc, end = self._place()
+            taken, texts = texts[: end - doc], texts[end - doc :]
+            self._run_many(
                 "INSERT INTO texts VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
                     (number, key, text.entry_id, text.number, text.at_us, text.weight, len(text.terms))
                     for number, text in enumerate(taken, start=doc)
                 ],
             )
-            self._connection.executemany(
+            self._run_many(
                 f"INSERT INTO words_{segment} (rowid, terms) VALUES (?, ?)",
                 [(number, " ".join([own, *text.marks, *text.terms])) for number, text in enumerate(taken, start=doc)],
             )
             self._run("INSERT OR IGNORE INTO spread VALUES (?, ?)", (key, segment))
-            self._run(
-                "UPDATE segments SET next_doc = next_doc + ?, texts = texts + ? WHERE number = ?",
-                (len(taken), len(taken), segment),
-            )
+            self._run("UPDATE segments SET next_doc = next_doc + ? WHERE number = ?", (len(taken), segment))
 
-    def _place(self) -> tuple[int, int]:
-        """Return the segment that is filled, and the number of the next text in it."""
-        last = self._run("SELECT number, next_doc FROM segments ORDER BY number DESC LIMIT 1").fetchone()
-        if last is not None and last[1] < (last[0] + 1) * SEGMENT:
-            return last[0], last[1]
-        segment = 0 if last is None else last[0] + 1
+    def _place(self) -> tuple[int, int, int]:
+        """Return the segment that is filled, the number of the next text in it, and the one that is too many."""
+        last = self._first("SELECT number, next_doc, end_doc FROM segments ORDER BY number DESC LIMIT 1")
+        if last is not None and last[1] < last[2]:
+            return int(last[0]), int(last[1]), int(last[2])
+        segment, first = (0, 0) if last is None else (last[0] + 1, last[2])
         # Every character that is not ASCII belongs to a term: the terms are ours, and must not be taken apart again.
         self._run(
             f"CREATE VIRTUAL TABLE words_{segment} USING fts5"
             "(terms, content='', columnsize=0, detail='none', tokenize='ascii')"
         )
-        self._run("INSERT INTO segments VALUES (?, ?, 0)", (segment, segment * SEGMENT))
-        return segment, segment * SEGMENT
+        self._run("INSERT INTO segments VALUES (?, ?, ?, ?)", (segment, first, first, first + SEGMENT))
+        return segment, first, first + SEGMENT
 
     def forget(self, keys: Collection[int]) -> None:
         """Remove every trace of sessions (see `WordIndex.forget`)."""
@@ -234,44 +239,48 @@ class SqliteWords:
             return
         gone = json.dumps(list(keys))
         segments = self._run(
-            "SELECT DISTINCT segment FROM spread WHERE session_key IN (SELECT value FROM json_each(?))", (gone,)
-        ).fetchall()
-        for (segment,) in segments:
+            "SELECT number, first_doc, end_doc FROM segments WHERE number IN"
+            " (SELECT segment FROM spread WHERE session_key IN (SELECT value FROM json_each(?)))",
+            (gone,),
+        )
+        for segment, first, end in segments:
             # Read again from their beginning: what still is in another segment is passed over then.
             self._run(
-                "UPDATE sessions SET revision = 0, seen = max(seen, revision) WHERE session_key IN"
+                "UPDATE sessions SET revision = -1, seen = max(seen, revision) WHERE session_key IN"
                 " (SELECT session_key FROM spread WHERE segment = ?)",
                 (segment,),
             )
             self._run("DELETE FROM spread WHERE segment = ?", (segment,))
-            self._run("DELETE FROM texts WHERE doc >= ? AND doc < ?", (segment * SEGMENT, (segment + 1) * SEGMENT))
+            self._run("DELETE FROM texts WHERE doc >= ? AND doc < ?", (first, end))
             self._run(f"DROP TABLE words_{segment}")
             self._run("DELETE FROM segments WHERE number = ?", (segment,))
         # What a deleted session has left to its forks is theirs from now on.
-        self._run("UPDATE sessions SET revision = 0, seen = max(seen, revision) WHERE is_fork")
+        self._run("UPDATE sessions SET revision = -1, seen = max(seen, revision) WHERE is_fork")
         self._run("DELETE FROM sessions WHERE session_key IN (SELECT value FROM json_each(?))", (gone,))
 
     def known_one(self, key: int) -> KnownSession | None:
         """Return a session if the index knows it."""
-        row = self._run(f"{_KNOWN} WHERE session_key = ?", (key,)).fetchone()
+        row = self._first(f"{_KNOWN} WHERE session_key = ?", (key,))
         return None if row is None else _known_session(row)
 
     def count(self) -> int:
         """Return how many texts it holds."""
-        return int(self._run("SELECT coalesce(sum(texts), 0) FROM segments").fetchone()[0])
+        return int(self._run("SELECT coalesce(sum(next_doc - first_doc), 0) FROM segments")[0][0])
 
     def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
         """Return texts that have what is wanted (see `WordIndex.find`)."""
-        match = _match(wanted)
+        with self._reading():
+            return self._find(_match(wanted), wanted.since_us, 2**62 if before is None else before, limit)
+
+    def _find(self, match: str, since_us: int | None, before: int, limit: int) -> Sequence[FoundText]:
         found: list[FoundText] = []
-        last = 2**62 if before is None else before
-        segments = self._run("SELECT number FROM segments WHERE number * ? < ? ORDER BY number DESC", (SEGMENT, last))
-        for (segment,) in segments.fetchall():
+        segments = self._run("SELECT number FROM segments WHERE first_doc < ? ORDER BY number DESC", (before,))
+        for (segment,) in segments:
             # The plus keeps SQLite from going through the texts instead of the terms.
             rows = self._run(
                 f"SELECT t.* FROM words_{segment} w JOIN texts t ON t.doc = w.rowid"
                 f" WHERE words_{segment} MATCH ? AND w.rowid < ? AND +t.at_us >= ? ORDER BY w.rowid DESC LIMIT ?",
-                (match, last, -(2**62) if wanted.since_us is None else wanted.since_us, limit - len(found)),
+                (match, before, -(2**62) if since_us is None else since_us, limit - len(found)),
             )
             found += map(FoundText._make, rows)
             if len(found) >= limit:
@@ -280,8 +289,12 @@ class SqliteWords:
 
     def terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
         """Return terms of a range (see `WordIndex.terms_from`)."""
+        with self._reading():
+            return self._terms_from(begin, end, limit)
+
+    def _terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
         found: list[str] = []
-        for (segment,) in self._run("SELECT number FROM segments ORDER BY number DESC").fetchall():
+        for (segment,) in self._run("SELECT number FROM segments ORDER BY number DESC"):
             self._run(
                 f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary_{segment}"
                 f" USING fts5vocab(main, words_{segment}, row)"
@@ -294,17 +307,31 @@ class SqliteWords:
 
     def problems(self) -> Sequence[str]:
         """Check it (see `WordIndex.problems`)."""
-        found = [row[0] for row in self._run("PRAGMA integrity_check(10)") if row[0] != "ok"]
-        for segment, texts in self._run("SELECT number, texts FROM segments").fetchall():
-            try:
+        self.begin()
+        try:
+            found = [row[0] for row in self._run("PRAGMA integrity_check(10)") if row[0] != "ok"]
+            segments = self._run("SELECT number, first_doc, next_doc, end_doc FROM segments")
+            for segment, first, after, end in segments:
                 self._run(f"INSERT INTO words_{segment} (words_{segment}) VALUES ('integrity-check')")
-            except sqlite3.DatabaseError as error:
-                found.append(f"segment {segment}: {error}")
-            low, high = segment * SEGMENT, (segment + 1) * SEGMENT
-            (count,) = self._run("SELECT count(*) FROM texts WHERE doc >= ? AND doc < ?", (low, high)).fetchone()
-            if count != texts:
-                found.append(f"segment {segment}: {count} texts of {texts}")
+                ((count,),) = self._run("SELECT count(*) FROM texts WHERE doc >= ? AND doc < ?", (first, end))
+                if count != after - first:
+                    found.append(f"segment {segment}: {count} texts of {after - first}")
+        finally:
+            self._roll_back()
         return found
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Read one moment: another process may remove a segment between two statements."""
+        self._run("BEGIN")
+        try:
+            yield
+        finally:
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.rollback()
 
     def close(self) -> None:
         """Let go of the file."""
