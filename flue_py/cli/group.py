@@ -86,6 +86,7 @@ class LazyGroup(HelpfulGroup):
         "check": "verify", "fsck": "verify", "doctor": "verify", "status": "info", "repair": "salvage",
         "restore": "salvage", "upgrade": "migrate", "clone": "copy", "budgets": "budget", "memories": "memory",
         "merge": "merge-back", "pick": "cherry-pick", "tag": "label", "continue": "resume",
+        "find": "search", "grep": "search",
     })  # fmt: skip
 
     def __init__(self, *args: object, sections: Mapping[str, Mapping[str, str]], **extra: object) -> None:

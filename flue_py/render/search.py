@@ -9,7 +9,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.render.lines import Line, Span, counted, one_line, printable
 from flue_py.render.rows import iso
 from flue_py.render.views import minute
-from flue_py.search.values import Hit, Place, SearchAnswer, SessionHits, Snippet
+from flue_py.search.values import Place, SearchAnswer, SearchHit, SessionHits, Snippet
 
 _WHERE: Mapping[Place, str] = {
     "active": "",
@@ -37,7 +37,7 @@ def _group_lines(group: SessionHits, name: str) -> Iterable[Line]:
     yield ()
 
 
-def _facts(hit: Hit) -> tuple[Span, ...]:
+def _facts(hit: SearchHit) -> tuple[Span, ...]:
     what = [hit.role or hit.part.removesuffix("s"), hit.tool, _WHERE[hit.place]]
     said = ", ".join(one_line(each) for each in what if each)
     cut = " (only its beginning is searched)" if hit.is_cut else ""
@@ -87,7 +87,7 @@ def search_row(answer: SearchAnswer, names: Mapping[str, str]) -> JsonObject:
     }
 
 
-def _hit_row(group: SessionHits, hit: Hit, name: str) -> JsonObject:
+def _hit_row(group: SessionHits, hit: SearchHit, name: str) -> JsonObject:
     return {
         "sessionId": hit.session_id,
         "sessionName": name,

@@ -271,7 +271,7 @@ class _Reader:
 
     def wrong(self, why: str) -> InvalidArgument:
         return InvalidArgument(
-            f"words: {shown(self._text)} cannot be read as a query: {why}; leave the query out to search for words"
+            f"words: {shown(self._text)} cannot be read as a query: {why}; plain words are searched without operators"
         )
 
     def read(self) -> _Node:

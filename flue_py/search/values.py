@@ -28,7 +28,7 @@ class Snippet:
 
 
 @frozen
-class Hit:
+class SearchHit:
     """A text that has what was looked for. ``entry_id`` is None for a title.
 
     ``is_cut`` says that the text is longer than what is searched of one. ``go`` is the command line that shows it.
@@ -52,7 +52,7 @@ class SessionHits:
 
     session: SessionInfo
     revision: int
-    hits: tuple[Hit, ...]
+    hits: tuple[SearchHit, ...]
 
 
 @frozen
@@ -88,6 +88,6 @@ class SearchAnswer:
     suggestions: tuple[str, ...] = ()
 
     @property
-    def hits(self) -> tuple[Hit, ...]:
+    def hits(self) -> tuple[SearchHit, ...]:
         """All hits, session by session."""
         return tuple(hit for group in self.sessions for hit in group.hits)

@@ -14,7 +14,7 @@ import flue_py
 import flue_py.sync
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import InvalidArgument
-from flue_py.search.values import PARTS, Hit, Part, SearchAnswer
+from flue_py.search.values import PARTS, Part, SearchAnswer, SearchHit
 
 pytestmark = pytest.mark.anyio
 
@@ -38,11 +38,11 @@ def thought(thinking: str, text: str) -> JsonObject:
     return {"role": "assistant", "content": [*parts]}
 
 
-def shown(hits: Iterable[Hit]) -> list[str]:
+def shown(hits: Iterable[SearchHit]) -> list[str]:
     return sorted(f"{hit.part}: {hit.snippet.text}" for hit in hits)
 
 
-def marked(hit: Hit) -> list[str]:
+def marked(hit: SearchHit) -> list[str]:
     return [hit.snippet.text[low:high] for low, high in hit.snippet.matches]
 
 

@@ -13,7 +13,7 @@ from flue_py.errors import AmbiguousId, CorruptStore, StoreBusy, StoreUnavailabl
 from flue_py.search.queries import Need, Query
 from flue_py.search.snippets import snippet
 from flue_py.search.texts import texts_of, title_text
-from flue_py.search.values import PARTS, Hit, SearchAnswer, Searched, SessionHits
+from flue_py.search.values import PARTS, SearchAnswer, Searched, SearchHit, SessionHits
 from flue_py.sessions.search.finding import Finder, Finding, Found
 from flue_py.sessions.search.indexing import VERSION, Indexer, title_of
 from flue_py.sessions.search.narrowing import Narrowing
@@ -205,12 +205,12 @@ def _widen(asked: Asked) -> tuple[str, ...]:
 
 async def _grouped(backend: Backend, findings: Sequence[Finding]) -> tuple[SessionHits, ...]:
     places = Places(backend)
-    groups: dict[str, tuple[SessionInfo, list[Hit]]] = {}
+    groups: dict[str, tuple[SessionInfo, list[SearchHit]]] = {}
     for each in findings:
         place = await places.place_of(each.session, each.entry)
         _, hits = groups.setdefault(each.session.id, (each.session, []))
         hits.append(
-            Hit(
+            SearchHit(
                 session_id=each.session.id,
                 entry_id=None if each.entry is None else each.entry.id,
                 part=each.text.part,
