@@ -111,7 +111,8 @@ def test_intent_lists_what_was_done_in_order() -> None:
     assert 'WARNING: bash → "sleep 9" (turn 4, entry e5, call c3) has no recorded result' in done.text
     assert "RESUMPTION NOTE: " in done.text
     assert "entries e0 to e6" in done.text
-    assert '<user-said entry="e0">\nFix the build, and never touch setup.py\n</user-said>' in done.text
+    said = "- Fix the build, and never touch setup.py\n- never mind"
+    assert f'<user-said from="e0" to="e6">\n{said}\n</user-said>' in done.text
 
 
 def test_intent_says_where_nothing_was_called_or_has_another_mode_say_it() -> None:
