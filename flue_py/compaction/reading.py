@@ -15,7 +15,7 @@ from flue_py.compaction.estimate import estimate_messages
 from flue_py.compaction.policy import CompactionPolicy
 from flue_py.compaction.serialize import FileLists, collect_file_lists
 from flue_py.core.exchange import CALLS, Pairing, undecoded_exchange
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.jsontext import JsonValue, decode_object
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.projection import ContextEntry
 from flue_py.core.spoken import has_words, message_text, own_words
@@ -60,7 +60,13 @@ class Messages(Sequence[Message]):
             found = self._found[index]
             if found is None:
                 assert self._items is not None, "messages without items are there from the start"
-                found = self._found[index] = self._items[index].data
+                item = self._items[index]
+                # What `ContextEntry.data` does for most of ten thousand messages, without four calls for each.
+                if isinstance(item, ContextEntry) and item.entry.kind == MESSAGE and not item.excluded_parts:
+                    found = decode_object(item.entry.payload)
+                else:
+                    found = item.data
+                self._found[index] = found
             return found
         return [self[at] for at in range(*index.indices(len(self)))]
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
+from flue_py.compaction import CompactionSettings
 from flue_py.compaction.blocks import user_words
 from flue_py.compaction.blocks.said import MOST_LINES, Said, shown_said
 from flue_py.compaction.estimate import estimate_tokens
+from flue_py.compaction.material import Material
 from flue_py.compaction.modes import Intent
+from flue_py.compaction.plan import SessionCompactionPlan, plan_session_compaction
+from flue_py.core.jsontext import JsonValue
 from tests.compaction.strategies import assistant, user
-from tests.compaction.test_modes import made, material
+from tests.compaction.test_modes import Item, made, material
 
 
 def test_short_messages_share_a_tag_that_names_the_first_and_the_last() -> None:
@@ -53,3 +58,21 @@ def test_tags_take_no_more_than_half_of_the_share_beside_it() -> None:
     assert 40 < block.text.count("<user-said") < 200
     assert found.tokens_of(block.text) <= 6_000 * 3 // 10 + 60
     assert re.search(r"\[\d+ more of the user's messages did not fit", block.text)
+
+
+def test_what_a_message_takes_is_not_counted_again_where_it_says_nothing_else() -> None:
+    counted: list[str] = []
+    talk = [user("Look at this. "), assistant("Yes."), user("<system-reminder>x</system-reminder>And that")]
+    middle = [user("Mind the gap. ")] * 3
+    messages = [*talk, *middle, assistant("No."), user("the end"), assistant("Bye."), user("go on")]
+    items = [Item(f"e{at}", message) for at, message in enumerate(messages)]
+    found = plan_session_compaction(items, None, CompactionSettings(keep_recent_tokens=1), counts=[100] * len(items))
+    assert isinstance(found, SessionCompactionPlan)
+
+    def count(message: Mapping[str, JsonValue]) -> int:
+        counted.append(str(message["content"]))
+        return 10
+
+    user_words(Material(found, count, window=4_000, tokens_leaving=900))
+    assert "Mind the gap." not in counted
+    assert "And that" in counted

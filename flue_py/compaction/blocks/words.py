@@ -158,7 +158,7 @@ def _only_says(message: Message, words: str) -> bool:
     content = message.get("content")
     if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
         content = content[0].get("text") if content[0].get("type") == "text" else None
-    return content == words
+    return isinstance(content, str) and content.strip() == words
 
 
 def _question(material: Material, at: int) -> str:
