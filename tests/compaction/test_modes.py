@@ -564,6 +564,18 @@ def test_the_first_and_the_newest_words_stay_in_a_share_however_small() -> None:
     assert len(pasted) < 6_000
 
 
+@pytest.mark.parametrize("mode", [Intent(), Lossless()], ids=lambda mode: mode.name)
+def test_where_there_is_hardly_any_room_lists_of_files_are_counted_and_earlier_summaries_left_out(mode: Mode) -> None:
+    work = [user("wish " * 60), *(call("read", {"path": f"src/{n}.py"}, f"c{n}") for n in range(9)), assistant("ok")]
+    before = made(Window(), [user("hello"), assistant("a " * 400)], window=2_000)
+    before = replace(before, text="told " * 200 + before.text)
+    text = made(mode, work, before=before, window=2_000, room=100, prefix="f").text
+    assert "[9 files that were read and 0 that were modified: stored with this summary]" in text
+    assert "<read-files>" not in text
+    assert "told" not in text
+    assert "of earlier summaries are left out" not in text
+
+
 def test_open_work_and_the_last_handoff_are_named() -> None:
     work = [*WORK[5:], call("transfer_to_tester", {"why": "red"}, "c9"), tool_result("ok", "c9"), assistant("x" * 99)]
     done = made(Llm(around=Around(tasks=["t1: index the docs"])), work, Asker())

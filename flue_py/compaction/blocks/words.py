@@ -236,7 +236,5 @@ def _cut(material: Material, said: Said, most: int) -> Said:
         return said
     kept = max(len(text) * most // tokens - 60, 120)
     head, tail = text[: kept * 2 // 3], text[-(kept // 3) :]
-    missing = len(text) - len(head) - len(tail)
-    if missing <= 0:
-        return said
-    return said._replace(text=f"{head}\n[… {missing} characters left out …]\n{tail}")
+    cut = f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
+    return said._replace(text=cut) if len(cut) < len(text) else said
