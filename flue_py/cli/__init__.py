@@ -39,6 +39,11 @@ SECTIONS = {
         "diff": "Compare two leaves: what they share, what only one has.",
         "artifacts": "List and show results of tools that are stored apart.",
     },
+    "Write": {
+        "new": "Create a session, and the database if it is missing.",
+        "append": "Append a message, as a text or as JSON.",
+        "task": "Create a task session, or say how it ended.",
+    },
     "Continue a conversation": {
         "resume": "Show the last turns of a session.",
         "conversation": "List the turns of a session.",

@@ -1,14 +1,15 @@
-"""Files that options name: settings, a system prompt and tools."""
+"""What commands are given to read: files that options name, and standard input."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flue_py.cli.place import expanded
 from flue_py.core.jsontext import JsonObject
-from flue_py.errors import InvalidArgument, shown
+from flue_py.errors import InvalidArgument, InvalidEntry, shown
 from flue_py.lazy import lazy_module
 from flue_py.plain_files import read_beginning
 
@@ -20,6 +21,41 @@ else:
 
 MOST_BYTES = 1_000_000
 """A file of settings, of a system prompt or of tools is no larger."""
+
+MOST_BYTES_OF_INPUT = 64_000_000
+"""What comes from standard input is no longer: what a store takes at once, with room for JSON's escapes."""
+
+
+def text_from_stdin(what: str) -> str:
+    """Return the text on standard input as it is.
+
+    Raises `InvalidEntry` where it is too long, no UTF-8, or cannot be read.
+    """
+    try:
+        return _stdin_bytes(what).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidEntry(f"{what}: standard input is no text in UTF-8 ({error})") from error
+
+
+def json_from_stdin(what: str) -> object:
+    """Return the JSON value on standard input.
+
+    Raises `InvalidEntry` where it is too long, no JSON, or cannot be read.
+    """
+    data = _stdin_bytes(what)
+    if not data.strip():
+        raise InvalidEntry(f"{what}: there is nothing on standard input")
+    return _json_of(f"{what}: standard input", data, "value", InvalidEntry)
+
+
+def _stdin_bytes(what: str) -> bytes:
+    try:
+        data = sys.stdin.buffer.read(MOST_BYTES_OF_INPUT + 1)
+    except (OSError, ValueError, AttributeError) as error:
+        raise InvalidEntry(f"{what}: standard input cannot be read ({error})") from error
+    if len(data) > MOST_BYTES_OF_INPUT:
+        raise InvalidEntry(f"{what}: there are more than {MOST_BYTES_OF_INPUT:,} bytes on standard input")
+    return data
 
 
 def settings_in(file: str | None) -> ContextSettings | None:
@@ -65,11 +101,14 @@ def tools_in(file: str | None) -> list[JsonObject]:
 
 
 def _json_in(what: str, file: str, kind: str) -> object:
-    data = _bytes_in(what, file)
+    return _json_of(f"{what}: it", _bytes_in(what, file), kind, InvalidArgument)
+
+
+def _json_of(what: str, data: bytes, kind: str, refusal: type[InvalidArgument] | type[InvalidEntry]) -> object:
     try:
         found: object = json.loads(data, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"{what}: it has no JSON {kind} ({error})") from error
+        raise refusal(f"{what} has no JSON {kind} ({error})") from error
     return found
 
 

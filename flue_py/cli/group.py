@@ -35,6 +35,15 @@ class WrongCall(click.ClickException):
     exit_code = 2
 
 
+class Told(click.ClickException):
+    """An error of this library, shown in one line."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        # click says that all of a class have the same.
+        object.__setattr__(self, "exit_code", code)
+
+
 class HelpfulGroup(click.Group):
     """A group that takes --db after a command, too, and suggests a command for an unknown one."""
 
@@ -87,6 +96,7 @@ class LazyGroup(HelpfulGroup):
         "restore": "salvage", "upgrade": "migrate", "clone": "copy", "budgets": "budget", "memories": "memory",
         "merge": "merge-back", "pick": "cherry-pick", "tag": "label", "continue": "resume",
         "find": "search", "grep": "search",
+        "create": "new", "add": "append", "write": "append",
     })  # fmt: skip
 
     def __init__(self, *args: object, sections: Mapping[str, Mapping[str, str]], **extra: object) -> None:
@@ -143,8 +153,8 @@ class LazyGroup(HelpfulGroup):
     def invoke(self, ctx: click.Context) -> object:
         """Run the command, and flush what it printed.
 
-        An error of this library or of the system is one line on stderr and exit code 1. A wrong call exits 2, an
-        interruption 130, and a closed pipe 141, as SIGPIPE would.
+        An error of this library or of the system is one line on stderr; its exit code is that of `cli.codes`, or 1. A
+        wrong call exits 2, an interruption 130, and a closed pipe 141, as SIGPIPE would.
         """
         with _told_in_one_line(ctx.command_path):
             result = super().invoke(ctx)
@@ -157,9 +167,10 @@ def _told_in_one_line(command_path: str) -> Iterator[None]:
     try:
         yield
     except FlueError as error:
+        from flue_py.cli.codes import exit_code_of
         from flue_py.cli.wording import in_commands
 
-        raise click.ClickException(on_one_line(in_commands(str(error)))) from error
+        raise Told(on_one_line(in_commands(str(error))), exit_code_of(error)) from error
     except click.UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command gets its help
             raise

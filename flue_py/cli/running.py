@@ -120,7 +120,10 @@ def run(
         if create:
             make_private_folder(path.parent)
         elif not exists(path):  # unlike Path.exists, it has no opinion on names that no file can have
-            raise StoreUnavailable(f"there is no database at {path}; import a session first, or name another with --db")
+            raise StoreUnavailable(
+                f"there is no database at {path}; import a session or create one (flue-py new) first, or name another "
+                "with --db"
+            )
     with nullcontext() if bar is None else progress_bar(bar):
         return finished(_with_store(place, work), needs_loop=not place.is_file)
 

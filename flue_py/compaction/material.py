@@ -107,6 +107,10 @@ class Material:
         """Return one of the messages, by its place among them: the others need not be decoded."""
         return self.planned.plan.content.message(at)
 
+    def tokens_at(self, at: int) -> int | None:
+        """Return how many tokens one of the messages takes, as the plan was made by; None if nobody counted. O(1)."""
+        return self.planned.plan.content.tokens(at)
+
     @property
     def staying(self) -> tuple[ContextItem, ...]:
         """The items that stay after the summary, in order."""

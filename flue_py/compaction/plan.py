@@ -179,7 +179,7 @@ def _plan(
     return CompactionPlan(
         first_kept_index=cut,
         is_split_turn=turn_start is not None,
-        content=PlannedContent(messages, history, prefix, earlier, policy, usage_from),
+        content=PlannedContent(messages, history, prefix, earlier, policy, usage_from, counts),
         previous_summary=previous.summary if previous else None,
         settings=settings,
         policy=policy,

@@ -14,7 +14,8 @@ from functools import partial
 from itertools import pairwise
 
 from flue_py.context.counters import ENTRY_COUNTS
-from flue_py.context.epochs import EpochRules, Rewritten, epoch_end
+from flue_py.context.epochs import EpochRules, epoch_end
+from flue_py.context.foreseen import Foresight
 from flue_py.context.items import Item, plain_agent
 from flue_py.context.report import ContextChange, ContextReport, StepReport
 from flue_py.context.steps.content import as_parts
@@ -54,7 +55,10 @@ def run_steps(
     waiting = [step for step in steps if step.at_epochs]
     end = len(given)
     if waiting and rules.tokens:
-        end = epoch_end(context, sizes, rules, partial(_rewritten, given, waiting, view))
+        # What they tell belongs to a request that may never be made.
+        aside = view.aside()
+        foresight = Foresight(context, given, waiting, aside, partial(_waited, waiting, aside))
+        end = epoch_end(context, sizes, rules, foresight)
     turns = turn_start(given[:end], view.agent), turn_start(given, view.agent)
     current: Sequence[Item] = given
     reports: list[StepReport] = []
@@ -90,30 +94,14 @@ def _applied(
     return [*items[:first], *made, *items[last:]], inside, made
 
 
-def _rewritten(given: Sequence[Item], waiting: Sequence[Step], view: View, at: int, end: int, begins: int) -> Rewritten:
-    """Return a request that ends at a place, as the steps that wait make it if an epoch begins, and if none does."""
-    items = given[:at]
-    # What they tell belongs to a request that may never be made.
-    aside = view.aside()
-    made: list[Sequence[Item]] = []
-    for epoch in (begins, end):
-        current: Sequence[Item] = items
-        turns = turn_start(items[:epoch], view.agent), turn_start(items, view.agent)
-        for step in waiting:
-            current = _applied(step, current, (epoch, at), turns, aside)[0]
-        made.append(current)
-    after, unedited = made
-    same = next(
-        (place for place, (new, old) in enumerate(zip(after, unedited, strict=False)) if not _is_same(new, old)),
-        min(len(after), len(unedited)),
-    )
-    sent = next((place for place in range(len(unedited) - 1, -1, -1) if unedited[place].is_answer), 0)
-    sizes, others = [*map(aside.tokens, after)], [*map(aside.tokens, unedited)]
-    return Rewritten(sum(sizes), sum(others[: min(same, sent)]), sum(others), sum(others[:sent]))
-
-
-def _is_same(new: Item, old: Item) -> bool:
-    return new is old or (new.place == old.place and new.message == old.message)
+def _waited(steps: Sequence[Step], view: View, items: Sequence[Item]) -> Sequence[Item]:
+    """Return what the steps that wait make of messages, all of which are there when an epoch begins."""
+    at = len(items)
+    turn = turn_start(items, view.agent)
+    current = items
+    for step in steps:
+        current = _applied(step, current, (at, at), (turn, turn), view)[0]
+    return current
 
 
 def turn_in(context: Sequence[ContextEntry], agent: str | None) -> int:

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from flue_py.context.settings import AgentContext, ContextSettings
     from flue_py.context.sources.protocol import GatheredContext, SourceReader
     from flue_py.context.steps.protocol import Step
-    from flue_py.wire import rules
+    from flue_py.wire import requests as wire_requests
+    from flue_py.wire import rules, validity
+    from flue_py.wire.lists import said as told
+    from flue_py.wire.validity import Validity
 else:
     attempting = lazy_module("flue_py.context.attempts")
     context_settings = lazy_module("flue_py.context.settings")
@@ -32,6 +35,9 @@ else:
     pipeline = lazy_module("flue_py.context.pipeline")
     requests = lazy_module("flue_py.context.requests")
     rules = lazy_module("flue_py.wire.rules")
+    told = lazy_module("flue_py.wire.lists.said")
+    validity = lazy_module("flue_py.wire.validity")
+    wire_requests = lazy_module("flue_py.wire.requests")
 
 
 class Requesting(Gathering):
@@ -124,6 +130,39 @@ class Requesting(Gathering):
             self._backend.waiting.call,
             addresses=chosen.addresses,
         )
+
+    async def validate(
+        self,
+        target: str,
+        *,
+        leaf: LeafChoice = STORED,
+        model: str | None = None,
+        account: str | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] = (),
+    ) -> Validity:
+        """Return what a provider would refuse of the context as it is, and what `request` changes so that it is taken.
+
+        `Validity.broken` has where the context breaks the rules of ``target``, with the entry; `Validity.repairs` what
+        `request` with the same arguments leaves out or changes, in the order in which that is done; `Validity.left`
+        what breaks a rule after that. Nothing is written, and settings change nothing. Raises `EntryNotFound`,
+        `InvalidArgument`. The cost of `request`.
+        """
+        name = rules.checked_target(target)
+        checked_text(model, "model")
+        checked_text(account, "account")
+        offered = _checked_tools(system, tools)
+        found = await self._read_context(leaf)
+
+        def check() -> Validity:
+            said = [*told.said_in(found.items)]
+            if system:
+                said.insert(0, told.Said({"role": "system", "content": system}))
+            sent = wire_requests.wire_request(name, said, model=model, account=account, tools=offered)
+            as_it_is = validity.broken_as_it_is(name, said, account=account)
+            return validity.Validity(name, as_it_is, sent.repairs, sent.broken)
+
+        return await self._backend.waiting.call(check)
 
     async def _requests(
         self,

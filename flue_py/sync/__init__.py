@@ -80,6 +80,7 @@ class Session(Twin[AsyncSession]):
     plan_compaction = blocking(AsyncSession.plan_compaction)
     request = blocking(AsyncSession.request)
     attempts = blocking(AsyncSession.attempts)
+    validate = blocking(AsyncSession.validate)
     gather_context = blocking(AsyncSession.gather_context)
     append_handoff = blocking(AsyncSession.append_handoff)
     fit_to = blocking(AsyncSession.fit_to)

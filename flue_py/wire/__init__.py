@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flue_py.wire.leftovers import ExportNote, Repair
     from flue_py.wire.requests import WireRequest, wire_request
     from flue_py.wire.rules import LIMITS, RULES, Broken, RequestLimits, broken_rules
+    from flue_py.wire.validity import Validity, broken_as_it_is
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -35,6 +36,7 @@ else:
             "flue_py.wire.leftovers": ("ExportNote", "Repair"),
             "flue_py.wire.requests": ("WireRequest", "wire_request"),
             "flue_py.wire.rules": ("LIMITS", "RULES", "Broken", "RequestLimits", "broken_rules"),
+            "flue_py.wire.validity": ("Validity", "broken_as_it_is"),
         },
     )
 
@@ -51,9 +53,11 @@ __all__ = [
     "ReportedUsage",
     "RequestLimits",
     "Shape",
+    "Validity",
     "WireRequest",
     "applied_edits",
     "beside_ours",
+    "broken_as_it_is",
     "broken_rules",
     "check_complete",
     "convert",

@@ -111,7 +111,8 @@ def test_intent_lists_what_was_done_in_order() -> None:
     assert 'WARNING: bash → "sleep 9" (turn 4, entry e5, call c3) has no recorded result' in done.text
     assert "RESUMPTION NOTE: " in done.text
     assert "entries e0 to e6" in done.text
-    assert '<user-said entry="e0">\nFix the build, and never touch setup.py\n</user-said>' in done.text
+    said = "- Fix the build, and never touch setup.py\n- never mind"
+    assert f'<user-said from="e0" to="e6">\n{said}\n</user-said>' in done.text
 
 
 def test_intent_says_where_nothing_was_called_or_has_another_mode_say_it() -> None:
@@ -561,6 +562,18 @@ def test_the_first_and_the_newest_words_stay_in_a_share_however_small() -> None:
     assert " end\n</user-said>" in pasted
     assert "characters left out" in pasted
     assert len(pasted) < 6_000
+
+
+@pytest.mark.parametrize("mode", [Intent(), Lossless()], ids=lambda mode: mode.name)
+def test_where_there_is_hardly_any_room_lists_of_files_are_counted_and_earlier_summaries_left_out(mode: Mode) -> None:
+    work = [user("wish " * 60), *(call("read", {"path": f"src/{n}.py"}, f"c{n}") for n in range(9)), assistant("ok")]
+    before = made(Window(), [user("hello"), assistant("a " * 400)], window=2_000)
+    before = replace(before, text="told " * 200 + before.text)
+    text = made(mode, work, before=before, window=2_000, room=100, prefix="f").text
+    assert "[9 files that were read and 0 that were modified: stored with this summary]" in text
+    assert "<read-files>" not in text
+    assert "told" not in text
+    assert "of earlier summaries are left out" not in text
 
 
 def test_open_work_and_the_last_handoff_are_named() -> None:

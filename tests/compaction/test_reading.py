@@ -111,5 +111,6 @@ def test_of_what_the_user_said_only_what_may_fit_is_decoded() -> None:
 
     assert isinstance(found, SessionCompactionPlan)
     block = user_words(Material(found, lambda _: 10, window=200, tokens_leaving=500))
-    assert [line for line in block.text.splitlines() if "please" in line] == [f"Do {n}, please." for n in (0, 6, 7, 8)]
-    assert "[5 more of the user's messages did not fit; they are stored]" in block.text
+    said = [line for line in block.text.splitlines() if "please" in line]
+    assert said == [f"- Do {n}, please." for n in (0, 5, 6, 7, 8)]
+    assert "[4 more of the user's messages did not fit; they are stored]" in block.text

@@ -8,8 +8,8 @@ The language of a fenced block says what it is:
 
 - ``python`` is a whole program. It runs in the page's own folder, after the blocks before it. What it prints is the
   ``text`` block right below it. With ``file=NAME`` behind the language it is saved under that name first; a name that
-  begins with ``test_`` is only saved.
-- ``console`` has commands after ``$``, each followed by what it prints: ``flue-py``, and ``python``.
+  begins with ``test_``, and a block with ``saved`` behind its name, is only saved.
+- ``console`` has commands after ``$``, each followed by what it prints: ``flue-py``, ``python`` and ``sh``.
 - ``sh`` has such commands, too, one a line; they must succeed, and what they print is not shown.
 - ``sql`` is one statement on ``sessions.db`` in the page's folder; the ``text`` block right below it is what
   ``sqlite3 -readonly -header -column`` prints. All of a page run in one connection.
@@ -286,11 +286,11 @@ def run_page(page: str, folder: Path, counting: Counting | None = None, *, measu
             output = output_of(block, blocks, lines)
             if block.language == "console":
                 replaced.append((block, _run_console(block, folder)))
-            elif block.language == "sh":
+            elif block.language == "sh" and block.file is None:
                 for line in block.lines:
                     command = line if measure else _shortened(line, SHORTER.get(page, {}))
                     _run_command(shlex.split(command), block, folder, must_succeed=True)
-            elif block.language in ("python", "sql") and not (block.file or "").startswith("test_"):
+            elif block.language in ("python", "sql") and not _is_only_saved(block):
                 if block.language == "sql" and database is None:
                     database = stack.enter_context(_open_database(block))
                 is_compared = measure or output is None or "measured" not in output.options
@@ -307,6 +307,10 @@ def run_page(page: str, folder: Path, counting: Counting | None = None, *, measu
     for block, printed in reversed(replaced):
         lines[block.first : block.last] = printed
     return "\n".join(lines)
+
+
+def _is_only_saved(block: Block) -> bool:
+    return (block.file or "").startswith("test_") or "saved" in block.options
 
 
 def _tidy(printed: str) -> list[str]:
@@ -391,10 +395,13 @@ def _run_console(block: Block, folder: Path) -> list[str]:
 def _run_command(words: list[str], block: Block, folder: Path, *, must_succeed: bool = False) -> list[str]:
     if words[0] == "flue-py":
         printed, code = _run_flue_py(words[1:])
-    elif words[0] == "python":
+    elif words[0] in ("python", "sh"):
+        programs = str(Path(sys.executable).parent)
+        program = sys.executable if words[0] == "python" else words[0]
         done = subprocess.run(
-            [sys.executable, *words[1:], *(["-p", "no:cacheprovider"] if "pytest" in words else [])],
+            [program, *words[1:], *(["-p", "no:cacheprovider"] if "pytest" in words else [])],
             cwd=folder,
+            env={**os.environ, "PATH": os.pathsep.join([programs, os.environ.get("PATH", os.defpath)])},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

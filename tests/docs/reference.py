@@ -111,6 +111,8 @@ ROOMS = {
         "Repair",
         "broken_rules",
         "Broken",
+        "broken_as_it_is",
+        "Validity",
         "RULES",
         "LIMITS",
         "RequestLimits",

@@ -85,8 +85,8 @@ def test_the_entry_of_an_artifact_is_shown_by_its_text(flue: Flue, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["nothing"], 1, "sees no artifact 'nothing'"),
-        ([""], 1, "sees no artifact ''"),
+        (["nothing"], 4, "sees no artifact 'nothing'"),
+        ([""], 4, "sees no artifact ''"),
         (["{id}", "--grep", ""], 1, "grep: '' is not words of one line"),
         (["{id}", "--start", "-1"], 2, "--start"),
         (["{id}", "--length", "0"], 2, "--length"),

@@ -95,10 +95,10 @@ def test_what_calls_hold_is_shown(flue: Flue) -> None:
         (["set", "triage", "--tokens", "5", "--spent-so-far", "much"], 2, "'much' is neither a number of tokens"),
         (["set", "triage", "--tokens", "5", "--spent-so-far", "9" * 5_000], 1, "spent_so_far"),
         (["set", "triage", "--cost", "much"], 1, "'much' is not an amount of money"),
-        (["set", "nobody", "--tokens", "5"], 1, "nobody"),
+        (["set", "nobody", "--tokens", "5"], 4, "nobody"),
         (["list", "triage", "--scope", "x"], 2, "not both"),
-        (["show", "nothing"], 1, "budget 'nothing' does not exist"),
-        (["rm", ""], 1, "budget '' does not exist"),
+        (["show", "nothing"], 4, "budget 'nothing' does not exist"),
+        (["rm", ""], 4, "budget '' does not exist"),
         (["nonsense"], 2, "No such command"),
     ],
 )
@@ -116,5 +116,5 @@ def test_the_beginning_of_an_id_must_fit_one_budget(flue: Flue) -> None:
             await store.set_budget(scope="b", tokens=5)
 
     asyncio.run(work())
-    assert "abc1" in flue.run("budget", "show", "abc", code=1).stderr
+    assert "abc1" in flue.run("budget", "show", "abc", code=4).stderr
     assert flue.json("budget", "show", "abc2")["scope"] == "b"

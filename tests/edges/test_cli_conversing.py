@@ -125,7 +125,7 @@ def test_saving_writes_a_private_file_or_prints(flue: Flue, tmp_path: Path) -> N
 def test_a_session_that_is_not_there_is_said_by_every_command(flue: Flue) -> None:
     make(flue, {"key": "there"})
     for command in ("resume", "conversation", "history", "last", "clear", "retry", "save", "snapshot", "rm"):
-        assert "'nobody'" in flue.run(command, "nobody", code=1).stderr
+        assert "'nobody'" in flue.run(command, "nobody", code=4).stderr
 
 
 # -- listing ----------------------------------------------------------------------------------------------------------

@@ -209,9 +209,9 @@ def test_a_file_that_is_there_is_not_written_over(flue: Flue) -> None:
 
 def test_unknown_sessions_formats_and_leaves_are_one_line(flue: Flue) -> None:
     flue.import_every_type()
-    assert "no session" in flue.run("export", "pi", "nobody", code=1).stderr
+    assert "no session" in flue.run("export", "pi", "nobody", code=4).stderr
     assert "openai-chat" in flue.run("export", "word", SESSION_ID, code=2).stderr
-    assert len(flue.run("export", "pi", SESSION_ID, "--leaf", "zz", code=1).stderr.splitlines()) == 1
+    assert len(flue.run("export", "pi", SESSION_ID, "--leaf", "zz", code=4).stderr.splitlines()) == 1
 
 
 def test_python_gets_the_value_and_the_notes(flue: Flue) -> None:

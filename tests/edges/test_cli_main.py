@@ -142,7 +142,7 @@ def test_errors_are_one_line_on_stderr_with_their_exit_codes(tmp_path: Path) -> 
 def test_names_from_outside_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     flue = Flue(tmp_path)
     flue.import_every_type()
-    result = flue.run("show", "\x1b[31m\nforged line", code=1)
+    result = flue.run("show", "\x1b[31m\nforged line", code=4)
     assert len(result.stderr.splitlines()) == 1
     assert "\x1b" not in result.stderr
 

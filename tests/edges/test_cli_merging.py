@@ -102,9 +102,9 @@ def test_a_summary_is_made(flue: Flue, ids: dict[str, str]) -> None:
 def test_what_is_wrong_is_one_line_and_changes_nothing(flue: Flue, ids: dict[str, str]) -> None:
     before = flue.json("show", "triage")["revision"]
     assert "choose both" in flue.run("cherry-pick", "triage", ids["call"], code=1).stderr
-    assert "no session" in flue.run("diff", "triage", "nobody", code=1).stderr
-    assert "no session" in flue.run("diff", "@abc", "triage", code=1).stderr
-    assert "missing" in flue.run("diff", "triage", "triage@missing", code=1).stderr
+    assert "no session" in flue.run("diff", "triage", "nobody", code=4).stderr
+    assert "no session" in flue.run("diff", "@abc", "triage", code=4).stderr
+    assert "missing" in flue.run("diff", "triage", "triage@missing", code=4).stderr
     assert "nothing to bring back" in flue.run("merge-back", "triage", "triage", "--summary", "x", code=1).stderr
     assert "summary is empty" in flue.run("merge-back", "triage", "fork", "--summary", " ", code=2).stderr
     assert flue.json("show", "triage")["revision"] == before

@@ -145,10 +145,10 @@ def test_a_name_that_begins_like_a_home_is_reached_by_its_path_everywhere(
 
 def test_errors_name_commands(flue: Flue) -> None:
     session = flue.import_every_type()
-    shown = flue.run("budget", "show", "nothing", code=1).stderr
+    shown = flue.run("budget", "show", "nothing", code=4).stderr
     assert "flue-py budget list" in shown
     assert "()" not in shown
-    again = flue.run("fork", session, "--key", "k") and flue.run("fork", session, "--key", "k", code=1)
+    again = flue.run("fork", session, "--key", "k") and flue.run("fork", session, "--key", "k", code=6)
     assert "mode=" not in again.stderr
     assert in_commands("run verify() to find it") == "run flue-py verify to find it"
 

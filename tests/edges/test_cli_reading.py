@@ -148,8 +148,8 @@ def test_ids_and_keys_may_be_shortened_while_they_fit_only_one(flue: Flue) -> No
     assert flue.json("show", "")["id"] == empty
     assert flue.json("show", session[:4])["id"] == SESSION_ID
     assert flue.json("show", session, "a")["id"] == "a0000001"
-    assert "fits several" in flue.run("show", "triage", code=1).stderr
-    assert "fits several" in flue.run("show", session, "l", code=1).stderr
+    assert "fits several" in flue.run("show", "triage", code=4).stderr
+    assert "fits several" in flue.run("show", session, "l", code=4).stderr
 
 
 def test_a_key_is_found_in_whatever_scope_it_is_and_before_the_beginning_of_another(flue: Flue) -> None:
@@ -159,13 +159,13 @@ def test_a_key_is_found_in_whatever_scope_it_is_and_before_the_beginning_of_anot
     flue.run("fork", SESSION_ID, "--key", "triage-2")
     assert flue.json("show", "triage")["id"] == first
     assert flue.json("show", "triage-")["key"] == "triage-2"
-    assert "fits several" in flue.run("show", "tri", code=1).stderr
+    assert "fits several" in flue.run("show", "tri", code=4).stderr
 
 
 def test_an_ambiguous_or_missing_entry_is_one_line_of_error(flue: Flue) -> None:
     session = flue.import_every_type()
     for arguments in (["context", session, "--leaf", "l0"], ["context", session, "--leaf", "zzz"], ["tree", "zzz"]):
-        result = flue.run(*arguments, code=1)
+        result = flue.run(*arguments, code=4)
         assert result.stdout == ""
         assert len(result.stderr.splitlines()) == 1
         assert result.stderr.startswith("Error: ")

@@ -147,7 +147,7 @@ def test_a_stretch_of_path_and_a_session_that_is_gone_are_answered_for(spent: Fl
     assert to["total"]["costUsd"] == "0.2"
     spent.run("rm", "triage", "--yes")
     assert spent.json("usage", "s", "--by", "branch")["total"]["costUsd"] == "0.35"
-    assert "s" in spent.run("usage", "s", "--path", code=1).stderr
+    assert "s" in spent.run("usage", "s", "--path", code=4).stderr
 
 
 def test_it_is_summed_up_by_project_and_agent(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_it_is_summed_up_by_project_and_agent(flue: Flue, monkeypatch: pytest.Mo
     ],
 )
 def test_what_is_no_question_is_one_line(spent: Flue, asked: list[str]) -> None:
-    result = spent.run("usage", *asked, code=1)
+    result = spent.run("usage", *asked, code=4 if "nope" in asked else 1)
     assert (result.stdout, len(result.stderr.splitlines())) == ("", 1)
 
 

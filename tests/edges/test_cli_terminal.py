@@ -15,6 +15,7 @@ import pytest
 
 import flue_py
 from flue_py.cli import choosing, main
+from flue_py.cli.codes import CODES, NOT_FOUND
 from flue_py.cli.commands import tree
 from flue_py.cli.commands.salvage import SOMETHING_LOST
 from flue_py.cli.group import INTERRUPTED, READER_GONE
@@ -265,10 +266,10 @@ def test_who_interrupts_it_is_told_so(flue: Flue, monkeypatch: pytest.MonkeyPatc
 
 def test_the_exit_codes_are_those_of_the_page(flue: Flue) -> None:
     named = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)}
-    assert named == {0, 1, 2, SOMETHING_LOST, INTERRUPTED, READER_GONE}
+    assert named == {0, 1, 2, SOMETHING_LOST, *CODES, INTERRUPTED, READER_GONE}
     session = flue.import_every_type()
     flue.run("undo", session)
     assert flue.json("redo", session)["moved"]
     assert not flue.json("redo", session)["moved"]  # nothing to do is no error
-    flue.run("tree", "nobody", code=1)
+    flue.run("tree", "nobody", code=NOT_FOUND)
     flue.run("tree", code=2)

@@ -49,7 +49,7 @@ def test_a_fork_begins_where_it_is_told_and_leaves_its_source_alone(flue: Flue) 
 def test_a_taken_key_is_refused(flue: Flue) -> None:
     session = flue.import_every_type()
     flue.run("fork", session, "--key", "other")
-    assert "other" in flue.run("fork", session, "--key", "other", code=1).stderr
+    assert "other" in flue.run("fork", session, "--key", "other", code=6).stderr
     assert len(flue.json("sessions")) == 2
 
 

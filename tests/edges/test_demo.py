@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flue_py.cli import main
+from flue_py.cli.codes import TAKEN
 from flue_py.demo.story import read_transcript
 from tests.edges.cli_runs import Flue, runner
 
@@ -89,7 +90,7 @@ def test_a_named_database_is_kept_and_can_be_read_but_not_told_twice(tmp_path: P
     result = runner().invoke(main, ["demo", "--db", str(flue.database)])
     assert result.exit_code == 0, result.stderr
     assert [info["kind"] for info in flue.json("sessions")].count("fork") == 1
-    again = flue.run("demo", code=1)
+    again = flue.run("demo", code=TAKEN)
     assert "holds the demo already" in again.stderr
     assert flue.json("info")["sessions"] == 2
 

@@ -68,6 +68,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "measure_context": {},
         "request": {"target": "anthropic"},
         "attempts": {"target": "anthropic"},
+        "validate": {"target": "anthropic"},
         "gather_context": {"settings": {"spec": {"sources": ["brief_field:owner"]}}},
         "append_handoff": {"agent": "Coder", "settings": {"handoff": ["brief_field:owner"]}},
         "latest_compaction": {},

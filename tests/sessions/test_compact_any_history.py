@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py.sync
-from flue_py.compaction import CompactionSettings, RangePlan
+from flue_py.compaction import CompactionSettings, RangePlan, should_compact
+from flue_py.compaction.policy import sized_for
+from flue_py.compaction.result import CompactionResult
 from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel
@@ -38,8 +40,11 @@ What: TypeAlias = Literal[
 ]
 Step: TypeAlias = tuple[What, int]
 OFTEN: list[What] = ["ask", "say", "call", "call", "exclude", "part", "include", "compact", "compact", "range", "range"]
-MODES = ("window", "intent", "llm", "hybrid")
+MODES = ("window", "intent", "llm", "hybrid", "lossless")
 """What makes the text, by the size of a step."""
+WINDOWS = (None, 1_000, 2_000, 4_000, 8_000, 200_000)
+LEAST_TEXT = 300
+"""What a text of a compaction takes that says no more than it must, with the first and the newest words of the user."""
 MODEL = FunctionModel(lambda _: "what was said", "m")
 
 steps = st.lists(
@@ -72,10 +77,24 @@ def assert_is_valid(messages: list[JsonObject]) -> None:
     assert all(results for results in pairing.results.values())
 
 
+def assert_fits(session: Session, settings: CompactionSettings, window: int | None, done: CompactionResult) -> None:
+    """No compaction is due where what has to stay leaves room for the shortest text."""
+    if window is None:
+        return
+    sized = sized_for(settings, window)
+    if done.tokens_staying + LEAST_TEXT <= window - sized.reserve_tokens:
+        size = session.measure_context(window=window, use_reported=False).tokens
+        assert not should_compact(size, window, sized)
+
+
 def compact(session: Session, keep: int) -> None:
     before = session.build_context()
-    mode, settings = MODES[keep % 4], CompactionSettings(keep_recent_tokens=keep, user_words_share=keep % 3 / 2)
-    done = session.compact(MODEL, mode=mode, settings=settings)
+    mode, settings = (
+        MODES[keep % len(MODES)],
+        CompactionSettings(keep_recent_tokens=keep, user_words_share=keep % 3 / 2),
+    )
+    window = WINDOWS[keep % len(WINDOWS)]
+    done = session.compact(MODEL, mode=mode, settings=settings, window=window)
     after = session.build_context()
     if done.appended is None:
         assert done.reason in ("no_cut_point", "not_smaller")
@@ -86,7 +105,9 @@ def compact(session: Session, keep: int) -> None:
     assert done.tokens_after is not None
     assert done.tokens_after < done.tokens_before
     assert_is_valid(after)
-    assert session.compact(MODEL, mode="window", settings=settings).reason in ("no_cut_point", "not_smaller")
+    assert_fits(session, settings, window, done)
+    again = session.compact(MODEL, mode="window", settings=settings, window=window)
+    assert again.reason in ("no_cut_point", "not_smaller")
     later: list[JsonObject] = [{"role": "user", "content": "and then?"}] * (keep % 2)
     for message in later:
         session.append_message(message)

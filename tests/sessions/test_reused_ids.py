@@ -59,6 +59,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "measure_context": lambda session, entry: session.measure_context(),
     "request": lambda session, entry: session.request("anthropic"),
     "attempts": lambda session, entry: session.attempts("anthropic"),
+    "validate": lambda session, entry: session.validate("anthropic"),
     "gather_context": lambda session, entry: session.gather_context(),
     "append_handoff": lambda session, entry: session.append_handoff("Coder", settings={"handoff": ["file:x"]}),
     "latest_compaction": lambda session, entry: session.latest_compaction(),

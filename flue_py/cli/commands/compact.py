@@ -9,9 +9,12 @@ import click
 
 from flue_py.cli.changing import context_change
 from flue_py.cli.choosing import session_argument
+from flue_py.cli.codes import CHANGED
+from flue_py.cli.expecting import expected_option
 from flue_py.cli.output import Answer, said
 from flue_py.cli.running import command
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import LeafChoice
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import counted
 from flue_py.sessions.session import Session
@@ -34,6 +37,9 @@ _REASONS = {
     "compacted_meanwhile": "the session was compacted meanwhile",
 }
 
+_MEANWHILE = ("leaf_moved", "compacted_meanwhile")
+"""The reasons that are somebody else's doing."""
+
 
 @command()
 @session_argument
@@ -45,6 +51,7 @@ _REASONS = {
 @click.option("--from", "first", metavar="ENTRY", help="Compact a range that begins here, and keep both ends.")
 @click.option("--to", "last", metavar="ENTRY", help="Where the range ends (default: at the leaf).")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@expected_option
 async def compact(
     session: Session,
     mode: str | None,
@@ -55,6 +62,7 @@ async def compact(
     first: str | None,
     last: str | None,
     dry_run: bool,
+    expected: LeafChoice,
 ) -> Answer:
     """Replace the beginning of SESSION's context by a summary. Nothing is deleted: undo or uncompact brings it back.
 
@@ -66,7 +74,13 @@ async def compact(
     asked = models.open_model(model) if model else None
     if first is None and last is None:
         done = await session.compact(
-            asked, mode=mode, settings=settings, instructions=instructions, window=window, dry_run=dry_run
+            asked,
+            mode=mode,
+            settings=settings,
+            instructions=instructions,
+            window=window,
+            dry_run=dry_run,
+            expected_leaf=expected,
         )
     else:
         if keep is not None:
@@ -80,8 +94,10 @@ async def compact(
             instructions=instructions,
             window=window,
             dry_run=dry_run,
+            expected_leaf=expected,
         )
-    return said(_told(done), _row(session, done))
+    answer = said(_told(done), _row(session, done))
+    return replace(answer, code=CHANGED) if done.reason in _MEANWHILE else answer
 
 
 def _told(done: CompactionResult) -> str:

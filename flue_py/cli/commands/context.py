@@ -34,6 +34,9 @@ else:
     given = lazy_module("flue_py.cli.given")
     context_settings = lazy_module("flue_py.context.settings")
 
+_FIELDS = {"openai-responses": ("instructions", "input"), "gemini": ("systemInstruction", "contents")}
+"""What a provider calls the system prompt and the messages, where it is not ``system`` and ``messages``."""
+
 
 def _print_schema(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
@@ -139,8 +142,9 @@ async def _request(session: Session, leaf: LeafChoice, ask: Callable[..., _Reque
         )
 
     def request() -> JsonValue:
-        system: JsonObject = {} if sent.system is None else {"system": sent.system}
+        prompt_field, messages_field = _FIELDS.get(sent.target or "", ("system", "messages"))
+        system: JsonObject = {} if sent.system is None else {prompt_field: sent.system}
         tools: JsonObject = {"tools": [*sent.tools]} if sent.tools else {}
-        return {**system, **tools, "messages": [*sent.messages], **sent.extra}
+        return {**system, **tools, messages_field: [*sent.messages], **sent.extra}
 
     return Answer(document=json.dumps(request(), ensure_ascii=False, indent=2) + "\n", is_json=True, row=request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from os.path import abspath
 from types import MappingProxyType
@@ -10,6 +9,7 @@ from types import MappingProxyType
 import click
 
 from flue_py.cli.consent import Plan, destructive
+from flue_py.cli.given import text_from_stdin
 from flue_py.cli.group import HelpfulGroup
 from flue_py.cli.output import Answer, said
 from flue_py.cli.running import command
@@ -67,7 +67,7 @@ async def add(
     store: Store, name: str, text: str, type_: str, agent: str | None, project: str | None, scope: str
 ) -> Answer:
     """Remember TEXT under NAME, in place of what was remembered under it. "-" reads TEXT from standard input."""
-    body = sys.stdin.read() if text == "-" else text
+    body = text_from_stdin("TEXT") if text == "-" else text
     kept = await store.remember(name, body, type=type_, space=_space(agent), project=_project(project), scope=scope)
     return said(f"remembered {kept.name!r}{place_of(kept)}, {counted(kept.chars, 'character')}", info_row(kept))
 

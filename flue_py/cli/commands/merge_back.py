@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from flue_py.cli.changing import appended
 from flue_py.cli.choosing import SESSION_NAME, end_of, session_argument
+from flue_py.cli.given import text_from_stdin
 from flue_py.cli.output import Answer
 from flue_py.cli.running import command
 from flue_py.lazy import lazy_module
@@ -26,7 +26,7 @@ else:
 def _read(ctx: click.Context, param: click.Parameter, summary: str | None) -> str | None:
     if summary is None:
         return None
-    text = sys.stdin.read().strip() if summary == "-" else summary
+    text = text_from_stdin("--summary").strip() if summary == "-" else summary
     if not text.strip():
         raise click.UsageError("the summary is empty")
     return text

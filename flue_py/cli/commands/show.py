@@ -6,7 +6,7 @@ import click
 
 from flue_py.cli.about import models_of
 from flue_py.cli.choosing import ENTRY, session_argument
-from flue_py.cli.output import Answer, look
+from flue_py.cli.output import Answer, look, said
 from flue_py.cli.running import command
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import TaskLink
@@ -17,11 +17,21 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 
-@command(bar="reading", paged=True)
+def _check(entry: str | None, print_leaf: bool, **_: object) -> None:
+    if print_leaf and entry is not None:
+        raise click.UsageError("--print-leaf is of a session; leave ENTRY out")
+
+
+@command(check=_check, bar="reading", paged=True)
 @session_argument
 @click.argument("entry", type=ENTRY, required=False)
-async def show(store: Store, session: Session, entry: str | None) -> Answer:
+@click.option(
+    "--print-leaf", is_flag=True, help="Print the id of the leaf alone; an empty line before the first entry."
+)
+async def show(store: Store, session: Session, entry: str | None, print_leaf: bool) -> Answer:
     """Show the facts about SESSION, or one ENTRY of it in full."""
+    if print_leaf:
+        return said(session.leaf_id or "", session.leaf_id)
     if entry is None:
         return await _session(store, session)
     found, label = await session.get_entry(entry), (await session.labels()).get(entry)

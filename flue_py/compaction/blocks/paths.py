@@ -16,6 +16,8 @@ _ROOM_PART = 4
 """They take no more of a scarce room than one so many-th."""
 _AROUND_CHARS = 200
 """What the tags take, and the lines that count what is left out."""
+_COUNTED = "[{} files that were read and {} that were modified: stored with this summary]"
+"""What stands for both lists where no path has room: their tags would take more than a path does."""
 
 
 def shown_file_lists(material: Material) -> tuple[str, bool]:
@@ -36,6 +38,8 @@ def shown_file_lists(material: Material) -> tuple[str, bool]:
     room = max(len(text) * most // tokens - _AROUND_CHARS, 0)
     modified = _chosen(files.modified_files, used, max(room * 3 // 4, room - _size(files.read_files)))
     read = _chosen(files.read_files, used, room - _size(modified))
+    if not read and not modified:
+        return f"\n\n{_COUNTED.format(len(files.read_files), len(files.modified_files))}", True
     shown = FileLists(read, modified)
     return appended_file_lists(shown, of=files), True
 

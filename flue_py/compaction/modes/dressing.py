@@ -120,6 +120,9 @@ def shortened(material: Material, text: str) -> str:
     tokens = material.tokens_of(text) if text else 0
     if tokens <= most:
         return text
+    if material.tokens_of(_LEFT_OUT) > most:
+        # The line that says what is left out would be all of it. Each text says where the originals are.
+        return ""
     kept = max(len(text) * most // tokens - len(_LEFT_OUT), 0) // 2
     return text[:kept] + _LEFT_OUT.format(len(text) - 2 * kept) + text[len(text) - kept :]
 

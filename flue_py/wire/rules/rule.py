@@ -12,11 +12,15 @@ from flue_py.wire.rules.limits import RequestLimits
 
 @frozen
 class Broken:
-    """Where a request breaks a rule: the path of the value (``messages[3].content[0].id``), and what is wrong there."""
+    """Where a request breaks a rule: the path of the value (``messages[3].content[0].id``), and what is wrong there.
+
+    ``entry_id`` is the entry behind the message, where that is known.
+    """
 
     rule: str
     where: str
     what: str
+    entry_id: str | None = None
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what} ({self.rule})"

@@ -1,0 +1,125 @@
+"""What a provider would refuse of a context as it is, with the entries, and what a request changes of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+import flue_py
+from flue_py import InvalidArgument, JsonObject, JsonValue, Store, sync
+from flue_py.wire import LIMITS, broken_as_it_is, wire_request
+from flue_py.wire.lists.said import Said
+from tests.wire.hostile import histories
+
+pytestmark = pytest.mark.anyio
+targets = pytest.mark.parametrize("target", LIMITS)
+CLAUDE: JsonObject = {"provider": "anthropic", "model": "claude-sonnet-4-5", "stopReason": "stop"}
+
+
+def call(call_id: str, name: str = "read") -> JsonObject:
+    return {"type": "toolCall", "id": call_id, "name": name, "arguments": {}}
+
+
+def answer(*parts: Any) -> JsonObject:
+    said: list[JsonValue] = [{"type": "text", "text": each} if isinstance(each, str) else each for each in parts]
+    return {"role": "assistant", "content": said, **CLAUDE}
+
+
+def result(call_id: str, **more: Any) -> JsonObject:
+    return {"role": "toolResult", "toolCallId": call_id, "toolName": "read", "content": "done", **more}
+
+
+def user(text: str) -> JsonObject:
+    return {"role": "user", "content": text}
+
+
+WHOLE: list[JsonObject] = [
+    {"role": "system", "content": "Be brief."},
+    user("Go."),
+    answer("I look.", call("c1"), call("c2")),
+    result("c1"),
+    result("c2"),
+    answer("Done."),
+    user("Thanks."),
+]
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    async with flue_py.open(":memory:") as store:
+        yield store
+        assert (await store.verify()).problems == []
+
+
+@targets
+async def test_a_whole_context_breaks_no_rule_as_it_is(store: Store, target: str) -> None:
+    session = await store.create_session()
+    await session.append_messages(WHOLE)
+    found = await session.validate(target)
+    assert found.target == target
+    assert [each for each in found.broken if each.rule != "signatures"] == []
+    assert found.left == ()
+    assert target == "gemini" or (found.is_valid and found.repairs == ())
+
+
+@targets
+async def test_what_would_be_refused_is_named_by_entry_and_nothing_is_written(store: Store, target: str) -> None:
+    session = await store.create_session()
+    await session.append_messages([user("Go."), answer("I look.", call("c1", "mcp.read"))])
+    called = session.leaf_id
+    before = (await session.refresh()).revision
+    found = await session.validate(target)
+    assert not found.is_valid
+    assert "exchanges" in [each.rule for each in found.broken]
+    if target == "anthropic":
+        assert (called, "calls") in [(each.entry_id, each.rule) for each in found.broken]
+    request = await session.request(target)
+    assert found.repairs == request.repairs != ()
+    assert (found.left, request.broken) == ((), ())
+    assert called in [each.entry_id for each in found.repairs]
+    assert (await session.refresh()).revision == before
+
+
+async def test_it_is_about_the_leaf_and_about_the_model_that_is_named(store: Store) -> None:
+    session = await store.create_session()
+    first = await session.append_message(user("Go."))
+    thought = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2ln"}
+    await session.append_message(answer(thought, "Yes."))
+    await session.append_message(user("And?"))
+    assert (await session.validate("anthropic", leaf=first.entry_id)).repairs == ()
+    assert (await session.validate("anthropic", model="claude-sonnet-4-5")).repairs == ()
+    other = await session.validate("anthropic", model="claude-opus-4-5")
+    assert [each.what for each in other.repairs] == ["left out: reasoning of another model"]
+    assert other.is_valid
+
+
+async def test_an_empty_context_has_no_message(store: Store) -> None:
+    session = await store.create_session()
+    found = await session.validate("openai-chat")
+    assert found.broken == found.left != ()
+    with pytest.raises(InvalidArgument, match=r"^target: "):
+        await session.validate("openai")
+
+
+def test_the_blocking_twin_finds_the_same() -> None:
+    with sync.open(":memory:") as store:
+        session = store.create_session()
+        session.append_messages([user("Go."), answer(call("c1"))])
+        found = session.validate("openai-chat")
+        assert [each.rule for each in found.broken] == ["exchanges"]
+        assert [each.what for each in found.repairs] == ["a tool call without a result got an error as its result"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories)
+def test_of_any_history_it_says_what_is_refused(messages: list[JsonObject]) -> None:
+    said = [Said(each, entry_id=f"e{number}") for number, each in enumerate(messages)]
+    for target in LIMITS:
+        broken = broken_as_it_is(target, said)
+        assert all(each.entry_id is None or int(each.entry_id[1:]) < len(messages) for each in broken)
+        sent = wire_request(target, said)
+        # What is not repaired was not refused, but for a request without any message.
+        assert sent.repairs or [each.rule for each in broken] == [each.rule for each in sent.broken]
