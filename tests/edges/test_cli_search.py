@@ -83,7 +83,7 @@ def test_no_hit_says_what_else_there_is(flue: Flue) -> None:
         (["x", "--since", "yesterday"], "--since: 'yesterday' is no date", 1),
         (["(x", "--query"], "cannot be read as a query: a parenthesis is not closed", 1),
         (["(x", "--regex"], "is not a regular expression", 1),
-        (["x", "--session", "s9"], "s9", 1),
+        (["x", "--session", "s9"], "s9", 4),
     ],
 )
 def test_what_cannot_be_asked_is_said(flue: Flue, arguments: list[str], said: str, code: int) -> None:
