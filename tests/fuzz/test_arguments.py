@@ -199,7 +199,7 @@ async def outcome_of(call: Callable[..., Any], given: Mapping[str, Any]) -> str:
         if hasattr(result, "__anext__"):
             # What it takes, it may wait for longer than anybody has time.
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(anext(result), 0.05)
+                await asyncio.wait_for(anext(result, None), 0.05)
             await result.aclose()
         elif hasattr(result, "__aenter__"):
             async with result:

@@ -105,6 +105,7 @@ CAUGHT = {
     "OutcomeUnknown",
     "RetryOrRebase",
     "RevisionConflict",
+    "SessionEvent",
     "SessionExists",
     "SessionNotFound",
     "StoreBusy",
