@@ -60,6 +60,12 @@ class PublishedPrices:
             return None
         return rates
 
+    def window_of(self, provider: str, model: str) -> int | None:
+        """Return the context window of a model in tokens; None if it is unknown."""
+        found = self._model(provider, model)
+        window = None if found is None else found.context_window
+        return window if window is not None and window > 0 else None
+
     def _model(self, provider: str, name: str) -> ModelInfo | None:
         if (provider, name) in self._models:
             return self._models[provider, name]

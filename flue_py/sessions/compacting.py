@@ -25,8 +25,9 @@ from flue_py.sessions.arguments import (
     checked_text,
     optional,
 )
-from flue_py.sessions.asking import BookingAsker, Patience, book, model_of, window_of
+from flue_py.sessions.asking import BookingAsker, Patience, book, model_of
 from flue_py.sessions.basis import Basis, Finding, beginning, said
+from flue_py.sessions.budgeting import Budgeting
 from flue_py.sessions.handle import KnownContext
 from flue_py.sessions.hooking import ask_hook, checked_hook
 from flue_py.sessions.measuring import checked_request
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from flue_py.context import counters
     from flue_py.context.counters import ModelCounter
     from flue_py.core.model_seam import Model
+    from flue_py.prices import windows
 else:
     # Most sessions are never compacted, and a command should start without this.
     blocks = lazy_module("flue_py.compaction.blocks")
@@ -56,6 +58,7 @@ else:
     result = lazy_module("flue_py.compaction.result")
     returning = lazy_module("flue_py.compaction.returning")
     running = lazy_module("flue_py.compaction.running")
+    windows = lazy_module("flue_py.prices.windows")
 
 
 class Around(NamedTuple):
@@ -66,7 +69,7 @@ class Around(NamedTuple):
     is_whole: bool
 
 
-class Compacting(Registering, Aligning, Usage):
+class Compacting(Registering, Aligning, Usage, Budgeting):
     """How a `Session` is compacted."""
 
     __slots__ = ()
@@ -92,7 +95,8 @@ class Compacting(Registering, Aligning, Usage):
         The end of the context stays word for word (``settings.keep_recent_tokens``); the text of what comes before it
         is made by ``mode``, by default that of the settings (``llm``), which asks ``model``, with ``instructions``
         about what to attend to. ``window`` is the context window of the session's own model in tokens, by default that
-        of ``model``; what is kept and reserved is made to fit into it, beside ``system`` and ``tools``. One entry is
+        of the model of its latest answer, as far as it is known, and otherwise that of ``model``; what is kept and
+        reserved is made to fit into it, beside ``system`` and ``tools``. One entry is
         appended when the text is there, and nothing before: a failure changes nothing but the ledger, which has what
         each call cost as soon as it is answered. Messages that were appended meanwhile stay in the context. If the leaf
         was moved elsewhere, or somebody else compacted, nothing is appended. With ``dry_run``, no model is asked.
@@ -107,8 +111,11 @@ class Compacting(Registering, Aligning, Usage):
         `Cancelled`, or the text itself (`flue_py.compaction.hooks`), which is appended as one of a mode would be. What
         it raises is raised, and nothing is changed.
 
-        Raises `SummaryFailed`, whose cause is the model's error, `LeafConflict`, `RevisionConflict`, and
-        `InvalidArgument` for a mode that needs a model where there is none. The cost of the context, and of the model.
+        Where budgets cover the session, they are asked for each call before it is made, and charged with what it used.
+
+        Raises `SummaryFailed`, whose cause is `BudgetExceeded` or the model's error, `LeafConflict`,
+        `RevisionConflict`, and `InvalidArgument` for a mode that needs a model where there is none. The cost of the
+        context, and of the model.
         """
         checked_flag(dry_run, "dry_run")
         checked_flag(aligned, "aligned")
@@ -118,7 +125,7 @@ class Compacting(Registering, Aligning, Usage):
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
-        window = window_of(window, asked)
+        window = await self._window(window, asked)
         basis = await self._basis_of(chosen, settings, window, system=system, tools=tools)
         around = None if system is None or tools is None else Around(system, tools, aligned)
         return await self._compact(basis, asked, instructions, dry_run=dry_run, around=around, hook=before_compaction)
@@ -157,7 +164,7 @@ class Compacting(Registering, Aligning, Usage):
         self, basis: Basis, planned: SessionCompactionPlan, material: modes.Material, answer: HookSummary
     ) -> CompactionResult:
         """Append the text that a hook gave. What it paid is in the ledger first, also where nothing is appended."""
-        calls = [await book(self, call, self._backend.new_entry_id, COMPACTION) for call in answer.calls]
+        calls = [(await book(self, call, self._backend.new_entry_id, COMPACTION)).call for call in answer.calls]
         if not answer.text.strip():
             raise SummaryFailed(modes.HOOK, "it gave no text")
         made = modes.supplied(material, answer.text, answer.details)
@@ -179,9 +186,11 @@ class Compacting(Registering, Aligning, Usage):
     ) -> CompactionResult:
         """Return what `compact` would do, without doing it: ``planned`` is None where there is nothing to do.
 
-        Raises `InvalidArgument`. The cost of the context.
+        Without ``window``, that of the model of the session's latest answer counts, as far as it is known. Raises
+        `InvalidArgument`. The cost of the context.
         """
         checked_request(None, None, system, tools)
+        window = await self._window(window, None)
         basis = await self._basis_of(mode, settings, window, system=system, tools=tools)
         return basis.nothing(basis.found.reason if isinstance(basis.found, plan.NoCompaction) else "dry_run")
 
@@ -208,6 +217,20 @@ class Compacting(Registering, Aligning, Usage):
         appended = await self._append([entry], "raise", None, Seen(read.stamp.leaf_id, seen.revision))
         after = await self._size_of((await self._read_context(appended.entry_ids[-1])).items, counter)
         return result.Uncompacted(peeled.id, None if earlier is None else earlier.id, before, after, appended)
+
+    async def _window(self, window: int | None, asked: Model | None) -> int | None:
+        """Return the window that the context has to fit into: that of the session's own model, as far as it is known.
+
+        A summarizer may have a larger or a smaller one, and a caller who says what it is knows best.
+        """
+        if window is not None:
+            return window
+        settings = await self.settings()
+        own = None if asked is None else asked.context_window
+        if settings.model is None or (asked is not None and own and why_not_the_same(asked, settings) is None):
+            return own
+        find = partial(windows.published_window, settings.model, settings.provider)
+        return await self._backend.waiting.call(find) or own
 
     async def _basis_of(
         self,

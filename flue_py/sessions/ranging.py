@@ -10,7 +10,7 @@ from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import checked_flag, checked_id, checked_seen, checked_text, optional
-from flue_py.sessions.asking import model_of, window_of
+from flue_py.sessions.asking import model_of
 from flue_py.sessions.basis import Basis, Planned
 from flue_py.sessions.compacting import Compacting
 from flue_py.sessions.handle import KnownContext
@@ -78,7 +78,7 @@ class Ranging(Compacting):
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
-        window = window_of(window, asked)
+        window = await self._window(window, asked)
         basis = await self._range_basis(first, last, chosen, settings, window, system=system, tools=tools)
         return await self._compact(basis, asked, instructions, dry_run=dry_run, hook=before_compaction)
 

@@ -1,9 +1,10 @@
-"""Files as Anthropic takes them: a PDF in base64, a plain text as its text; of any other, a text that says so."""
+"""Files as providers take them: in base64. As Anthropic does: a PDF, a plain text as its text; of others, a text."""
 
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.wire.anthropic import CACHE_MARK, PDF, PLAIN_TEXT
@@ -17,15 +18,23 @@ _PDF_BEGINS = "JVBERi0"
 
 def with_fitting_files(said: Sequence[Said], left: Leftovers) -> list[Said]:
     """Return messages whose files Anthropic takes, with a text in the place of each other one. O(size of files)."""
-    return [_fitting(each, left) for each in said]
+    return [_fitting(each, left, _part) for each in said]
 
 
-def _fitting(said: Said, left: Leftovers) -> Said:
+def with_readable_files(said: Sequence[Said], left: Leftovers) -> list[Said]:
+    """Return messages with a text in the place of each file whose data are no base64. O(size of files)."""
+    return [_fitting(each, left, _readable) for each in said]
+
+
+_Fit: TypeAlias = Callable[[JsonValue, str | None, Leftovers], JsonValue]
+
+
+def _fitting(said: Said, left: Leftovers, fit: _Fit) -> Said:
     content = said.message.get("content")
     if not isinstance(content, list):
         return said
     left.at = said.entry_id
-    parts = [_part(part, said.entry_id, left) for part in content]
+    parts = [fit(part, said.entry_id, left) for part in content]
     return said if parts == content else said.with_message({**said.message, "content": parts})
 
 
@@ -40,7 +49,31 @@ def _part(part: JsonValue, entry_id: str | None, left: Leftovers) -> JsonValue:
     if text.strip():
         left.change("a file of plain text goes out as its text")
         return _document(part, text)
-    why = _why(kind, is_text=kind == PLAIN_TEXT)
+    return _left_out(part, _why(kind, is_text=kind == PLAIN_TEXT), entry_id, left)
+
+
+def _readable(part: JsonValue, entry_id: str | None, left: Leftovers) -> JsonValue:
+    if not isinstance(part, dict) or part.get("type") != "file":
+        return part
+    data, _ = _held(part)
+    if data is None or _is_base64(data):
+        return part
+    return _left_out(part, "a file whose data are no base64", entry_id, left)
+
+
+def _is_base64(text: str) -> bool:
+    """Return whether a text is base64, of either alphabet. O(size)."""
+    try:
+        b64decode(text.translate(_OTHER_ALPHABET), validate=True)
+    except ValueError:
+        return False
+    return True
+
+
+_OTHER_ALPHABET = str.maketrans("-_", "+/", "\r\n")
+
+
+def _left_out(part: JsonObject, why: str, entry_id: str | None, left: Leftovers) -> JsonObject:
     left.note(why)
     name = part.get("filename", part.get("title"))
     named = f" {name!r}" if isinstance(name, str) else ""

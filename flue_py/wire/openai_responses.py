@@ -291,7 +291,9 @@ def _printed_part(part: Mapping[str, JsonValue], left: Leftovers, text_type: str
     if kind == "file" and (url := image_url(part)) is not None:
         where = "file_data" if url.startswith("data:") else "file_url"
         return [{"type": "input_file", where: url, **_only(part, "filename")}]
-    if kind in ("refusal", "input_file", "input_image", "input_audio", "encrypted_content"):
+    if kind in ("input_file", "input_image", "input_audio", "encrypted_content"):
+        return [dict(part)]
+    if kind == "refusal" and text_type == "output_text":
         return [dict(part)]
     left.note(f"a part {kind!r}", part)
     return []

@@ -9,7 +9,7 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.shapes import Shape
 from flue_py.wire.bound import Bound, bound_signatures, without_stale_reasoning
-from flue_py.wire.files import with_fitting_files
+from flue_py.wire.files import with_fitting_files, with_readable_files
 from flue_py.wire.leftovers import Leftovers, Repair
 from flue_py.wire.lists.anthropic import anthropic_list
 from flue_py.wire.lists.gemini import gemini_list, with_signature
@@ -105,6 +105,8 @@ def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _B
     fitting = without_foreign_reasoning(fitting, beside.model, left)
     if target == "anthropic":
         fitting = with_fitting_files(without_spare_compactions(fitting, left), left)
+    else:
+        fitting = with_readable_files(fitting, left)
     fitting = with_fitting_calls(fitting, limits, left)
     fitting = with_fitting_images(fitting, limits, left, in_answers=target == "gemini")
     fitting = without_empty(fitting, left)
@@ -192,7 +194,7 @@ def _with_turns(contents: list[JsonObject], left: Leftovers) -> list[JsonObject]
     The first call of each answer has a signature, or what the API takes in place of one.
     """
     turns: list[JsonObject] = []
-    for content in (with_signature(each, left) if each.get("role") == "model" else each for each in contents):
+    for content in (_signed(each, left) if each.get("role") == "model" else each for each in contents):
         if turns and content.get("role") == turns[-1].get("role") == "model":
             left.change("answers that followed each other were joined")
             turns[-1] = {**turns[-1], "parts": [*_listed(turns[-1]["parts"]), *_listed(content.get("parts"))]}
@@ -206,6 +208,20 @@ def _with_turns(contents: list[JsonObject], left: Leftovers) -> list[JsonObject]
         )
         turns.append({"role": "user", "parts": [{"text": CONTINUE}]})
     return turns
+
+
+def _signed(content: JsonObject, left: Leftovers) -> JsonObject:
+    parts = _listed(content.get("parts"))
+    readable = [_with_readable_signature(part, left) for part in parts]
+    return with_signature(content if readable == parts else {**content, "parts": readable}, left)
+
+
+def _with_readable_signature(part: JsonValue, left: Leftovers) -> JsonValue:
+    signature = part.get("thoughtSignature") if isinstance(part, dict) else None
+    if not isinstance(part, dict) or not isinstance(signature, str) or not signature.startswith("{"):
+        return part
+    left.change("a signature that is an item of another provider's is left out, since the API reads base64 alone")
+    return {name: value for name, value in part.items() if name != "thoughtSignature"}
 
 
 def _without_thoughts_alone(turns: list[JsonObject], left: Leftovers) -> list[JsonObject]:

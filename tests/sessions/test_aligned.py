@@ -14,6 +14,7 @@ from flue_py import InvalidArgument, Session, Store, SummaryFailed
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.modes.aligned import LEAST_CACHED
 from flue_py.context.counters import counter_for
+from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow
@@ -151,6 +152,35 @@ async def test_reasoning_behind_another_beginning_is_not_sent_there_either(sessi
     (request,) = asked.requests
     assert as_sent(request).startswith(as_sent(ModelRequest(tuple(sent[0]), SYSTEM, TOOLS)))
     assert "signed" not in str(request.messages)
+
+
+async def test_what_no_provider_takes_is_not_sent_to_a_model_of_the_callers_own_either(session: Session) -> None:
+    await talk(session, 2)
+    dead: JsonObject = {"type": "toolCall", "id": "dead", "name": "read", "arguments": {"path": "a"}}
+    done: JsonObject = {"type": "toolCall", "id": "done", "name": "read", "arguments": {"path": "b"}}
+    result: JsonObject = {"role": "toolResult", "toolName": "read", "content": "b says", "isError": False}
+    await session.append_messages(
+        [
+            {**assistant(""), "content": [dead, done]},
+            {**result, "toolCallId": "done"},
+            {**result, "toolCallId": "never called"},
+            user(" "),
+            {**assistant(""), "content": []},
+        ]
+    )
+    await talk(session)
+    asked = Asked()
+    given = await session.build_context()
+    assert (await compacting(asked, session)).notes == ()
+    (request,) = asked.requests
+    pairing = Pairing(request.messages)
+    assert pairing.unpaired == set()
+    assert [len(results) for results in pairing.results.values()] == [1, 1]
+    assert all(message["role"] == "toolResult" or str(message["content"]).strip(" []") for message in request.messages)
+    for target in LIMITS:
+        raw = wire_request(target, map(Said, given), model=MODEL)
+        sent = wire_request(target, map(Said, request.messages[:-1]), model=MODEL)
+        assert sent.messages == raw.messages
 
 
 async def test_the_second_one_brings_the_notes_before_it_up_to_date(session: Session) -> None:
@@ -366,8 +396,20 @@ def aligned_share(session: flue_py.sync.Session, leaf: str) -> float | None:
     assert answer is not None
     (request,) = asked.requests
     sent = ModelRequest(tuple(session.build_context(leaf=answer.parent_id)), SYSTEM, TOOLS)
-    assert as_sent(request).startswith(as_sent(sent))
+    assert_begins_as_sent(sent, request)
     return share(sent, request, model)
+
+
+def assert_begins_as_sent(sent: ModelRequest, request: ModelRequest) -> None:
+    """Assert that every provider is sent the same beginning, of whose last message there may now be more."""
+    assert (request.system, request.tools) == (sent.system, sent.tools)
+    for target in LIMITS:
+        before, now = (
+            encode_json({"messages": wire_request(target, map(Said, each.messages)).messages}, "request")[0]
+            for each in (sent, request)
+        )
+        closed = before.rstrip("]}")
+        assert now.startswith(closed[: closed.rindex('"')] if closed else before)
 
 
 def assert_taken(request: ModelRequest) -> None:

@@ -546,3 +546,58 @@ def test_a_target_that_is_none_is_refused() -> None:
         request("claude", [])
     with pytest.raises(InvalidArgument, match="target"):
         broken_rules("claude", [])
+
+
+OPENAI: JsonObject = {"role": "assistant", "provider": "openai", "model": "gpt-5", "api": "openai-responses"}
+
+
+@pytest.mark.parametrize(
+    ("target", "message", "what"),
+    [
+        (
+            "openai-responses",
+            {**OPENAI, "content": [{"type": "text", "text": "a"}, {"type": "unheard_of", "x": 1}]},
+            "left out: an item 'unheard_of', which is none of this form",
+        ),
+        (
+            "openai-responses",
+            {**OPENAI, "content": [{"type": "text", "text": "a"}, {"type": "compaction", "encrypted_content": None}]},
+            "left out: a compaction that holds nothing",
+        ),
+        (
+            "openai-responses",
+            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "no"}]},
+            "left out: a part 'refusal'",
+        ),
+        *(
+            (
+                target,
+                {"role": "user", "content": [{"type": "file", "data": "no base64", "mimeType": "application/pdf"}]},
+                "left out: a file whose data are no base64",
+            )
+            for target in ("openai-chat", "openai-responses", "gemini")
+        ),
+        (
+            "gemini",
+            {
+                "role": "assistant",
+                "provider": "google",
+                "content": [
+                    {"type": "thinking", "thinking": "hm", "thinkingSignature": '{"type":"reasoning","id":"rs_1"}'},
+                    {"type": "text", "text": "a"},
+                ],
+            },
+            "a signature that is an item of another provider's is left out, since the API reads base64 alone",
+        ),
+    ],
+)
+def test_what_no_client_can_send_is_left_out_and_told(target: str, message: JsonObject, what: str) -> None:
+    found = request(target, [{"role": "user", "content": "Go."}, message, {"role": "user", "content": "And?"}])
+    assert_taken(found)
+    assert what in [each for _, each in told(found)]
+    assert "unheard_of" not in str(found.messages)
+
+
+def test_an_item_of_an_unknown_type_breaks_a_rule() -> None:
+    found = broken_rules("openai-responses", [{"role": "user", "content": "Go."}, {"type": "unheard_of"}])
+    assert [(each.rule, each.where) for each in found] == [("items", "input[1].type")]

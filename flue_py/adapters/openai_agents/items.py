@@ -20,6 +20,7 @@ from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.projection import ContextEntry
 from flue_py.errors import InvalidEntry, shown
 from flue_py.wire.differences import close_difference
+from flue_py.wire.lists.said import Said, said_of
 from flue_py.wire.openai_responses import EXTRA
 
 if TYPE_CHECKING:
@@ -128,6 +129,38 @@ def items_of(shown_item: ContextEntry) -> list[TResponseInputItem]:
             return [cast("TResponseInputItem", item)]
     printed: list[Any] = list(wire.to_provider(message, SHAPE, beside).messages)
     return printed
+
+
+class Aside(str):
+    """What stands in a message for an item that is in no form of the API, while a request is made around it."""
+
+    item: JsonObject
+
+
+def said_of_item(shown_item: ContextEntry, message: JsonObject) -> list[Said]:
+    """Return the messages that a request is made of for an entry of the context, as it is: each prints as its items.
+
+    An item that is in no form of the API stands in a message as `Aside`. O(size).
+    """
+    said = said_of(shown_item, message)
+    is_odd = message.get("role") == OTHER or WHOLE in said.extra
+    if not is_odd and shown_item.kind != COMPACTION:
+        if EXTRA not in said.extra and len(wire.to_provider(message, SHAPE).messages) == 1:
+            # Without this a request gives an answer an id that it did not come with.
+            return [replace(said, extra={EXTRA: {}})]
+        return [said]
+    names: dict[str, str] = {}
+    entry_id = shown_item.entry_id
+    return [_said_again(item, names, entry_id) for item in items_of(shown_item)]
+
+
+def _said_again(item: TResponseInputItem, names: MutableMapping[str, str], entry_id: str) -> Said:
+    plain, message, beside = _said(item, names, "item")
+    if message is not None:
+        return Said(message, {EXTRA: beside}, entry_id)
+    aside = Aside("an item in no form of the API")
+    aside.item = plain
+    return Said({"role": "user", "content": aside}, entry_id=entry_id)
 
 
 def _plain(item: object, where: str) -> JsonObject:

@@ -15,7 +15,7 @@ from flue_py.adapters.openai_agents import branches, turns
 from flue_py.adapters.openai_agents.below import Below
 from flue_py.adapters.openai_agents.compacting import Compaction, append_compaction, planned, record_discarded
 from flue_py.adapters.openai_agents.items import entries_of
-from flue_py.adapters.openai_agents.sending import Sent
+from flue_py.adapters.openai_agents.sending import Sent, last_items
 from flue_py.adapters.openai_agents.spending import Spending, counted
 from flue_py.adapters.openai_agents.tail import ending, popped, replaced
 from flue_py.compaction import SessionCompactionPlan, summarize
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from flue_py.adapters.openai_agents.branches import Branch, SessionUsage, TurnUsage
     from flue_py.adapters.openai_agents.turns import ConversationTurn, TurnItem
+    from flue_py.context.requests import ContextRequest
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources.protocol import SourceReader
     from flue_py.core.entries import NewEntry
@@ -86,10 +87,10 @@ class FlueSession:
 
         ``db_path`` is the path of an SQLite file, ``":memory:"``, a URL as `flue_py.open` takes it, or an open store.
         ``model`` and ``provider`` name in the ledger who answered, which the SDK does not tell its sessions: without
-        them calls have no price. ``compaction`` says who sums up what has become too long, and when. ``context`` are
-        settings of what `get_items` leaves of the context for ``agent`` (`flue_py.context.ContextSettings`), and
-        ``sources`` what a ``spec`` in them reads; what is stored stays whole. Raises `InvalidArgument`, and `TypeError`
-        for unknown settings.
+        them calls have no price, and with ``context`` the reasoning of other models stays. ``compaction`` says who sums
+        up what has become too long, and when. ``context`` are settings of what `get_items` leaves of the context for
+        ``agent`` (`flue_py.context.ContextSettings`), and ``sources`` what a ``spec`` in them reads; what is stored
+        stays whole. Raises `InvalidArgument`, and `TypeError` for unknown settings.
         """
         self.session_settings = (
             SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
@@ -98,7 +99,8 @@ class FlueSession:
         self._below = Below(session_id)
         self._access = Access(db_path)
         self._model, self._provider, self._compaction = model, provider, compaction
-        self._sent = None if context is None else Sent(context, agent, sources)
+        self._sent = None if context is None else Sent(context, agent, sources, model)
+        self._last_request: ContextRequest | None = None
         self._spending = Spending()
         self._names: dict[str, str] = {}
         self._is_closed = False
@@ -122,7 +124,9 @@ class FlueSession:
         """Return the items of the conversation, oldest first: all, or the last ``limit`` of them.
 
         Without ``limit``, that of ``session_settings`` counts. Below 0 it means all. ``branch_id`` names a branch other
-        than the one in use. Raises `InvalidArgument` (a ValueError) if there is none. O(items returned).
+        than the one in use. With ``context``, what the Responses API would refuse is repaired, as `last_request` says,
+        and the last items begin with no half of an answer or a call, so that there may be fewer. Raises
+        `InvalidArgument` (a ValueError) if there is none. O(items returned).
         """
         wanted = resolve_session_limit(limit, self.session_settings)
         if wanted is not None and not isinstance(wanted, int):
@@ -130,6 +134,14 @@ class FlueSession:
         self._spending.begins(wrapper)
         wanted = None if wanted is None or wanted < 0 else wanted
         return await self._run(partial(self._read, wanted, branch_id))
+
+    @property
+    def last_request(self) -> ContextRequest | None:
+        """What the last `get_items` was made of: report, repairs and what is broken all the same; None before one.
+
+        It is None, too, without ``context``. A ``limit`` of `get_items` comes after it. O(1).
+        """
+        return self._last_request
 
     async def add_items(
         self, items: list[TResponseInputItem], *, wrapper: RunContextWrapper[Any] | None = None
@@ -311,12 +323,12 @@ class FlueSession:
         try:
             if self._sent is None:
                 items = [item for _, of_entry in await ending(session, wanted) for item in of_entry]
-            else:
-                items = await self._sent.items(session)
+                return items if wanted is None else items[-wanted:]
+            self._last_request = await self._sent.request(session)
         except SessionNotFound:
             await self._below.lost(store)
             return await self._read(wanted, branch, store)
-        return items if wanted is None else items[-wanted:]
+        return last_items(self._last_request.messages, wanted)
 
     async def _of_branch(
         self, branch: str | None, told: Callable[[Session], Awaitable[_Told]], nothing: _Told

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from flue_py.compaction.content import Message
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.folding import MARGIN
 from flue_py.compaction.prompts import ALIGNED, ALIGNED_EARLIER
 from flue_py.compaction.quoting import on_one_line
 from flue_py.core.exchange import Pairing
+from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import ModelRequest
 from flue_py.core.spoken import message_text
 from flue_py.errors import InvalidArgument
+from flue_py.wire.leftovers import Leftovers
+from flue_py.wire.lists.said import Said, answered
+from flue_py.wire.repairs import without_empty
 
 LEAST_CACHED = 0.85
 """The share of such a request that has to be in the cache: with less, a transcript is the shorter thing to send."""
@@ -21,7 +27,8 @@ def aligned_request(material: Material, known: str, limit: int, purpose: str) ->
     """Return the last request with one user message more, or in a few words why a summary is not asked for so.
 
     ``known`` is what is told beside the instruction, ``limit`` how many tokens the answer may have. Its tools are
-    declared, so that the beginning is the same bytes; calls in the answer are not made. O(size).
+    declared, so that the beginning is the same bytes; calls in the answer are not made. There is no message in it
+    that says nothing, no call without a result and no result without its call, as in what providers are sent. O(size).
     """
     last = material.last_request
     if last is None:
@@ -39,7 +46,7 @@ def aligned_request(material: Material, known: str, limit: int, purpose: str) ->
         return f"its {tokens:,} tokens and the answer do not fit into a window of {window:,}"
     try:
         return ModelRequest(
-            (*last.messages, {"role": "user", "content": prompt}),
+            (*_whole(last.messages), {"role": "user", "content": prompt}),
             last.system or None,
             last.tools,
             max_tokens=limit,
@@ -47,6 +54,12 @@ def aligned_request(material: Material, known: str, limit: int, purpose: str) ->
         )
     except InvalidArgument as error:
         return str(error)
+
+
+def _whole(messages: Sequence[JsonObject]) -> Iterator[JsonObject]:
+    """Yield messages as a provider is sent them, whose list is the same of these as of those that were given."""
+    said = answered(without_empty(list(map(Said, messages)), Leftovers()), Leftovers(), in_place=True)
+    return (each.message for each in said)
 
 
 def _prompt(material: Material, known: str) -> str:

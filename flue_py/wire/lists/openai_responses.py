@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.native import COMPACTION_PART
+from flue_py.core.native import COMPACTION_PART, holds_compaction
 from flue_py.wire.codex_items import TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
 from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.said import Said, answered, speakers_only
 from flue_py.wire.openai_responses import EXTRA, completed, printed_items, without_its_reasoning
+from flue_py.wire.rules.openai_responses import is_known, kind_of
 
 _ALSO = frozenset({"developer"})
 PI_ID = re.compile(r"([^|]+)\|((?:fc|ctc)_[^|]*)")
@@ -35,6 +36,8 @@ def responses_list(
     for said in answered(spoken, left, in_place=True):
         left.at = said.entry_id
         printed = [_without_pi_id(item) for item in _printed(said, left)]
+        if is_complete:
+            printed = [item for item in printed if _is_taken(item, left)]
         if said.has_lost:
             bare = [without_its_reasoning(item, f"msg_{number}") for number, item in enumerate(printed, len(items))]
             if bare != printed:
@@ -52,6 +55,17 @@ def _printed(said: Said, left: Leftovers) -> list[JsonObject]:
         return printed_items(said.message, Leftovers() if said.is_made_up else left)
     printed = printed_items(said.message, Leftovers())
     return [restored(printed[0] if len(printed) == 1 else {}, said.extra[EXTRA])]
+
+
+def _is_taken(item: JsonObject, left: Leftovers) -> bool:
+    kind = kind_of(item)
+    if kind == COMPACTION_PART and not holds_compaction(item):
+        left.note("a compaction that holds nothing", item)
+        return False
+    if kind and not is_known(kind):
+        left.note(f"an item {kind!r}, which is none of this form", item)
+        return False
+    return True
 
 
 def _without_pi_id(item: JsonObject) -> JsonObject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from flue_py.core.jsontext import JsonValue
@@ -17,6 +18,9 @@ _SERVER_CALLS = frozenset({
     "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call",
 })  # fmt: skip
 """Calls that the API runs itself: they have no output of their own."""
+_KINDS = re.compile(
+    r"message|reasoning|compaction\w*|item_reference|program|\w+_(call|output|response|request|list_tools)"
+)
 _FROM_THE_MODEL = ("_call", "mcp_list_tools", "mcp_approval_request", "compaction")
 
 
@@ -24,6 +28,11 @@ def kind_of(item: Mapping[str, JsonValue]) -> str:
     """Return the type of an item: of one that says none, that of a message."""
     found = item.get("type", "message" if "role" in item else "")
     return found if isinstance(found, str) else ""
+
+
+def is_known(kind: str) -> bool:
+    """Return whether a type is one of this form, so far as the names of its types tell."""
+    return _KINDS.fullmatch(kind) is not None
 
 
 def is_of_the_model(item: Mapping[str, JsonValue]) -> bool:
@@ -51,6 +60,8 @@ def _items(request: SentRequest, limits: RequestLimits) -> Found:
             yield f"input[{at}].type", "is missing"
         elif kind == "message":
             yield from _message(f"input[{at}]", item)
+        elif not is_known(kind):
+            yield f"input[{at}].type", f"{kind!r} is no type of this form"
 
 
 def _message(where: str, item: Mapping[str, JsonValue]) -> Found:
