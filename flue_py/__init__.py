@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from flue_py.core.diffing import DiffSide, LeafDiff, ToolUse
     from flue_py.core.documents import Document, DocumentInfo, DocumentName, DocumentsFound
     from flue_py.core.entries import Entry, NewEntry, Source
+    from flue_py.core.events import SessionEvent
     from flue_py.core.exclusions import Exclusion
     from flue_py.core.jsontext import JsonObject, JsonValue
     from flue_py.core.ledger import Recorded, UsageReport, UsageRow
@@ -91,6 +92,7 @@ else:
             "flue_py.core.diffing": ("DiffSide", "LeafDiff", "ToolUse"),
             "flue_py.core.documents": ("Document", "DocumentInfo", "DocumentName", "DocumentsFound"),
             "flue_py.core.entries": ("Entry", "NewEntry", "Source"),
+            "flue_py.core.events": ("SessionEvent",),
             "flue_py.core.exclusions": ("Exclusion",),
             "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
             "flue_py.core.ledger": ("Recorded", "UsageReport", "UsageRow"),
@@ -251,6 +253,7 @@ __all__ = [
     "SearchHit",
     "Searched",
     "Session",
+    "SessionEvent",
     "SessionExists",
     "SessionHits",
     "SessionInfo",

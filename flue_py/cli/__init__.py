@@ -36,6 +36,7 @@ SECTIONS = {
         "context": "Show what the model sees, with sizes in tokens.",
         "usage": "Show tokens and exact cost, of a session or of all.",
         "log": "Show the changes of a session: what, who and why.",
+        "events": "Print what happened to sessions, as JSON lines.",
         "diff": "Compare two leaves: what they share, what only one has.",
         "artifacts": "List and show results of tools that are stored apart.",
     },

@@ -103,7 +103,7 @@ class RunningCalls:
         paid = None if failure is None else failure.call
         if paid is not None:
             # The task may be cancelled at the same time, and what was paid is known nowhere else.
-            paid = await self._waiting.finish(book(session, paid, self._new_id, _PURPOSE, _OUTCOME))
+            paid = (await self._waiting.finish(book(session, paid, self._new_id, _PURPOSE, _OUTCOME))).call
         call.was_ended = True
         raise AbortedToCompact(
             f"session {session.id!r}: the call of the model was ended, so that the session could be compacted; call "

@@ -59,9 +59,6 @@ __all__ = ["CompactionGuard", "GuardAnswer", "Outcome"]
 
 Result = TypeVar("Result")
 
-_TOLD_ONCE = frozenset({"breaker", "no_progress", "thrash", "disbelieved_report"})
-"""What holds a trigger back and is worth a line of the log, once in a cycle; the rest is the usual case."""
-
 
 class CompactionGuard:
     """Sees to it that a session is compacted when it is due, once at a time, and no more often than it helps.
@@ -318,16 +315,25 @@ class CompactionGuard:
         state = (await self._memory.read(found.cycle)).state
         decision = await self._decide(found, state, moment, agent, instructions)
         if decision.action == "none":
+            # Of a session that was never near its window the log has no line.
+            if state.told or state.warned:
+                await self._note_once(found, state, "nothing", f"nothing is due any more: {decision.reason}")
             return GuardAnswer("nothing", decision)
         if decision.action == "warn":
             await self._note(found, lambda now: now.with_warning(agent), f"warning: {decision.reason}")
             return self._told(GuardAnswer("warned", decision))
         if decision.action == "held":
-            held_by = decision.held_by or ""
-            if held_by in _TOLD_ONCE and held_by not in state.told:
-                await self._note(found, lambda now: now.with_held(held_by), decision.reason)
+            await self._note_once(found, state, decision.held_by or "", decision.reason)
             return self._told(GuardAnswer("held", decision))
-        return self._told(await self._compact(found, decision, overflow))
+        answer = await self._compact(found, decision, overflow)
+        if answer.outcome == "elsewhere":
+            await self._note_once(found, state, "elsewhere", f"somebody else compacts the session; {decision.reason}")
+        return self._told(answer)
+
+    async def _note_once(self, found: Found, state: GuardState, name: str, why: str) -> None:
+        """Write down what was decided, the first time in a cycle: it is asked before and after each call."""
+        if name not in state.told:
+            await self._note(found, lambda now: now.with_told(name), why)
 
     async def _note(self, found: Found, change: Callable[[GuardState], GuardState], why: str) -> None:
         """Write an event down, with the change of the state that it makes; a claim stays as it is."""
@@ -406,7 +412,7 @@ class CompactionGuard:
         if left.state.failures == self.triggers.max_failures:
             await self._note(
                 found,
-                lambda now: now.with_held("breaker"),
+                lambda now: now.with_told("breaker"),
                 f"{left.state.failures} compactions failed in a row: no more until one on demand succeeds",
             )
         return GuardAnswer("failed", decision, error=error)

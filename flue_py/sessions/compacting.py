@@ -27,6 +27,7 @@ from flue_py.sessions.arguments import (
 )
 from flue_py.sessions.asking import BookingAsker, Patience, book, model_of
 from flue_py.sessions.basis import Basis, Finding, beginning, said
+from flue_py.sessions.budgeting import Budgeting
 from flue_py.sessions.handle import KnownContext
 from flue_py.sessions.hooking import ask_hook, checked_hook
 from flue_py.sessions.measuring import checked_request
@@ -68,7 +69,7 @@ class Around(NamedTuple):
     is_whole: bool
 
 
-class Compacting(Registering, Aligning, Usage):
+class Compacting(Registering, Aligning, Usage, Budgeting):
     """How a `Session` is compacted."""
 
     __slots__ = ()
@@ -110,8 +111,11 @@ class Compacting(Registering, Aligning, Usage):
         `Cancelled`, or the text itself (`flue_py.compaction.hooks`), which is appended as one of a mode would be. What
         it raises is raised, and nothing is changed.
 
-        Raises `SummaryFailed`, whose cause is the model's error, `LeafConflict`, `RevisionConflict`, and
-        `InvalidArgument` for a mode that needs a model where there is none. The cost of the context, and of the model.
+        Where budgets cover the session, they are asked for each call before it is made, and charged with what it used.
+
+        Raises `SummaryFailed`, whose cause is `BudgetExceeded` or the model's error, `LeafConflict`,
+        `RevisionConflict`, and `InvalidArgument` for a mode that needs a model where there is none. The cost of the
+        context, and of the model.
         """
         checked_flag(dry_run, "dry_run")
         checked_flag(aligned, "aligned")
@@ -160,7 +164,7 @@ class Compacting(Registering, Aligning, Usage):
         self, basis: Basis, planned: SessionCompactionPlan, material: modes.Material, answer: HookSummary
     ) -> CompactionResult:
         """Append the text that a hook gave. What it paid is in the ledger first, also where nothing is appended."""
-        calls = [await book(self, call, self._backend.new_entry_id, COMPACTION) for call in answer.calls]
+        calls = [(await book(self, call, self._backend.new_entry_id, COMPACTION)).call for call in answer.calls]
         if not answer.text.strip():
             raise SummaryFailed(modes.HOOK, "it gave no text")
         made = modes.supplied(material, answer.text, answer.details)

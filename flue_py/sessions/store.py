@@ -57,6 +57,7 @@ from flue_py.sessions.arguments import (
 from flue_py.sessions.atomic import Atomic
 from flue_py.sessions.budgeting import StoreBudgets
 from flue_py.sessions.collecting import Collector
+from flue_py.sessions.eventing import StoreEvents
 from flue_py.sessions.filing import StoreFiles
 from flue_py.sessions.finding import find_named
 from flue_py.sessions.incoming import incoming_messages
@@ -79,7 +80,7 @@ OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
 _RACES = 10
 
 
-class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreSearch):
+class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, StoreSearch):
     """A store of sessions, made by `flue_py.open`, or from a backend of one's own by ``Store(backend)``.
 
     Methods may be called concurrently. Everything raises `StoreClosed` once the store is closed.

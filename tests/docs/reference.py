@@ -39,7 +39,17 @@ GROUPS = {
     "Several operations as one": ("Atomic", "Pending"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Going elsewhere": ("Navigated", "Leaving", "BranchSummary"),
-    "Results": ("Appended", "ConvertedMessage", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
+    "Results": (
+        "Appended",
+        "ConvertedMessage",
+        "Moved",
+        "Change",
+        "SessionEvent",
+        "Deletion",
+        "VerifyReport",
+        "Problem",
+        "StoreInfo",
+    ),
     "Usage": (
         "UsageWindow",
         "Usage",

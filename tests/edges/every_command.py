@@ -60,6 +60,7 @@ CALLS: dict[str, list[list[str]]] = {
         ["SESSION", "--by", "purpose"],
     ],
     "log": [["SESSION"]],
+    "events": [[], ["--session", "SESSION"], ["--scope", HOSTILE], ["--after", HOSTILE], ["--after-file", "{odd}"]],
     "diff": [["SESSION", "@{first}"], ["SESSION", "fork", "--all"]],
     "new": [[], ["--key", HOSTILE_NAME, "--title", HOSTILE], ["--key", "made", "--scope", HOSTILE, "--if-missing"]],
     "append": [["SESSION", HOSTILE], ["SESSION"], ["SESSION", "x", "--expected", HOSTILE], ["made", "x", "--create"]],

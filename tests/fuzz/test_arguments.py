@@ -144,6 +144,7 @@ def usual_of_store(session_id: str) -> Usual:
         "remove_file": {"name": "n"},
         "list_sessions": {},
         "append_messages": {"session": session_id, "messages": []},
+        "events": {},
         "atomic": {},
         "usage": {"session": session_id},
         "call_conflicts": {"entries": []},
@@ -199,7 +200,7 @@ async def outcome_of(call: Callable[..., Any], given: Mapping[str, Any]) -> str:
         if hasattr(result, "__anext__"):
             # What it takes, it may wait for longer than anybody has time.
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(anext(result), 0.05)
+                await asyncio.wait_for(anext(result, None), 0.05)
             await result.aclose()
         elif hasattr(result, "__aenter__"):
             async with result:
@@ -296,8 +297,8 @@ def test_the_blocking_twin_refuses_alike() -> None:
                         given = with_odd_argument(method, usual, parameter, ARGUMENTS[name])
                         try:
                             result = getattr(owner, method)(**given)
-                            if method == "watch":
-                                next(result)
+                            if method in ("watch", "events"):
+                                next(result, None)
                             elif method in ("budgeted", "atomic"):
                                 with result:
                                     pass
@@ -322,7 +323,7 @@ def test_several_odd_arguments_at_once_are_refused_like_one(data: st.DataObject)
                 )
                 method = data.draw(st.sampled_from(sorted(methods)))
                 call = getattr(owner, method)
-                parameters = [name for name in inspect.signature(call).parameters if method != "watch"]
+                parameters = [name for name in inspect.signature(call).parameters if method not in ("watch", "events")]
                 chosen = data.draw(st.sets(st.sampled_from(parameters))) if parameters else set()
                 given = {**methods[method], **{name: data.draw(odd_or_text).value for name in chosen}}
                 before = await store_snapshot(store.backend)

@@ -491,3 +491,37 @@ async def test_a_message_before_a_compaction_is_taken_back_with_it(session: Sess
     assert await conversation.take_turn(retried.message, lambda _: guard.call(ask)) == [answer("fine")]
     said = [item.data["content"] for item in await session.build_context_entries() if item.role == "user"]
     assert said.count("and now?") == 1
+
+
+async def test_grace_and_what_comes_after_it_are_events_once_each(session: Session, store: Store) -> None:
+    triggers = TriggerSettings(trigger_turns=3, grace_turns=2, keep_recent_turns=1, thrash_share=0)
+    guard = guard_of(store, session, window=200_000, triggers=triggers)
+    await talk(session, 4)
+    assert (await guard.before_call()).outcome == "compacted"
+    before = len(await events(session))
+    held = []
+    for _ in range(2):
+        await talk(session, 1)
+        held += [await guard.after_call(), await guard.after_call()]
+    assert {each.decision.held_by for each in held} >= {"grace"}
+    told = (await events(session))[before:]
+    assert len([why for why in told if "are free of this trigger" in why]) == 1
+    assert len(told) == 1
+
+
+async def test_nothing_new_is_an_event_once_and_so_is_that_nothing_is_due_any_more(
+    session: Session, store: Store
+) -> None:
+    await talk(session, 20)
+    guard = guard_of(store, session)
+    assert (await guard.before_call()).outcome == "compacted"
+    small = guard_of(store, session, triggers=TriggerSettings(threshold=20))
+    before = len(await events(session))
+    for _ in range(3):
+        assert (await small.before_call()).decision.held_by == "nothing_new"
+    for _ in range(3):
+        assert (await guard.before_call()).outcome == "nothing"
+    held, nothing = (await events(session))[before:]
+    assert "nothing was written since the latest compaction" in held
+    assert nothing.startswith("nothing is due any more: the context takes ")
+    assert await small.state() == await guard.state()

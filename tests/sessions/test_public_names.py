@@ -110,6 +110,7 @@ CAUGHT = {
     "OutcomeUnknown",
     "RetryOrRebase",
     "RevisionConflict",
+    "SessionEvent",
     "SessionExists",
     "SessionNotFound",
     "StoreBusy",

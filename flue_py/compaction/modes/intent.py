@@ -13,7 +13,7 @@ from flue_py.compaction.operations import Operation, Operations, gathered, has_o
 from flue_py.compaction.quoting import quoted, shown_id
 from flue_py.compaction.serialize import appended_file_lists, listed_files
 from flue_py.core.frozen import frozen
-from flue_py.errors import ModelAborted, ModelError, SummaryFailed
+from flue_py.errors import BudgetExceeded, ModelAborted, ModelError, SummaryFailed
 
 MARKS = {"done": "✓", "failed": "✗", "pending": "⧖"}
 HEADING = "INTENT-DERIVED RECONSTRUCTION"
@@ -58,7 +58,7 @@ class Intent:
         if instead is not None and (asker is not None or not instead.needs_model):
             try:
                 return warned(await instead.make(below_warning(material, self.name, why), asker), self.name, why)
-            except (SummaryFailed, ModelError) as error:
+            except (SummaryFailed, ModelError, BudgetExceeded) as error:
                 if isinstance(error, ModelAborted) or isinstance(error.__cause__, ModelAborted):
                     raise
                 why += f", and {instead.name!r} failed: {quoted(str(error), _REASON_CHARS)}"

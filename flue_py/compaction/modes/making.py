@@ -12,7 +12,7 @@ from flue_py.compaction.modes.intent import Intent, below_warning, warned
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import turns_before
 from flue_py.compaction.quoting import quoted
-from flue_py.errors import ModelAborted, ModelError, SummaryFailed
+from flue_py.errors import BudgetExceeded, ModelAborted, ModelError, SummaryFailed
 
 _REASON_CHARS = 400
 
@@ -59,7 +59,7 @@ async def _made(mode: Mode, material: Material, asker: Asker | None) -> Made:
     """Return what a mode makes. A mode of somebody else's may let the model's error through: it failed all the same."""
     try:
         return await mode.make(material, asker)
-    except ModelError as error:
+    except (ModelError, BudgetExceeded) as error:
         raise SummaryFailed(mode.name, str(error) or type(error).__name__) from error
 
 

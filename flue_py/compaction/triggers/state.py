@@ -25,9 +25,9 @@ class GuardState:
     """The memory of a guard: values that survive the process.
 
     ``failures`` counts the failed compactions in a row, ``attempts`` are the latest ones, oldest first. ``cycle`` is
-    the compaction that ``warned`` (agents) and ``told`` (what held a trigger back) are of: each is said once in a
-    cycle. ``wanted`` is the text of a request that was not met yet. ``recovered`` is the leaf that the recovery from an
-    overflow has left.
+    the compaction that ``warned`` (agents) and ``told`` (what was decided, or held a trigger back) are of: each is
+    said once in a cycle. ``wanted`` is the text of a request that was not met yet. ``recovered`` is the leaf that the
+    recovery from an overflow has left.
     """
 
     failures: int = 0
@@ -47,9 +47,9 @@ class GuardState:
         """Return it after a warning about an agent."""
         return replace(self, warned=self.warned | {agent})
 
-    def with_held(self, held_by: str) -> GuardState:
-        """Return it after an event that says what held a trigger back."""
-        return replace(self, told=self.told | {held_by})
+    def with_told(self, decision: str) -> GuardState:
+        """Return it after an event that says what was decided, or what held a trigger back."""
+        return replace(self, told=self.told | {decision})
 
     def with_attempt(self, after: int, freed: float) -> GuardState:
         """Return it after a compaction that came to something, or to nothing, without failing."""
