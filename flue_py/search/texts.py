@@ -23,6 +23,7 @@ MOST_CHARACTERS = 200_000
 # keep long words and paths out; nobody looks for the middle of what this removes.
 _ENCODED = re.compile(r"(?:[A-Za-z0-9+/_-]{60,}[\r\n]{0,2}){2,}[A-Za-z0-9+/_-]*={0,2}|[A-Za-z0-9+/_-]{200,}={0,2}")
 _DIGIT, _LOWER, _UPPER = re.compile(r"\d"), re.compile(r"[a-z]"), re.compile(r"[A-Z]")
+_SHORTEST_RUN = 60
 _DEEPEST = 40
 
 
@@ -66,7 +67,7 @@ def _searched(part: Part, tool: str | None, text: str) -> SearchedText:
 
 def without_encoded(text: str) -> str:
     """Return a text with a mark in place of what is base64 in it. O(characters)."""
-    if len(text) < 120:
+    if max(map(len, text.split()), default=0) < _SHORTEST_RUN:
         return text
     return _ENCODED.sub(_mark, text)
 

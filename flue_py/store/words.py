@@ -97,7 +97,7 @@ class WordIndex(Protocol):
         """Return up to ``limit`` texts that have what is wanted, those that came last first, before one of them."""
 
     def terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
-        """Return up to ``limit`` terms of the range, in no order, each maybe more than once."""
+        """Return terms of the range, in no order, each maybe more than once: up to ``limit`` of each newer segment."""
 
     def problems(self) -> Sequence[str]:
         """Check it; return what is wrong. O(index)."""

@@ -26,6 +26,8 @@ from flue_py.store.words import FoundText, IndexedText, KnownSession, Wanted, se
 SEGMENT = 1 << 15
 """How many texts lie in one piece: forgetting one takes reading so many again, and each one takes asking a table."""
 
+_SPOKEN_IN = 8
+"""How many segments are asked which terms there are."""
 SCHEMA = 1
 _APPLICATION = 0x464C5557
 _BUSY_SECONDS = 60.0
@@ -294,7 +296,8 @@ class SqliteWords:
 
     def _terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
         found: list[str] = []
-        for (segment,) in self._run("SELECT number FROM segments ORDER BY number DESC"):
+        newest = self._run(f"SELECT number FROM segments ORDER BY number DESC LIMIT {_SPOKEN_IN}")
+        for (segment,) in newest:
             self._run(
                 f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary_{segment}"
                 f" USING fts5vocab(main, words_{segment}, row)"
