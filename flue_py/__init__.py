@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from flue_py.core.usage import Cost, Usage, UsageWindow
     from flue_py.prices import *
     from flue_py.prices.weighing import EditPlan
+    from flue_py.search.values import SearchAnswer, Searched, SearchHit, SessionHits, Snippet
     from flue_py.sessions.atomic import Atomic
     from flue_py.sessions.budgeting import BudgetedCall
     from flue_py.sessions.collecting import Pending
@@ -120,6 +121,7 @@ else:
             ),
             "flue_py.core.settings": ("PathSettings",),
             "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
+            "flue_py.search.values": ("SearchAnswer", "SearchHit", "Searched", "SessionHits", "Snippet"),
             "flue_py.sessions.budgeting": ("BudgetedCall",),
             "flue_py.sessions.edits": ("Compact", "Exclude", "Fork", "Resume", "Rewind"),
             "flue_py.sessions.marking": ("MarkEffect",),
@@ -247,12 +249,17 @@ __all__ = [
     "RetryOrRebase",
     "RevisionConflict",
     "Rewind",
+    "SearchAnswer",
+    "SearchHit",
+    "Searched",
     "Session",
     "SessionEvent",
     "SessionExists",
+    "SessionHits",
     "SessionInfo",
     "SessionNotFound",
     "SessionPage",
+    "Snippet",
     "Source",
     "Store",
     "StoreBusy",

@@ -314,6 +314,7 @@ class Store(Twin[AsyncStore]):
     read_file = blocking(AsyncStore.read_file)
     remove_file = blocking(AsyncStore.remove_file)
 
+    search = blocking(AsyncStore.search)
     verify = blocking(AsyncStore.verify)
     info = blocking(AsyncStore.info)
     backup = blocking(AsyncStore.backup)

@@ -64,6 +64,7 @@ GROUPS = {
     "What an edit costs": ("EditPlan", "Compact", "Rewind", "Exclude", "Fork", "Resume", "CommonPrefix"),
     "Branches side by side": ("LeafDiff", "DiffSide", "ToolUse"),
     "Memories": ("Document", "DocumentInfo", "DocumentName", "DocumentsFound"),
+    "Search": ("SearchAnswer", "SessionHits", "SearchHit", "Snippet", "Searched"),
     "Budgets": ("Budget", "Reservation", "BudgetedCall", "HeldAmount"),
     "Odds and ends": ("BackupReport", "STORED", "JsonObject", "JsonValue", "__version__"),
 }

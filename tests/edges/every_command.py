@@ -92,6 +92,7 @@ CALLS: dict[str, list[list[str]]] = {
         ["SESSION", "--mode", HOSTILE],
     ],
     "loss": [["SESSION"], ["SESSION", "{last}"], ["SESSION", "--most", "3"]],
+    "search": [["x"], [HOSTILE], ["%", "--substring"], ["zzzz", "--in", "thinking"]],
     "recall": [["SESSION", HOSTILE], ["SESSION", "%", "--most", "2"], ["SESSION", "x", "--compaction", "{last}"]],
     "uncompact": [["SESSION"]],
     "plan": [

@@ -159,6 +159,7 @@ def usual_of_store(session_id: str) -> Usual:
         "get_reservation": {"reservation_id": "zz"},
         "remember": {"name": "n", "body": "b"},
         "memories": {},
+        "search": {"words": "b"},
         "search_memories": {"words": "b"},
         "forget": {"name": "n"},
         "verify": {},
@@ -273,6 +274,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         ("compact_range", "window"),
         ("list_sessions", "limit"), ("watch", "after"), ("reserve", "tokens"), ("reserve", "cost"), ("reserve", "ttl"),
         ("budgeted", "tokens"), ("budgeted", "cost"), ("budgeted", "ttl"), ("list_budgets", "limit"),
+        ("search", "limit"),
         ("search_memories", "limit"),
         ("set_budget", "tokens"), ("set_budget", "spent_so_far"), ("measure_context", "window"),
         # Of a session that is not there, no revision is compared.
