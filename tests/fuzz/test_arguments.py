@@ -144,6 +144,7 @@ def usual_of_store(session_id: str) -> Usual:
         "remove_file": {"name": "n"},
         "list_sessions": {},
         "append_messages": {"session": session_id, "messages": []},
+        "events": {},
         "atomic": {},
         "usage": {"session": session_id},
         "call_conflicts": {"entries": []},
@@ -158,6 +159,7 @@ def usual_of_store(session_id: str) -> Usual:
         "get_reservation": {"reservation_id": "zz"},
         "remember": {"name": "n", "body": "b"},
         "memories": {},
+        "search": {"words": "b"},
         "search_memories": {"words": "b"},
         "forget": {"name": "n"},
         "verify": {},
@@ -198,7 +200,7 @@ async def outcome_of(call: Callable[..., Any], given: Mapping[str, Any]) -> str:
         if hasattr(result, "__anext__"):
             # What it takes, it may wait for longer than anybody has time.
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(anext(result), 0.05)
+                await asyncio.wait_for(anext(result, None), 0.05)
             await result.aclose()
         elif hasattr(result, "__aenter__"):
             async with result:
@@ -290,6 +292,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         ("compact_range", "window"),
         ("list_sessions", "limit"), ("watch", "after"), ("reserve", "tokens"), ("reserve", "cost"), ("reserve", "ttl"),
         ("budgeted", "tokens"), ("budgeted", "cost"), ("budgeted", "ttl"), ("list_budgets", "limit"),
+        ("search", "limit"),
         ("search_memories", "limit"),
         ("set_budget", "tokens"), ("set_budget", "spent_so_far"), ("measure_context", "window"),
         # Of a session that is not there, no revision is compared.
@@ -312,8 +315,8 @@ def test_the_blocking_twin_refuses_alike() -> None:
                         given = with_odd_argument(method, usual, parameter, ARGUMENTS[name])
                         try:
                             result = getattr(owner, method)(**given)
-                            if method == "watch":
-                                next(result)
+                            if method in ("watch", "events"):
+                                next(result, None)
                             elif method in ("budgeted", "atomic"):
                                 with result:
                                     pass
@@ -338,7 +341,7 @@ def test_several_odd_arguments_at_once_are_refused_like_one(data: st.DataObject)
                 )
                 method = data.draw(st.sampled_from(sorted(methods)))
                 call = getattr(owner, method)
-                parameters = [name for name in inspect.signature(call).parameters if method != "watch"]
+                parameters = [name for name in inspect.signature(call).parameters if method not in ("watch", "events")]
                 chosen = data.draw(st.sets(st.sampled_from(parameters))) if parameters else set()
                 given = {**methods[method], **{name: data.draw(odd_or_text).value for name in chosen}}
                 before = await store_snapshot(store.backend)
