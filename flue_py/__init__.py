@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from flue_py.core.diffing import DiffSide, LeafDiff, ToolUse
     from flue_py.core.documents import Document, DocumentInfo, DocumentName, DocumentsFound
     from flue_py.core.entries import Entry, NewEntry, Source
+    from flue_py.core.events import SessionEvent
     from flue_py.core.exclusions import Exclusion
     from flue_py.core.jsontext import JsonObject, JsonValue
     from flue_py.core.ledger import Recorded, UsageReport, UsageRow
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from flue_py.core.usage import Cost, Usage, UsageWindow
     from flue_py.prices import *
     from flue_py.prices.weighing import EditPlan
+    from flue_py.search.values import SearchAnswer, Searched, SearchHit, SessionHits, Snippet
     from flue_py.sessions.atomic import Atomic
     from flue_py.sessions.budgeting import BudgetedCall
     from flue_py.sessions.collecting import Pending
@@ -90,6 +92,7 @@ else:
             "flue_py.core.diffing": ("DiffSide", "LeafDiff", "ToolUse"),
             "flue_py.core.documents": ("Document", "DocumentInfo", "DocumentName", "DocumentsFound"),
             "flue_py.core.entries": ("Entry", "NewEntry", "Source"),
+            "flue_py.core.events": ("SessionEvent",),
             "flue_py.core.exclusions": ("Exclusion",),
             "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
             "flue_py.core.ledger": ("Recorded", "UsageReport", "UsageRow"),
@@ -118,6 +121,7 @@ else:
             ),
             "flue_py.core.settings": ("PathSettings",),
             "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
+            "flue_py.search.values": ("SearchAnswer", "SearchHit", "Searched", "SessionHits", "Snippet"),
             "flue_py.sessions.budgeting": ("BudgetedCall",),
             "flue_py.sessions.edits": ("Compact", "Exclude", "Fork", "Resume", "Rewind"),
             "flue_py.sessions.marking": ("MarkEffect",),
@@ -245,11 +249,17 @@ __all__ = [
     "RetryOrRebase",
     "RevisionConflict",
     "Rewind",
+    "SearchAnswer",
+    "SearchHit",
+    "Searched",
     "Session",
+    "SessionEvent",
     "SessionExists",
+    "SessionHits",
     "SessionInfo",
     "SessionNotFound",
     "SessionPage",
+    "Snippet",
     "Source",
     "Store",
     "StoreBusy",

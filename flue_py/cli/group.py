@@ -95,6 +95,7 @@ class LazyGroup(HelpfulGroup):
         "check": "verify", "fsck": "verify", "doctor": "verify", "status": "info", "repair": "salvage",
         "restore": "salvage", "upgrade": "migrate", "clone": "copy", "budgets": "budget", "memories": "memory",
         "merge": "merge-back", "pick": "cherry-pick", "tag": "label", "continue": "resume",
+        "find": "search", "grep": "search",
         "create": "new", "add": "append", "write": "append",
     })  # fmt: skip
 

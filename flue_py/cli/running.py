@@ -22,6 +22,7 @@ from flue_py.errors import StoreUnavailable
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.store.files.private import make_private_folder
+from flue_py.store.waiting import OnCaller
 
 Result = TypeVar("Result")
 Check = Callable[..., None]
@@ -131,4 +132,7 @@ def run(
 async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]]) -> Result:
     read_only = is_only_readable(place.target)
     async with flue_py.open(place.target, read_only=read_only, threads=place.threads) as store:
+        waiting = store.backend.waiting
+        if isinstance(waiting, OnCaller):  # as `finished` runs it
+            waiting.without_loop()
         return await work(store)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from flue_py.core.calls import CallDifference
 from flue_py.core.entries import Entry, from_microseconds, is_moment
@@ -480,6 +480,18 @@ class MessagesRead:
     stored_leaf_id: str | None
     revision: int
     messages: list[JsonObject]
+
+
+class SessionHead(NamedTuple):
+    """What a search needs of a session: which it is, how far it has come, and by what it can be left out."""
+
+    session_key: int
+    id: str
+    revision: int
+    scope: str
+    cwd: str | None
+    entry_count: int
+    forked_from_session: str | None
 
 
 @frozen

@@ -25,7 +25,6 @@ from flue_py.core.sessions import (
     SessionKind,
     SessionPage,
     StoreInfo,
-    VerifyReport,
     check_label,
     check_name,
 )
@@ -58,12 +57,14 @@ from flue_py.sessions.arguments import (
 from flue_py.sessions.atomic import Atomic
 from flue_py.sessions.budgeting import StoreBudgets
 from flue_py.sessions.collecting import Collector
+from flue_py.sessions.eventing import StoreEvents
 from flue_py.sessions.filing import StoreFiles
 from flue_py.sessions.finding import find_named
 from flue_py.sessions.incoming import incoming_messages
 from flue_py.sessions.making import checked_root
 from flue_py.sessions.offloading import Ground, Offloader, first_landed
 from flue_py.sessions.remembering import StoreMemories
+from flue_py.sessions.searching import StoreSearch
 from flue_py.sessions.session import Session
 from flue_py.sessions.usage import StoreUsage
 from flue_py.store.backend import Backend
@@ -79,7 +80,7 @@ OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
 _RACES = 10
 
 
-class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles):
+class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, StoreSearch):
     """A store of sessions, made by `flue_py.open`, or from a backend of one's own by ``Store(backend)``.
 
     Methods may be called concurrently. Everything raises `StoreClosed` once the store is closed.
@@ -411,10 +412,6 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles):
         return await self._backend.delete_tree(checked_session(session), scope=scope, dry_run=dry_run, expected=seen)
 
     # -- the store itself -------------------------------------------------------------------------------------
-
-    async def verify(self) -> VerifyReport:
-        """Re-derive everything that is stored twice; ``problems`` names what disagrees. O(store)."""
-        return await self._backend.verify()
 
     async def backup(
         self,

@@ -42,6 +42,7 @@ from flue_py.core.sessions import (
     Problem,
     ReadStamp,
     Seen,
+    SessionHead,
     SessionInfo,
     SessionKind,
     SessionPage,
@@ -57,6 +58,7 @@ from flue_py.errors import CorruptStore, StoreClosed
 from flue_py.store import ops
 from flue_py.store.schema.stamp import FORMAT_VERSION
 from flue_py.store.seam import Runner, Sources
+from flue_py.store.sql import sessions as sessions_sql
 from flue_py.store.sql import store as store_sql
 
 if TYPE_CHECKING:  # what only copies and backups have
@@ -64,6 +66,7 @@ if TYPE_CHECKING:  # what only copies and backups have
     from flue_py.core.documents import DocumentRow, DocumentState
     from flue_py.core.salvaging import BackupReport
     from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
+    from flue_py.store.words import WordIndex
 
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
 
@@ -142,6 +145,29 @@ class Backend:
         """
         listing = Listing(scope, kind, where, ordering)
         return await self._runner.read(lambda tx: ops.listing.list_sessions(tx, listing, limit, cursor), loose=True)
+
+    async def session_heads(self) -> Sequence[SessionHead]:
+        """Return what a search needs of every session, most recently active last.
+
+        Raises nothing of its own. O(sessions), of which little is read.
+        """
+        return await self._runner.read(lambda tx: tx.rows(sessions_sql.SESSION_HEADS), loose=True)
+
+    def open_words(self, version: int) -> WordIndex | None:
+        """Open the index of words beside the store; None where there is none, and can be none. Blocks.
+
+        One that was made for another ``version`` of what texts have, or is broken, is made anew. Raises
+        `StoreUnavailable` where its file cannot be written. O(1).
+        """
+        return self._runner.open_words(version)
+
+    def remove_words(self) -> None:
+        """Remove the index of words; the next search makes it anew. Blocks. Raises `StoreUnavailable`. O(1)."""
+        self._runner.remove_words()
+
+    async def words_location(self) -> str | None:
+        """Return where the index of words lies; None if there is none yet. Raises nothing of its own. O(1)."""
+        return self._runner.words_location
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
         """Return up to ``limit`` session ids that start with ``prefix``, in order of id.
@@ -267,9 +293,17 @@ class Backend:
             return await self._runner.read(
                 lambda tx: ops.delete.delete_tree(tx, session_id, scope, expected, dry_run=True)
             )
-        return await self._runner.write(
+        deletion = await self._runner.write(
             lambda tx: ops.delete.delete_tree(tx, session_id, scope, expected, dry_run=False)
         )
+        await self._forget_words(deletion)
+        return deletion
+
+    async def _forget_words(self, *outcomes: object) -> None:
+        """Remove what was deleted from the index of words, too. What is killed before is done by the next search."""
+        gone = [name for each in outcomes if isinstance(each, Deletion) for name in each.session_ids]
+        if gone:
+            await self.waiting.finish(self._runner.forget_words(gone))
 
     # -- history --------------------------------------------------------------------------------------------
     # A `Note` says who did something, and why; both texts are kept as given, for the log.
@@ -473,10 +507,12 @@ class Backend:
         session that it names and does not make itself. Raises `InvalidArgument` if there is none for the key. The sum
         of the costs, and O(sessions).
         """
-        return await self._runner.write(
+        done = await self._runner.write(
             lambda tx: ops.atomic.atomic(tx, self._sources, operations, idempotency_key),
             repeatable=idempotency_key is not None,
         )
+        await self._forget_words(*done.outcomes)
+        return done
 
     async def recall_atomic(
         self, operations: Sequence[Operation], idempotency_key: str

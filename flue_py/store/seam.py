@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flue_py.core.salvaging import BackupReport
     from flue_py.core.sessions import Problem
     from flue_py.store.schema.session_state import SessionState
+    from flue_py.store.words import WordIndex
 
 Result = TypeVar("Result")
 Written_co = TypeVar("Written_co", covariant=True)
@@ -279,6 +280,27 @@ class Runner(Protocol):
             f"{self.location} is not a file, so there is nothing to back up; copy it into one with flue-py copy, "
             "or use what its server brings (pg_dump)"
         )
+
+    @property
+    def words_location(self) -> str | None:
+        """Where the index of words beside the database lies; None if there is none yet."""
+        return None
+
+    def open_words(self, version: int) -> WordIndex | None:
+        """Open the index of words beside the database, made anew if it is of another version. Blocks.
+
+        None where there is none, and can be none.
+        """
+        del version
+        return None
+
+    def remove_words(self) -> None:
+        """Remove that index, which is made anew when it is opened. Blocks."""
+        return None  # noqa: RET501 - without it, mypy takes the method for abstract
+
+    async def forget_words(self, session_ids: Collection[str]) -> None:
+        """Remove every trace of deleted sessions from that index."""
+        del session_ids
 
     async def close(self) -> None:
         """Finish what was started and let go."""

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, suppress
 from functools import update_wrapper
 from importlib import import_module
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import Limits
@@ -33,6 +33,7 @@ from flue_py.core.sessions import Change, SessionInfo, SessionKind, SessionRef
 from flue_py.errors import StoreClosed
 from flue_py.once import once
 from flue_py.sessions import opening
+from flue_py.sessions.arguments import HasId
 from flue_py.sessions.atomic import Atomic as AsyncAtomic
 from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sessions.store import Store as AsyncStore
@@ -44,6 +45,7 @@ from flue_py.transfer import salvaging
 from flue_py.transfer.salvaging import salvage_file
 
 P = ParamSpec("P")
+Told = TypeVar("Told")
 
 
 def _session(way: Way, session: AsyncSession) -> Session:
@@ -56,6 +58,25 @@ def _session_or_none(way: Way, session: AsyncSession | None) -> Session | None:
 
 def _atomic(way: Way, batch: AsyncAtomic) -> Atomic:
     return Atomic(way, batch)
+
+
+def _told(way: Way, told: AsyncGenerator[Told, None]) -> Iterator[Told]:
+    """Yield what an asynchronous generator yields, each when it is asked for."""
+    has_begun = False
+
+    async def following() -> Told | None:
+        return await anext(told, None)
+
+    try:
+        while (each := way.call(following)) is not None:
+            has_begun = True
+            yield each
+    except StoreClosed:
+        # It may be closed while one is looked at, and that ends the others as well.
+        if not has_begun:
+            raise
+    finally:
+        way.close(told)
 
 
 class Session(Twin[AsyncSession]):
@@ -163,22 +184,7 @@ class Session(Twin[AsyncSession]):
 
         Otherwise as `flue_py.Session.watch`.
         """
-        changes = self._original.watch(after=after)
-        has_begun = False
-
-        async def following() -> Change | None:
-            return await anext(changes, None)
-
-        try:
-            while (change := self._way.call(following)) is not None:
-                has_begun = True
-                yield change
-        except StoreClosed:
-            # It may be closed while a change is looked at, and that ends the changes as well.
-            if not has_begun:
-                raise
-        finally:
-            self._way.close(changes)
+        return _told(self._way, self._original.watch(after=after))
 
     @property
     def id(self) -> str:
@@ -269,6 +275,21 @@ class Store(Twin[AsyncStore]):
     list_sessions = blocking(AsyncStore.list_sessions)
     import_session = adapting(AsyncStore.import_session, _session)
     append_messages = blocking(AsyncStore.append_messages)
+
+    def events(
+        self,
+        *,
+        sessions: Sequence[HasId | str] | None = None,
+        scope: str | None = None,
+        after: Iterable[str] = (),
+        follow: bool = False,
+    ) -> Iterator[SessionEvent]:
+        """Yield what happened to sessions, each event once, and with ``follow`` what comes.
+
+        Otherwise as `flue_py.Store.events`.
+        """
+        return _told(self._way, self._original.events(sessions=sessions, scope=scope, after=after, follow=follow))
+
     atomic = entering(AsyncStore.atomic, _atomic)
 
     usage = blocking(AsyncStore.usage)
@@ -293,6 +314,7 @@ class Store(Twin[AsyncStore]):
     read_file = blocking(AsyncStore.read_file)
     remove_file = blocking(AsyncStore.remove_file)
 
+    search = blocking(AsyncStore.search)
     verify = blocking(AsyncStore.verify)
     info = blocking(AsyncStore.info)
     backup = blocking(AsyncStore.backup)
@@ -306,6 +328,7 @@ class Store(Twin[AsyncStore]):
 
 
 if TYPE_CHECKING:
+    from flue_py.core.events import SessionEvent
     from flue_py.sync.copying import copy_store as copy_store
     from flue_py.sync.guarding import CompactionGuard as CompactionGuard
     from flue_py.sync.summarizing import summarize as summarize

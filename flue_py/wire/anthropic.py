@@ -359,11 +359,15 @@ def latest_cache_marks(value: JsonValue, left: Leftovers) -> JsonValue:
 
 
 def _count_marks(value: JsonValue) -> int:
-    if isinstance(value, list):
-        return sum(map(_count_marks, value))
-    if not isinstance(value, dict):
-        return 0
-    return (CACHE_MARK in value) + sum(_count_marks(value.get(name)) for name in _HOLDING_BLOCKS)
+    found, to_see = 0, [value]
+    while to_see:
+        each = to_see.pop()
+        if isinstance(each, list):
+            to_see += each
+        elif isinstance(each, dict):
+            found += CACHE_MARK in each
+            to_see += [each[name] for name in _HOLDING_BLOCKS if name in each]
+    return found
 
 
 def _without_first_marks(value: JsonValue, spare: list[int], left: Leftovers) -> JsonValue:

@@ -216,9 +216,13 @@ def without_empty(said: Sequence[Said], left: Leftovers) -> list[Said]:
 
 
 def _says_nothing(content: JsonValue) -> bool:
-    if isinstance(content, list):
-        return all(_is(part, "text") and is_blank(_object(part).get("text")) for part in content)
-    return is_blank(content)
+    if not isinstance(content, list):
+        return is_blank(content)
+    # Written out: almost every part of a history is asked, and says something.
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text" or not is_blank(part.get("text")):
+            return False
+    return True
 
 
 def _parts(message: JsonObject) -> list[JsonValue]:

@@ -39,7 +39,17 @@ GROUPS = {
     "Several operations as one": ("Atomic", "Pending"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Going elsewhere": ("Navigated", "Leaving", "BranchSummary"),
-    "Results": ("Appended", "ConvertedMessage", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
+    "Results": (
+        "Appended",
+        "ConvertedMessage",
+        "Moved",
+        "Change",
+        "SessionEvent",
+        "Deletion",
+        "VerifyReport",
+        "Problem",
+        "StoreInfo",
+    ),
     "Usage": (
         "UsageWindow",
         "Usage",
@@ -54,6 +64,7 @@ GROUPS = {
     "What an edit costs": ("EditPlan", "Compact", "Rewind", "Exclude", "Fork", "Resume", "CommonPrefix"),
     "Branches side by side": ("LeafDiff", "DiffSide", "ToolUse"),
     "Memories": ("Document", "DocumentInfo", "DocumentName", "DocumentsFound"),
+    "Search": ("SearchAnswer", "SessionHits", "SearchHit", "Snippet", "Searched"),
     "Budgets": ("Budget", "Reservation", "BudgetedCall", "HeldAmount"),
     "Odds and ends": ("BackupReport", "STORED", "JsonObject", "JsonValue", "__version__"),
 }

@@ -60,6 +60,7 @@ CALLS: dict[str, list[list[str]]] = {
         ["SESSION", "--by", "purpose"],
     ],
     "log": [["SESSION"]],
+    "events": [[], ["--session", "SESSION"], ["--scope", HOSTILE], ["--after", HOSTILE], ["--after-file", "{odd}"]],
     "diff": [["SESSION", "@{first}"], ["SESSION", "fork", "--all"]],
     "new": [[], ["--key", HOSTILE_NAME, "--title", HOSTILE], ["--key", "made", "--scope", HOSTILE, "--if-missing"]],
     "append": [["SESSION", HOSTILE], ["SESSION"], ["SESSION", "x", "--expected", HOSTILE], ["made", "x", "--create"]],
@@ -91,6 +92,7 @@ CALLS: dict[str, list[list[str]]] = {
         ["SESSION", "--mode", HOSTILE],
     ],
     "loss": [["SESSION"], ["SESSION", "{last}"], ["SESSION", "--most", "3"]],
+    "search": [["x"], [HOSTILE], ["%", "--substring"], ["zzzz", "--in", "thinking"]],
     "recall": [["SESSION", HOSTILE], ["SESSION", "%", "--most", "2"], ["SESSION", "x", "--compaction", "{last}"]],
     "uncompact": [["SESSION"]],
     "plan": [

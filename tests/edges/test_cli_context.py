@@ -89,6 +89,30 @@ def test_what_is_repaired_is_not_called_whole_and_what_no_entry_is_behind_is_tol
     assert sum(" repaired " in line for line in lines) == 2
 
 
+def test_marks_are_of_what_the_model_is_sent_that_is_asked(flue: Flue) -> None:
+    with sync.open(flue.database) as store:
+        session = store.create_session()
+        session.append_message({"role": "user", "content": "Why?"})
+        thought: JsonObject = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2ln"}
+        said: JsonObject = {"type": "text", "text": "So."}
+        by: JsonObject = {"provider": "anthropic", "model": "claude-sonnet-4-5"}
+        session.append_message({"role": "assistant", "content": [thought, said], **by})
+        session.append_message({"role": "user", "content": "And now?"})
+
+    def sent(*options: str) -> list[str]:
+        told = flue.json("context", session.id, "--explain", *options)
+        return [entry["sent"] for entry in told["entries"]]
+
+    assert sent("--target", "anthropic") == ["whole"] * 3
+    assert sent("--target", "anthropic", "--model", "anthropic:claude-sonnet-4-5") == ["whole"] * 3
+    assert sent("--target", "anthropic", "--model", "claude-opus-4-5") == ["whole", "repaired", "whole"]
+    assert sent("--model", "claude-opus-4-5") == ["whole"] * 3
+    request = flue.json("context", session.id, "--target", "anthropic", "--model", "claude-opus-4-5")
+    assert request["messages"][1]["content"] == [said]
+    told = flue.json("context", session.id, "--explain", "--model", "gpt-5")
+    assert told["counter"] == "tiktoken:o200k_base"
+
+
 def test_the_schema_needs_no_session(flue: Flue) -> None:
     assert flue.json("context", "--schema") == context_schema()
 
@@ -120,6 +144,7 @@ def test_wrong_settings_are_named(flue: Flue, tmp_path: Path, text: str | None, 
         ["--settings", "f"],
         ["--system", "f"],
         ["--tools", "f"],
+        ["--model", "gpt-5"],
         ["--explain", "--last", "3"],
         ["--target", "gemini", "--count"],
     ],

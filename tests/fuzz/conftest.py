@@ -20,7 +20,7 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, object, object
     result = yield
     name, seen = item.originalname, set(REFUSED)
     item.user_properties += [(f"refused: {error}", count) for error, count in sorted(REFUSED.items())]
-    expected = BECAME.get(name, set())
+    expected = BECAME.get(item.name, BECAME.get(name, set()))
     assert seen <= expected | MAY_BECOME.get(name, set()), f"{sorted(seen)}: refusals.py expects other errors"
     assert seen >= expected, f"{sorted(seen)}: no input became {', '.join(sorted(expected - seen))} any more"
     return result

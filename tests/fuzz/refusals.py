@@ -10,6 +10,24 @@ _NO_ENTRY, _NO_SESSION, _NO_STORE, _OTHER_FILE = "EntryNotFound", "SessionNotFou
 _LEAF = "LeafConflict"
 _METHODS = {_ARTIFACT, _BUDGET, _CALL, _ENTRY, _LEAF, _NO_ENTRY, _NO_SESSION, _RESERVATION}
 
+_OF_ARGUMENTS: Mapping[str, set[str]] = {
+    "None": {_ARTIFACT, _LEAF, _NO_ENTRY, _RESERVATION},
+    "an integer": {_ARTIFACT, _RESERVATION, "RevisionConflict"},
+    "an integer beyond 64 bits": {_ARTIFACT},
+    "an integer with too many digits to print": {_ARTIFACT},
+    "a float": {_RESERVATION},
+    "empty text": {*_METHODS, "IdempotencyConflict", "SessionExists"},
+    "a text": {*_METHODS, "IdempotencyConflict", "SessionExists"},
+    "NUL": _METHODS,
+    "a lone surrogate": _METHODS,
+    "a long text": _METHODS,
+    "a tuple": {_NO_ENTRY, _NO_SESSION},
+    "a class": {_NO_ENTRY},
+    "a function": {_NO_ENTRY},
+    "STORED": {_NO_ENTRY},
+}
+"""What odd arguments become beside `_CALL` and `_ENTRY`."""
+
 BECAME: Mapping[str, set[str]] = {
     # Arguments.
     "test_a_backup_refuses_what_it_does_not_take_and_leaves_nothing": {_CALL},
@@ -22,8 +40,10 @@ BECAME: Mapping[str, set[str]] = {
     "test_an_entry_with_any_field_odd_is_imported_or_refused": {_ENTRY},
     "test_any_text_as_a_place_names_an_entry_or_is_not_found": {_NO_ENTRY},
     "test_entries_that_no_store_can_hold_are_not_imported": {_ENTRY},
-    "test_every_method_refuses_what_it_does_not_take_and_every_store_alike": {
-        *_METHODS, "IdempotencyConflict", "RevisionConflict", "SessionExists",
+    "test_every_method_refuses_what_it_does_not_take_and_every_store_alike": {_CALL, _ENTRY},
+    **{
+        f"test_every_method_refuses_what_it_does_not_take_and_every_store_alike[{name}]": {_CALL, _ENTRY, *errors}
+        for name, errors in _OF_ARGUMENTS.items()
     },
     "test_ids_that_are_always_taken_come_to_an_end": {_CALL},
     "test_limits_are_whole_numbers_that_databases_can_count_to": {_CALL},
@@ -53,7 +73,7 @@ BECAME: Mapping[str, set[str]] = {
     "test_any_operations_are_answered_alike_by_memory_and_sqlite": {_NO_ENTRY},
     "test_malformed_cases_of_deletion_and_lifecycle_leave_the_store_sound": {_CALL},
 }  # fmt: skip
-"""What some input becomes each time the test runs, for each of its parameters: a seed made by hand sees to it."""
+"""What some input becomes each time the test runs, for each of its parameters, or for the one that is named."""
 
 MAY_BECOME: Mapping[str, set[str]] = {
     # Of several odd arguments it is chance which is met first.

@@ -50,14 +50,15 @@ def _check(
     settings: str | None,
     system: str | None,
     tools: str | None,
+    model: str | None,
     target: str | None,
     last: int | None,
     count: bool,
     **_: object,
 ) -> None:
-    asked = any(option is not None for option in (agent, settings, system, tools))
+    asked = any(option is not None for option in (agent, settings, system, tools, model))
     if asked and not explain and target is None:
-        raise click.UsageError("--agent, --settings, --system and --tools are for --explain or --target")
+        raise click.UsageError("--agent, --settings, --system, --tools and --model are for --explain or --target")
     if (explain or target is not None) and (last is not None or count):
         raise click.UsageError(
             "--last and --count show the context as it is; leave them out with --explain and --target"
@@ -74,6 +75,9 @@ def _check(
 @click.option("--settings", metavar="FILE", help="The settings of the pipeline, a JSON file (default: none).")
 @click.option("--system", metavar="FILE", help="The system prompt that goes before it, a text.")
 @click.option("--tools", metavar="FILE", help="The tools that are offered beside it, a JSON list.")
+@click.option(
+    "--model", metavar="MODEL", help="The model that is asked: what another one reasoned is no part of its --target."
+)
 @click.option(
     "--target", type=click.Choice(get_args(Shape)), help="The request of this provider, and what is repaired for it."
 )
@@ -95,6 +99,7 @@ async def context(
     settings: str | None,
     system: str | None,
     tools: str | None,
+    model: str | None,
     target: str | None,
     as_json: bool,
 ) -> Answer:
@@ -108,6 +113,7 @@ async def context(
             target,
             agent=agent,
             settings=given.settings_in(settings),
+            model=model,
             system=given.system_in(system),
             tools=given.tools_in(tools),
         )

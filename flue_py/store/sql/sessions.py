@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TypedDict
 
-from flue_py.core.sessions import SessionInfo
+from flue_py.core.sessions import SessionHead, SessionInfo
 from flue_py.core.task_names import NO_TASK_NAMES, TaskNames
 from flue_py.store.seam import Nothing, Row
 from flue_py.store.sql.dialects import IN_IDS, IN_KEYS, LINK_TO_ID_AS_JSON, LINKS_AS_JSON, announced, statement
@@ -86,4 +86,10 @@ LOCK_NAMED = statement(Ids, tuple[int])(
 )
 LOCK_SESSIONS = statement(Keys, tuple[int])(
     f"SELECT s.session_key FROM sessions s WHERE s.session_key {IN_KEYS} ORDER BY s.session_key FOR UPDATE"
+)
+
+# Every session, those that were active last at the end: what a search compares with what its index knows.
+SESSION_HEADS = statement(Nothing, SessionHead)(
+    "SELECT s.session_key, s.id, s.revision, s.scope, s.cwd, s.entry_count, s.forked_from_session FROM sessions s"
+    " WHERE s.trashed_at IS NULL ORDER BY s.active_at, s.session_key"
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +16,12 @@ from flue_py.store.seam import Runner
 
 if TYPE_CHECKING:
     from flue_py.store.sqlite import backup as backups
+    from flue_py.store.sqlite import words
+    from flue_py.store.words import WordIndex
 else:
-    # Most programs make no backup.
+    # Most programs make no backup, and search nothing.
     backups = lazy_module("flue_py.store.sqlite.backup")
+    words = lazy_module("flue_py.store.sqlite.words")
 
 
 class RunnerOnSqlite(Runner):
@@ -31,9 +36,29 @@ class RunnerOnFile(RunnerOnSqlite):
 
     _path: Path
 
+    def _may_write_beside(self) -> bool:
+        """Return whether the store is open for writing, so that its index may be written, too."""
+        return True
+
     async def backup(
         self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
     ) -> BackupReport:
         return await backups.back_up_while_waiting(
             self.waiting, self._path, target, overwrite=overwrite, verified=verified, progress=progress
         )
+
+    @property
+    def words_location(self) -> str | None:
+        # Without the module, which most programs never need.
+        path = f"{os.path.realpath(self._path)}-words"
+        return path if os.path.exists(path) else None
+
+    def open_words(self, version: int) -> WordIndex | None:
+        return words.open_words(self._path, version) if self._may_write_beside() else None
+
+    def remove_words(self) -> None:
+        words.remove_words(self._path)
+
+    async def forget_words(self, session_ids: Collection[str]) -> None:
+        if self.words_location is not None:
+            await self.waiting.call(partial(words.forget_sessions, self._path, session_ids))

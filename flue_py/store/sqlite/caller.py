@@ -129,6 +129,9 @@ class CallerRunner(RunnerOnFile):
         if self._closed:
             raise StoreClosed(f"{self._path} has been closed; open it again")
 
+    def _may_write_beside(self) -> bool:
+        return self._file.is_writable
+
     async def close(self) -> None:
         # What a forked child inherits is its parent's to close.
         if not self._opener.is_here:

@@ -42,6 +42,8 @@ def read_only_on_caller(path: str | Path, *, sources: Sources, busy_timeout: flo
 class ReadOnlyFile(StoreFile):
     """A file that is read, and refuses writes."""
 
+    is_writable = False
+
     def open(self, *, create: bool) -> None:
         """Look at the file. Raises `StoreUnavailable` and others of ours if it is not a store of the current format."""
         del create

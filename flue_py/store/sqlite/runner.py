@@ -211,6 +211,9 @@ class SqliteRunner(RunnerOnFile):
                 break
         return not self._closed
 
+    def _may_write_beside(self) -> bool:
+        return self._file.is_writable
+
     async def close(self) -> None:
         if not self._opener.is_here:
             # Nothing here is this process's to close; its files and locks are the parent's.

@@ -28,6 +28,8 @@ class StoreFile:
     One thread at a time may `write`; each reader is for one thread at a time, too. `version` is for one alone.
     """
 
+    is_writable = True
+
     def __init__(self, path: Path, durability: Durability, busy_timeout: float) -> None:
         self.path = path
         # The working directory may be another one when a reader connects.

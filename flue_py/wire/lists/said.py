@@ -178,9 +178,12 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
                 out += [one[at], *errors.pop(at, ())]
             continue
         out.append(each)
-        found = {call.id: results[0] for call, results in pairing.results_of(at).items() if results}
+        if each.role != "assistant":
+            continue
+        paired = pairing.results_of(at)
+        found = {call.id: results[0] for call, results in paired.items() if results}
         if not in_place:
-            places = sorted(results[0] for results in pairing.results_of(at).values() if results)
+            places = sorted(results[0] for results in paired.values() if results)
             if places != list(range(at + 1, at + 1 + len(places))):
                 left.change("results of tools were moved right behind their calls")
             out += [one[place] for place in places]

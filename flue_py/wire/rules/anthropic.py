@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, to_json
 from flue_py.core.native import COMPACTION_PART, holds_compaction
@@ -14,25 +14,31 @@ from flue_py.wire.rules.rule import Found, Rule, SentRequest, is_blank, objects_
 _SIDES = ("user", "assistant")
 
 
-def _blocks(request: SentRequest) -> Iterator[tuple[str, Mapping[str, JsonValue], JsonObject]]:
-    """Yield each block of the messages, with its path and its message."""
-    for at, message in enumerate(request.messages):
-        for place, block in objects_in(message.get("content")):
+def _blocks(
+    request: SentRequest, has: Callable[[JsonObject], bool]
+) -> Iterator[tuple[str, Mapping[str, JsonValue], JsonObject]]:
+    """Yield those blocks of the messages that have something, each with its path and its message."""
+    for at, place, message, block in request.parts_in("content"):
+        if has(block):
             yield f"messages[{at}].content[{place}]", message, block
 
 
-def _all_blocks(request: SentRequest) -> Iterator[tuple[str, JsonObject]]:
-    """Yield each block of system and messages, and those inside of results, with its path."""
+def _all_blocks(request: SentRequest, has: Callable[[JsonObject], bool]) -> Iterator[tuple[str, JsonObject]]:
+    """Yield those blocks of system and messages, and those inside of results, that have something, with their paths."""
     for place, block in objects_in(request.system):
-        yield f"system[{place}]", block
-    for where, _, block in _blocks(request):
-        yield where, block
-        for place, inner in objects_in(block.get("content")):
-            yield f"{where}.content[{place}]", inner
+        if has(block):
+            yield f"system[{place}]", block
+    for at, place, _, block in request.parts_in("content"):
+        if has(block):
+            yield f"messages[{at}].content[{place}]", block
+        if "content" in block:
+            for inside, inner in objects_in(block["content"]):
+                if has(inner):
+                    yield f"messages[{at}].content[{place}].content[{inside}]", inner
 
 
-def _ids(message: Mapping[str, JsonValue], kind: str, field: str) -> list[JsonValue]:
-    return [block.get(field) for _, block in objects_in(message.get("content")) if block.get("type") == kind]
+def _is(*kinds: str) -> Callable[[JsonObject], bool]:
+    return lambda block: block.get("type") in kinds
 
 
 def _begins_compacted(request: SentRequest) -> bool:
@@ -60,9 +66,8 @@ def _content(request: SentRequest, limits: RequestLimits) -> Found:
             yield f"messages[{at}].content", "is empty"
         elif isinstance(content, str) and is_blank(content):
             yield f"messages[{at}].content", "is white space only"
-    for where, block in _all_blocks(request):
-        if block.get("type") == "text" and is_blank(block.get("text")):
-            yield f"{where}.text", "is empty or white space only"
+    for where, _ in _all_blocks(request, lambda block: block.get("type") == "text" and is_blank(block.get("text"))):
+        yield f"{where}.text", "is empty or white space only"
     if isinstance(request.system, str) and is_blank(request.system):
         yield "system", "is white space only"
 
@@ -81,10 +86,12 @@ def _end(request: SentRequest, limits: RequestLimits) -> Found:
 def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
     uses: list[JsonValue] = []
     for at, message in enumerate(request.messages):
+        kinds = [block.get("type") for _, block in objects_in(message.get("content"))]
+        if not uses and "tool_use" not in kinds and "tool_result" not in kinds:
+            continue
         where = f"messages[{at}].content"
         results = _ids(message, "tool_result", "tool_use_id")
-        kinds = [block.get("type") == "tool_result" for _, block in objects_in(message.get("content"))]
-        if kinds != sorted(kinds, reverse=True):
+        if "tool_result" in kinds[kinds.count("tool_result") :]:
             yield where, "something stands before a tool_result"
         yield from ((where, f"no tool_result for {use!r}") for use in uses if use not in results)
         yield from (
@@ -96,6 +103,10 @@ def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
     yield from (("messages", f"no tool_result for {use!r}") for use in uses)
 
 
+def _ids(message: Mapping[str, JsonValue], kind: str, field: str) -> list[JsonValue]:
+    return [block.get(field) for _, block in objects_in(message.get("content")) if block.get("type") == kind]
+
+
 def _not_in(found: list[JsonValue], known: list[JsonValue]) -> list[JsonValue]:
     """Return what of one list is not in another."""
     return [each for each in found if each not in known]
@@ -103,7 +114,7 @@ def _not_in(found: list[JsonValue], known: list[JsonValue]) -> list[JsonValue]:
 
 def _calls(request: SentRequest, limits: RequestLimits) -> Found:
     met: set[JsonValue] = set()
-    for where, _, block in _blocks(request):
+    for where, _, block in _blocks(request, _is("tool_use", "tool_result")):
         if block.get("type") == "tool_result" and not limits.takes_id(block.get("tool_use_id")):
             yield f"{where}.tool_use_id", f"{block.get('tool_use_id')!r} is no id that is taken"
         if block.get("type") != "tool_use":
@@ -121,9 +132,7 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _reasoning(request: SentRequest, limits: RequestLimits) -> Found:
-    for where, message, block in _blocks(request):
-        if not is_reasoning(block):
-            continue
+    for where, message, block in _blocks(request, is_reasoning):
         if message.get("role") != "assistant":
             yield where, "reasoning stands outside of an answer"
         elif not block.get("signature" if block.get("type") == "thinking" else "data"):
@@ -135,7 +144,7 @@ def _reasoning(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _compaction(request: SentRequest, limits: RequestLimits) -> Found:
-    found = [(where, block) for where, _, block in _blocks(request) if block.get("type") == COMPACTION_PART]
+    found = [(where, block) for where, _, block in _blocks(request, _is(COMPACTION_PART))]
     for number, (where, block) in enumerate(found):
         if number or where != "messages[0].content[0]":
             yield where, "a compaction that does not stand first"
@@ -144,13 +153,13 @@ def _compaction(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _marks(request: SentRequest, limits: RequestLimits) -> Found:
-    marked = [where for where, block in _all_blocks(request) if CACHE_MARK in block]
+    marked = [where for where, _ in _all_blocks(request, lambda block: CACHE_MARK in block)]
     if len(marked) > MAX_CACHE_MARKS:
         yield marked[0], f"{len(marked)} marks for the cache, and {MAX_CACHE_MARKS} are taken"
 
 
 def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
-    sources = ((where, block.get("source")) for where, block in _all_blocks(request) if block.get("type") == "image")
+    sources = ((where, block.get("source")) for where, block in _all_blocks(request, _is("image")))
     found = [
         Picture.of(where, held.get("media_type"), held.get("data")) for where, held in sources if isinstance(held, dict)
     ]
@@ -162,8 +171,8 @@ _DOCUMENTS: Mapping[JsonValue, str] = {"base64": PDF, "text": PLAIN_TEXT}
 
 
 def _files(request: SentRequest, limits: RequestLimits) -> Found:
-    for where, block in _all_blocks(request):
-        source = block.get("source") if block.get("type") == "document" else None
+    for where, block in _all_blocks(request, _is("document")):
+        source = block.get("source")
         if not isinstance(source, dict):
             continue
         taken = _DOCUMENTS.get(str(source.get("type")))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.wire.rules.limits import RequestLimits
@@ -13,14 +12,19 @@ from flue_py.wire.rules.rule import Found, Rule, SentRequest, objects_in
 _SIDES = ("user", "model")
 
 
-def _parts(request: SentRequest) -> Iterator[tuple[str, Mapping[str, JsonValue], JsonObject]]:
-    for at, content in enumerate(request.messages):
-        for place, part in objects_in(content.get("parts")):
+def _parts(
+    request: SentRequest, has: Callable[[JsonObject], bool]
+) -> Iterator[tuple[str, Mapping[str, JsonValue], JsonObject]]:
+    """Yield those parts that have something, each with its path and its content."""
+    for at, place, content, part in request.parts_in("parts"):
+        if has(part):
             yield f"contents[{at}].parts[{place}]", content, part
 
 
-def _held(content: Mapping[str, JsonValue], kind: str) -> list[JsonObject]:
-    return [held for _, part in objects_in(content.get("parts")) if isinstance(held := part.get(kind), dict)]
+def _names(parts: Sequence[JsonObject], kind: str) -> list[str]:
+    """Return the names of the calls or the responses among the parts of a content, sorted."""
+    held = [part[kind] for part in parts if kind in part]
+    return sorted([str(each.get("name")) for each in held if isinstance(each, dict)])
 
 
 def is_thought_alone(content: Mapping[str, JsonValue]) -> bool:
@@ -53,30 +57,30 @@ def _content(request: SentRequest, limits: RequestLimits) -> Found:
             yield f"contents[{at}].parts", "is empty"
         elif is_thought_alone(content):
             yield f"contents[{at}].parts", "an answer of thoughts alone"
-    for where, _, part in _parts(request):
+    for where, _, part in _parts(request, lambda part: not isinstance(part.get("text", None if part else 0), str)):
         if not part:
             yield where, "is empty"
-        if "text" in part and not isinstance(part["text"], str):
+        if "text" in part:
             yield f"{where}.text", "is not a string"
 
 
 def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
-    awaited: Counter[str] = Counter()
+    awaited: list[str] = []
     before: JsonValue = None
     for at, content in enumerate(request.messages):
-        calls = Counter(str(held.get("name")) for held in _held(content, "functionCall"))
-        answers = Counter(str(held.get("name")) for held in _held(content, "functionResponse"))
+        parts = [part for _, part in objects_in(content.get("parts"))]
+        calls, answers = _names(parts, "functionCall"), _names(parts, "functionResponse")
         if calls and before == "model":
             yield f"contents[{at}]", "a call that follows an answer"
         if answers != awaited:
-            wanted, found = ", ".join(sorted(awaited.elements())), ", ".join(sorted(answers.elements()))
+            wanted, found = ", ".join(awaited), ", ".join(answers)
             yield f"contents[{at}]", f"responses to {found or 'nothing'} where {wanted or 'nothing'} was called"
         awaited, before = calls, content.get("role")
-    yield from (("contents", f"no response for {name!r}") for name in awaited)
+    yield from (("contents", f"no response for {name!r}") for name in dict.fromkeys(awaited))
 
 
 def _calls(request: SentRequest, limits: RequestLimits) -> Found:
-    for where, content, part in _parts(request):
+    for where, content, part in _parts(request, lambda part: "functionCall" in part or "functionResponse" in part):
         for kind, side in (("functionCall", "model"), ("functionResponse", "user")):
             held = part.get(kind)
             if kind not in part:
@@ -94,15 +98,17 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _signatures(request: SentRequest, limits: RequestLimits) -> Found:
-    for at, content in enumerate(request.messages):
-        calls = [(place, part) for place, part in objects_in(content.get("parts")) if "functionCall" in part]
-        if calls and not calls[0][1].get("thoughtSignature"):
-            yield f"contents[{at}].parts[{calls[0][0]}]", "the first call of an answer has no signature"
+    last: int | None = None
+    for at, place, _, part in request.parts_in("parts"):
+        if "functionCall" in part and at != last:
+            last = at
+            if not part.get("thoughtSignature"):
+                yield f"contents[{at}].parts[{place}]", "the first call of an answer has no signature"
 
 
 def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
     found: list[Picture] = []
-    for where, _, part in _parts(request):
+    for where, _, part in _parts(request, lambda part: "inlineData" in part or "fileData" in part):
         for kind in ("inlineData", "fileData"):
             held = part.get(kind)
             mime_type = held.get("mimeType") if isinstance(held, dict) else None

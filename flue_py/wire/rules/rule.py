@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
 from flue_py.core.frozen import frozen
@@ -26,12 +27,35 @@ class Broken:
         return f"{self.where}: {self.what} ({self.rule})"
 
 
+class Part(NamedTuple):
+    """A part of a message: the places of both, and themselves."""
+
+    at: int
+    place: int
+    message: Mapping[str, JsonValue]
+    part: JsonObject
+
+
 @frozen
 class SentRequest:
-    """What of a request the rules are about: the messages as the provider takes them, and what the system says."""
+    """What of a request the rules are about: the messages as the provider takes them, and what the system says.
+
+    ``parts`` are the parts of the messages, once a rule has asked for them.
+    """
 
     messages: Sequence[Mapping[str, JsonValue]]
     system: JsonValue = None
+    parts: list[Part] = field(default_factory=list, compare=False, repr=False)
+
+    def parts_in(self, name: str) -> list[Part]:
+        """Return the objects that the messages have in a field, in order. They are collected once. O(parts)."""
+        if not self.parts:
+            self.parts.extend(
+                Part(at, place, message, part)
+                for at, message in enumerate(self.messages)
+                for place, part in objects_in(message.get(name))
+            )
+        return self.parts
 
 
 Found: TypeAlias = Iterator[tuple[str, str]]
@@ -46,11 +70,11 @@ class Rule(NamedTuple):
     find: Callable[[SentRequest, RequestLimits], Found]
 
 
-def objects_in(value: JsonValue) -> Iterator[tuple[int, JsonObject]]:
-    """Yield the objects of a list, each with its place; nothing for any other value."""
-    for place, each in enumerate(value if isinstance(value, list) else ()):
-        if isinstance(each, dict):
-            yield place, each
+def objects_in(value: JsonValue) -> list[tuple[int, JsonObject]]:
+    """Return the objects of a list, each with its place; none for any other value."""
+    if not isinstance(value, list):
+        return []
+    return [(place, each) for place, each in enumerate(value) if isinstance(each, dict)]
 
 
 def is_blank(text: JsonValue) -> bool:

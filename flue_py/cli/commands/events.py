@@ -1,0 +1,44 @@
+"""The events command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+
+import click
+
+from flue_py.cli.choosing import SESSION, scope_option
+from flue_py.cli.lines import ids_in, print_line
+from flue_py.cli.output import Answer
+from flue_py.cli.running import command
+from flue_py.render.events import event_row
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+
+@command(json=False)
+@click.option("--session", "session", type=SESSION, multiple=True, help="Only of this session; may be given again.")
+@scope_option
+@click.option("--after", metavar="EVENT", multiple=True, help="Go on behind the event with this id, in its session.")
+@click.option("--after-file", metavar="FILE", multiple=True, help="Go on behind the events that this file has.")
+@click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
+async def events(
+    store: Store,
+    session: Sequence[Session],
+    scope: str | None,
+    after: Sequence[str],
+    after_file: Sequence[str],
+    follow: bool,
+) -> Answer:
+    """Print what happened to all sessions as JSON lines, one for each event."""
+
+    def seen() -> Iterator[str]:
+        yield from after
+        for file in after_file:
+            yield from ids_in("--after-file", file)
+
+    told = store.events(sessions=session or None, scope=scope, after=seen(), follow=follow)
+    async with aclosing(told) as found:
+        async for event in found:
+            print_line(event_row(event))
+    return Answer()

@@ -1,0 +1,124 @@
+"""The search command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from flue_py.cli.about import sources_of
+from flue_py.cli.choosing import SESSION, project_option, scope_option
+from flue_py.cli.output import Answer
+from flue_py.cli.running import command
+from flue_py.errors import InvalidArgument
+from flue_py.render.lines import Line
+from flue_py.render.search import search_lines, search_row
+from flue_py.render.views import session_name
+from flue_py.search.values import DEFAULT_PARTS, PARTS, How, Part
+from flue_py.sessions.store import Store
+
+if TYPE_CHECKING:
+    from flue_py.search.values import SearchAnswer
+    from flue_py.sessions.session import Session
+
+_OPTIONS = {
+    "sessions": "leave out --session",
+    "exclude": "leave out --exclude-session",
+    "scope": "leave out --scope",
+    "project": "leave out --project",
+    "role": "leave out --role",
+    "tool": "leave out --tool",
+    "since": "leave out --since",
+    "parts": "--in " + ",".join(PARTS),
+    "substring": "--substring",
+}
+_OTHER_NAMES = {"tool": "toolResult", "result": "toolResult"}
+
+
+@command(bar="searching", paged=True)
+@click.argument("words", metavar="WORDS...", nargs=-1, required=True)
+@click.option("--query", "how", flag_value="query", help='Read WORDS as a query: AND, OR, NOT, "a phrase", begin*, ().')
+@click.option("--substring", "how", flag_value="substring", help="Find WORDS as a piece of text. Reads everything.")
+@click.option("--regex", "how", flag_value="regex", help="Find WORDS as a regular expression. Reads everything.")
+@click.option(
+    "--in",
+    "parts",
+    metavar="PART,...",
+    help=f"Search these parts (default: {','.join(DEFAULT_PARTS)}; there is also thinking).",
+)
+@click.option("--session", "sessions", type=SESSION, multiple=True, help="Only this session, with its tasks.")
+@click.option("--exclude-session", "exclude", type=SESSION, multiple=True, help="Not in this session.")
+@scope_option
+@project_option("Only sessions that work in this folder, or below it.")
+@click.option("--role", help="Only messages of this role: user, assistant, tool.")
+@click.option("--tool", help="Only calls and results of this tool.")
+@click.option("--since", metavar="DATE", help="Only what was written since this day or moment (UTC).")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most this many.")
+async def search(
+    store: Store,
+    words: tuple[str, ...],
+    how: How | None,
+    parts: str | None,
+    sessions: list[Session],
+    exclude: list[Session],
+    scope: str | None,
+    project: str | None,
+    role: str | None,
+    tool: str | None,
+    since: str | None,
+    limit: int,
+) -> Answer:
+    """Find WORDS in what was said, in all sessions. The best match comes first.
+
+    Every word has to be in the text. They are taken literally, in any case: it's, src/pool.py and TODO: are words, and
+    userName is found in getUserName. The id of an entry or of a session finds that one. With each hit comes where it
+    lies on the tree, if not on the active path, and the command that shows it.
+    """
+    answer = await store.search(
+        " ".join(words),
+        how=how or "words",
+        parts=_parts(parts),
+        sessions=sessions or None,
+        exclude=exclude,
+        scope=scope,
+        project=project,
+        role=None if role is None else _OTHER_NAMES.get(role, role),
+        tool=tool,
+        since=None if since is None else _moment(since),
+        limit=limit,
+    )
+    infos = [group.session for group in answer.sessions]
+    sources = await sources_of(store, infos)
+    names = {info.id: session_name(info, sources.get(info.forked_from_session or "")) for info in infos}
+    return Answer(lambda: _lines(answer, names), lambda: search_row(answer, names))
+
+
+def _lines(answer: SearchAnswer, names: Mapping[str, str]) -> Iterable[Line]:
+    if not answer.sessions:
+        yield (("nothing found", "bold"),)
+        if answer.suggestions:
+            yield ((f"did you mean: {', '.join(answer.suggestions)}", ""),)
+        if answer.widen:
+            yield ((f"not tried: {'; '.join(_OPTIONS[name] for name in answer.widen)}", ""),)
+    yield from search_lines(answer, names)
+
+
+def _parts(text: str | None) -> list[Part] | None:
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    known: dict[str, Part] = {part: part for part in PARTS}
+    for name in names:
+        if name not in known:
+            raise InvalidArgument(f"--in: {name!r} is no part; give some of {', '.join(PARTS)}")
+    return [known[name] for name in names]
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(f"--since: {text!r} is no date; write 2026-01-31, or 2026-01-31T12:00") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

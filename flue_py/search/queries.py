@@ -1,0 +1,344 @@
+"""What a search looks for: words taken literally, a query with operators, a piece of text, or a regular expression.
+
+A query knows which terms a text must have (`candidates`), which an index can tell, and finds itself in a text
+(`find`), which alone decides: so that every database, and a scan without an index, finds the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+from flue_py.core.frozen import frozen
+from flue_py.errors import InvalidArgument, shown
+from flue_py.search.terms import Term, bag_of, terms_of
+from flue_py.search.values import How
+
+Span: TypeAlias = tuple[int, int]
+MOST_WORDS = 64
+MOST_CHARACTERS = 4_000
+_DEEPEST = 32
+
+
+@frozen
+class Need:
+    """What an index is asked for: a term (or the beginning of one), or all or any of several needs.
+
+    With no parts, ``all`` is true of every text.
+    """
+
+    kind: Literal["term", "prefix", "all", "any"]
+    term: str = ""
+    parts: tuple[Need, ...] = ()
+
+
+ANYTHING = Need("all")
+
+
+class Text:
+    """A text that is searched, and its terms, which are made when they are asked for."""
+
+    __slots__ = ("_places", "_terms", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._terms: list[Term] | None = None
+        self._places: dict[str, list[int]] | None = None
+
+    @property
+    def terms(self) -> Sequence[Term]:
+        """Its terms, in order."""
+        if self._terms is None:
+            self._terms = list(terms_of(self.text))
+        return self._terms
+
+    @property
+    def places(self) -> Mapping[str, Sequence[int]]:
+        """Where in `terms` each term is."""
+        if self._places is None:
+            self._places = {}
+            for at, term in enumerate(self.terms):
+                self._places.setdefault(term.text, []).append(at)
+        return self._places
+
+
+class _Node(Protocol):
+    @property
+    def need(self) -> Need:
+        """What a text must have for it."""
+
+    def find(self, text: Text) -> list[Span] | None:
+        """Return where a text has it, which may be nowhere; None where it does not match."""
+
+
+@frozen
+class _Phrase:
+    """Terms one behind the other; of the last one, maybe the beginning only."""
+
+    terms: tuple[str, ...]
+    is_prefix: bool = False
+
+    @property
+    def need(self) -> Need:
+        *whole, last = self.terms
+        needs = [Need("term", term) for term in dict.fromkeys(whole)]
+        ending = Need("prefix" if self.is_prefix else "term", last)
+        return ending if not needs else Need("all", parts=(*needs, ending))
+
+    def find(self, text: Text) -> list[Span] | None:
+        found = [(text.terms[at].start, text.terms[at + len(self.terms) - 1].end) for at in self._starts(text)]
+        return found or None
+
+    def _starts(self, text: Text) -> Iterable[int]:
+        count, terms = len(self.terms), text.terms
+        if count == 1:
+            return self._ones(text)
+        return (
+            at
+            for at in text.places.get(self.terms[0], ())
+            if at + count <= len(terms)
+            and all(terms[at + step].text == self.terms[step] for step in range(1, count - 1))
+            and self._ends(terms[at + count - 1].text)
+        )
+
+    def _ones(self, text: Text) -> Sequence[int]:
+        if not self.is_prefix:
+            return text.places.get(self.terms[0], ())
+        return sorted(at for term, places in text.places.items() if self._ends(term) for at in places)
+
+    def _ends(self, term: str) -> bool:
+        return term.startswith(self.terms[-1]) if self.is_prefix else term == self.terms[-1]
+
+
+@frozen
+class _All:
+    parts: tuple[_Node, ...]
+    without: tuple[_Node, ...] = ()
+
+    @property
+    def need(self) -> Need:
+        return Need("all", parts=tuple(part.need for part in self.parts))
+
+    def find(self, text: Text) -> list[Span] | None:
+        found: list[Span] = []
+        for part in self.parts:
+            spans = part.find(text)
+            if spans is None:
+                return None
+            found += spans
+        return None if any(part.find(text) is not None for part in self.without) else found
+
+
+@frozen
+class _Any:
+    parts: tuple[_Node, ...]
+
+    @property
+    def need(self) -> Need:
+        return Need("any", parts=tuple(part.need for part in self.parts))
+
+    def find(self, text: Text) -> list[Span] | None:
+        found = [spans for part in self.parts if (spans := part.find(text)) is not None]
+        return [span for spans in found for span in spans] if found else None
+
+
+@frozen
+class _Pattern:
+    """A regular expression, or a piece of text in any case: no index helps."""
+
+    pattern: re.Pattern[str]
+
+    @property
+    def need(self) -> Need:
+        return ANYTHING
+
+    def find(self, text: Text) -> list[Span] | None:
+        found = [match.span() for match in self.pattern.finditer(text.text)]
+        return found or None
+
+
+@frozen
+class Query:
+    """What is looked for.
+
+    ``needs_scan`` says that it can only be found by reading every text; ``why_scan`` is the reason in words. ``words``
+    are the terms that suggestions are made for.
+    """
+
+    how: How
+    node: _Node
+    why_scan: str | None = None
+    words: tuple[str, ...] = ()
+
+    @property
+    def need(self) -> Need:
+        """What a text must have to match; more texts may have it than match."""
+        return self.node.need
+
+    def find(self, text: str) -> list[Span] | None:
+        """Return where a text has what is looked for, in order and without overlaps; None where it does not match.
+
+        O(characters).
+        """
+        spans = self.node.find(Text(text))
+        return None if spans is None else _joined(spans)
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order, those that overlap as one."""
+    joined: list[Span] = []
+    for start, end in sorted(set(spans)):
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def read_query(text: str, how: How = "words") -> Query:
+    """Return what a text asks for. Raises `InvalidArgument`, never for words that are taken literally. O(characters).
+
+    ``words``: every word between spaces has to be in the text, its terms one behind the other. ``query`` knows ``AND``,
+    ``OR``, ``NOT`` or ``-``, ``"a phrase"``, ``begin*`` and parentheses. ``substring`` is a piece of the text, in any
+    case, and ``regex`` a regular expression of Python.
+    """
+    if not text.strip():
+        raise InvalidArgument("words: there is nothing to search for; give a word")
+    if len(text) > MOST_CHARACTERS:
+        raise InvalidArgument(f"words: {len(text):,} characters are too many; give {MOST_CHARACTERS:,} at most")
+    return _READERS[how](text)
+
+
+def _words(text: str) -> Query:
+    phrases = [tuple(term.text for term in terms_of(word)) for word in text.split()]
+    kept = tuple(dict.fromkeys(_Phrase(terms) for terms in phrases if terms))
+    if not kept:
+        why = "it has neither letters nor digits, so every text is read"
+        return Query("substring", _literal(text.strip()), why)
+    if len(kept) > MOST_WORDS:
+        raise InvalidArgument(f"words: {len(kept)} different words are too many; give {MOST_WORDS} at most")
+    node: _Node = kept[0] if len(kept) == 1 else _All(kept)
+    return Query("words", node, words=tuple(bag_of(text)))
+
+
+def _literal(text: str) -> _Pattern:
+    return _Pattern(re.compile(re.escape(text), re.IGNORECASE))
+
+
+def _substring(text: str) -> Query:
+    return Query("substring", _literal(text), "a piece of text may be within a word, so every text is read")
+
+
+def _regex(text: str) -> Query:
+    try:
+        pattern = re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidArgument(f"words: {shown(text)} is not a regular expression: {error}") from error
+    return Query("regex", _Pattern(pattern), "a regular expression is tried on every text")
+
+
+_TOKEN = re.compile(r'\s*(?:(?P<open>\()|(?P<close>\))|(?P<not>-(?=[^\s-]))?"(?P<phrase>[^"]*)"|(?P<word>[^\s()"]+))')
+
+
+class _Reader:
+    """Reads a query with operators, from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens: list[tuple[str, str]] = []
+        at = 0
+        while text[at:].strip():
+            found = _TOKEN.match(text, at)
+            if found is None:
+                raise self.wrong("a quotation mark is not closed")
+            self._add(found)
+            at = found.end()
+        self._at = 0
+        self.bag: dict[str, None] = {}
+
+    def _add(self, found: re.Match[str]) -> None:
+        if found["not"]:
+            self._tokens.append(("word", "NOT"))
+        kind = found.lastgroup or ""
+        value = found[kind]
+        if kind == "word" and len(value) > 1 and value[0] == "-":
+            self._tokens.append(("word", "NOT"))
+            value = value[1:]
+        self._tokens.append((kind, value))
+        if len(self._tokens) > MOST_WORDS * 4:
+            raise self.wrong("it has too many words")
+
+    def wrong(self, why: str) -> InvalidArgument:
+        return InvalidArgument(
+            f"words: {shown(self._text)} cannot be read as a query: {why}; plain words are searched without operators"
+        )
+
+    def read(self) -> _Node:
+        node = self._any(0)
+        if self._at < len(self._tokens):
+            raise self.wrong("a parenthesis is closed that was not opened")
+        return node
+
+    def _next(self) -> tuple[str, str] | None:
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    def _any(self, depth: int) -> _Node:
+        if depth > _DEEPEST:
+            raise self.wrong("parentheses are too deep")
+        parts = [self._all(depth)]
+        while self._next() == ("word", "OR"):
+            self._at += 1
+            parts.append(self._all(depth))
+        return parts[0] if len(parts) == 1 else _Any(tuple(parts))
+
+    def _all(self, depth: int) -> _Node:
+        parts: list[_Node] = []
+        without: list[_Node] = []
+        while (token := self._next()) is not None and token[0] != "close" and token != ("word", "OR"):
+            if token == ("word", "AND"):
+                if not parts and not without:
+                    raise self.wrong("nothing stands before AND")
+                self._at += 1
+                if self._next() in (None, ("word", "OR"), ("word", "AND")):
+                    raise self.wrong("nothing stands behind AND")
+                continue
+            is_not = token == ("word", "NOT")
+            if is_not:
+                self._at += 1
+            (without if is_not else parts).append(self._one(depth))
+        if not parts:
+            raise self.wrong("only what is not wanted is named" if without else "a part of it is empty")
+        return parts[0] if len(parts) == 1 and not without else _All(tuple(parts), tuple(without))
+
+    def _one(self, depth: int) -> _Node:
+        token = self._next()
+        if token is None or token[0] == "close" or token in (("word", "OR"), ("word", "AND"), ("word", "NOT")):
+            raise self.wrong("an operator has nothing behind it")
+        self._at += 1
+        kind, value = token
+        if kind == "open":
+            node = self._any(depth + 1)
+            if self._next() != ("close", ")"):
+                raise self.wrong("a parenthesis is not closed")
+            self._at += 1
+            return node
+        terms = tuple(term.text for term in terms_of(value))
+        if not terms:
+            raise self.wrong(f"{shown(value)} has neither letters nor digits")
+        self.bag |= dict.fromkeys(terms)
+        return _Phrase(terms, is_prefix=kind == "word" and value.endswith("*"))
+
+
+def _query(text: str) -> Query:
+    reader = _Reader(text)
+    node = reader.read()
+    return Query("query", node, words=tuple(reader.bag))
+
+
+_READERS: Mapping[How, Callable[[str], Query]] = {
+    "words": _words,
+    "query": _query,
+    "substring": _substring,
+    "regex": _regex,
+}

@@ -1,0 +1,76 @@
+"""The terms of a text: what a search looks for, made before the index, so that one rule serves every database.
+
+A run of letters and digits is a word; one that is written as several, as `getUserName`, is those words. Each character
+of a script that is written without spaces is a term by itself. Terms are compared without case and without marks.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+VERSION = 1
+"""What terms a text has. An index that was made by another version is made anew."""
+
+MOST_CHARACTERS = 64
+"""What is kept of a term: nobody looks for the end of a longer one, and a digest has as many."""
+
+# Han, kana, bopomofo and Hangul, and what is written like them beyond the first plane.
+_ALONE = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u318f\u31a0-\u31bf\u31f0-\u31ff"
+_ALONE += "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f"
+_ALONE += "\U00020000-\U0003ffff"
+_MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f"
+_WORD = re.compile(rf"[{_ALONE}]|(?:[^\W_{_ALONE}][{_MARKS}]*)+")
+
+
+class Term(NamedTuple):
+    """A term, and where the text has it."""
+
+    text: str
+    start: int
+    end: int
+
+
+def terms_of(text: str) -> Iterator[Term]:
+    """Yield the terms of a text, in order. O(characters)."""
+    for word in _WORD.finditer(text):
+        start = word.start()
+        for term, first, last in _parts(word[0]):
+            yield Term(term, start + first, start + last)
+
+
+def bag_of(text: str) -> dict[str, None]:
+    """Return the terms of a text, each once, in the order of their first place. O(characters)."""
+    found: dict[str, None] = {}
+    for word in dict.fromkeys(_WORD.findall(text)):
+        for term, _, _ in _parts(word):
+            found[term] = None
+    return found
+
+
+@lru_cache(maxsize=100_000)
+def _parts(word: str) -> tuple[tuple[str, int, int], ...]:
+    """Return the terms of a word with their places in it: it ends where lower case turns into upper, as in `aB`, and
+    before the last of capitals, as in `HTTPServer`.
+    """
+    cuts = [0]
+    if not (word.islower() or word.isupper()):
+        cuts += [at for at in range(1, len(word)) if _begins_word(word, at)]
+    return tuple((_folded(word[low:high]), low, high) for low, high in zip(cuts, [*cuts[1:], len(word)], strict=True))
+
+
+def _begins_word(word: str, at: int) -> bool:
+    is_last_capital = at + 1 < len(word) and word[at + 1].islower()
+    return word[at].isupper() and (not word[at - 1].isupper() or is_last_capital)
+
+
+def _folded(word: str) -> str:
+    """Return a word as it is compared: without case, width and marks."""
+    if word.isascii():
+        return word[:MOST_CHARACTERS].lower()
+    plain = unicodedata.normalize("NFKD", word).casefold()
+    kept = "".join(each for each in plain if not unicodedata.combining(each))
+    return unicodedata.normalize("NFC", kept or plain)[:MOST_CHARACTERS]

@@ -1,0 +1,226 @@
+"""One search, from what was asked to its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
+from typing import NamedTuple
+
+from flue_py.core.frozen import changed
+from flue_py.core.sessions import SessionHead, SessionInfo
+from flue_py.errors import AmbiguousId, CorruptStore, StoreBusy, StoreUnavailable
+from flue_py.search.queries import Need, Query
+from flue_py.search.snippets import snippet
+from flue_py.search.texts import texts_of, title_text
+from flue_py.search.values import PARTS, SearchAnswer, Searched, SearchHit, SessionHits
+from flue_py.sessions.search.finding import Finder, Finding, Found
+from flue_py.sessions.search.indexing import VERSION, Indexer, title_of
+from flue_py.sessions.search.narrowing import Narrowing
+from flue_py.sessions.search.places import Places, command_to
+from flue_py.store.backend import Backend
+from flue_py.store.words import Wanted, WordIndex
+
+_SUGGESTIONS = 3
+_VOCABULARY = 20_000
+_LIKENESS = 0.7
+_SHORTEST_ID = 8
+
+
+class Asked(NamedTuple):
+    """What a search is asked: the words as they were typed, what they mean, and what it is narrowed to."""
+
+    words: str
+    query: Query
+    narrowing: Narrowing
+    limit: int
+
+
+class _Way(NamedTuple):
+    """How texts were found, and what words there are."""
+
+    found: Found
+    suggestions: tuple[str, ...]
+    why_not: str | None
+
+
+async def answer(backend: Backend, asked: Asked) -> SearchAnswer:
+    """Return what a search finds. Raises what reading the store does."""
+    heads = await backend.session_heads()
+    if asked.narrowing.sessions is not None:
+        asked = asked._replace(narrowing=await with_relatives(backend, asked.narrowing, heads))
+    chosen = asked.narrowing.chosen(heads)
+    finder = Finder(backend, asked.query, asked.narrowing, chosen)
+    way = await _by_id(backend, asked, chosen) or await _found(backend, asked, heads, chosen, finder)
+    return SearchAnswer(
+        words=asked.words,
+        how=asked.query.how,
+        sessions=await _grouped(backend, way.found.findings),
+        has_more=way.found.has_more,
+        searched=_searched(asked, chosen, way.why_not),
+        widen=() if way.found.findings else _widen(asked),
+        suggestions=way.suggestions,
+    )
+
+
+async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence[SessionHead]) -> Narrowing:
+    """Return the narrowing with the tasks of its sessions, theirs, and what they all were forked from. O(sessions)."""
+    by_id = {head.id: head for head in heads}
+    inside: set[str] = set()
+    waiting = list(narrowing.sessions or ())
+    while waiting:
+        name = waiting.pop()
+        if name not in inside:
+            inside.add(name)
+            waiting += [link.child_id for link in await backend.task_links(name)]
+    heirs: dict[str, str] = {}
+    for name in sorted(inside):
+        source = by_id[name].forked_from_session if name in by_id else None
+        while source is not None and source not in inside and source not in heirs:
+            heirs[source] = name
+            source = by_id[source].forked_from_session if source in by_id else None
+    return changed(narrowing, sessions=frozenset(inside), heirs=heirs)
+
+
+def _searched(asked: Asked, chosen: Mapping[int, SessionHead], why_not: str | None) -> Searched:
+    parts = asked.narrowing.parts
+    return Searched(
+        sessions=len(chosen),
+        entries=sum(head.entry_count for head in chosen.values()),
+        parts=parts,
+        left_out=tuple(part for part in PARTS if part not in parts),
+        by_index=why_not is None,
+        why_not=why_not,
+    )
+
+
+async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHead]) -> _Way | None:
+    """Return the entry or the session whose id was pasted; None if the words are none."""
+    name = asked.words.strip()
+    if asked.query.how != "words" or len(name) < _SHORTEST_ID or len(name.split()) != 1:
+        return None
+    session = await backend.get_session(name)
+    if session is not None and session.session_key in chosen:
+        text = title_text(title_of(session) or session.first_message or session.id)
+        return _one(Finding(session, None, 0, text, (), 0.0))
+    try:
+        entry = await backend.find_entry(name)
+    except AmbiguousId:
+        return None
+    owner = None if entry is None or entry.session_id is None else await backend.get_session(entry.session_id)
+    if entry is None or owner is None or owner.session_key not in chosen:
+        return None
+    texts = texts_of(entry)
+    return _one(Finding(owner, entry, 0, texts[0] if texts else title_text(entry.kind), (), 0.0))
+
+
+def _one(finding: Finding) -> _Way:
+    return _Way(Found([finding], has_more=False), (), None)
+
+
+async def _found(
+    backend: Backend, asked: Asked, heads: Sequence[SessionHead], chosen: Mapping[int, SessionHead], finder: Finder
+) -> _Way:
+    """Look by the index, where there is one and it helps; else read everything."""
+    why_not = asked.query.why_scan
+    if why_not is None:
+        try:
+            found = await _by_sound_index(backend, asked, heads, chosen, finder)
+        except (StoreBusy, StoreUnavailable, CorruptStore) as error:
+            why_not = f"the index cannot be used ({error}), so every text was read"
+        else:
+            if found is not None:
+                return found
+            why_not = "this store has no index of words, so every text was read"
+    return _Way(await finder.by_scan(asked.limit), (), why_not)
+
+
+async def _by_sound_index(
+    backend: Backend, asked: Asked, heads: Sequence[SessionHead], chosen: Mapping[int, SessionHead], finder: Finder
+) -> _Way | None:
+    """Look by the index; one that turns out to be broken is made anew, and asked once more."""
+    try:
+        return await _by_index(backend, asked, heads, chosen, finder)
+    except CorruptStore:
+        waiting = backend.waiting
+        await waiting.finish(waiting.call(backend.remove_words))
+        return await _by_index(backend, asked, heads, chosen, finder)
+
+
+async def _by_index(
+    backend: Backend, asked: Asked, heads: Sequence[SessionHead], chosen: Mapping[int, SessionHead], finder: Finder
+) -> _Way | None:
+    waiting = backend.waiting
+    index = await waiting.finish(waiting.call(partial(backend.open_words, VERSION)))
+    if index is None:
+        return None
+    indexer = Indexer(backend, index)
+    try:
+        await indexer.catch_up(heads)
+        found = await finder.by_index(indexer, index, asked.limit)
+        suggestions = () if found.findings else await _suggestions(indexer, index, asked, chosen)
+    finally:
+        index.close()
+    return _Way(found, suggestions, None)
+
+
+async def _suggestions(
+    indexer: Indexer, index: WordIndex, asked: Asked, chosen: Mapping[int, SessionHead]
+) -> tuple[str, ...]:
+    """Return terms that look like those asked for that no text has, of texts that were searched."""
+    marks = asked.narrowing.marks(chosen)
+    found: list[str] = []
+
+    async def has_text(term: str) -> bool:
+        wanted = Wanted(Need("term", term), marks, asked.narrowing.since_us)
+        texts = await indexer.call(partial(index.find, wanted, None, 1))
+        return any(each.session_key in chosen for each in texts)
+
+    for term in asked.query.words:
+        if not term.isascii() or len(term) < 3 or await has_text(term):
+            continue
+        begin = term[0]
+        there = await indexer.call(partial(index.terms_from, begin, chr(ord(begin) + 1), _VOCABULARY))
+        like = get_close_matches(term, sorted(set(there)), _SUGGESTIONS, _LIKENESS)
+        found += [each for each in like if await has_text(each)]
+    return tuple(dict.fromkeys(found))
+
+
+def _widen(asked: Asked) -> tuple[str, ...]:
+    """Return which arguments of the search kept something out, by name; ``substring`` where that was not tried."""
+    narrowing = asked.narrowing
+    given = {
+        "sessions": narrowing.sessions is not None,
+        "exclude": bool(narrowing.without),
+        "scope": narrowing.scope is not None,
+        "project": narrowing.project is not None,
+        "role": narrowing.role is not None,
+        "tool": narrowing.tool is not None,
+        "since": narrowing.since_us is not None,
+        "parts": len(narrowing.parts) < len(PARTS),
+        "substring": asked.query.how in ("words", "query"),
+    }
+    return tuple(name for name, is_given in given.items() if is_given)
+
+
+async def _grouped(backend: Backend, findings: Sequence[Finding]) -> tuple[SessionHits, ...]:
+    places = Places(backend)
+    groups: dict[str, tuple[SessionInfo, list[SearchHit]]] = {}
+    for each in findings:
+        place = await places.place_of(each.session, each.entry)
+        _, hits = groups.setdefault(each.session.id, (each.session, []))
+        hits.append(
+            SearchHit(
+                session_id=each.session.id,
+                entry_id=None if each.entry is None else each.entry.id,
+                part=each.text.part,
+                role=None if each.entry is None else each.entry.role,
+                tool=each.text.tool,
+                at_us=each.at_us,
+                place=place,
+                snippet=snippet(each.text.text, each.spans),
+                is_cut=each.text.is_cut,
+                go=command_to(each.session, each.entry),
+            )
+        )
+    return tuple(SessionHits(session, session.revision, tuple(hits)) for session, hits in groups.values())

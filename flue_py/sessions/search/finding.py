@@ -1,0 +1,211 @@
+"""Finding texts: candidates that an index names, or every text there is, looked at in the store."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from math import log
+from typing import NamedTuple
+
+from flue_py.core.entries import Entry
+from flue_py.core.sessions import SessionHead, SessionInfo, SessionRef
+from flue_py.search.queries import Query
+from flue_py.search.texts import SearchedText, texts_of, title_text
+from flue_py.sessions.search.indexing import Indexer, left_by_deleted, title_number, title_of, weight_of
+from flue_py.sessions.search.narrowing import Narrowing
+from flue_py.store.backend import Backend
+from flue_py.store.words import FoundText, Wanted, WordIndex
+
+_POOL = 1_000
+"""How many candidates are ranked at a time, those that came last first."""
+_SPARE = 20
+_PAGE = 500
+_USUAL_CHARACTERS = 400
+
+
+class Finding(NamedTuple):
+    """A text that has what is looked for, and where in it. ``entry`` is None for a title."""
+
+    session: SessionInfo
+    entry: Entry | None
+    number: int
+    text: SearchedText
+    spans: Sequence[tuple[int, int]]
+    score: float
+
+    @property
+    def at_us(self) -> int:
+        """When it was written; for a title, when the session was made."""
+        return self.session.created_us if self.entry is None else self.entry.created_us
+
+    @property
+    def order(self) -> tuple[float, int, str, int]:
+        """Where it stands among others: the best first, of equals the newest."""
+        return (-self.score, -self.at_us, "" if self.entry is None else self.entry.id, self.number)
+
+
+class Found(NamedTuple):
+    """What was found, best first, and whether there is more."""
+
+    findings: Sequence[Finding]
+    has_more: bool
+
+
+class Finder:
+    """Looks for what a query asks for, in the sessions that were chosen."""
+
+    def __init__(self, backend: Backend, query: Query, narrowing: Narrowing, chosen: Mapping[int, SessionHead]) -> None:
+        self._backend = backend
+        self._query = query
+        self._narrowing = narrowing
+        self._chosen = chosen
+        self._infos: dict[int, SessionInfo | None] = {}
+        self._retracted: dict[int, frozenset[str]] = {}
+        self._left: set[tuple[str, int, int]] = set()
+
+    async def by_index(self, indexer: Indexer, index: WordIndex, limit: int) -> Found:
+        """Return up to ``limit`` findings among what the index names. O(terms' texts, and the texts looked at)."""
+        wanted = Wanted(self._query.need, self._narrowing.marks(self._chosen), self._narrowing.since_us)
+        found: list[Finding] = []
+        before: int | None = None
+        while True:
+            pool = await indexer.call(partial(index.find, wanted, before, _POOL))
+            ranked = sorted((each for each in pool if each.session_key in self._chosen), key=_rank)
+            for low in range(0, len(ranked), limit + _SPARE):
+                found += await self._look_at(ranked[low : low + limit + _SPARE])
+                if len(found) > limit:
+                    return _best(found, limit)
+            if len(pool) < _POOL:
+                return _best(found, limit)
+            before = pool[-1].doc
+
+    async def by_scan(self, limit: int) -> Found:
+        """Return up to ``limit`` findings; every text is read. O(store)."""
+        best: list[tuple[tuple[float, int, str, int], int, Finding]] = []
+        count = 0
+        async with aclosing(self._all_texts()) as texts:
+            async for info, entry, number, text in texts:
+                finding = self._finding(info, entry, number, text)
+                if finding is not None:
+                    count += 1
+                    best.append((finding.order, count, finding))
+                    if len(best) > 4 * limit + _SPARE:
+                        best = heapq.nsmallest(limit, best)
+        return Found([each[2] for each in heapq.nsmallest(limit, best)], has_more=count > limit)
+
+    async def _all_texts(self) -> AsyncGenerator[tuple[SessionInfo, Entry | None, int, SearchedText], None]:
+        for key, head in self._chosen.items():
+            info = await self._info(key)
+            if info is None:
+                continue
+            title = self._title(head, info)
+            if title is not None:
+                yield info, None, title_number(title), title_text(title)
+            without = await self._without(info)
+            async with aclosing(self._entries(head, info)) as pages:
+                async for page in pages:
+                    for entry in page:
+                        if entry.id not in without:
+                            for number, text in enumerate(texts_of(entry)):
+                                yield info, entry, number, text
+
+    async def _entries(self, head: SessionHead, info: SessionInfo) -> AsyncGenerator[Sequence[Entry], None]:
+        """Yield what a session has added, and what deleted ones have left to it, as it was added."""
+        if info.forked_from_session is not None:
+            yield await left_by_deleted(self._backend, info)
+        after = 0
+        while page := await self._backend.changes(SessionRef(head.id, head.session_key), after, _PAGE):
+            after = page[-1].revision
+            entries = [entry for change in page for entry in change.entries]
+            if head.id in self._narrowing.heirs:
+                held = await self._backend.get_entries(info.ref, [entry.id for entry in entries])
+                entries = [entry for entry in held if entry is not None]
+            yield entries
+
+    def _title(self, head: SessionHead, info: SessionInfo) -> str | None:
+        """Return the title of a session; None for one that is looked at for a fork of it."""
+        return None if head.id in self._narrowing.heirs else title_of(info)
+
+    async def _look_at(self, candidates: Iterable[FoundText]) -> list[Finding]:
+        """Return those of the candidates that have what is looked for."""
+        by_session: dict[int, list[FoundText]] = {}
+        for each in candidates:
+            by_session.setdefault(each.session_key, []).append(each)
+        found: list[Finding] = []
+        for key, texts in by_session.items():
+            info = await self._info(key)
+            if info is not None:
+                found += await self._look_at_session(self._chosen[key], info, texts)
+        return found
+
+    async def _look_at_session(self, head: SessionHead, info: SessionInfo, texts: Sequence[FoundText]) -> list[Finding]:
+        found: list[Finding | None] = []
+        title = self._title(head, info)
+        if title is not None and any(each.entry_id is None and each.number == title_number(title) for each in texts):
+            found.append(self._finding(info, None, title_number(title), title_text(title)))
+        numbers: dict[str, list[int]] = {}
+        without = await self._without(info)
+        for each in texts:
+            if each.entry_id is not None and each.entry_id not in without:
+                numbers.setdefault(each.entry_id, []).append(each.number)
+        entries = await self._backend.get_entries(info.ref, list(numbers)) if numbers else []
+        for entry in entries:
+            if entry is not None:
+                there = texts_of(entry)
+                found += [
+                    self._finding(info, entry, number, there[number])
+                    for number in numbers[entry.id]
+                    if number < len(there)
+                ]
+        return [each for each in found if each is not None]
+
+    def _finding(self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText) -> Finding | None:
+        role = None if entry is None else entry.role
+        at_us = info.created_us if entry is None else entry.created_us
+        if not self._narrowing.has_text(role, at_us, text):
+            return None
+        spans = self._query.find(text.text)
+        if spans is None or self._was_found(entry, number):
+            return None
+        return Finding(info, entry, number, text, spans, _score(text, role, len(spans)))
+
+    def _was_found(self, entry: Entry | None, number: int) -> bool:
+        """Return whether a text was found before: what a deleted session has left to several forks is met in each."""
+        if entry is None or entry.session_id is not None:
+            return False
+        text = (entry.id, entry.created_us, number)
+        is_again = text in self._left
+        self._left.add(text)
+        return is_again
+
+    async def _info(self, key: int) -> SessionInfo | None:
+        """Return the session of this key, or the fork that it is looked at for; None if it is gone."""
+        if key not in self._infos:
+            head = self._chosen[key]
+            heir = self._narrowing.heirs.get(head.id)
+            self._infos[key] = await self._backend.get_session(SessionRef(head.id, key) if heir is None else heir)
+        return self._infos[key]
+
+    async def _without(self, info: SessionInfo) -> frozenset[str]:
+        """Return the entries that a session has retracted: they are in no history any more."""
+        key = info.session_key
+        if key not in self._retracted:
+            marks = await self._backend.read_marks(info.ref)
+            self._retracted[key] = frozenset(mark.entry_id for mark in marks if mark.kind == "retracted")
+        return self._retracted[key]
+
+
+def _rank(text: FoundText) -> float:
+    """Return where a candidate stands before it was looked at: short texts of weight first, others behind."""
+    return -text.weight / (1 + log(1 + text.length / 100))
+
+
+def _score(text: SearchedText, role: str | None, matches: int) -> float:
+    return weight_of(text.part, role) * (1 + log(matches)) / (1 + log(1 + len(text.text) / _USUAL_CHARACTERS))
+
+
+def _best(found: Iterable[Finding], limit: int) -> Found:
+    ordered = sorted(found, key=lambda each: each.order)
+    return Found(ordered[:limit], has_more=len(ordered) > limit)

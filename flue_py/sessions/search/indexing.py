@@ -1,0 +1,133 @@
+"""Catching an index up with its store: what each session has added since the revision that the index knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import TypeVar
+
+from flue_py.core.entries import Entry
+from flue_py.core.frozen import changed
+from flue_py.core.sessions import SessionHead, SessionInfo, SessionRef
+from flue_py.search import terms, texts
+from flue_py.search.terms import bag_of
+from flue_py.search.texts import SearchedText, texts_of, title_text
+from flue_py.search.values import Part
+from flue_py.sessions.search.narrowing import marks_of
+from flue_py.store.backend import Backend
+from flue_py.store.words import IndexedText, KnownSession, WordIndex
+
+Result = TypeVar("Result")
+
+VERSION = terms.VERSION * 1000 + texts.VERSION
+_PAGE = 500
+_CHUNK = 4 * _PAGE
+"""How many entries are indexed in one transaction: others who search wait for its end."""
+
+_WEIGHTS: Mapping[Part, int] = {"titles": 40, "messages": 12, "summaries": 14, "tools": 8, "thinking": 6}
+_WEIGHT_OF_USER = 20
+
+
+def weight_of(part: Part, role: str | None) -> int:
+    """Return what a text weighs in a ranking: what people said before what tools did."""
+    return _WEIGHT_OF_USER if part == "messages" and role == "user" else _WEIGHTS[part]
+
+
+class Indexer:
+    """Adds to an index what it does not have yet. Only the index is written, the store is read."""
+
+    def __init__(self, backend: Backend, index: WordIndex) -> None:
+        self._backend = backend
+        self._index = index
+
+    async def call(self, function: Callable[[], Result]) -> Result:
+        """Return what a function of the index returns; one that has begun is ended before anything else is done."""
+        waiting = self._backend.waiting
+        return await waiting.finish(waiting.call(function))
+
+    async def catch_up(self, heads: Sequence[SessionHead]) -> None:
+        """Add what is missing, and remove what is gone. O(what was written since, and sessions)."""
+        known = await self.call(self._index.known)
+        present = {head.session_key: head for head in heads}
+        gone = [key for key, session in known.items() if _is_gone(session, present.get(key))]
+        if gone:
+            # Somebody was killed between deleting a session and this, or has put an older store in place of this one.
+            await self.call(self._index.begin)
+            await self.call(partial(self._index.forget, gone))
+            await self.call(self._index.commit)
+            known = await self.call(self._index.known)
+        behind = [head for head in heads if _is_behind(known.get(head.session_key), head)]
+        while behind:
+            behind = await self._add_chunk(behind)
+
+    async def _add_chunk(self, behind: list[SessionHead]) -> list[SessionHead]:
+        """Add a chunk of what is missing in one transaction; return the sessions that are behind still."""
+        await self.call(self._index.begin)
+        at = added = 0
+        while at < len(behind) and added < _CHUNK:
+            # Read behind the lock: whoever deletes it meanwhile waits until it can be taken out again.
+            count, is_done = await self._add_page(behind[at])
+            added += max(count, 1)
+            at += is_done
+        await self.call(self._index.commit)
+        return behind[at:]
+
+    async def _add_page(self, head: SessionHead) -> tuple[int, bool]:
+        """Add a page of a session's changes; return how many entries that were, and whether it was the last page."""
+        is_fork = head.forked_from_session is not None
+        known = await self.call(partial(self._index.known_one, head.session_key))
+        start = KnownSession(head.session_key, head.id, -1, is_fork) if known is None else known
+        info = await self._backend.get_session(SessionRef(head.id, head.session_key))
+        if info is None:
+            return 0, True
+        entries: list[Entry] = []
+        if start.revision < 0 and is_fork:
+            entries += await left_by_deleted(self._backend, info)
+        changes = await self._backend.changes(info.ref, max(start.revision, 0), _PAGE)
+        entries += [entry for change in changes for entry in change.entries]
+        reached = changes[-1].revision if changes else head.revision
+        title = title_of(info)
+        found = await self.call(partial(_indexed, head, entries, title if title != start.title else None, info))
+        await self.call(partial(self._index.add, changed(start, revision=reached, title=title), found))
+        return len(entries), len(changes) < _PAGE
+
+
+def title_of(info: SessionInfo) -> str | None:
+    """Return what a session is called, by a person and by a program."""
+    return "\n".join(dict.fromkeys(each for each in (info.title, info.auto_title) if each)) or None
+
+
+async def left_by_deleted(backend: Backend, info: SessionInfo) -> list[Entry]:
+    """Return the entries of a fork that a deleted session has left to it. O(tree)."""
+    return [entry for entry in await backend.read_tree(info.ref) if entry.session_id is None]
+
+
+def title_number(title: str) -> int:
+    """Return the number of a title: another one for another title, since what an index has cannot be changed."""
+    return int.from_bytes(blake2b(title.encode("utf-8", "surrogatepass"), digest_size=4).digest())
+
+
+def _indexed(head: SessionHead, entries: Sequence[Entry], title: str | None, info: SessionInfo) -> list[IndexedText]:
+    found = []
+    if title is not None:
+        found.append(_indexed_text(head, None, title_number(title), None, info.created_us, title_text(title)))
+    for entry in entries:
+        for number, text in enumerate(texts_of(entry)):
+            found.append(_indexed_text(head, entry.id, number, entry.role, entry.created_us, text))
+    return [each for each in found if each.terms]
+
+
+def _indexed_text(
+    head: SessionHead, entry_id: str | None, number: int, role: str | None, at_us: int, text: SearchedText
+) -> IndexedText:
+    weight = weight_of(text.part, role)
+    return IndexedText(entry_id, number, at_us, weight, bag_of(text.text), marks_of(head, role, text))
+
+
+def _is_gone(known: KnownSession, head: SessionHead | None) -> bool:
+    return head is None or head.id != known.id or head.revision < known.revision
+
+
+def _is_behind(known: KnownSession | None, head: SessionHead) -> bool:
+    return known is None or known.revision < head.revision

@@ -1,0 +1,110 @@
+"""What a search is narrowed to, as sessions and as marks of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from hashlib import blake2b
+from pathlib import PurePath
+
+from flue_py.core.frozen import frozen
+from flue_py.core.sessions import SessionHead
+from flue_py.search.texts import SearchedText
+from flue_py.search.values import PARTS, Part
+from flue_py.store.words import MARK, session_mark
+
+_MOST_MARKS = 200
+"""How many sessions are asked for by their marks; of more, what is found is looked through."""
+
+
+@frozen
+class Narrowing:
+    """What a search is narrowed to.
+
+    ``sessions`` are named ones and their tasks; ``heirs`` are sessions that these were forked from, with the fork that
+    sees a part of each.
+    """
+
+    parts: tuple[Part, ...]
+    sessions: frozenset[str] | None = None
+    heirs: Mapping[str, str] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
+    scope: str | None = None
+    project: str | None = None
+    role: str | None = None
+    tool: str | None = None
+    since_us: int | None = None
+
+    def chosen(self, heads: Iterable[SessionHead]) -> dict[int, SessionHead]:
+        """Return those of the sessions that are searched, by key. O(sessions)."""
+        return {head.session_key: head for head in heads if self._has_session(head)}
+
+    def _has_session(self, head: SessionHead) -> bool:
+        return (
+            (self.sessions is None or head.id in self.sessions or head.id in self.heirs)
+            and head.id not in self.without
+            and (self.scope is None or head.scope == self.scope)
+            and (self.project is None or _is_below(head.cwd, self.project))
+        )
+
+    def has_text(self, role: str | None, at_us: int, text: SearchedText) -> bool:
+        """Return whether a text is one that is searched."""
+        return (
+            text.part in self.parts
+            and (self.role is None or role == self.role)
+            and (self.tool is None or text.tool == self.tool)
+            and (self.since_us is None or at_us >= self.since_us)
+        )
+
+    def marks(self, chosen: Mapping[int, SessionHead]) -> Sequence[Sequence[str]]:
+        """Return the marks of which a text has one of each group."""
+        groups: list[list[str]] = []
+        if set(self.parts) != set(PARTS):
+            groups.append([part_mark(part) for part in self.parts])
+        if self.role is not None:
+            groups.append([role_mark(self.role)])
+        if self.tool is not None:
+            groups.append([tool_mark(self.tool)])
+        if self.scope is not None:
+            groups.append([scope_mark(self.scope)])
+        if (self.sessions is not None or self.project is not None) and len(chosen) <= _MOST_MARKS:
+            groups.append([session_mark(key) for key in chosen])
+        return groups
+
+
+def marks_of(head: SessionHead, role: str | None, text: SearchedText) -> list[str]:
+    """Return the marks of a text."""
+    marks = [part_mark(text.part), scope_mark(head.scope)]
+    if role is not None:
+        marks.append(role_mark(role))
+    if text.tool is not None:
+        marks.append(tool_mark(text.tool))
+    return marks
+
+
+def part_mark(part: Part) -> str:
+    """Return the mark of a part."""
+    return f"{MARK}p{part}"
+
+
+def role_mark(role: str) -> str:
+    """Return the mark of a role, which may have any characters."""
+    return f"{MARK}r{_name(role)}"
+
+
+def tool_mark(tool: str) -> str:
+    """Return the mark of a tool."""
+    return f"{MARK}t{_name(tool)}"
+
+
+def scope_mark(scope: str) -> str:
+    """Return the mark of a scope. Scopes may hold what nobody should read in an index."""
+    return f"{MARK}c{_name(scope)}"
+
+
+def _name(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _is_below(folder: str | None, project: str) -> bool:
+    return folder is not None and PurePath(folder).is_relative_to(project)

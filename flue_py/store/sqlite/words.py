@@ -1,0 +1,363 @@
+"""The index of words beside a SQLite store: a file of its own, with SQLite's full-text tables.
+
+They hold terms and row numbers, no text, and nothing about where in a text a term is: a quarter of the text's size.
+What SQLite has deleted of such a table stays in its pages until they are merged, and version 3.40 cannot be told
+otherwise. So the texts lie in segments, a table each; to forget a text, its segment goes as a whole, its pages are
+overwritten with zeros, and the rest of it is added again by the next search.
+
+There is no write-ahead log: a rollback journal is gone when a transaction ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from flue_py.errors import CorruptStore, FlueError, NotAStore, StoreUnavailable
+from flue_py.search.queries import Need
+from flue_py.store.sqlite.file import create_private, translated
+from flue_py.store.words import FoundText, IndexedText, KnownSession, Wanted, session_mark
+
+SEGMENT = 1 << 15
+"""How many texts lie in one piece: forgetting one takes reading so many again, and each one takes asking a table."""
+
+SCHEMA = 1
+_APPLICATION = 0x464C5557
+_BUSY_SECONDS = 60.0
+_SUFFIX = "-words"
+_KNOWN = "SELECT session_key, id, revision, is_fork, title FROM sessions"
+_TABLES = """
+CREATE TABLE sessions (session_key INTEGER PRIMARY KEY, id TEXT NOT NULL, revision INTEGER NOT NULL,
+    is_fork INTEGER NOT NULL, title TEXT,
+    seen INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE texts (doc INTEGER PRIMARY KEY, session_key INTEGER NOT NULL, entry_id TEXT, number INTEGER NOT NULL,
+    at_us INTEGER NOT NULL, weight INTEGER NOT NULL, length INTEGER NOT NULL);
+CREATE TABLE spread (session_key INTEGER NOT NULL, segment INTEGER NOT NULL, PRIMARY KEY (session_key, segment))
+    WITHOUT ROWID;
+CREATE TABLE segments (number INTEGER PRIMARY KEY, first_doc INTEGER NOT NULL, next_doc INTEGER NOT NULL,
+    end_doc INTEGER NOT NULL);
+"""
+
+
+def words_file(store: Path) -> Path:
+    """Return where the index of a store lies: beside the file itself, not beside a link to it."""
+    return Path(f"{store.resolve()}{_SUFFIX}")
+
+
+def forget_sessions(store: Path, ids: Collection[str]) -> None:
+    """Remove every trace of sessions from the index of a store, if there is one. An index that is broken goes whole.
+
+    Raises `StoreUnavailable` where it can neither be written nor removed. O(pieces that they lie in).
+    """
+    path = words_file(store)
+    if not path.exists():
+        return
+    try:
+        with closing(open_words(store, None)) as index:
+            wanted = set(ids)
+            index.begin()
+            index.forget([key for key, session in index.known().items() if session.id in wanted])
+            index.commit()
+    except FlueError:
+        # Whatever it is that keeps it from being changed, what was deleted must not be found in it.
+        remove_words(store)
+
+
+def remove_words(store: Path) -> None:
+    """Remove the index of a store. Raises `StoreUnavailable` if it cannot be."""
+    path = words_file(store)
+    try:
+        for suffix in ("-journal", ""):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{path} cannot be removed: {error.strerror or error}; it may hold words of what was deleted"
+        ) from error
+
+
+def open_words(store: Path, version: int | None) -> SqliteWords:
+    """Open the index of a store. One of another version, or that is none, is made anew; None takes it as it is.
+
+    Raises `StoreUnavailable` where it cannot be written, `StoreBusy`.
+    """
+    path = words_file(store)
+    with contextlib.suppress(FileExistsError):
+        try:
+            create_private(path)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise StoreUnavailable(f"{path} cannot be made: {error.strerror or error}") from error
+    try:
+        return _opened(path, version)
+    except (CorruptStore, NotAStore):
+        remove_words(store)
+        return open_words(store, version)
+
+
+def _opened(path: Path, version: int | None) -> SqliteWords:
+    with translated(path):
+        connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        with translated(path):
+            for setting in ("synchronous = NORMAL", "secure_delete = ON", "temp_store = MEMORY", "cache_size = -16000"):
+                connection.execute(f"PRAGMA {setting}")
+        index = SqliteWords(connection, path)
+        index.prepare(version)
+    except BaseException:
+        connection.close()
+        raise
+    return index
+
+
+class SqliteWords:
+    """The index of words in a SQLite file. Its functions raise `StoreBusy`, `StoreUnavailable` and `CorruptStore`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self.path = path
+
+    def _run(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with translated(self.path):
+            return self._connection.execute(statement, parameters).fetchall()
+
+    def _first(self, statement: str, parameters: Sequence[object] = ()) -> tuple[Any, ...] | None:
+        return next(iter(self._run(statement, parameters)), None)
+
+    def _run_many(self, statement: str, parameters: Sequence[Sequence[object]]) -> None:
+        with translated(self.path):
+            self._connection.executemany(statement, parameters)
+
+    def prepare(self, version: int | None) -> None:
+        """Make the tables where they are missing, or were made for another version of what texts have."""
+        if self._is_prepared(version):
+            return
+        self.begin()
+        if not self._is_prepared(version):
+            self._make(version or 0)
+        self.commit()
+
+    def _is_prepared(self, version: int | None) -> bool:
+        application, found = (self._run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
+        return bool(application == _APPLICATION and (version is None or found == _stamp(version)))
+
+    def _make(self, version: int) -> None:
+        for (name,) in self._run("SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'words__%'"):
+            if name.partition("_")[2].isdigit():
+                self._run(f"DROP TABLE {name}")
+        for name in ("sessions", "texts", "spread", "segments"):
+            self._run(f"DROP TABLE IF EXISTS {name}")
+        for statement in _TABLES.split(";"):
+            self._run(statement)
+        self._run(f"PRAGMA application_id = {_APPLICATION}")
+        self._run(f"PRAGMA user_version = {_stamp(version)}")
+
+    def begin(self) -> None:
+        """Keep other writers out (see `WordIndex.begin`)."""
+        self._run("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Keep what was written (see `WordIndex.commit`)."""
+        self._run("COMMIT")
+
+    def known(self) -> Mapping[int, KnownSession]:
+        """Return the sessions that it knows, by key."""
+        return {row[0]: _known_session(row) for row in self._run(_KNOWN)}
+
+    def add(self, session: KnownSession, texts: Sequence[IndexedText]) -> None:
+        """Add texts of a session (see `WordIndex.add`)."""
+        own = session_mark(session.key)
+        there = self._there(session.key, own) if texts else set()
+        new = [text for text in texts if (text.entry_id, text.number) not in there]
+        for low in range(0, len(new), SEGMENT):
+            self._add(session.key, own, new[low : low + SEGMENT])
+        self._run(
+            "INSERT INTO sessions (session_key, id, revision, is_fork, title) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET revision = excluded.revision, title = excluded.title",
+            (session.key, session.id, session.revision, session.is_fork, session.title),
+        )
+
+    def _there(self, key: int, own: str) -> set[tuple[str | None, int]]:
+        """Return the texts of a session that are in the index already, where some may be.
+
+        Those are met again only when a session is read from its beginning, after a part of it was forgotten.
+        """
+        found = self._first("SELECT revision, seen FROM sessions WHERE session_key = ?", (key,))
+        if found is None or found[0] >= found[1]:
+            return set()
+        there: set[tuple[str | None, int]] = set()
+        for (segment,) in self._run("SELECT segment FROM spread WHERE session_key = ?", (key,)):
+            there.update(
+                self._run(
+                    f"SELECT t.entry_id, t.number FROM words_{segment} w JOIN texts t ON t.doc = w.rowid"
+                    f" WHERE words_{segment} MATCH ?",
+                    (f'"{own}"',),
+                )
+            )
+        return there
+
+    def _add(self, key: int, own: str, texts: Sequence[IndexedText]) -> None:
+        while texts:
+            segment, doc, end = self._place()
+            taken, texts = texts[: end - doc], texts[end - doc :]
+            self._run_many(
+                "INSERT INTO texts VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (number, key, text.entry_id, text.number, text.at_us, text.weight, len(text.terms))
+                    for number, text in enumerate(taken, start=doc)
+                ],
+            )
+            self._run_many(
+                f"INSERT INTO words_{segment} (rowid, terms) VALUES (?, ?)",
+                [(number, " ".join([own, *text.marks, *text.terms])) for number, text in enumerate(taken, start=doc)],
+            )
+            self._run("INSERT OR IGNORE INTO spread VALUES (?, ?)", (key, segment))
+            self._run("UPDATE segments SET next_doc = next_doc + ? WHERE number = ?", (len(taken), segment))
+
+    def _place(self) -> tuple[int, int, int]:
+        """Return the segment that is filled, the number of the next text in it, and the one that is too many."""
+        last = self._first("SELECT number, next_doc, end_doc FROM segments ORDER BY number DESC LIMIT 1")
+        if last is not None and last[1] < last[2]:
+            return int(last[0]), int(last[1]), int(last[2])
+        segment, first = (0, 0) if last is None else (last[0] + 1, last[2])
+        # Every character that is not ASCII belongs to a term: the terms are ours, and must not be taken apart again.
+        self._run(
+            f"CREATE VIRTUAL TABLE words_{segment} USING fts5"
+            "(terms, content='', columnsize=0, detail='none', tokenize='ascii')"
+        )
+        self._run("INSERT INTO segments VALUES (?, ?, ?, ?)", (segment, first, first, first + SEGMENT))
+        return segment, first, first + SEGMENT
+
+    def forget(self, keys: Collection[int]) -> None:
+        """Remove every trace of sessions (see `WordIndex.forget`)."""
+        if not keys:
+            return
+        gone = json.dumps(list(keys))
+        segments = self._run(
+            "SELECT number, first_doc, end_doc FROM segments WHERE number IN"
+            " (SELECT segment FROM spread WHERE session_key IN (SELECT value FROM json_each(?)))",
+            (gone,),
+        )
+        for segment, first, end in segments:
+            # Read again from their beginning: what still is in another segment is passed over then.
+            self._run(
+                "UPDATE sessions SET revision = -1, seen = max(seen, revision) WHERE session_key IN"
+                " (SELECT session_key FROM spread WHERE segment = ?)",
+                (segment,),
+            )
+            self._run("DELETE FROM spread WHERE segment = ?", (segment,))
+            self._run("DELETE FROM texts WHERE doc >= ? AND doc < ?", (first, end))
+            self._run(f"DROP TABLE words_{segment}")
+            self._run("DELETE FROM segments WHERE number = ?", (segment,))
+        # What a deleted session has left to its forks is theirs from now on.
+        self._run("UPDATE sessions SET revision = -1, seen = max(seen, revision) WHERE is_fork")
+        self._run("DELETE FROM sessions WHERE session_key IN (SELECT value FROM json_each(?))", (gone,))
+
+    def known_one(self, key: int) -> KnownSession | None:
+        """Return a session if the index knows it."""
+        row = self._first(f"{_KNOWN} WHERE session_key = ?", (key,))
+        return None if row is None else _known_session(row)
+
+    def count(self) -> int:
+        """Return how many texts it holds."""
+        return int(self._run("SELECT coalesce(sum(next_doc - first_doc), 0) FROM segments")[0][0])
+
+    def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
+        """Return texts that have what is wanted (see `WordIndex.find`)."""
+        with self._reading():
+            return self._find(_match(wanted), wanted.since_us, 2**62 if before is None else before, limit)
+
+    def _find(self, match: str, since_us: int | None, before: int, limit: int) -> Sequence[FoundText]:
+        found: list[FoundText] = []
+        segments = self._run("SELECT number FROM segments WHERE first_doc < ? ORDER BY number DESC", (before,))
+        for (segment,) in segments:
+            # The plus keeps SQLite from going through the texts instead of the terms.
+            rows = self._run(
+                f"SELECT t.* FROM words_{segment} w JOIN texts t ON t.doc = w.rowid"
+                f" WHERE words_{segment} MATCH ? AND w.rowid < ? AND +t.at_us >= ? ORDER BY w.rowid DESC LIMIT ?",
+                (match, before, -(2**62) if since_us is None else since_us, limit - len(found)),
+            )
+            found += map(FoundText._make, rows)
+            if len(found) >= limit:
+                break
+        return found
+
+    def terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
+        """Return terms of a range (see `WordIndex.terms_from`)."""
+        with self._reading():
+            return self._terms_from(begin, end, limit)
+
+    def _terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
+        found: list[str] = []
+        for (segment,) in self._run("SELECT number FROM segments ORDER BY number DESC"):
+            self._run(
+                f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary_{segment}"
+                f" USING fts5vocab(main, words_{segment}, row)"
+            )
+            rows = self._run(
+                f"SELECT term FROM temp.vocabulary_{segment} WHERE term >= ? AND term < ? LIMIT ?", (begin, end, limit)
+            )
+            found += [term for (term,) in rows]
+        return found
+
+    def problems(self) -> Sequence[str]:
+        """Check it (see `WordIndex.problems`)."""
+        self.begin()
+        try:
+            found = [row[0] for row in self._run("PRAGMA integrity_check(10)") if row[0] != "ok"]
+            segments = self._run("SELECT number, first_doc, next_doc, end_doc FROM segments")
+            for segment, first, after, end in segments:
+                self._run(f"INSERT INTO words_{segment} (words_{segment}) VALUES ('integrity-check')")
+                ((count,),) = self._run("SELECT count(*) FROM texts WHERE doc >= ? AND doc < ?", (first, end))
+                if count != after - first:
+                    found.append(f"segment {segment}: {count} texts of {after - first}")
+        finally:
+            self._roll_back()
+        return found
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Read one moment: another process may remove a segment between two statements."""
+        self._run("BEGIN")
+        try:
+            yield
+        finally:
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.rollback()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+
+def _known_session(row: tuple[int, str, int, int, str | None]) -> KnownSession:
+    key, session_id, revision, is_fork, title = row
+    return KnownSession(key, session_id, revision, bool(is_fork), title)
+
+
+def _stamp(version: int) -> int:
+    return version * 100 + SCHEMA
+
+
+def _match(wanted: Wanted) -> str:
+    """Return what is wanted in the words of a full-text table."""
+    groups = [" OR ".join(f'"{mark}"' for mark in group) for group in wanted.marks]
+    return " AND ".join([*(f"({group})" for group in groups if group), _needed(wanted.need)])
+
+
+def _needed(need: Need) -> str:
+    match need.kind:
+        case "term":
+            return f'"{need.term}"'
+        case "prefix":
+            return f'"{need.term}"*'
+    between = " AND " if need.kind == "all" else " OR "
+    return f"({between.join(map(_needed, need.parts))})"

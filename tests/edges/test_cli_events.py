@@ -1,0 +1,168 @@
+"""The events command: JSON lines for other programs, followed, killed and gone on from."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+import flue_py
+from flue_py.cli.codes import NOT_FOUND
+from flue_py.cli.group import INTERRUPTED, READER_GONE
+from tests.edges.cli_runs import COMMAND, Flue
+from tests.postgres import NewDatabase
+
+GUARD_SECONDS = 120
+"""Turns a test that hangs into one that fails."""
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    return Flue(tmp_path)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        new_database: NewDatabase = request.getfixturevalue("new_store_database")
+        return new_database()
+    return str(tmp_path / "sessions.db")
+
+
+def events_of(flue: Flue, *arguments: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in flue.run("events", *arguments).stdout.splitlines()]
+
+
+def started(target: str, *arguments: str, stdout: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*COMMAND, "--db", target, "events", *arguments], stdout=stdout, stderr=subprocess.PIPE)
+
+
+def test_each_event_is_a_line_with_its_session(flue: Flue) -> None:
+    session = flue.import_every_type()
+    fork = flue.json("fork", session)["id"]
+    events = events_of(flue)
+    assert {event["session"] for event in events} == {session, fork}
+    assert all(list(event)[:4] == ["id", "session", "time", "type"] for event in events)
+    assert {"session_created", "turn_start", "answer", "tool_call", "tool_result", "compaction"} <= {
+        event["type"] for event in events
+    }
+    assert all(None not in list(event.values())[3:] for event in events)
+    assert events_of(flue, "--session", fork) == [event for event in events if event["session"] == fork]
+    assert events_of(flue, "--scope", "nobody") == []
+    assert "nobody" in flue.run("events", "--session", "nobody", code=NOT_FOUND).stderr
+
+
+def test_it_goes_on_behind_an_event_or_a_file(flue: Flue, tmp_path: Path) -> None:
+    session = flue.import_every_type()
+    events = events_of(flue)
+    assert events_of(flue, "--after", events[3]["id"]) == events[4:]
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(flue.run("events").stdout_bytes)
+    assert events_of(flue, "--after-file", str(file)) == []
+    # A line that was cut off is told again.
+    file.write_bytes(file.read_bytes()[:-5])
+    assert events_of(flue, "--after-file", str(file)) == events[-1:]
+    flue.run("append", session, "more")
+    assert [event["type"] for event in events_of(flue, "--after-file", str(file))] == [events[-1]["type"], "turn_start"]
+
+
+@pytest.mark.parametrize("text", ["5\n", "{}\n", "{\n", '{"id": 5}\n', '{"id": "x"}\n', "[" * 50_000 + "\n"])
+def test_a_file_that_has_no_events_is_one_line_of_error(flue: Flue, tmp_path: Path, text: str) -> None:
+    flue.import_every_type()
+    file = tmp_path / "odd.jsonl"
+    file.write_text(text)
+    for name in (str(file), str(tmp_path), str(tmp_path / "none")):
+        result = flue.run("events", "--after-file", name, code=1)
+        assert (result.stdout, len(result.stderr.splitlines())) == ("", 1)
+
+
+def test_each_event_is_written_once_however_often_the_follower_is_killed(target: str, tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    rounds = 3
+    with flue_py.sync.open(target, durability="normal") as store:
+        first = store.create_session(key="first")
+        for number in range(rounds):
+            with (
+                file.open("ab") as written,
+                started(
+                    target, "--follow", *(["--after-file", str(file)] if number else []), stdout=written
+                ) as follower,
+            ):
+                try:
+                    other = store.create_session(key=f"other-{number}")
+                    for each in range(10):
+                        first.append_message({"role": "user", "content": f"{number}.{each}"})
+                        other.append_message({"role": "assistant", "content": f"{number}.{each}"})
+                    wanted = f'"words":"{number}.{5 if number < rounds - 1 else 9}"'.encode()
+                    told = threading.Event()
+                    guard = threading.Timer(GUARD_SECONDS, told.set)
+                    guard.start()
+                    while not told.is_set() and file.read_bytes().count(wanted) < (1 if number < rounds - 1 else 2):
+                        told.wait(0.01)
+                    guard.cancel()
+                finally:
+                    follower.kill()
+        lines = file.read_bytes().splitlines(keepends=True)
+        assert all(line.endswith(b"\n") for line in lines)
+        ids = [json.loads(line)["id"] for line in lines]
+        assert len(set(ids)) == len(ids)
+        rest = [event.id for event in store.events(after=ids)]
+        assert {*ids, *rest} == {event.id for event in store.events()}
+        assert not set(ids) & set(rest)
+        of_first = [json.loads(line) for line in lines if json.loads(line)["session"] == first.id]
+        assert [event["words"] for event in of_first if event["type"] == "turn_start"] == [
+            f"{number}.{each}" for number in range(rounds) for each in range(10)
+        ]
+        assert store.verify().problems == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT])
+def test_a_follower_that_is_interrupted_ends_with_a_whole_line(target: str, number: int) -> None:
+    with flue_py.sync.open(target, durability="normal") as store:
+        store.create_session().append_message({"role": "user", "content": "a"})
+        with started(target, "--follow") as follower:
+            assert follower.stdout is not None
+            lines = [follower.stdout.readline(), follower.stdout.readline()]
+            follower.send_signal(number)
+            rest, errors = follower.communicate(timeout=GUARD_SECONDS)
+    assert [json.loads(line)["type"] for line in lines] == ["session_created", "turn_start"]
+    assert (follower.returncode, rest) == (INTERRUPTED, b"")
+    assert len(errors.splitlines()) == 1
+
+
+def test_a_follower_whose_reader_goes_away_ends_at_its_next_line(target: str) -> None:
+    with flue_py.sync.open(target, durability="normal") as store:
+        session = store.create_session()
+        with started(target, "--follow") as follower:
+            assert follower.stdout is not None
+            assert follower.stdout.readline().endswith(b"\n")
+            follower.stdout.close()
+            session.append_message({"role": "user", "content": "a"})
+            assert follower.stderr is not None
+            errors = follower.stderr.read()
+            assert (follower.wait(GUARD_SECONDS), errors) == (READER_GONE, b"")
+
+
+def test_no_line_is_cut_by_an_interruption_in_the_midst_of_an_export(flue: Flue) -> None:
+    with flue_py.sync.open(flue.database, durability="normal") as store:
+        for _ in range(3):
+            store.create_session().append_messages(
+                [{"role": "user", "content": "x" * 100 + str(number)} for number in range(2_000)]
+            )
+    ours, theirs = os.pipe()
+    with started(str(flue.database), stdout=theirs) as export:
+        os.close(theirs)
+        with os.fdopen(ours, "rb") as reader:
+            text = reader.read(1_000)
+            export.send_signal(signal.SIGINT)
+            text += reader.read()
+        export.communicate(timeout=GUARD_SECONDS)
+    assert export.returncode == INTERRUPTED
+    assert text.endswith(b"\n")
+    assert [json.loads(line)["session"] for line in text.splitlines()]

@@ -1,0 +1,229 @@
+"""Events: derived from the change feed, each once, and gone on from any of them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from datetime import UTC, datetime
+
+import pytest
+
+import flue_py
+from flue_py import InvalidArgument, JsonObject, Session, SessionEvent, SessionNotFound, Store, sync
+from flue_py.sessions import eventing
+from tests.sessions.talk import assistant, say, user
+
+pytestmark = pytest.mark.anyio
+
+CALL: JsonObject = {
+    "role": "assistant",
+    "content": [{"type": "toolCall", "id": "c1", "name": "bash", "arguments": {"command": "ls"}}],
+    "model": "m",
+    "provider": "p",
+    "stopReason": "toolUse",
+}
+RESULT: JsonObject = {"role": "toolResult", "toolCallId": "c1", "toolName": "bash", "content": "no", "isError": True}
+
+
+async def told(store: Store, **given: object) -> list[SessionEvent]:
+    async with aclosing(store.events(**given)) as events:  # type: ignore[arg-type]
+        return [event async for event in events]
+
+
+def types(events: list[SessionEvent]) -> list[str]:
+    return [event.type for event in events]
+
+
+async def lived(store: Store, session: Session) -> Session:
+    """Have everything happen to a session that has an event; return its task session."""
+    first = (await session.append_messages([user("Look."), CALL, RESULT, assistant("Well.")])).entry_ids
+    await session.set_title("A look")
+    task = await session.create_task(task_id="t")
+    await task.append_message(user("Do it."))
+    await task.end_task("done", summary="Done.")
+    await session.append_compaction("So far.", first_kept_entry_id=first[-1], tokens_before=10)
+    await session.append_branch_summary("Elsewhere.", from_id=first[0])
+    await session.append_custom("note", {"a": 1})
+    await session.append_message({"role": "system", "content": "Be brief."})
+    await session.undo()
+    await session.set_label(first[0], "l")
+    await session.record_call({"input": 1})
+    await session.set_completed(datetime.now(UTC))
+    await session.set_completed(None)
+    late = await store.get_session(session.id)
+    assert late is not None
+    await session.append_message(user("One."))
+    await late.append_message(user("Two."), on_conflict="branch")
+    await session.exclude(first[-1])
+    await session.fork(key="fork")
+    return task
+
+
+async def test_everything_that_happens_has_an_event(store: Store, session: Session) -> None:
+    task = await lived(store, session)
+    events = await told(store, sessions=[session])
+    assert types(events) == [
+        "session_created", "turn_start", "answer", "tool_call", "tool_result", "answer", "turn_end", "session_titled",
+        "task_started", "task_ended", "compaction", "branch_summary", "entry_added", "message", "leaf_moved",
+        "session_changed", "session_changed", "session_completed", "session_reopened", "turn_start", "turn_start",
+        "conflict", "entry_added",
+    ]  # fmt: skip
+    by_type = {event.type: event for event in events}
+    entries = {entry.id: entry for entry in await session.get_tree()}
+    assert (by_type["tool_call"].tool, by_type["tool_call"].call_id) == ("bash", "c1")
+    assert (by_type["tool_result"].call_id, by_type["tool_result"].is_error) == ("c1", True)
+    assert (events[2].model, events[2].provider, events[2].stop_reason) == ("m", "p", "toolUse")
+    assert (events[1].words, events[1].at) == ("Look.", entries[str(events[1].entry_id)].created_at)
+    assert (by_type["task_ended"].other_session_id, by_type["task_ended"].status) == (task.id, "done")
+    assert (by_type["compaction"].kept_id, by_type["compaction"].tokens_before) == (events[5].entry_id, 10)
+    assert (by_type["leaf_moved"].what, by_type["leaf_moved"].from_id) == ("undo", by_type["message"].entry_id)
+    conflict = by_type["conflict"]
+    assert (conflict.entry_id, conflict.to_id) == (events[-3].entry_id, events[-4].entry_id)
+    assert conflict.from_id == by_type["leaf_moved"].to_id
+    others = [event for event in await told(store) if event.session_id != session.id]
+    assert types(others) == ["session_created", "turn_start", "session_completed", "session_created"]
+    assert [(event.what, event.other_session_id) for event in others if event.type == "session_created"] == [
+        ("task", None),
+        ("fork", session.id),
+    ]
+
+
+async def test_an_export_goes_on_from_any_event_and_adds_nothing_twice(store: Store, session: Session) -> None:
+    await lived(store, session)
+    events = await told(store)
+    ids = [event.id for event in events]
+    assert len(set(ids)) == len(ids)
+    assert await told(store) == events
+    for seen in range(len(ids) + 1):
+        assert [event.id for event in await told(store, after=ids[:seen])] == ids[seen:]
+    await say(session, "more")
+    assert types(await told(store, after=ids)) == ["turn_start"]
+    # Of each session the last one is enough, in any order.
+    last = {event.session_id: event.id for event in events}
+    assert types(await told(store, after=reversed(last.values()))) == ["turn_start"]
+
+
+async def test_more_revisions_than_fit_a_page_and_many_sessions_are_told(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventing, "_REVISIONS_AT_ONCE", 3)
+    monkeypatch.setattr(eventing, "_SESSIONS_AT_ONCE", 2)
+    for number in range(5):
+        other = await store.create_session(scope=f"s{number % 2}")
+        await say(other, *"abcd")
+    events = await told(store)
+    assert types(events).count("turn_start") == 20
+    assert types(events).count("session_created") == 6
+    assert types(await told(store, scope="s1")) == 2 * ["session_created", *4 * ["turn_start"]]
+    assert await told(store, scope="nobody") == []
+
+
+async def test_a_follower_hears_of_all_sessions_also_of_new_ones(store: Store, session: Session) -> None:
+    seen: list[SessionEvent] = []
+
+    async def follow(number: int) -> None:
+        async with aclosing(store.events(follow=True, after=[event.id for event in seen])) as events:
+            async for event in events:
+                seen.append(event)
+                if len(seen) == number:
+                    return
+
+    following = asyncio.ensure_future(follow(3))
+    await say(session, "a")
+    other = await store.create_session()
+    await following
+    following = asyncio.ensure_future(follow(5))
+    await say(other, "b")
+    await session.undo()
+    await following
+    assert sorted(types(seen)) == ["leaf_moved", "session_created", "session_created", "turn_start", "turn_start"]
+    assert await told(store, after=[event.id for event in seen]) == []
+
+
+async def test_a_session_whose_id_is_used_again_is_another_one(store: Store) -> None:
+    old = await store.create_session(id="abc")
+    await say(old, "a", "b")
+    seen = [event.id for event in await told(store)]
+    await store.delete_session_tree(old)
+    assert await told(store, after=seen) == []
+    new = await store.create_session(id="abc")
+    await say(new, "c")
+    assert [event.words for event in await told(store, after=seen)] == [None, "c"]
+
+
+async def test_named_sessions_have_to_be_there(store: Store, session: Session) -> None:
+    with pytest.raises(SessionNotFound):
+        await told(store, sessions=["zz"])
+    with pytest.raises(SessionNotFound):
+        await told(store, sessions=[session], scope="another")
+    assert types(await told(store, sessions=[session, session.id], scope="user-7")) == ["session_created"]
+    assert await told(store, sessions=[]) == []
+
+
+@pytest.mark.parametrize("target", ["memory"], indirect=True)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"after": "x:1:1:1"}, {"after": 5}, {"after": ["x"]}, {"after": ["x:1:1"]}, {"after": ["x:1:-1:1"]},
+        {"after": ["x:1:1:99999999999999999999"]}, {"after": [None]}, {"after": ["x:²:1:1"]}, {"sessions": "x"},
+        {"sessions": [5]}, {"scope": 5}, {"follow": 1},
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_asked_for_is_refused(store: Store, given: dict[str, object]) -> None:
+    with pytest.raises(InvalidArgument):
+        await told(store, **given)
+
+
+async def test_an_id_may_have_colons_in_it(store: Store) -> None:
+    session = await store.create_session(id="a:b:1:2:3")
+    await say(session, "a")
+    first, second = await told(store)
+    assert await told(store, after=[first.id]) == [second]
+    assert await told(store, after=[second.id]) == []
+
+
+async def test_odd_messages_have_events_too(store: Store, session: Session) -> None:
+    await session.append_messages([
+        {"role": "odd", "content": [{"type": "zz"}]},
+        {"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "n" * 5_000, "arguments": {}}]},
+        {"role": "user", "content": []},
+    ])  # fmt: skip
+    events = await told(store)
+    assert types(events) == ["session_created", "message", "answer", "tool_call", "turn_start"]
+    assert events[3].tool == "n" * 1_000
+
+
+async def test_following_ends_when_the_store_is_closed(target: str) -> None:
+    async with flue_py.open(target) as store:
+        session = await store.create_session()
+        await say(session, "a")
+        has_seen, events = asyncio.Event(), store.events(follow=True)
+        seen: list[str] = []
+
+        async def follow() -> None:
+            async with aclosing(events):
+                async for event in events:
+                    seen.append(event.type)
+                    if len(seen) == 2:
+                        has_seen.set()
+
+        following = asyncio.ensure_future(follow())
+        await has_seen.wait()
+    await following
+    assert seen == ["session_created", "turn_start"]
+    with pytest.raises(flue_py.StoreClosed):
+        await told(store, follow=True)
+
+
+def test_the_blocking_twin_tells_the_same(target: str) -> None:
+    with sync.open(target) as store:
+        session = store.create_session()
+        session.append_message(user("a"))
+        assert [event.type for event in store.events()] == ["session_created", "turn_start"]
+        following = store.events(follow=True, sessions=[session])
+        first, second = next(following), next(following)
+        session.append_message(user("b"))
+        third = next(following)
+        assert [event.words for event in (first, second, third)] == [None, "a", "b"]
+        following.close()  # type: ignore[attr-defined]
+        assert list(store.events(after=[third.id])) == []

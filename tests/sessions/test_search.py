@@ -1,0 +1,319 @@
+"""Searching a store: the same hits by an index and by reading everything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flue_py
+import flue_py.sync
+from flue_py.core.jsontext import JsonObject
+from flue_py.errors import InvalidArgument
+from flue_py.search.values import PARTS, Part, SearchAnswer, SearchHit
+
+pytestmark = pytest.mark.anyio
+
+
+def user(text: str) -> JsonObject:
+    return {"role": "user", "content": text}
+
+
+def called(text: str, tool: str, **arguments: str) -> JsonObject:
+    call: JsonObject = {"type": "toolCall", "id": f"call-{tool}", "name": tool, "arguments": {**arguments}}
+    return {"role": "assistant", "content": [{"type": "text", "text": text}, call]}
+
+
+def result(tool: str, text: str) -> JsonObject:
+    content: JsonObject = {"type": "text", "text": text}
+    return {"role": "toolResult", "toolCallId": f"call-{tool}", "toolName": tool, "content": [content]}
+
+
+def thought(thinking: str, text: str) -> JsonObject:
+    parts: list[JsonObject] = [{"type": "thinking", "thinking": thinking}, {"type": "text", "text": text}]
+    return {"role": "assistant", "content": [*parts]}
+
+
+def shown(hits: Iterable[SearchHit]) -> list[str]:
+    return sorted(f"{hit.part}: {hit.snippet.text}" for hit in hits)
+
+
+def marked(hit: SearchHit) -> list[str]:
+    return [hit.snippet.text[low:high] for low, high in hit.snippet.matches]
+
+
+async def found(store: flue_py.Store, words: str, **asked: object) -> list[str]:
+    return shown((await store.search(words, **asked)).hits)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("words", "matches"),
+    [
+        ("it's", ["it's"]),
+        ("gateway/run.py", ["gateway/run.py"]),
+        ("POL-358", ["POL-358"]),
+        ("@nasa", ["nasa"]),
+        ("why?", ["why"]),
+        ("TODO:", ["TODO"]),
+        ("userName", ["UserName"]),
+        ("pool.py", ["pool.py"]),
+        ("语", ["语"]),
+        ("快速", ["快速"]),
+        ("rust", ["Rust"]),
+        ("???", ["???"]),
+        ("nasa todo", ["nasa", "TODO"]),
+    ],
+)
+async def test_plain_words_are_literal(store: flue_py.Store, words: str, matches: list[str]) -> None:
+    session = await store.create_session()
+    text = "it's in gateway/run.py (POL-358), says @nasa; why??? TODO: getUserName in src/db/pool.py:42, Rust语言快速"
+    await session.append_message(user("nothing of interest"))
+    await session.append_message(user(text))
+    answer = await store.search(words)
+    assert len(answer.hits) == 1
+    assert marked(answer.hits[0]) == matches
+    assert answer.hits[0].place == "active"
+    assert not answer.has_more
+
+
+async def test_each_part_is_found_and_thinking_is_left_out_unless_asked_for(store: flue_py.Store) -> None:
+    session = await store.create_session(title="The needle")
+    await session.append_message(user("find the needle"))
+    await session.append_message(thought("where is the needle", "looking"))
+    await session.append_message(called("I look", "grep", pattern="needle"))
+    await session.append_message(result("grep", "needle: line 3"))
+    messages, titles = ["messages: find the needle"], ["titles: The needle"]
+    tools = ["tools: grep needle", "tools: needle: line 3"]
+    answer = await store.search("needle")
+    assert shown(answer.hits) == messages + titles + tools
+    assert answer.searched.left_out == ("thinking",)
+    assert [hit.part for hit in answer.hits][:2] == ["titles", "messages"]
+    expected: dict[Part, list[str]] = {"messages": messages, "titles": titles, "tools": tools, "summaries": []}
+    for part, texts in expected.items():
+        assert await found(store, "needle", parts=[part]) == texts
+    assert await found(store, "needle", parts=["thinking"]) == ["thinking: where is the needle"]
+    assert len(await found(store, "needle", parts=PARTS)) == 5
+
+
+async def test_what_a_search_is_narrowed_to(store: flue_py.Store) -> None:
+    start = datetime.now(UTC)
+    first = await store.create_session(scope="a", cwd="/srv/one")
+    await first.append_message(user("needle of the user"))
+    await first.append_message(called("needle", "read_file", path="x"))
+    await first.append_message(result("read_file", "the needle"))
+    await first.append_message(result("write_file", "a needle"))
+    second = await store.create_session(scope="b", cwd="/srv/one/below")
+    await second.append_message(user("needle elsewhere"))
+    assert await found(store, "needle", role="user") == ["messages: needle elsewhere", "messages: needle of the user"]
+    assert await found(store, "needle", tool="read_file") == ["tools: the needle"]
+    assert await found(store, "needle", scope="b") == ["messages: needle elsewhere"]
+    assert await found(store, "needle", scope="c") == []
+    assert await found(store, "needle", project="/srv/one/below") == ["messages: needle elsewhere"]
+    assert len(await found(store, "needle", project="/srv/one")) == 5
+    assert await found(store, "needle", project="/srv/o") == []
+    assert await found(store, "needle", sessions=[second]) == ["messages: needle elsewhere"]
+    assert await found(store, "needle", exclude=[first.id]) == ["messages: needle elsewhere"]
+    assert len(await found(store, "needle", since=start)) == 5
+    assert await found(store, "needle", since=datetime.now(UTC) + timedelta(days=1)) == []
+
+
+async def test_where_on_the_tree_a_hit_lies(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    await session.append_message(user("needle one"))
+    kept = await session.append_message(user("needle two"))
+    await session.append_message(user("needle gone"))
+    await session.move_leaf(kept.entry_ids[0])
+    await session.append_message(user("needle three"))
+    await session.append_compaction(
+        summary="a needle was there", first_kept_entry_id=kept.entry_ids[0], tokens_before=10
+    )
+    answer = await store.search("needle")
+    assert {hit.snippet.text: hit.place for hit in answer.hits} == {
+        "needle one": "compacted",
+        "needle two": "active",
+        "needle three": "active",
+        "needle gone": "abandoned",
+        "a needle was there": "active",
+    }
+    one = next(hit for hit in answer.hits if hit.snippet.text == "needle one")
+    assert one.go == f"flue-py show {session.id} {one.entry_id}"
+
+
+async def test_tasks_are_searched_with_their_session_and_forks_with_what_they_see(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    first = await session.append_message(user("needle of the source"))
+    fork = await session.fork()
+    await session.append_message(user("needle behind the fork"))
+    await fork.append_message(user("needle of the fork"))
+    task = await fork.create_task(task_id="t1")
+    await task.append_message(user("needle of the task"))
+    assert await found(store, "needle", sessions=[fork]) == [
+        "messages: needle of the fork",
+        "messages: needle of the source",
+        "messages: needle of the task",
+    ]
+    answer = await store.search("source", sessions=[fork])
+    assert [(hit.session_id, hit.entry_id) for hit in answer.hits] == [(fork.id, first.entry_ids[0])]
+    assert len((await store.search("needle")).hits) == 4
+
+
+async def test_what_a_deleted_session_has_left_to_its_forks_is_found_once(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    await session.append_message(user("the needle stays"))
+    forks = [await session.fork(), await session.fork()]
+    await session.append_message(user("the needle goes"))
+    assert len(await found(store, "needle")) == 2
+    await store.delete_session_tree(session)
+    assert await found(store, "needle") == ["messages: the needle stays"]
+    for fork in forks:
+        assert await found(store, "needle", sessions=[fork]) == ["messages: the needle stays"]
+    assert (await store.verify()).problems == []
+
+
+async def test_what_was_retracted_is_not_found(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    await session.append_message(user("keep"))
+    await session.append_message(user("a needle too much"))
+    assert len(await found(store, "needle")) == 1
+    await store.backend.retract(session.id, session.leaf_id)
+    assert await found(store, "needle") == []
+
+
+async def test_a_new_title_is_found_in_place_of_the_old_one(store: flue_py.Store) -> None:
+    session = await store.create_session(title="The haystack")
+    assert await found(store, "haystack") == ["titles: The haystack"]
+    await session.set_title("The needle")
+    assert await found(store, "haystack") == []
+    assert await found(store, "needle") == ["titles: The needle"]
+    await session.set_title("The haystack")
+    assert await found(store, "haystack") == ["titles: The haystack"]
+
+
+async def test_an_id_is_looked_up(store: flue_py.Store) -> None:
+    session = await store.create_session(scope="a", title="Mine")
+    done = await session.append_message(user("hello"))
+    answer = await store.search(f" {done.entry_ids[0]} ")
+    assert [(hit.entry_id, hit.snippet.text) for hit in answer.hits] == [(done.entry_ids[0], "hello")]
+    answer = await store.search(session.id)
+    assert [(hit.session_id, hit.entry_id, hit.snippet.text) for hit in answer.hits] == [(session.id, None, "Mine")]
+    assert (await store.search(done.entry_ids[0], scope="b")).hits == ()
+    assert (await store.search(session.id, scope="b")).hits == ()
+
+
+async def test_nothing_found_says_what_was_not_tried(store: flue_py.Store) -> None:
+    session = await store.create_session(scope="a")
+    await session.append_message(user("hello"))
+    answer = await store.search("needle", role="user", scope="a", sessions=[session])
+    assert answer.hits == ()
+    assert answer.widen == ("sessions", "scope", "role", "parts", "substring")
+    assert (answer.searched.sessions, answer.searched.entries) == (1, 1)
+    assert (await store.search("needle", how="substring", parts=PARTS)).widen == ()
+    assert (await store.search("hello")).widen == ()
+
+
+async def test_more_hits_than_asked_for_are_told(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    for number in range(30):
+        await session.append_message(user(f"needle {number}"))
+    answer = await store.search("needle", limit=30)
+    assert (len(answer.hits), answer.has_more) == (30, False)
+    answer = await store.search("needle", limit=29)
+    assert (len(answer.hits), answer.has_more) == (29, True)
+    assert answer.sessions[0].revision == session.revision
+
+
+async def test_the_best_come_first(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    await session.append_message(result("read", "needle " + "straw " * 500))
+    await session.append_message({"role": "assistant", "content": "the needle is in the hay"})
+    await session.append_message(user("the needle is in the hay"))
+    assert [hit.role for hit in (await store.search("needle")).hits] == ["user", "assistant", "toolResult"]
+
+
+async def test_a_long_text_is_searched_to_its_bound_and_says_so(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    await session.append_message(result("read", "needle " + "straw " * 50_000 + "ending"))
+    answer = await store.search("needle")
+    assert [hit.is_cut for hit in answer.hits] == [True]
+    assert await found(store, "ending") == []
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"words": ""},
+        {"words": 3},
+        {"words": "a", "how": "exact"},
+        {"words": "a", "parts": []},
+        {"words": "a", "parts": ["pictures"]},
+        {"words": "a", "parts": "messages"},
+        {"words": "a", "sessions": "s1"},
+        {"words": "a", "exclude": [3]},
+        {"words": "a", "limit": 0},
+        {"words": "a", "role": 3},
+        {"words": "a", "since": "today"},
+        {"words": "(a", "how": "regex"},
+        {"words": "(a", "how": "query"},
+    ],
+)
+async def test_what_cannot_be_asked_is_refused(store: flue_py.Store, asked: dict[str, object]) -> None:
+    with pytest.raises(InvalidArgument):
+        await store.search(**asked)  # type: ignore[arg-type]
+
+
+async def test_substrings_and_patterns_read_everything_and_say_so(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    await session.append_message(user("getusername"))
+    assert await found(store, "username") == []
+    answer = await store.search("erna", how="substring")
+    assert [marked(hit) for hit in answer.hits] == [["erna"]]
+    assert not answer.searched.by_index
+    assert answer.searched.why_not is not None
+    assert [marked(hit) for hit in (await store.search("u.*me", how="regex")).hits] == [["username"]]
+
+
+_WORDS = ["run", "fast", "Pool", "pool.py", "userName", "数据", "a-b", "it's", "src/db"]
+_TEXTS = st.lists(st.lists(st.sampled_from(_WORDS), max_size=6).map(" ".join), max_size=8)
+_ASKED = st.one_of(
+    st.tuples(
+        st.just("words"),
+        st.lists(st.sampled_from([*_WORDS, "db", "name", "pool py"]), min_size=1, max_size=3).map(" ".join),
+    ),
+    st.tuples(st.just("query"), st.sampled_from(["run OR pool", "run NOT fast", "po*", '"pool py"', "user* -fast"])),
+)
+
+
+@settings(max_examples=60)
+@given(_TEXTS, st.lists(_ASKED, min_size=1, max_size=4))
+def test_an_index_finds_what_reading_everything_finds(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], searches: list[tuple[str, str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("search")
+    with flue_py.sync.open(":memory:") as scanned, flue_py.sync.open(folder / "s.db", durability="normal") as indexed:
+        for text in texts:
+            for store in (scanned, indexed):
+                store.open_session("one", mode="get_or_create").append_message(user(text or "-"))
+            for how, words in searches:
+                answers: list[SearchAnswer] = [store.search(words, how=how) for store in (scanned, indexed)]  # type: ignore[arg-type]
+                assert [answer.searched.by_index for answer in answers] == [False, True]
+                first, second = (shown(answer.hits) for answer in answers)
+                assert first == second
+        assert indexed.verify().problems == []
+
+
+@pytest.fixture
+async def other(tmp_path: Path) -> AsyncIterator[flue_py.Store]:
+    async with flue_py.open(tmp_path / "other.db") as store:
+        yield store
+
+
+async def test_scopes_do_not_leak_into_suggestions(other: flue_py.Store) -> None:
+    await (await other.create_session(scope="a")).append_message(user("confidential"))
+    await (await other.create_session(scope="b")).append_message(user("conference"))
+    answer = await other.search("confidental", scope="a")
+    assert (answer.hits, answer.suggestions) == ((), ("confidential",))
+    assert (await other.search("confidental", scope="b")).suggestions == ()

@@ -1,0 +1,351 @@
+"""The index of words beside a SQLite store: caught up, broken, forgotten, and never in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sqlite3
+import stat
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import flue_py
+import flue_py.sync
+from flue_py.sessions.search import answering, indexing
+from flue_py.store.sqlite import words
+from flue_py.store.sqlite.base import RunnerOnFile
+from tests.sessions.test_search import found, result, user
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "s.db"
+
+
+@pytest.fixture
+async def store(path: Path, anyio_backend: str) -> AsyncIterator[flue_py.Store]:
+    async with flue_py.open(path, durability="normal") as opened:
+        yield opened
+        assert (await opened.verify()).problems == []
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a few texts lie in several segments, and are added in several transactions."""
+    monkeypatch.setattr(words, "SEGMENT", 8)
+    monkeypatch.setattr(indexing, "_PAGE", 5)
+    monkeypatch.setattr(indexing, "_CHUNK", 7)
+
+
+async def nothing(*_: object) -> None:
+    """Stand for what a killed process does not do any more."""
+
+
+def index_of(path: Path) -> Path:
+    return Path(f"{path}-words")
+
+
+def bytes_beside(path: Path) -> bytes:
+    """Return every byte of the index and what may lie beside it."""
+    return b"".join(each.read_bytes() for each in path.parent.iterdir() if each.name.startswith(index_of(path).name))
+
+
+@pytest.mark.anyio
+async def test_it_is_made_by_the_first_search_for_its_owner_alone(store: flue_py.Store, path: Path) -> None:
+    session = await store.create_session()
+    await session.append_message(user("a needle"))
+    assert not index_of(path).exists()
+    old = os.umask(0)
+    try:
+        answer = await store.search("needle")
+    finally:
+        os.umask(old)
+    assert answer.searched.by_index
+    assert stat.S_IMODE(index_of(path).stat().st_mode) == 0o600
+    assert sorted(each.name for each in path.parent.iterdir()) == ["s.db", "s.db-shm", "s.db-wal", "s.db-words"]
+
+
+@pytest.mark.anyio
+async def test_it_holds_no_text_and_nothing_in_the_order_of_a_text(store: flue_py.Store, path: Path) -> None:
+    session = await store.create_session()
+    await session.append_message(user("the needle lies in the haystack"))
+    assert await found(store, "haystack")
+    assert b"haystack" in bytes_beside(path)
+    assert b"needle lies" not in bytes_beside(path)
+
+
+@pytest.mark.anyio
+async def test_what_comes_later_is_found_later(store: flue_py.Store, small_pieces: None) -> None:
+    sessions = [await store.create_session() for _ in range(4)]
+    for number in range(40):
+        await sessions[number % 4].append_message(user(f"needle n{number}"))
+        if number % 7 == 0:
+            assert len(await found(store, "needle", limit=100)) == number + 1
+    assert len(await found(store, "needle", limit=100)) == 40
+    assert await found(store, "n33") == ["messages: needle n33"]
+
+
+@pytest.mark.anyio
+async def test_nothing_of_what_was_deleted_is_left(store: flue_py.Store, path: Path, small_pieces: None) -> None:
+    doomed, kept = await store.create_session(title="Titlesecret"), await store.create_session()
+    for number in range(20):
+        await doomed.append_message(user(f"secretword{number} of the doomed"))
+        await kept.append_message(user(f"keptword{number}"))
+        if number == 11:
+            await store.search("doomed")
+    await store.search("doomed")
+    assert b"secretword" in bytes_beside(path)
+    await store.delete_session_tree(doomed)
+    for term in (b"secretword", b"titlesecret", b"Titlesecret", b"doomed", doomed.id.encode()):
+        assert term not in bytes_beside(path)
+    assert await found(store, "doomed") == []
+    for number in range(20):
+        assert await found(store, f"keptword{number}") == [f"messages: keptword{number}"]
+
+
+@pytest.mark.anyio
+async def test_a_batch_that_deletes_forgets_too(store: flue_py.Store, path: Path) -> None:
+    doomed = await store.create_session()
+    await doomed.append_message(user("secretword"))
+    await store.search("secretword")
+    async with store.atomic() as batch:
+        batch.delete_session_tree(doomed)
+    assert b"secretword" not in bytes_beside(path)
+
+
+@pytest.mark.anyio
+async def test_who_is_killed_before_the_index_forgets_is_repaired_by_the_next_search(
+    store: flue_py.Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doomed = await store.create_session()
+    await doomed.append_message(user("secretword"))
+    await store.search("secretword")
+    with monkeypatch.context() as patched:
+        patched.setattr(RunnerOnFile, "forget_words", nothing)
+        await store.delete_session_tree(doomed)
+    assert b"secretword" in bytes_beside(path)
+    assert await found(store, "anything") == []
+    assert b"secretword" not in bytes_beside(path)
+
+
+@pytest.mark.anyio
+async def test_an_index_that_cannot_be_changed_is_removed_by_a_deletion(store: flue_py.Store, path: Path) -> None:
+    doomed = await store.create_session()
+    await doomed.append_message(user("secretword"))
+    await store.search("secretword")
+    data = index_of(path).read_bytes()
+    index_of(path).write_bytes(data[:100] + b"\xff" * 3000 + data[3100:])
+    await store.delete_session_tree(doomed)
+    assert b"secretword" not in bytes_beside(path)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("damage", ["cut", "noise", "empty", "text", "other"])
+async def test_a_broken_index_is_made_anew(store: flue_py.Store, path: Path, damage: str) -> None:
+    session = await store.create_session()
+    for number in range(200):
+        await session.append_message(user(f"needle n{number}"))
+    assert len(await found(store, "needle", limit=300)) == 200
+    index = index_of(path)
+    data = index.read_bytes()
+    draws = random.Random(3)
+    if damage == "other":
+        index.unlink()
+        with closing(sqlite3.connect(index)) as other:
+            other.execute("CREATE TABLE sessions (id)")
+    else:
+        broken = {
+            "cut": data[: len(data) // 2],
+            "noise": data[:4096] + draws.randbytes(len(data) - 4096),
+            "empty": b"",
+            "text": b"no database\n" * 1000,
+        }
+        index.write_bytes(broken[damage])
+    answer = await store.search("needle", limit=300)
+    assert len(answer.hits) == 200
+    assert (await store.search("n7")).searched.by_index
+
+
+@pytest.mark.anyio
+async def test_another_version_of_what_texts_have_makes_it_anew(
+    store: flue_py.Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await store.create_session()
+    await session.append_message(user("needle"))
+    await store.search("needle")
+    with closing(sqlite3.connect(index_of(path))) as index:
+        (before,) = index.execute("PRAGMA user_version").fetchone()
+        index.execute("UPDATE texts SET weight = 99")
+        index.commit()
+    monkeypatch.setattr(answering, "VERSION", indexing.VERSION + 1)
+    assert await found(store, "needle") == ["messages: needle"]
+    with closing(sqlite3.connect(index_of(path))) as index:
+        assert index.execute("PRAGMA user_version").fetchone() == (before + 100,)
+        assert index.execute("SELECT weight FROM texts").fetchall() == [(20,)]
+    monkeypatch.undo()
+    assert await found(store, "needle") == ["messages: needle"]
+
+
+@pytest.mark.anyio
+async def test_verify_tells_of_an_index_that_does_not_find_what_the_store_has(path: Path) -> None:
+    async with flue_py.open(path) as store:
+        session = await store.create_session()
+        await session.append_message(user("needle"))
+        await store.search("needle")
+        with closing(sqlite3.connect(index_of(path))) as index:
+            index.execute("DELETE FROM texts")
+            index.commit()
+        problems = (await store.verify()).problems
+        assert {problem.kind for problem in problems} == {"index of words"}
+        assert all(problem.where == str(index_of(path)) for problem in problems)
+        index_of(path).unlink()
+        assert (await store.verify()).problems == []
+
+
+@pytest.mark.anyio
+async def test_it_is_in_no_backup_and_no_copy_of_the_file(store: flue_py.Store, path: Path, tmp_path: Path) -> None:
+    session = await store.create_session()
+    await session.append_message(user("needle"))
+    await store.search("needle")
+    (tmp_path / "there").mkdir()
+    await store.backup(tmp_path / "there" / "copy.db")
+    assert [each.name for each in (tmp_path / "there").iterdir()] == ["copy.db"]
+    async with flue_py.open(tmp_path / "there" / "copy.db") as copy:
+        assert await found(copy, "needle") == ["messages: needle"]
+
+
+@pytest.mark.anyio
+async def test_a_store_that_is_only_read_is_read_through(path: Path) -> None:
+    async with flue_py.open(path) as store:
+        await (await store.create_session()).append_message(user("needle"))
+    async with flue_py.open(path, read_only=True) as store:
+        answer = await store.search("needle")
+        assert len(answer.hits) == 1
+        assert not answer.searched.by_index
+    assert not index_of(path).exists()
+
+
+@pytest.mark.anyio
+async def test_an_older_store_in_its_place_is_noticed(path: Path, tmp_path: Path) -> None:
+    async with flue_py.open(path) as store:
+        session = await store.create_session(id="s1")
+        await session.append_message(user("needle one"))
+        await store.backup(tmp_path / "old.db")
+        await session.append_message(user("needle two"))
+        assert len(await found(store, "needle")) == 2
+    (tmp_path / "old.db").replace(path)
+    async with flue_py.open(path) as store:
+        assert await found(store, "needle") == ["messages: needle one"]
+        session = await store.find_session("s1")
+        await session.append_message(user("needle three"))
+        assert await found(store, "needle") == ["messages: needle one", "messages: needle three"]
+
+
+@pytest.mark.anyio
+async def test_a_search_waits_for_nobody_who_writes_to_the_store(store: flue_py.Store, path: Path) -> None:
+    session = await store.create_session()
+    await session.append_message(user("needle"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        assert await found(store, "needle") == ["messages: needle"]
+        writer.execute("ROLLBACK")
+
+
+@pytest.mark.anyio
+async def test_appends_wait_for_nobody_who_writes_to_the_index(store: flue_py.Store, path: Path) -> None:
+    session = await store.create_session()
+    await session.append_message(user("needle"))
+    await store.search("needle")
+    with closing(sqlite3.connect(index_of(path), isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        await session.append_message(user("needle again"))
+        writer.execute("ROLLBACK")
+    assert len(await found(store, "needle")) == 2
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_search_leaves_the_index_whole(store: flue_py.Store, small_pieces: None) -> None:
+    session = await store.create_session()
+    await session.append_messages([user(f"needle n{number}") for number in range(100)])
+    for steps in range(40):
+        task = asyncio.ensure_future(store.search("needle"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert len(await found(store, "needle", limit=200)) == 100
+
+
+SEARCHING = textwrap.dedent(
+    """
+    import sys
+    import flue_py.sync
+    from flue_py.sessions.search import answering, indexing
+    indexing._PAGE, indexing._CHUNK = 20, 40
+    with flue_py.sync.open(sys.argv[1]) as store:
+        print(len(store.search("needle", limit=1000).hits), flush=True)
+    """
+)
+
+
+def many_needles(path: Path, sessions: int, each: int) -> None:
+    with flue_py.sync.open(path, durability="normal") as store:
+        for _ in range(sessions):
+            session = store.create_session()
+            for number in range(each):
+                session.append_message(user(f"needle n{number}"))
+
+
+def test_several_processes_make_it_at_once(path: Path) -> None:
+    many_needles(path, 10, 60)
+    arguments = [sys.executable, "-c", SEARCHING, str(path)]
+    processes = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(3)]
+    assert [process.communicate()[0].strip() for process in processes] == ["600"] * 3
+    with closing(sqlite3.connect(index_of(path))) as index:
+        assert index.execute("SELECT count(*) FROM texts").fetchone() == (600,)
+
+
+KILLED = textwrap.dedent(
+    """
+    import os, signal
+    from flue_py.store.sqlite.words import SqliteWords
+    commit, left = SqliteWords.commit, [int(sys.argv[2])]
+    def dying(self):
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        commit(self)
+    SqliteWords.commit = dying
+    """
+)
+
+
+@pytest.mark.parametrize("commits", [1, 2, 5])
+def test_who_makes_it_may_be_killed_at_any_time(path: Path, commits: int) -> None:
+    many_needles(path, 1, 300)
+    script = SEARCHING.replace("with flue_py", f"{KILLED}\nwith flue_py")
+    done = subprocess.run([sys.executable, "-c", script, str(path), str(commits)], cwd=ROOT, check=False)
+    assert done.returncode == -9
+    with flue_py.sync.open(path) as store:
+        assert len(store.search("needle", limit=1000).hits) == 300
+        assert store.verify().problems == []
+
+
+@pytest.mark.anyio
+async def test_it_takes_less_than_the_text(store: flue_py.Store, path: Path) -> None:
+    draws = random.Random(5)
+    vocabulary = ["".join(draws.choices("abcdefghijklmnopqrstuvwxyz", k=draws.randint(2, 10))) for _ in range(8000)]
+    session = await store.create_session()
+    texts = [" ".join(draws.choices(vocabulary, weights=range(8000, 0, -1), k=60)) for _ in range(3000)]
+    await session.append_messages([result("read", text) for text in texts])
+    await store.search("needle")
+    assert index_of(path).stat().st_size < 0.6 * sum(map(len, texts))
