@@ -19,6 +19,7 @@ from flue_py.cli.codes import BAD_INPUT, BUSY, CHANGED, FAILED, NOT_FOUND, REFUS
 from flue_py.cli.commands import compact
 from tests.docs.pages import ROOT, blocks_of
 from tests.edges.cli_runs import COMMAND, Flue, runner
+from tests.postgres import NewDatabase
 
 PAGE = "docs/how-to/write-from-the-shell.md"
 
@@ -171,6 +172,21 @@ def test_a_moved_leaf_is_code_5_a_branch_or_below_what_is_there(flue: Flue) -> N
     assert (rebased["parentId"], rebased["leafId"]) == (second, rebased["entryId"])
     flue.run("task", "talk", "t", "--expected", first, code=CHANGED)
     flue.run("compact", "talk", "--expected", first, code=CHANGED)
+    verified(flue)
+
+
+def test_a_script_writes_to_postgres_alike(new_store_database: NewDatabase) -> None:
+    flue = Flue(Path())
+    flue.database = new_store_database()  # type: ignore[assignment]
+    flue.run("new", "--key", "talk")
+    first = flue.run("append", "talk", "Hello", "--expected", "").stdout.strip()
+    flue.run("append", "talk", "Late", "--expected", "", code=CHANGED)
+    flue.run("new", "--key", "talk", code=TAKEN)
+    given_to(flue, BAD["half"], "append", "talk", code=BAD_INPUT)
+    given_to(flue, json.dumps(ANSWERS["anthropic"]).encode(), "append", "talk", "--expected", first)
+    task = flue.run("task", "talk", "t").stdout.strip()
+    assert flue.json("show", "talk")["tasks"][0]["sessionId"] == task
+    assert len(flue.json("context", "talk", "--target", "anthropic")["messages"]) == 2
     verified(flue)
 
 
