@@ -16,8 +16,10 @@ from flue_py.search.values import Part
 VERSION = 1
 """Which texts an entry has. An index that was made by another version is made anew."""
 
-MOST_CHARACTERS = 200_000
+MOST_CHARACTERS = 10_000_000
 """What is searched of one text of an entry: its beginning."""
+MOST_OF_TOOLS = 200_000
+"""The same of what a tool was called with or answered: programs write more than people read."""
 
 # Written in one piece, or in lines of 60 to 76 characters as mail and certificates have it. The digit and both cases
 # keep long words and paths out; nobody looks for the middle of what this removes.
@@ -61,8 +63,9 @@ def title_text(title: str) -> SearchedText:
 
 
 def _searched(part: Part, tool: str | None, text: str) -> SearchedText:
-    plain = without_encoded(text[: MOST_CHARACTERS * 4])
-    return SearchedText(part, tool, plain[:MOST_CHARACTERS], is_cut=len(plain) > MOST_CHARACTERS)
+    most = MOST_OF_TOOLS if part == "tools" else MOST_CHARACTERS
+    plain = without_encoded(text[: most * 4])
+    return SearchedText(part, tool, plain[:most], is_cut=len(plain) > most)
 
 
 def without_encoded(text: str) -> str:

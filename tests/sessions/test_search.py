@@ -234,7 +234,15 @@ async def test_the_best_come_first(store: flue_py.Store) -> None:
     assert [hit.role for hit in (await store.search("needle")).hits] == ["user", "assistant", "toolResult"]
 
 
-async def test_a_long_text_is_searched_to_its_bound_and_says_so(store: flue_py.Store) -> None:
+async def test_a_message_of_five_million_characters_is_searched_whole(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    await session.append_message(user(" ".join(f"word{number:012}" for number in range(300_000))))
+    answer = await store.search("word000000299999 word000000000000")
+    assert [hit.is_cut for hit in answer.hits] == [False]
+    assert marked(answer.hits[0]) in (["word000000000000"], ["word000000299999"])
+
+
+async def test_a_long_result_is_searched_to_its_bound_and_says_so(store: flue_py.Store) -> None:
     session = await store.create_session()
     await session.append_message(result("read", "needle " + "straw " * 50_000 + "ending"))
     answer = await store.search("needle")
