@@ -1,6 +1,6 @@
 """The index of words beside a SQLite store: a file of its own, with SQLite's full-text tables.
 
-They hold terms and row numbers, no text, and nothing about where in a text a term is: a quarter to half of the size of the text.
+They hold terms and row numbers, no text, and nothing about where in a text a term is: a quarter to half of its size.
 What SQLite has deleted of such a table stays in its pages until they are merged, and version 3.40 cannot be told
 otherwise. So the texts lie in segments, a table each; to forget a text, its segment goes as a whole, its pages are
 overwritten with zeros, and the rest of it is added again by the next search.
