@@ -49,15 +49,16 @@ class FoundText(NamedTuple):
 
 @frozen
 class KnownSession:
-    """A session as the index knows it: up to which revision, and with which title.
+    """A session as the index knows it: up to which revision, with which title, and what it was forked from.
 
     The revision is -1 where it has to be read from its beginning: even at 0 a fork may have what others left to it.
+    ``source_key`` is None as well where the source was deleted before it was read.
     """
 
     key: int
     id: str
     revision: int
-    is_fork: bool
+    source_key: int | None
     title: str | None = None
 
 
@@ -89,6 +90,9 @@ class WordIndex(Protocol):
 
     def forget(self, keys: Collection[int]) -> None:
         """Remove every trace of sessions, and what lies in one piece with them: that has to be added again."""
+
+    def reread(self, keys: Collection[int]) -> None:
+        """Have sessions be read from their beginning again: what is there already is passed over then."""
 
     def count(self) -> int:
         """Return how many texts it holds. O(1)."""

@@ -32,10 +32,10 @@ SCHEMA = 1
 _APPLICATION = 0x464C5557
 _BUSY_SECONDS = 60.0
 _SUFFIX = "-words"
-_KNOWN = "SELECT session_key, id, revision, is_fork, title FROM sessions"
+_KNOWN = "SELECT session_key, id, revision, source_key, title FROM sessions"
 _TABLES = """
 CREATE TABLE sessions (session_key INTEGER PRIMARY KEY, id TEXT NOT NULL, revision INTEGER NOT NULL,
-    is_fork INTEGER NOT NULL, title TEXT,
+    source_key INTEGER, title TEXT,
     seen INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE texts (doc INTEGER PRIMARY KEY, session_key INTEGER NOT NULL, entry_id TEXT, number INTEGER NOT NULL,
     at_us INTEGER NOT NULL, weight INTEGER NOT NULL, length INTEGER NOT NULL);
@@ -179,9 +179,10 @@ class SqliteWords:
         for low in range(0, len(new), SEGMENT):
             self._add(session.key, own, new[low : low + SEGMENT])
         self._run(
-            "INSERT INTO sessions (session_key, id, revision, is_fork, title) VALUES (?, ?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET revision = excluded.revision, title = excluded.title",
-            (session.key, session.id, session.revision, session.is_fork, session.title),
+            "INSERT INTO sessions (session_key, id, revision, source_key, title) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET revision = excluded.revision, title = excluded.title,"
+            " source_key = excluded.source_key",
+            (session.key, session.id, session.revision, session.source_key, session.title),
         )
 
     def _there(self, key: int, own: str) -> set[tuple[str | None, int]]:
@@ -256,14 +257,20 @@ class SqliteWords:
             self._run("DELETE FROM texts WHERE doc >= ? AND doc < ?", (first, end))
             self._run(f"DROP TABLE words_{segment}")
             self._run("DELETE FROM segments WHERE number = ?", (segment,))
-        # What a deleted session has left to its forks is theirs from now on.
-        self._run("UPDATE sessions SET revision = -1, seen = max(seen, revision) WHERE is_fork")
         self._run("DELETE FROM sessions WHERE session_key IN (SELECT value FROM json_each(?))", (gone,))
 
     def known_one(self, key: int) -> KnownSession | None:
         """Return a session if the index knows it."""
         row = self._first(f"{_KNOWN} WHERE session_key = ?", (key,))
         return None if row is None else _known_session(row)
+
+    def reread(self, keys: Collection[int]) -> None:
+        """Have sessions be read from their beginning again (see `WordIndex.reread`)."""
+        self._run(
+            "UPDATE sessions SET revision = -1, seen = max(seen, revision), source_key = NULL"
+            " WHERE session_key IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(keys)),),
+        )
 
     def count(self) -> int:
         """Return how many texts it holds."""
@@ -341,9 +348,8 @@ class SqliteWords:
         self._connection.close()
 
 
-def _known_session(row: tuple[int, str, int, int, str | None]) -> KnownSession:
-    key, session_id, revision, is_fork, title = row
-    return KnownSession(key, session_id, revision, bool(is_fork), title)
+def _known_session(row: tuple[int, str, int, int | None, str | None]) -> KnownSession:
+    return KnownSession(*row)
 
 
 def _stamp(version: int) -> int:
