@@ -64,9 +64,9 @@ class StoreSearch:
         unless ``scope`` names one.
 
         The answer says what was searched, and where each text lies. What an entry had before it was retracted is not
-        found. On a SQLite file, an index beside it is brought up to date first; elsewhere every text is read, with the
-        same result. Raises `InvalidArgument`. O(texts with the rarest word), and O(what was written since the last
-        search); without an index O(store).
+        found. On a SQLite file and on PostgreSQL, an index beside it is brought up to date first; elsewhere every text
+        is read, with the same result. Raises `InvalidArgument`. O(texts with the rarest word), and O(what was written
+        since the last search); without an index O(store).
         """
         checked_choice(how, "how", values.HOWS)
         if not isinstance(words, str):

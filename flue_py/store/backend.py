@@ -153,21 +153,21 @@ class Backend:
         """
         return await self._runner.read(lambda tx: tx.rows(sessions_sql.SESSION_HEADS), loose=True)
 
-    def open_words(self, version: int) -> WordIndex | None:
-        """Open the index of words beside the store; None where there is none, and can be none. Blocks.
+    async def open_words(self, version: int) -> WordIndex | None:
+        """Open the index of words beside the store; None where there is none, and can be none.
 
         One that was made for another ``version`` of what texts have, or is broken, is made anew. Raises
         `StoreUnavailable` where its file cannot be written. O(1).
         """
-        return self._runner.open_words(version)
+        return await self._runner.open_words(version)
 
-    def remove_words(self) -> None:
-        """Remove the index of words; the next search makes it anew. Blocks. Raises `StoreUnavailable`. O(1)."""
-        self._runner.remove_words()
+    async def remove_words(self) -> None:
+        """Remove the index of words; the next search makes it anew. Raises `StoreUnavailable`. O(1)."""
+        await self._runner.remove_words()
 
     async def words_location(self) -> str | None:
         """Return where the index of words lies; None if there is none yet. Raises nothing of its own. O(1)."""
-        return self._runner.words_location
+        return await self._runner.words_location()
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
         """Return up to ``limit`` session ids that start with ``prefix``, in order of id.

@@ -281,21 +281,20 @@ class Runner(Protocol):
             "or use what its server brings (pg_dump)"
         )
 
-    @property
-    def words_location(self) -> str | None:
-        """Where the index of words beside the database lies; None if there is none yet."""
+    async def words_location(self) -> str | None:
+        """Return where the index of words beside the database lies; None if there is none yet."""
         return None
 
-    def open_words(self, version: int) -> WordIndex | None:
-        """Open the index of words beside the database, made anew if it is of another version. Blocks.
+    async def open_words(self, version: int) -> WordIndex | None:
+        """Open the index of words beside the database, made anew if it is of another version.
 
         None where there is none, and can be none.
         """
         del version
         return None
 
-    def remove_words(self) -> None:
-        """Remove that index, which is made anew when it is opened. Blocks."""
+    async def remove_words(self) -> None:
+        """Remove that index, which is made anew when it is opened."""
         return None  # noqa: RET501 - without it, mypy takes the method for abstract
 
     async def forget_words(self, session_ids: Collection[str]) -> None:

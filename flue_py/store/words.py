@@ -71,40 +71,43 @@ class Wanted(NamedTuple):
 
 
 class WordIndex(Protocol):
-    """An index of words, open. Its functions block."""
+    """An index of words, open. Its functions raise `StoreBusy`, `StoreUnavailable` and `CorruptStore`."""
 
-    def begin(self) -> None:
-        """Keep other writers out until `commit`; `close` takes back what was not committed."""
+    async def begin(self) -> None:
+        """Keep other writers out until `commit`, where that is how the database does it; `close` takes it back."""
 
-    def commit(self) -> None:
+    async def commit(self) -> None:
         """Keep what was written."""
 
-    def known(self) -> Mapping[int, KnownSession]:
+    async def known(self) -> Mapping[int, KnownSession]:
         """Return the sessions that it knows, by key. O(sessions)."""
 
-    def known_one(self, key: int) -> KnownSession | None:
+    async def known_one(self, key: int) -> KnownSession | None:
         """Return a session if the index knows it. O(1)."""
 
-    def add(self, session: KnownSession, texts: Sequence[IndexedText]) -> None:
-        """Add texts of a session, and note how far it is known now. Those that are there are passed over."""
+    async def add(self, before: KnownSession, after: KnownSession, texts: Sequence[IndexedText]) -> bool:
+        """Add texts of a session that the index knows as ``before``, know it as ``after`` then, and return True.
 
-    def forget(self, keys: Collection[int]) -> None:
+        Texts that are there are passed over. Where another process was faster, or has deleted it, nothing is done.
+        """
+
+    async def forget(self, keys: Collection[int]) -> None:
         """Remove every trace of sessions, and what lies in one piece with them: that has to be added again."""
 
-    def reread(self, keys: Collection[int]) -> None:
+    async def reread(self, keys: Collection[int]) -> None:
         """Have sessions be read from their beginning again: what is there already is passed over then."""
 
-    def count(self) -> int:
-        """Return how many texts it holds. O(1)."""
+    async def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
+        """Return up to ``limit`` texts that have what is wanted, those that came last first, before one of them.
 
-    def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
-        """Return up to ``limit`` texts that have what is wanted, those that came last first, before one of them."""
+        Texts may be among them that do not have it: the text decides.
+        """
 
-    def terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
-        """Return terms of the range, in no order, each maybe more than once: up to ``limit`` of each newer segment."""
+    async def terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
+        """Return terms of the range, in no order, each maybe more than once: of newer texts, where they are many."""
 
-    def problems(self) -> Sequence[str]:
+    async def problems(self) -> Sequence[str]:
         """Check it; return what is wrong. O(index)."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let go of it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from functools import partial
 from typing import NamedTuple
 
 from flue_py.core.frozen import changed
@@ -142,45 +141,40 @@ async def _by_sound_index(
     try:
         return await _by_index(backend, asked, heads, chosen, finder)
     except CorruptStore:
-        waiting = backend.waiting
-        await waiting.finish(waiting.call(backend.remove_words))
+        await backend.remove_words()
         return await _by_index(backend, asked, heads, chosen, finder)
 
 
 async def _by_index(
     backend: Backend, asked: Asked, heads: Sequence[SessionHead], chosen: Mapping[int, SessionHead], finder: Finder
 ) -> _Way | None:
-    waiting = backend.waiting
-    index = await waiting.finish(waiting.call(partial(backend.open_words, VERSION)))
+    index = await backend.open_words(VERSION)
     if index is None:
         return None
-    indexer = Indexer(backend, index)
     try:
-        await indexer.catch_up(heads)
-        found = await finder.by_index(indexer, index, asked.limit)
-        suggestions = () if found.findings else await _suggestions(indexer, index, asked, chosen)
+        await Indexer(backend, index).catch_up(heads)
+        found = await finder.by_index(index, asked.limit)
+        suggestions = () if found.findings else await _suggestions(index, asked, chosen)
     finally:
-        index.close()
+        await index.close()
     return _Way(found, suggestions, None)
 
 
-async def _suggestions(
-    indexer: Indexer, index: WordIndex, asked: Asked, chosen: Mapping[int, SessionHead]
-) -> tuple[str, ...]:
+async def _suggestions(index: WordIndex, asked: Asked, chosen: Mapping[int, SessionHead]) -> tuple[str, ...]:
     """Return terms that look like those asked for that no text has, of texts that were searched."""
     marks = asked.narrowing.marks(chosen)
     found: list[str] = []
 
     async def has_text(term: str) -> bool:
         wanted = Wanted(Need("term", term), marks, asked.narrowing.since_us)
-        texts = await indexer.call(partial(index.find, wanted, None, 1))
+        texts = await index.find(wanted, None, 1)
         return any(each.session_key in chosen for each in texts)
 
     for term in asked.query.words:
         if not term.isascii() or len(term) < 3 or await has_text(term):
             continue
         begin = term[0]
-        there = await indexer.call(partial(index.terms_from, begin, chr(ord(begin) + 1), _VOCABULARY))
+        there = await index.terms_from(begin, chr(ord(begin) + 1), _VOCABULARY)
         near = {each for each in there if abs(len(each) - len(term)) <= 1 + len(term) // 4}
         like = get_close_matches(term, sorted(near), _SUGGESTIONS, _LIKENESS)
         found += [each for each in like if await has_text(each)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from flue_py.core.sessions import Problem
 from flue_py.errors import FlueError
 from flue_py.search.queries import read_query
@@ -29,15 +27,14 @@ async def index_problems(backend: Backend) -> list[Problem]:
     where = await backend.words_location()
     if where is None:
         return []
-    waiting = backend.waiting
     try:
-        index = await waiting.finish(waiting.call(partial(backend.open_words, VERSION)))
+        index = await backend.open_words(VERSION)
         if index is None:
             return []
         try:
-            wrong = list(await waiting.finish(waiting.call(index.problems)))
+            wrong = list(await index.problems())
         finally:
-            index.close()
+            await index.close()
         wrong += await _not_found(backend)
     except FlueError as error:
         wrong = [str(error)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from math import log
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.sessions import SessionHead, SessionInfo, SessionRef
 from flue_py.search.queries import Query
 from flue_py.search.texts import SearchedText, texts_of, title_text
-from flue_py.sessions.search.indexing import Indexer, left_by_deleted, title_number, title_of, weight_of
+from flue_py.sessions.search.indexing import left_by_deleted, title_number, title_of, weight_of
 from flue_py.sessions.search.narrowing import Narrowing
 from flue_py.store.backend import Backend
 from flue_py.store.words import FoundText, Wanted, WordIndex
@@ -65,13 +64,13 @@ class Finder:
         self._retracted: dict[int, frozenset[str]] = {}
         self._left: set[tuple[str, int, int]] = set()
 
-    async def by_index(self, indexer: Indexer, index: WordIndex, limit: int) -> Found:
+    async def by_index(self, index: WordIndex, limit: int) -> Found:
         """Return up to ``limit`` findings among what the index names. O(terms' texts, and the texts looked at)."""
         wanted = Wanted(self._query.need, self._narrowing.marks(self._chosen), self._narrowing.since_us)
         found: list[Finding] = []
         before: int | None = None
         while True:
-            pool = await indexer.call(partial(index.find, wanted, before, _POOL))
+            pool = await index.find(wanted, before, _POOL)
             ranked = sorted((each for each in pool if each.session_key in self._chosen), key=_rank)
             for low in range(0, len(ranked), limit + _SPARE):
                 found += await self._look_at(ranked[low : low + limit + _SPARE])

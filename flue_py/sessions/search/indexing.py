@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import TypeVar
@@ -42,14 +42,9 @@ class Indexer:
         self._index = index
         self._keys: dict[str, int] = {}
 
-    async def call(self, function: Callable[[], Result]) -> Result:
-        """Return what a function of the index returns; one that has begun is ended before anything else is done."""
-        waiting = self._backend.waiting
-        return await waiting.finish(waiting.call(function))
-
     async def catch_up(self, heads: Sequence[SessionHead]) -> None:
         """Add what is missing, and remove what is gone. O(what was written since, and sessions)."""
-        known = await self.call(self._index.known)
+        known = await self._index.known()
         present = {head.session_key: head for head in heads}
         # Somebody was killed between deleting a session and this, or has put an older store in place of this one.
         gone = {key for key, session in known.items() if _is_gone(session, present.get(key))}
@@ -57,11 +52,11 @@ class Indexer:
         forks = {key: session.source_key for key, session in known.items() if session.source_key is not None}
         heirs = {key for key, source in forks.items() if source not in present} - gone
         if gone or heirs:
-            await self.call(self._index.begin)
-            await self.call(partial(self._index.forget, gone))
-            await self.call(partial(self._index.reread, heirs))
-            await self.call(self._index.commit)
-            known = await self.call(self._index.known)
+            await self._index.begin()
+            await self._index.forget(gone)
+            await self._index.reread(heirs)
+            await self._index.commit()
+            known = await self._index.known()
         self._keys = {head.id: head.session_key for head in heads}
         behind = [head for head in heads if _is_behind(known.get(head.session_key), head)]
         while behind:
@@ -69,19 +64,19 @@ class Indexer:
 
     async def _add_chunk(self, behind: list[SessionHead]) -> list[SessionHead]:
         """Add a chunk of what is missing in one transaction; return the sessions that are behind still."""
-        await self.call(self._index.begin)
+        await self._index.begin()
         at = added = 0
         while at < len(behind) and added < _CHUNK:
             # Read behind the lock: whoever deletes it meanwhile waits until it can be taken out again.
             count, is_done = await self._add_page(behind[at])
             added += max(count, 1)
             at += is_done
-        await self.call(self._index.commit)
+        await self._index.commit()
         return behind[at:]
 
     async def _add_page(self, head: SessionHead) -> tuple[int, bool]:
         """Add a page of a session's changes; return how many entries that were, and whether it was the last page."""
-        known = await self.call(partial(self._index.known_one, head.session_key))
+        known = await self._index.known_one(head.session_key)
         source_key = self._keys.get(head.forked_from_session or "")
         start = KnownSession(head.session_key, head.id, -1, source_key) if known is None else known
         info = await self._backend.get_session(SessionRef(head.id, head.session_key))
@@ -94,9 +89,12 @@ class Indexer:
         entries += [entry for change in changes for entry in change.entries]
         reached = changes[-1].revision if changes else head.revision
         title = title_of(info)
-        found = await self.call(partial(_indexed, head, entries, title if title != start.title else None, info))
-        await self.call(partial(self._index.add, changed(start, revision=reached, title=title), found))
-        return len(entries), len(changes) < _PAGE
+        waiting = self._backend.waiting
+        found = await waiting.finish(
+            waiting.call(partial(_indexed, head, entries, title if title != start.title else None, info))
+        )
+        has_landed = await self._index.add(start, changed(start, revision=reached, title=title), found)
+        return len(entries), has_landed and len(changes) < _PAGE
 
 
 def title_of(info: SessionInfo) -> str | None:

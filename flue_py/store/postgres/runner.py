@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import asyncpg
@@ -26,6 +26,7 @@ from flue_py.errors import (
     StoreUnavailable,
     WrongEventLoop,
 )
+from flue_py.lazy import lazy_module
 from flue_py.store.backend import Backend
 from flue_py.store.opener import Opener
 from flue_py.store.ops.append import PlannedAppend
@@ -61,6 +62,12 @@ from flue_py.store.waiting import ended
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
+
+    from flue_py.store.postgres import words
+    from flue_py.store.words import WordIndex
+else:
+    # Most programs search nothing.
+    words = lazy_module("flue_py.store.postgres.words")
 
 Result = TypeVar("Result")
 
@@ -192,6 +199,20 @@ class PostgresRunner(Runner):
                 f"{self.location}: these connections have synchronous_commit = off, which may lose what was "
                 "acknowledged; set it to on, or open with durability='normal'"
             )
+
+    # -- the index of words ---------------------------------------------------------------------------------------
+
+    async def words_location(self) -> str | None:
+        return words.LOCATION if await words.words_are_there(self) else None
+
+    async def open_words(self, version: int) -> WordIndex | None:
+        return await words.open_postgres_words(self, version)
+
+    async def remove_words(self) -> None:
+        await words.remove_postgres_words(self)
+
+    async def forget_words(self, session_ids: Collection[str]) -> None:
+        await words.forget_postgres_words(self, session_ids)
 
     # -- running ------------------------------------------------------------------------------------------------
 

@@ -47,18 +47,23 @@ class RunnerOnFile(RunnerOnSqlite):
             self.waiting, self._path, target, overwrite=overwrite, verified=verified, progress=progress
         )
 
-    @property
-    def words_location(self) -> str | None:
+    async def words_location(self) -> str | None:
+        return self._words_file()
+
+    def _words_file(self) -> str | None:
         # Without the module, which most programs never need.
         path = f"{os.path.realpath(self._path)}-words"
         return path if os.path.exists(path) else None
 
-    def open_words(self, version: int) -> WordIndex | None:
-        return words.open_words(self._path, version) if self._may_write_beside() else None
+    async def open_words(self, version: int) -> WordIndex | None:
+        if not self._may_write_beside():
+            return None
+        opening = self.waiting.call(partial(words.open_words, self._path, version))
+        return words.WaitedWords(await self.waiting.finish(opening), self.waiting)
 
-    def remove_words(self) -> None:
-        words.remove_words(self._path)
+    async def remove_words(self) -> None:
+        await self.waiting.finish(self.waiting.call(partial(words.remove_words, self._path)))
 
     async def forget_words(self, session_ids: Collection[str]) -> None:
-        if self.words_location is not None:
+        if self._words_file() is not None:
             await self.waiting.call(partial(words.forget_sessions, self._path, session_ids))

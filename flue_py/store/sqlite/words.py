@@ -13,15 +13,19 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from flue_py.errors import CorruptStore, FlueError, NotAStore, StoreUnavailable
 from flue_py.search.queries import Need
 from flue_py.store.sqlite.file import create_private, translated
+from flue_py.store.waiting import Waiting
 from flue_py.store.words import FoundText, IndexedText, KnownSession, Wanted, session_mark
+
+Result = TypeVar("Result")
 
 SEGMENT = 1 << 15
 """How many texts lie in one piece: forgetting one takes reading so many again, and each one takes asking a table."""
@@ -117,6 +121,53 @@ def _opened(path: Path, version: int | None) -> SqliteWords:
     return index
 
 
+class WaitedWords:
+    """The index of words of a SQLite file, whose functions are waited for as everything else of the store is.
+
+    What has begun is ended before a cancelled caller goes on: the connection is for one at a time.
+    """
+
+    def __init__(self, index: SqliteWords, waiting: Waiting) -> None:
+        self._index = index
+        self._waiting = waiting
+
+    async def _call(self, function: Callable[[], Result]) -> Result:
+        return await self._waiting.finish(self._waiting.call(function))
+
+    async def begin(self) -> None:
+        await self._call(self._index.begin)
+
+    async def commit(self) -> None:
+        await self._call(self._index.commit)
+
+    async def known(self) -> Mapping[int, KnownSession]:
+        return await self._call(self._index.known)
+
+    async def known_one(self, key: int) -> KnownSession | None:
+        return await self._call(partial(self._index.known_one, key))
+
+    async def add(self, before: KnownSession, after: KnownSession, texts: Sequence[IndexedText]) -> bool:
+        return await self._call(partial(self._index.add, before, after, texts))
+
+    async def forget(self, keys: Collection[int]) -> None:
+        await self._call(partial(self._index.forget, keys))
+
+    async def reread(self, keys: Collection[int]) -> None:
+        await self._call(partial(self._index.reread, keys))
+
+    async def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
+        return await self._call(partial(self._index.find, wanted, before, limit))
+
+    async def terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
+        return await self._call(partial(self._index.terms_from, begin, end, limit))
+
+    async def problems(self) -> Sequence[str]:
+        return await self._call(self._index.problems)
+
+    async def close(self) -> None:
+        await self._call(self._index.close)
+
+
 class SqliteWords:
     """The index of words in a SQLite file. Its functions raise `StoreBusy`, `StoreUnavailable` and `CorruptStore`."""
 
@@ -171,8 +222,9 @@ class SqliteWords:
         """Return the sessions that it knows, by key."""
         return {row[0]: _known_session(row) for row in self._run(_KNOWN)}
 
-    def add(self, session: KnownSession, texts: Sequence[IndexedText]) -> None:
-        """Add texts of a session (see `WordIndex.add`)."""
+    def add(self, before: KnownSession, session: KnownSession, texts: Sequence[IndexedText]) -> bool:
+        """Add texts of a session (see `WordIndex.add`): nobody else was faster, since `begin` keeps them out."""
+        del before
         own = session_mark(session.key)
         there = self._there(session.key, own) if texts else set()
         new = [text for text in texts if (text.entry_id, text.number) not in there]
@@ -184,6 +236,7 @@ class SqliteWords:
             " source_key = excluded.source_key",
             (session.key, session.id, session.revision, session.source_key, session.title),
         )
+        return True
 
     def _there(self, key: int, own: str) -> set[tuple[str | None, int]]:
         """Return the texts of a session that are in the index already, where some may be.
@@ -271,10 +324,6 @@ class SqliteWords:
             " WHERE session_key IN (SELECT value FROM json_each(?))",
             (json.dumps(list(keys)),),
         )
-
-    def count(self) -> int:
-        """Return how many texts it holds."""
-        return int(self._run("SELECT coalesce(sum(next_doc - first_doc), 0) FROM segments")[0][0])
 
     def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
         """Return texts that have what is wanted (see `WordIndex.find`)."""
