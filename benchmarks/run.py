@@ -35,6 +35,7 @@ NAMES = (
     "report",
     "importing",
     "listing",
+    "search",
     "postgres",
 )
 

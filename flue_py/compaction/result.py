@@ -10,7 +10,14 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import Appended
 
 NotCompacted: TypeAlias = Literal[
-    "no_cut_point", "first_kept_not_message", "not_smaller", "dry_run", "cancelled", "leaf_moved", "compacted_meanwhile"
+    "no_cut_point",
+    "first_kept_not_message",
+    "not_smaller",
+    "dry_run",
+    "cancelled",
+    "elsewhere",
+    "leaf_moved",
+    "compacted_meanwhile",
 ]
 """Why nothing was appended:
 
@@ -18,6 +25,7 @@ NotCompacted: TypeAlias = Literal[
 - ``not_smaller``: what was made is not smaller than what it would stand for
 - ``dry_run``: the caller asked what it would do
 - ``cancelled``: a hook wanted none; the notes say why
+- ``elsewhere``: somebody else compacts the session now: ask again later
 - ``leaf_moved``: meanwhile the leaf was moved to where what was planned is not on the path
 - ``compacted_meanwhile``: another compaction was appended meanwhile
 """

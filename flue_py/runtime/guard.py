@@ -24,7 +24,6 @@ from flue_py.errors import ContextOverflow, FlueError, InvalidArgument, ModelErr
 from flue_py.lazy import lazy_module
 from flue_py.runtime.ending import RunningCalls
 from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
-from flue_py.runtime.guarding.claims import Claim
 from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, has_gone_on, input_since
 from flue_py.runtime.guarding.memory import BY, Memory, Remembered
 from flue_py.runtime.sending import Sending, answers_to
@@ -38,6 +37,7 @@ from flue_py.sessions.arguments import (
     optional,
 )
 from flue_py.sessions.asking import model_of, window_of
+from flue_py.sessions.claims import Claim, compacting_under
 from flue_py.sessions.hooking import checked_hook
 from flue_py.sessions.measuring import checked_request
 from flue_py.sessions.session import Session
@@ -362,7 +362,8 @@ class CompactionGuard:
         if claim is None:
             return GuardAnswer("elsewhere", decision)
         try:
-            return await self._compact_now(found, decision, settings, window)
+            with compacting_under(claim):
+                return await self._compact_now(found, decision, settings, window)
         except BaseException:
             with suppress(FlueError):
                 await self._waiting.finish(self._release(found.cycle, claim, "given up"))
@@ -495,7 +496,14 @@ class CompactionGuard:
         return await self._memory.change(cycle, lambda now: (Remembered(change(now.state), None), why))
 
     async def _release(self, cycle: str | None, claim: Claim, why: str) -> None:
-        await self._memory.change(cycle, lambda now: (replace(now, claim=None), why) if now.claim == claim else None)
+        await self._memory.change(
+            cycle, lambda now: (replace(now, claim=None), why) if _is_same(now.claim, claim) else None
+        )
+
+
+def _is_same(stored: Claim | None, claim: Claim) -> bool:
+    """Return whether a claim is stored, perhaps renewed."""
+    return stored is not None and stored.token == claim.token
 
 
 def _check_parts(store: object, session: object) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal, Protocol, TypeAlias
 
 from flue_py.core.frozen import frozen
 from flue_py.errors import InvalidArgument, shown
-from flue_py.search.terms import Term, bag_of, terms_of, wholes_of
+from flue_py.search.terms import LONGEST_TERM, Term, bag_of, begins_term, is_term, terms_of, wholes_of
 from flue_py.search.values import How
 
 Span: TypeAlias = tuple[int, int]
@@ -95,8 +95,22 @@ class _Phrase:
         return ending if not needs else Need("all", parts=(*needs, ending))
 
     def find(self, text: Text) -> list[Span] | None:
-        found = [*self._spans(self.terms, text.terms), *self._spans(self.wholes, text.wholes)]
+        if text.text.isascii() and (patterns := _in_ascii(self.terms, self.wholes, self.is_prefix)) is not None:
+            parts, wholes = patterns
+            found = [span for match in parts.finditer(text.text) if (span := self._span(match)) is not None]
+            found += [match.span(1) for match in wholes.finditer(text.text)]
+        else:
+            found = [*self._spans(self.terms, text.terms), *self._spans(self.wholes, text.wholes)]
         return found or None
+
+    def _span(self, match: re.Match[str]) -> Span | None:
+        """Return where the terms of a match are, if they are terms of the text, and not only parts of some."""
+        text, last = match.string, len(self.terms)
+        end = match.end(last)
+        while self.is_prefix and not begins_term(text, end):
+            end += 1
+        spans = [match.span(at) for at in range(1, last)] + [(match.start(last), end)]
+        return (match.start(1), end) if all(is_term(text, *span) for span in spans) else None
 
     def _spans(self, wanted: Sequence[str], terms: _Terms) -> Iterable[Span]:
         before = len(wanted) - 1
@@ -110,6 +124,23 @@ class _Phrase:
         if not self.is_prefix:
             return terms.places.get(last, ())
         return [at for term, places in terms.places.items() if term.startswith(last) for at in places]
+
+
+@lru_cache(maxsize=256)
+def _in_ascii(
+    terms: tuple[str, ...], wholes: tuple[str, ...], is_prefix: bool
+) -> tuple[re.Pattern[str], re.Pattern[str]] | None:
+    """Return what finds a phrase in a text of ASCII, which is not taken apart into terms then: ten times as fast.
+
+    The first one finds its terms, which may be parts of others; the second one its whole words.
+    """
+    if not all(term.isascii() and len(term) < LONGEST_TERM for term in wholes):
+        return None
+    # Looking ahead finds those that overlap as well.
+    parts = "(?=(" + ")[^A-Za-z0-9]*(".join(terms) + "))"
+    end = "[A-Za-z0-9]*" if is_prefix else "(?![A-Za-z0-9])"
+    whole = "(?<![A-Za-z0-9])(?=(" + "[^A-Za-z0-9]+".join(wholes) + end + "))"
+    return re.compile(parts, re.IGNORECASE), re.compile(whole, re.IGNORECASE)
 
 
 @frozen

@@ -16,13 +16,16 @@ from flue_py.search.values import Part
 VERSION = 1
 """Which texts an entry has. An index that was made by another version is made anew."""
 
-MOST_CHARACTERS = 200_000
+MOST_CHARACTERS = 10_000_000
 """What is searched of one text of an entry: its beginning."""
+MOST_OF_TOOLS = 200_000
+"""The same of what a tool was called with or answered: programs write more than people read."""
 
 # Written in one piece, or in lines of 60 to 76 characters as mail and certificates have it. The digit and both cases
 # keep long words and paths out; nobody looks for the middle of what this removes.
 _ENCODED = re.compile(r"(?:[A-Za-z0-9+/_-]{60,}[\r\n]{0,2}){2,}[A-Za-z0-9+/_-]*={0,2}|[A-Za-z0-9+/_-]{200,}={0,2}")
 _DIGIT, _LOWER, _UPPER = re.compile(r"\d"), re.compile(r"[a-z]"), re.compile(r"[A-Z]")
+_SHORTEST_RUN = 60
 _DEEPEST = 40
 
 
@@ -60,13 +63,14 @@ def title_text(title: str) -> SearchedText:
 
 
 def _searched(part: Part, tool: str | None, text: str) -> SearchedText:
-    plain = without_encoded(text[: MOST_CHARACTERS * 4])
-    return SearchedText(part, tool, plain[:MOST_CHARACTERS], is_cut=len(plain) > MOST_CHARACTERS)
+    most = MOST_OF_TOOLS if part == "tools" else MOST_CHARACTERS
+    plain = without_encoded(text[: most * 4])
+    return SearchedText(part, tool, plain[:most], is_cut=len(plain) > most)
 
 
 def without_encoded(text: str) -> str:
     """Return a text with a mark in place of what is base64 in it. O(characters)."""
-    if len(text) < 120:
+    if max(map(len, text.split()), default=0) < _SHORTEST_RUN:
         return text
     return _ENCODED.sub(_mark, text)
 

@@ -4,7 +4,7 @@ answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -139,6 +139,7 @@ class BookingAsker:
         new_id: Callable[[], str],
         patience: Patience = NO_PATIENCE,
         purpose: str | None = None,
+        before: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
         self.calls: list[JsonObject] = []
         self._model = model
@@ -148,6 +149,7 @@ class BookingAsker:
         self._timeout = patience.timeout
         self._wait_left = patience.rate_limit_wait
         self._purpose = purpose
+        self._before = before
 
     async def ask(self, request: ModelRequest) -> ModelReply:
         """Return the answer to a request. Raises what the model raises, `ModelError` among it."""
@@ -160,6 +162,8 @@ class BookingAsker:
             # A mode need not know that, and a provider refuses what is above it.
             request = replace(request, max_tokens=most)
         while True:
+            if self._before is not None:
+                await self._before(request.timeout or 0.0)
             try:
                 return await self._ask_once(request)
             except RateLimited as error:

@@ -28,6 +28,8 @@ from flue_py.sessions.arguments import (
 from flue_py.sessions.asking import BookingAsker, Patience, book, model_of
 from flue_py.sessions.basis import Basis, Finding, beginning, said
 from flue_py.sessions.budgeting import Budgeting
+from flue_py.sessions.claiming import Claiming
+from flue_py.sessions.claims import Claim, claim_of_this_task, compacting_under
 from flue_py.sessions.handle import KnownContext
 from flue_py.sessions.hooking import ask_hook, checked_hook
 from flue_py.sessions.measuring import checked_request
@@ -69,7 +71,7 @@ class Around(NamedTuple):
     is_whole: bool
 
 
-class Compacting(Registering, Aligning, Usage, Budgeting):
+class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
     """How a `Session` is compacted."""
 
     __slots__ = ()
@@ -100,7 +102,8 @@ class Compacting(Registering, Aligning, Usage, Budgeting):
         appended when the text is there, and nothing before: a failure changes nothing but the ledger, which has what
         each call cost as soon as it is answered. Messages that were appended meanwhile stay in the context. If the leaf
         was moved elsewhere, or somebody else compacted, nothing is appended. With ``dry_run``, no model is asked.
-        `undo` takes it back. ``expected_leaf`` and ``expected_revision`` are compared before anything is planned.
+        `undo` takes it back. While a guard compacts the session, in whatever process, nothing is made, for the reason
+        ``elsewhere``. ``expected_leaf`` and ``expected_revision`` are compared before anything is planned.
 
         ``system`` and ``tools`` are what goes with the session's own requests ("" and () for none). If both are given,
         and ``model`` is the session's, a summary is asked for by the last request with one message more, so that most
@@ -145,20 +148,37 @@ class Compacting(Registering, Aligning, Usage, Budgeting):
             return basis.nothing(basis.found.reason)
         if dry_run:
             return basis.nothing("dry_run")
+        claim = claim_of_this_task(self.id)
+        if claim is None and await self._is_claimed_elsewhere():
+            return basis.nothing("elsewhere")
+        # It is the claim of this one compaction, and not of what a model or a hook may begin.
+        with compacting_under(None):
+            return await self._compact_now(basis, basis.found, asked, instructions, around, hook, claim)
+
+    async def _compact_now(
+        self,
+        basis: Basis,
+        planned: SessionCompactionPlan,
+        asked: Model | None,
+        instructions: str | None,
+        around: Around | None,
+        hook: BeforeCompaction | None,
+        claim: Claim | None,
+    ) -> CompactionResult:
         registered = await self._registered_block(basis, basis.leaf)
-        material = basis.material(basis.found, instructions, asked, registered)
+        material = basis.material(planned, instructions, asked, registered)
         answer = None if hook is None else await ask_hook(hook, basis.about(material), self._backend.waiting)
         if isinstance(answer, hooks.Cancelled):
             return basis.cancelled(answer)
         if answer is not None:
-            return await self._append_supplied(basis, basis.found, material, answer)
-        asker = None if asked is None else self._asker_of(asked, basis.settings)
+            return await self._append_supplied(basis, planned, material, answer)
+        asker = None if asked is None else self._asker_of(asked, basis.settings, claim=claim)
         if asked is not None and around is not None:
             material = await self._aligned(material, basis, asked, around)
         made = await modes.make_text(basis.mode, material, asker)
         if not made.text.strip():
             raise SummaryFailed(basis.mode.name, "it made no text")
-        return await self._append_made(basis, basis.found, made, () if asker is None else tuple(asker.calls))
+        return await self._append_made(basis, planned, made, () if asker is None else tuple(asker.calls))
 
     async def _append_supplied(
         self, basis: Basis, planned: SessionCompactionPlan, material: modes.Material, answer: HookSummary
@@ -171,9 +191,13 @@ class Compacting(Registering, Aligning, Usage, Budgeting):
         done = await self._append_made(basis, planned, made, tuple(calls), from_hook=True)
         return replace(done, from_hook=True)
 
-    def _asker_of(self, model: Model, settings: CompactionSettings, purpose: str | None = None) -> BookingAsker:
+    def _asker_of(
+        self, model: Model, settings: CompactionSettings, purpose: str | None = None, claim: Claim | None = None
+    ) -> BookingAsker:
         patience = Patience(settings.summary_timeout, settings.rate_limit_wait)
-        return BookingAsker(model, self, self._backend.waiting, self._backend.new_entry_id, patience, purpose)
+        before = None if claim is None else partial(self._renew_claim, claim)
+        waiting, new_id = self._backend.waiting, self._backend.new_entry_id
+        return BookingAsker(model, self, waiting, new_id, patience, purpose, before)
 
     async def plan_compaction(
         self,

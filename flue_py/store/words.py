@@ -49,15 +49,16 @@ class FoundText(NamedTuple):
 
 @frozen
 class KnownSession:
-    """A session as the index knows it: up to which revision, and with which title.
+    """A session as the index knows it: up to which revision, with which title, and what it was forked from.
 
     The revision is -1 where it has to be read from its beginning: even at 0 a fork may have what others left to it.
+    ``source_key`` is None as well where the source was deleted before it was read.
     """
 
     key: int
     id: str
     revision: int
-    is_fork: bool
+    source_key: int | None
     title: str | None = None
 
 
@@ -90,6 +91,9 @@ class WordIndex(Protocol):
     def forget(self, keys: Collection[int]) -> None:
         """Remove every trace of sessions, and what lies in one piece with them: that has to be added again."""
 
+    def reread(self, keys: Collection[int]) -> None:
+        """Have sessions be read from their beginning again: what is there already is passed over then."""
+
     def count(self) -> int:
         """Return how many texts it holds. O(1)."""
 
@@ -97,7 +101,7 @@ class WordIndex(Protocol):
         """Return up to ``limit`` texts that have what is wanted, those that came last first, before one of them."""
 
     def terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
-        """Return up to ``limit`` terms of the range, in no order, each maybe more than once."""
+        """Return terms of the range, in no order, each maybe more than once: up to ``limit`` of each newer segment."""
 
     def problems(self) -> Sequence[str]:
         """Check it; return what is wrong. O(index)."""

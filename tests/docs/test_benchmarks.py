@@ -107,6 +107,12 @@ PRINTED = {
         "pi: large rows",
     ),
     "listing": ("a page of 300 sessions by updated", "a page of 300 sessions by cost", "append beside 300 sessions"),
+    "search": (
+        "index of 300 messages, of their text",
+        "catch up with 100 new messages, CPU",
+        "search 300 messages: two words",
+        "search 300 messages: a word that is nowhere",
+    ),
     "postgres": ("PostgreSQL",),
 }
 

@@ -125,3 +125,22 @@ def test_whatever_matches_has_the_terms_that_an_index_is_asked_for(words: str, t
     if spans is not None:
         assert _holds(query.need, set(bag_of(text)))
         assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+_PIECES = st.lists(st.sampled_from(["a", "A", "b1", "B", "1", "ab", "-", " ", "aB", "BA", "é"]), max_size=12).map(
+    "".join
+)
+
+
+@settings(max_examples=500)
+@given(_PIECES, _PIECES, st.booleans())
+def test_a_text_of_ascii_has_what_the_same_text_has_beside_another_script(
+    words: str, text: str, is_prefix: bool
+) -> None:
+    how: How = "query" if is_prefix else "words"
+    if bag_of(words):
+        query = read_query(
+            f"{'x OR ' if is_prefix else ''}{words.replace(' ', '').lstrip('-')}{'*' if is_prefix else ''}", how
+        )
+        # A sign that is not ASCII has the text taken apart into its terms instead.
+        assert query.find(text) == query.find(f"{text} \u00ff")

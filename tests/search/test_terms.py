@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.search.terms import MOST_CHARACTERS, bag_of, terms_of, wholes_of
+from flue_py.search.terms import LONGEST_TERM, bag_of, terms_of, wholes_of
 
 
 @pytest.mark.parametrize(
@@ -17,14 +17,15 @@ from flue_py.search.terms import MOST_CHARACTERS, bag_of, terms_of, wholes_of
         ("POL-358", ["pol", "358"]),
         ("@nasa why? TODO:", ["nasa", "why", "todo"]),
         ("getUserName", ["get", "user", "name"]),
-        ("HTTPServer2", ["http", "server2"]),
+        ("HTTPServer2Go", ["http", "server2", "go"]),
+        ("0A3F 1B a1B", ["0a3f", "1b", "a1b"]),
         ("snake_case_name", ["snake", "case", "name"]),
         ("日本語", ["日", "本", "語"]),
         ("foo数据bar", ["foo", "数", "据", "bar"]),
         ("Café CAFÉ cafe\u0301", ["cafe", "cafe", "cafe"]),
         ("Straße ﬁne", ["strasse", "fine"]),
         ("привет Мир", ["привет", "мир"]),
-        ("x" * 100, ["x" * MOST_CHARACTERS]),
+        ("x" * 100, ["x" * LONGEST_TERM]),
         ("ไทยง่าย", ["ไ", "ท", "ย", "ง", "่", "า", "ย"]),
         ("ﷺ ⑴ ½", ["صلىاللهعليهوسلم", "1", "1⁄2"]),
         ("ﱞ", ["ﱞ"]),
@@ -61,3 +62,9 @@ def test_every_term_is_where_it_says(text: str) -> None:
 @given(st.text(), st.text())
 def test_a_text_has_the_terms_of_each_of_its_lines(first: str, second: str) -> None:
     assert set(bag_of(f"{first}\n{second}")) == set(bag_of(first)) | set(bag_of(second))
+
+
+@given(st.text(st.sampled_from("aBcDEf12_.- "), max_size=30))
+def test_a_sign_of_another_script_changes_no_term_beside_it(text: str) -> None:
+    assert [*bag_of(f"{text} ж")] == [*dict.fromkeys([*bag_of(text), "ж"])]
+    assert [term.text for term in terms_of(f"{text} ж")][:-1] == [term.text for term in terms_of(text)]

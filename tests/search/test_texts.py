@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonValue
 from flue_py.search.snippets import CHARACTERS, snippet
-from flue_py.search.texts import MOST_CHARACTERS, SearchedText, texts_of, without_encoded
+from flue_py.search.texts import MOST_OF_TOOLS, SearchedText, texts_of, without_encoded
 
 
 def _texts(value: JsonValue, kind: str = "message") -> list[tuple[str, str | None, str]]:
@@ -93,10 +93,11 @@ def test_what_only_looks_encoded_stays(text: str) -> None:
     assert without_encoded(text) == text
 
 
-def test_of_a_long_text_the_beginning_is_searched_and_it_says_so() -> None:
-    text = "word " * MOST_CHARACTERS
-    entry = Entry("e1", None, "s1", "message", None, None, 0, 1, 0, 0, json.dumps({"role": "user", "content": text}))
-    assert texts_of(entry) == (SearchedText("messages", None, text[:MOST_CHARACTERS], is_cut=True),)
+def test_of_a_long_result_the_beginning_is_searched_and_it_says_so() -> None:
+    text = "word " * MOST_OF_TOOLS
+    value = {"role": "toolResult", "toolName": "read", "content": text}
+    entry = Entry("e1", None, "s1", "message", None, None, 0, 1, 0, 0, json.dumps(value))
+    assert texts_of(entry) == (SearchedText("tools", "read", text[:MOST_OF_TOOLS], is_cut=True),)
 
 
 @given(st.text(max_size=1000), st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 30))))

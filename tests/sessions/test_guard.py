@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
 import anyio
 import anyio.lowlevel
 import pytest
 
+import flue_py
 from flue_py import ContextOverflow, ModelUnavailable, Session, Store
 from flue_py.compaction import ContextBudget
 from flue_py.compaction.triggers import TriggerSettings
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import GuardAnswer
-from flue_py.runtime.guarding.claims import Claim
 from flue_py.runtime.guarding.memory import BY
 from flue_py.sessions.arguments import GUARD_KEY
-from tests.sessions.guarded import answer, events, guard_of, model, talk
+from flue_py.sessions.claims import ELSEWHERE_SECONDS, Claim
+from tests.sessions.guarded import SETTINGS, answer, events, guard_of, model, summary, talk
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio
@@ -198,3 +203,58 @@ async def test_who_replaces_the_metadata_leaves_what_a_guard_remembers(
     await guard.before_call()
     assert len(asked) == guard.triggers.max_failures + 1
     assert set(session.metadata) == {GUARD_KEY}
+
+
+async def test_who_compacts_by_hand_leaves_it_to_a_guard_that_does(session: Session, store: Store) -> None:
+    await talk(session, 20)
+    by_hand = await store.open_session("triage", scope="user-7")
+    asked: list[str] = []
+    reasons: list[str | None] = []
+
+    async def summarize(_: ModelRequest) -> str:
+        asked.append("guard")
+        other = model(lambda _: asked.append("by hand") or "short")
+        path = await by_hand.get_active_path()
+        done = [
+            await by_hand.compact(other, settings=SETTINGS),
+            await by_hand.compact(mode="window", settings=SETTINGS),
+        ]
+        done.append(await by_hand.compact_range(path[0].id, path[7].id, other))
+        done.append(await Conversation(store, by_hand).compact(other, settings=SETTINGS))
+        reasons.extend(each.reason for each in done)
+        reasons.append((await by_hand.compact(other, settings=SETTINGS, dry_run=True)).reason)
+        return "short"
+
+    done = await guard_of(store, session, FunctionModel(summarize, "small", context_window=200_000)).before_call()
+    assert done.outcome == "compacted"
+    assert asked == ["guard"]
+    assert reasons == ["elsewhere"] * 4 + ["dry_run"]
+    await talk(session, 20)
+    assert (await by_hand.compact(summary(), settings=SETTINGS)).appended is not None
+
+
+async def test_a_claim_is_renewed_before_a_call_that_would_outlast_it(tmp_path: Path) -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    seen: list[tuple[Claim, int]] = []
+    async with flue_py.open(tmp_path / "s.db", clock=lambda: now[0]) as store:
+        session = await store.create_session(key="triage")
+        await talk(session, 40)
+
+        async def summarize(_: ModelRequest) -> str:
+            stored = (await (await store.open_session("triage")).refresh()).metadata[GUARD_KEY]
+            assert isinstance(stored, dict)
+            claim = Claim.from_json(stored["claim"])
+            assert claim is not None
+            seen.append((claim, int(now[0].timestamp())))
+            now[0] += timedelta(seconds=250)
+            return "short"
+
+        small = FunctionModel(summarize, "large", context_window=3_000)
+        guard = guard_of(store, session, summarizer=small, clock=lambda: now[0])
+        assert (await guard.before_call()).outcome == "compacted"
+        assert len(seen) > 2
+        # Each call may take five minutes, and elsewhere nobody can tell whether this process still runs.
+        assert all(claim.at + ELSEWHERE_SECONDS >= at + 300 for claim, at in seen)
+        assert len({claim.token for claim, _ in seen}) == 1
+        assert (await session.refresh()).metadata[GUARD_KEY].get("claim") is None
+        assert (await store.verify()).problems == []

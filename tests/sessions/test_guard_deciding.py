@@ -14,7 +14,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
-from flue_py.runtime.guarding.claims import Claim
+from flue_py.sessions.claims import Claim
 from tests.sessions.guarded import SETTINGS, WINDOW, answer, events, guard_of, larger, model, talk, wrong_results
 from tests.sessions.talk import user
 

@@ -174,6 +174,19 @@ async def test_what_a_deleted_session_has_left_to_its_forks_is_found_once(store:
     assert (await store.verify()).problems == []
 
 
+async def test_an_id_that_is_used_again_hides_nothing_that_its_first_session_has_left(store: flue_py.Store) -> None:
+    session = await store.create_session(id="s1")
+    await session.append_message(user("the needle stays"))
+    fork = await session.fork(id="s2")
+    await fork.append_message(user("a needle of the fork"))
+    assert len(await found(store, "needle")) == 2
+    await store.delete_session_tree(session)
+    await (await store.create_session(id="s1")).append_message(user("a new needle"))
+    expected = ["messages: a needle of the fork", "messages: a new needle", "messages: the needle stays"]
+    assert await found(store, "needle") == expected
+    assert len(await found(store, "needle", sessions=[fork])) == 2
+
+
 async def test_what_was_retracted_is_not_found(store: flue_py.Store) -> None:
     session = await store.create_session()
     await session.append_message(user("keep"))
@@ -234,7 +247,15 @@ async def test_the_best_come_first(store: flue_py.Store) -> None:
     assert [hit.role for hit in (await store.search("needle")).hits] == ["user", "assistant", "toolResult"]
 
 
-async def test_a_long_text_is_searched_to_its_bound_and_says_so(store: flue_py.Store) -> None:
+async def test_a_message_of_five_million_characters_is_searched_whole(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    await session.append_message(user(" ".join(f"word{number:012}" for number in range(300_000))))
+    answer = await store.search("word000000299999 word000000000000")
+    assert [hit.is_cut for hit in answer.hits] == [False]
+    assert marked(answer.hits[0]) in (["word000000000000"], ["word000000299999"])
+
+
+async def test_a_long_result_is_searched_to_its_bound_and_says_so(store: flue_py.Store) -> None:
     session = await store.create_session()
     await session.append_message(result("read", "needle " + "straw " * 50_000 + "ending"))
     answer = await store.search("needle")

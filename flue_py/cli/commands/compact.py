@@ -33,11 +33,12 @@ _REASONS = {
     "no_cut_point": "there is nothing to compact beside what is kept",
     "first_kept_not_message": "there is no message to keep from",
     "not_smaller": "the summary is not smaller than what it would stand for",
+    "elsewhere": "another process compacts the session now",
     "leaf_moved": "the leaf was moved meanwhile",
     "compacted_meanwhile": "the session was compacted meanwhile",
 }
 
-_MEANWHILE = ("leaf_moved", "compacted_meanwhile")
+_MEANWHILE = ("elsewhere", "leaf_moved", "compacted_meanwhile")
 """The reasons that are somebody else's doing."""
 
 

@@ -15,8 +15,8 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.log import MAX_WHY_CHARACTERS
 from flue_py.errors import RevisionConflict
-from flue_py.runtime.guarding.claims import Claim
 from flue_py.sessions.arguments import GUARD_KEY
+from flue_py.sessions.claims import Claim
 from flue_py.sessions.session import Session
 
 BY = "compaction guard"

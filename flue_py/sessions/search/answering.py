@@ -181,7 +181,8 @@ async def _suggestions(
             continue
         begin = term[0]
         there = await indexer.call(partial(index.terms_from, begin, chr(ord(begin) + 1), _VOCABULARY))
-        like = get_close_matches(term, sorted(set(there)), _SUGGESTIONS, _LIKENESS)
+        near = {each for each in there if abs(len(each) - len(term)) <= 1 + len(term) // 4}
+        like = get_close_matches(term, sorted(near), _SUGGESTIONS, _LIKENESS)
         found += [each for each in like if await has_text(each)]
     return tuple(dict.fromkeys(found))
 

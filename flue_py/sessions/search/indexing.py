@@ -40,6 +40,7 @@ class Indexer:
     def __init__(self, backend: Backend, index: WordIndex) -> None:
         self._backend = backend
         self._index = index
+        self._keys: dict[str, int] = {}
 
     async def call(self, function: Callable[[], Result]) -> Result:
         """Return what a function of the index returns; one that has begun is ended before anything else is done."""
@@ -50,13 +51,18 @@ class Indexer:
         """Add what is missing, and remove what is gone. O(what was written since, and sessions)."""
         known = await self.call(self._index.known)
         present = {head.session_key: head for head in heads}
-        gone = [key for key, session in known.items() if _is_gone(session, present.get(key))]
-        if gone:
-            # Somebody was killed between deleting a session and this, or has put an older store in place of this one.
+        # Somebody was killed between deleting a session and this, or has put an older store in place of this one.
+        gone = {key for key, session in known.items() if _is_gone(session, present.get(key))}
+        # What a deleted session has left to its forks is theirs from now on.
+        forks = {key: session.source_key for key, session in known.items() if session.source_key is not None}
+        heirs = {key for key, source in forks.items() if source not in present} - gone
+        if gone or heirs:
             await self.call(self._index.begin)
             await self.call(partial(self._index.forget, gone))
+            await self.call(partial(self._index.reread, heirs))
             await self.call(self._index.commit)
             known = await self.call(self._index.known)
+        self._keys = {head.id: head.session_key for head in heads}
         behind = [head for head in heads if _is_behind(known.get(head.session_key), head)]
         while behind:
             behind = await self._add_chunk(behind)
@@ -75,14 +81,14 @@ class Indexer:
 
     async def _add_page(self, head: SessionHead) -> tuple[int, bool]:
         """Add a page of a session's changes; return how many entries that were, and whether it was the last page."""
-        is_fork = head.forked_from_session is not None
         known = await self.call(partial(self._index.known_one, head.session_key))
-        start = KnownSession(head.session_key, head.id, -1, is_fork) if known is None else known
+        source_key = self._keys.get(head.forked_from_session or "")
+        start = KnownSession(head.session_key, head.id, -1, source_key) if known is None else known
         info = await self._backend.get_session(SessionRef(head.id, head.session_key))
         if info is None:
             return 0, True
         entries: list[Entry] = []
-        if start.revision < 0 and is_fork:
+        if start.revision < 0 and head.forked_from_session is not None:
             entries += await left_by_deleted(self._backend, info)
         changes = await self._backend.changes(info.ref, max(start.revision, 0), _PAGE)
         entries += [entry for change in changes for entry in change.entries]

@@ -1,6 +1,6 @@
 """The index of words beside a SQLite store: a file of its own, with SQLite's full-text tables.
 
-They hold terms and row numbers, no text, and nothing about where in a text a term is: a quarter of the text's size.
+They hold terms and row numbers, no text, and nothing about where in a text a term is: a quarter to half of its size.
 What SQLite has deleted of such a table stays in its pages until they are merged, and version 3.40 cannot be told
 otherwise. So the texts lie in segments, a table each; to forget a text, its segment goes as a whole, its pages are
 overwritten with zeros, and the rest of it is added again by the next search.
@@ -26,14 +26,16 @@ from flue_py.store.words import FoundText, IndexedText, KnownSession, Wanted, se
 SEGMENT = 1 << 15
 """How many texts lie in one piece: forgetting one takes reading so many again, and each one takes asking a table."""
 
+_SPOKEN_IN = 8
+"""How many segments are asked which terms there are."""
 SCHEMA = 1
 _APPLICATION = 0x464C5557
 _BUSY_SECONDS = 60.0
 _SUFFIX = "-words"
-_KNOWN = "SELECT session_key, id, revision, is_fork, title FROM sessions"
+_KNOWN = "SELECT session_key, id, revision, source_key, title FROM sessions"
 _TABLES = """
 CREATE TABLE sessions (session_key INTEGER PRIMARY KEY, id TEXT NOT NULL, revision INTEGER NOT NULL,
-    is_fork INTEGER NOT NULL, title TEXT,
+    source_key INTEGER, title TEXT,
     seen INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE texts (doc INTEGER PRIMARY KEY, session_key INTEGER NOT NULL, entry_id TEXT, number INTEGER NOT NULL,
     at_us INTEGER NOT NULL, weight INTEGER NOT NULL, length INTEGER NOT NULL);
@@ -177,9 +179,10 @@ class SqliteWords:
         for low in range(0, len(new), SEGMENT):
             self._add(session.key, own, new[low : low + SEGMENT])
         self._run(
-            "INSERT INTO sessions (session_key, id, revision, is_fork, title) VALUES (?, ?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET revision = excluded.revision, title = excluded.title",
-            (session.key, session.id, session.revision, session.is_fork, session.title),
+            "INSERT INTO sessions (session_key, id, revision, source_key, title) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET revision = excluded.revision, title = excluded.title,"
+            " source_key = excluded.source_key",
+            (session.key, session.id, session.revision, session.source_key, session.title),
         )
 
     def _there(self, key: int, own: str) -> set[tuple[str | None, int]]:
@@ -254,14 +257,20 @@ class SqliteWords:
             self._run("DELETE FROM texts WHERE doc >= ? AND doc < ?", (first, end))
             self._run(f"DROP TABLE words_{segment}")
             self._run("DELETE FROM segments WHERE number = ?", (segment,))
-        # What a deleted session has left to its forks is theirs from now on.
-        self._run("UPDATE sessions SET revision = -1, seen = max(seen, revision) WHERE is_fork")
         self._run("DELETE FROM sessions WHERE session_key IN (SELECT value FROM json_each(?))", (gone,))
 
     def known_one(self, key: int) -> KnownSession | None:
         """Return a session if the index knows it."""
         row = self._first(f"{_KNOWN} WHERE session_key = ?", (key,))
         return None if row is None else _known_session(row)
+
+    def reread(self, keys: Collection[int]) -> None:
+        """Have sessions be read from their beginning again (see `WordIndex.reread`)."""
+        self._run(
+            "UPDATE sessions SET revision = -1, seen = max(seen, revision), source_key = NULL"
+            " WHERE session_key IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(keys)),),
+        )
 
     def count(self) -> int:
         """Return how many texts it holds."""
@@ -294,7 +303,8 @@ class SqliteWords:
 
     def _terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
         found: list[str] = []
-        for (segment,) in self._run("SELECT number FROM segments ORDER BY number DESC"):
+        newest = self._run(f"SELECT number FROM segments ORDER BY number DESC LIMIT {_SPOKEN_IN}")
+        for (segment,) in newest:
             self._run(
                 f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary_{segment}"
                 f" USING fts5vocab(main, words_{segment}, row)"
@@ -338,9 +348,8 @@ class SqliteWords:
         self._connection.close()
 
 
-def _known_session(row: tuple[int, str, int, int, str | None]) -> KnownSession:
-    key, session_id, revision, is_fork, title = row
-    return KnownSession(key, session_id, revision, bool(is_fork), title)
+def _known_session(row: tuple[int, str, int, int | None, str | None]) -> KnownSession:
+    return KnownSession(*row)
 
 
 def _stamp(version: int) -> int:

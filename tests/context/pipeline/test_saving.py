@@ -53,6 +53,17 @@ def test_a_result_above_its_limit_leaves_a_preview() -> None:
     assert texts(found)[3] == "b" * 50_000
 
 
+def test_single_results_are_capped_where_the_settings_say_so_and_by_no_default() -> None:
+    said = context(
+        answer("", call("c1")), result("c1", "a" * 150_000), answer("", call("c2")), result("c2", "b" * 99_999)
+    )
+    capped = {"tool_results": {"result_chars": 100_000, "preview_chars": 100_000, "round_chars": 10_000_000}}
+    found = piped(said, capped)
+    assert texts(found)[1] == "a" * 100_000 + "\n... [truncated, 150000 total chars]"
+    assert texts(found)[3] == "b" * 99_999
+    assert done(piped(said, {})) == []
+
+
 def test_a_round_above_its_limit_leaves_previews_of_the_largest() -> None:
     sizes = [45_000, 50_000, 48_000, 46_000, 30_000]
     said = [

@@ -1,21 +1,36 @@
 """A claim on a session that ends with its process: who compacts it now.
 
 It names a process so that others of the same machine see whether that still runs, however it ended. Of a process
-elsewhere nobody here can tell; its claim holds for ten minutes.
+elsewhere nobody here can tell; its claim holds for ten minutes, and is renewed before each call of a model.
 """
 
 from __future__ import annotations
 
 import os
-import platform
-import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import platform
+else:
+    # Few sessions are compacted by a guard, and fewer where there is no /proc.
+    platform = lazy_module("platform")
 
 ELSEWHERE_SECONDS = 600
+
+_SPARE_SECONDS = 60
+
+_under: ContextVar[Claim | None] = ContextVar("_under", default=None)
+"""The claim under which a task compacts a session."""
 
 _held: set[str] = set()
 """The tokens of the claims that this process holds."""
@@ -39,7 +54,7 @@ class Claim:
     @classmethod
     def make(cls, session_id: str, cycle: str, at: int) -> Claim:
         """Return a claim of this process, which holds from now on."""
-        claim = cls(session_id, _this_host(), os.getpid(), _born(os.getpid()) or "", secrets.token_hex(8), cycle, at)
+        claim = cls(session_id, _this_host(), os.getpid(), _born(os.getpid()) or "", os.urandom(8).hex(), cycle, at)
         _held.add(claim.token)
         return claim
 
@@ -57,6 +72,11 @@ class Claim:
             return self.token in _held
         born = _born(self.pid)
         return born is not None and born == self.born
+
+    def renewed(self, now: int, seconds: float) -> Claim | None:
+        """Return it as it holds elsewhere for so many seconds more; None where it does already."""
+        until = now + int(seconds) + _SPARE_SECONDS
+        return None if until <= self.at + ELSEWHERE_SECONDS else replace(self, at=max(now, until - ELSEWHERE_SECONDS))
 
     def to_json(self) -> JsonObject:
         """Return it as JSON."""
@@ -81,6 +101,22 @@ class Claim:
             return None
         session_id, host, born, token, cycle = map(str, texts)
         return cls(session_id, host, pid, born, token, cycle, at)
+
+
+@contextmanager
+def compacting_under(claim: Claim | None) -> Iterator[None]:
+    """Have what is called in the block compact a session under a claim of this process; under none for None."""
+    before = _under.set(claim)
+    try:
+        yield
+    finally:
+        _under.reset(before)
+
+
+def claim_of_this_task(session_id: str) -> Claim | None:
+    """Return the claim under which this task compacts a session; None for none."""
+    claim = _under.get()
+    return claim if claim is not None and claim.session_id == session_id else None
 
 
 @lru_cache(maxsize=1)
