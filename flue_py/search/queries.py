@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal, Protocol, TypeAlias
 
 from flue_py.core.frozen import frozen
 from flue_py.errors import InvalidArgument, shown
-from flue_py.search.terms import LONGEST_TERM, Term, bag_of, begins_term, is_term, terms_of
+from flue_py.search.terms import LONGEST_TERM, Term, bag_of, begins_term, is_term, terms_of, wholes_of
 from flue_py.search.values import How
 
 Span: TypeAlias = tuple[int, int]
@@ -37,31 +37,33 @@ class Need:
 ANYTHING = Need("all")
 
 
+class _Terms:
+    """The terms of a text, in order, and where in that order each one is."""
+
+    __slots__ = ("in_order", "places")
+
+    def __init__(self, terms: Iterable[Term]) -> None:
+        self.in_order = list(terms)
+        self.places: dict[str, list[int]] = {}
+        for at, term in enumerate(self.in_order):
+            self.places.setdefault(term.text, []).append(at)
+
+
 class Text:
     """A text that is searched, and its terms, which are made when they are asked for."""
 
-    __slots__ = ("_places", "_terms", "text")
-
     def __init__(self, text: str) -> None:
         self.text = text
-        self._terms: list[Term] | None = None
-        self._places: dict[str, list[int]] | None = None
 
-    @property
-    def terms(self) -> Sequence[Term]:
-        """Its terms, in order."""
-        if self._terms is None:
-            self._terms = list(terms_of(self.text))
-        return self._terms
+    @cached_property
+    def terms(self) -> _Terms:
+        """Its terms: of a word that is written as several, each of these."""
+        return _Terms(terms_of(self.text))
 
-    @property
-    def places(self) -> Mapping[str, Sequence[int]]:
-        """Where in `terms` each term is."""
-        if self._places is None:
-            self._places = {}
-            for at, term in enumerate(self.terms):
-                self._places.setdefault(term.text, []).append(at)
-        return self._places
+    @cached_property
+    def wholes(self) -> _Terms:
+        """Its words, each of them one term."""
+        return _Terms(wholes_of(self.text))
 
 
 class _Node(Protocol):
@@ -75,22 +77,30 @@ class _Node(Protocol):
 
 @frozen
 class _Phrase:
-    """Terms one behind the other; of the last one, maybe the beginning only."""
+    """Terms one behind the other, or as many whole words; of the last one, maybe the beginning only."""
 
     terms: tuple[str, ...]
+    wholes: tuple[str, ...]
     is_prefix: bool = False
 
     @property
     def need(self) -> Need:
-        *whole, last = self.terms
+        needs = [self._need(terms) for terms in dict.fromkeys((self.terms, self.wholes))]
+        return needs[0] if len(needs) == 1 else Need("any", parts=tuple(needs))
+
+    def _need(self, terms: tuple[str, ...]) -> Need:
+        *whole, last = terms
         needs = [Need("term", term) for term in dict.fromkeys(whole)]
         ending = Need("prefix" if self.is_prefix else "term", last)
         return ending if not needs else Need("all", parts=(*needs, ending))
 
     def find(self, text: Text) -> list[Span] | None:
-        if text.text.isascii() and (pattern := _in_ascii(self.terms)) is not None:
-            return [span for match in pattern.finditer(text.text) if (span := self._span(match)) is not None] or None
-        found = [(text.terms[at].start, text.terms[at + len(self.terms) - 1].end) for at in self._starts(text)]
+        if text.text.isascii() and (patterns := _in_ascii(self.terms, self.wholes, self.is_prefix)) is not None:
+            parts, wholes = patterns
+            found = [span for match in parts.finditer(text.text) if (span := self._span(match)) is not None]
+            found += [match.span(1) for match in wholes.finditer(text.text)]
+        else:
+            found = [*self._spans(self.terms, text.terms), *self._spans(self.wholes, text.wholes)]
         return found or None
 
     def _span(self, match: re.Match[str]) -> Span | None:
@@ -102,34 +112,35 @@ class _Phrase:
         spans = [match.span(at) for at in range(1, last)] + [(match.start(last), end)]
         return (match.start(1), end) if all(is_term(text, *span) for span in spans) else None
 
-    def _starts(self, text: Text) -> Iterable[int]:
-        count, terms = len(self.terms), text.terms
-        if count == 1:
-            return self._ones(text)
-        return (
-            at
-            for at in text.places.get(self.terms[0], ())
-            if at + count <= len(terms)
-            and all(terms[at + step].text == self.terms[step] for step in range(1, count - 1))
-            and self._ends(terms[at + count - 1].text)
-        )
+    def _spans(self, wanted: Sequence[str], terms: _Terms) -> Iterable[Span]:
+        before = len(wanted) - 1
+        for at in self._ends(wanted[-1], terms):
+            first = at - before
+            if first >= 0 and all(terms.in_order[first + step].text == wanted[step] for step in range(before)):
+                yield terms.in_order[first].start, terms.in_order[at].end
 
-    def _ones(self, text: Text) -> Sequence[int]:
+    def _ends(self, last: str, terms: _Terms) -> Iterable[int]:
+        """Return where the last term of the phrase is."""
         if not self.is_prefix:
-            return text.places.get(self.terms[0], ())
-        return sorted(at for term, places in text.places.items() if self._ends(term) for at in places)
-
-    def _ends(self, term: str) -> bool:
-        return term.startswith(self.terms[-1]) if self.is_prefix else term == self.terms[-1]
+            return terms.places.get(last, ())
+        return [at for term, places in terms.places.items() if term.startswith(last) for at in places]
 
 
 @lru_cache(maxsize=256)
-def _in_ascii(terms: tuple[str, ...]) -> re.Pattern[str] | None:
-    """Return what finds a phrase in a text of ASCII, which is not taken apart into terms then: ten times as fast."""
-    if not all(term.isascii() and len(term) < LONGEST_TERM for term in terms):
+def _in_ascii(
+    terms: tuple[str, ...], wholes: tuple[str, ...], is_prefix: bool
+) -> tuple[re.Pattern[str], re.Pattern[str]] | None:
+    """Return what finds a phrase in a text of ASCII, which is not taken apart into terms then: ten times as fast.
+
+    The first one finds its terms, which may be parts of others; the second one its whole words.
+    """
+    if not all(term.isascii() and len(term) < LONGEST_TERM for term in wholes):
         return None
     # Looking ahead finds those that overlap as well.
-    return re.compile("(?=(" + ")[^A-Za-z0-9]*(".join(terms) + "))", re.IGNORECASE)
+    parts = "(?=(" + ")[^A-Za-z0-9]*(".join(terms) + "))"
+    end = "[A-Za-z0-9]*" if is_prefix else "(?![A-Za-z0-9])"
+    whole = "(?<![A-Za-z0-9])(?=(" + "[^A-Za-z0-9]+".join(wholes) + end + "))"
+    return re.compile(parts, re.IGNORECASE), re.compile(whole, re.IGNORECASE)
 
 
 @frozen
@@ -232,8 +243,8 @@ def read_query(text: str, how: How = "words") -> Query:
 
 
 def _words(text: str) -> Query:
-    phrases = [tuple(term.text for term in terms_of(word)) for word in text.split()]
-    kept = tuple(dict.fromkeys(_Phrase(terms) for terms in phrases if terms))
+    phrases = [_phrase(word) for word in text.split()]
+    kept = tuple(dict.fromkeys(phrase for phrase in phrases if phrase is not None))
     if not kept:
         why = "it has neither letters nor digits, so every text is read"
         return Query("substring", _literal(text.strip()), why)
@@ -241,6 +252,13 @@ def _words(text: str) -> Query:
         raise InvalidArgument(f"words: {len(kept)} different words are too many; give {MOST_WORDS} at most")
     node: _Node = kept[0] if len(kept) == 1 else _All(kept)
     return Query("words", node, words=tuple(bag_of(text)))
+
+
+def _phrase(text: str, *, is_prefix: bool = False) -> _Phrase | None:
+    """Return the phrase that a text is; None if it has neither letters nor digits."""
+    terms = tuple(term.text for term in terms_of(text))
+    wholes = tuple(term.text for term in wholes_of(text))
+    return _Phrase(terms, wholes, is_prefix) if terms else None
 
 
 def _literal(text: str) -> _Pattern:
@@ -344,11 +362,11 @@ class _Reader:
                 raise self.wrong("a parenthesis is not closed")
             self._at += 1
             return node
-        terms = tuple(term.text for term in terms_of(value))
-        if not terms:
+        phrase = _phrase(value, is_prefix=kind == "word" and value.endswith("*"))
+        if phrase is None:
             raise self.wrong(f"{shown(value)} has neither letters nor digits")
-        self.bag |= dict.fromkeys(terms)
-        return _Phrase(terms, is_prefix=kind == "word" and value.endswith("*"))
+        self.bag |= dict.fromkeys(phrase.terms)
+        return phrase
 
 
 def _query(text: str) -> Query:

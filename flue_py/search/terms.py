@@ -1,7 +1,8 @@
 """The terms of a text: what a search looks for, made before the index, so that one rule serves every database.
 
-A run of letters and digits is a word; one that is written as several, as `getUserName`, is those words. Each character
-of a script that is written without spaces is a term by itself. Terms are compared without case and without marks.
+A run of letters and digits is a word; one that is written as several, as `getUserName`, is those words, and their whole
+as well, so that `github` is in `GitHub`. Each character of a script that is written without spaces is a term by itself.
+Terms are compared without case and without marks.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-VERSION = 1
+VERSION = 2
 """What terms a text has. An index that was made by another version is made anew."""
 
 LONGEST_TERM = 64
 """What is kept of a term: nobody looks for the end of a longer one, and a digest has as many."""
 
-# Han, kana, bopomofo and Hangul, and what is written like them beyond the first plane.
-_ALONE = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u318f\u31a0-\u31bf\u31f0-\u31ff"
+# Thai, Lao, Myanmar and Khmer; Han, kana, bopomofo and Hangul, and what is written like them beyond the first plane.
+_ALONE = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u1780-\u17d3\u17d7\u17dc\u17dd"
+_ALONE += "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u318f\u31a0-\u31bf\u31f0-\u31ff"
 _ALONE += "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f"
 _ALONE += "\U00020000-\U0003ffff"
 _MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f"
@@ -44,12 +46,21 @@ def terms_of(text: str) -> Iterator[Term]:
             yield Term(term, start + first, start + last)
 
 
+def wholes_of(text: str) -> Iterator[Term]:
+    """Yield the words of a text as terms, in order: one that is written as several is one. O(characters)."""
+    for word in _WORD.finditer(text):
+        yield Term(_whole(word[0]), *word.span())
+
+
 def bag_of(text: str) -> dict[str, None]:
-    """Return the terms of a text, each once, in the order of their first place. O(characters)."""
+    """Return the terms of a text and its words as wholes, each once, by their first place. O(characters)."""
     found: dict[str, None] = {}
     for word in dict.fromkeys((_ASCII_WORD if text.isascii() else _WORD).findall(text)):
-        for term, _, _ in _parts(word):
+        parts = _parts(word)
+        for term, _, _ in parts:
             found[term] = None
+        if len(parts) > 1:
+            found[_whole(word)] = None
     return found
 
 
@@ -60,6 +71,11 @@ def _parts(word: str) -> tuple[tuple[str, int, int], ...]:
     if not (word.islower() or word.isupper()):
         cuts += [at for at in range(1, len(word)) if _begins_word(word, at)]
     return tuple((_folded(word[low:high]), low, high) for low, high in zip(cuts, [*cuts[1:], len(word)], strict=True))
+
+
+@lru_cache(maxsize=100_000)
+def _whole(word: str) -> str:
+    return _folded(word)
 
 
 def begins_term(text: str, at: int) -> bool:
@@ -87,5 +103,10 @@ def _folded(word: str) -> str:
     if word.isascii():
         return word[:LONGEST_TERM].lower()
     plain = unicodedata.normalize("NFKD", word).casefold()
-    kept = "".join(each for each in plain if not unicodedata.combining(each))
-    return unicodedata.normalize("NFC", kept or plain)[:LONGEST_TERM]
+    kept = "".join(each for each in plain if not unicodedata.combining(each) and _is_of_term(each))
+    # A letter that stands for signs alone, as a mark on a space, is itself: an index takes terms apart at those.
+    return unicodedata.normalize("NFC", kept or word)[:LONGEST_TERM]
+
+
+def _is_of_term(char: str) -> bool:
+    return char.isalnum() or not char.isascii()

@@ -36,6 +36,13 @@ def _holds(need: Need, terms: set[str]) -> bool:
         ("pool.py", "words", "src/db/pool.py:42", ["pool.py"]),
         ("userName", "words", "getUserName()", ["UserName"]),
         ("username", "words", "getUserName()", None),
+        ("github", "words", "on GitHub", ["GitHub"]),
+        ("GitHub", "words", "on github and GITHUB", ["github", "GITHUB"]),
+        ("openai.com", "words", "see OpenAI.com/x", ["OpenAI.com"]),
+        ("javas*", "query", "JavaScript", ["JavaScript"]),
+        ("ภาษา", "words", "ภาษาไทยง่าย", ["ภาษา"]),
+        ("ไทย", "words", "ภาษาไทยง่าย", ["ไทย"]),
+        ("ﷺ", "words", "a ﷺ b", ["ﷺ"]),
         ("why?", "words", "why not", ["why"]),
         ("語", "words", "日本語で", ["語"]),
         ("本語", "words", "日本語で", ["本語"]),
@@ -98,9 +105,11 @@ def test_any_words_are_literal_and_find_a_text_of_themselves(words: str) -> None
     assert query.how == ("words" if bag_of(words) else "substring")
 
 
-_TEXTS = st.lists(st.sampled_from(["run", "fast", "Pool", "pool.py", "userName", "数据", "a-b", "it's"])).map(" ".join)
+_TEXTS = st.lists(st.sampled_from(["run", "fast", "Pool", "pool.py", "userName", "GitHub", "数据", "a-b", "it's"])).map(
+    " ".join
+)
 _QUERIES = st.recursive(
-    st.sampled_from(["run", "fast", "poo*", "user*", '"pool py"', "数", "a-b", "it's"]),
+    st.sampled_from(["run", "fast", "poo*", "user*", "username", "github", "gith*", '"pool py"', "数", "a-b", "it's"]),
     lambda inner: st.one_of(
         st.tuples(inner, st.sampled_from([" ", " AND ", " OR ", " NOT "]), inner).map("".join), inner.map("({})".format)
     ),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.search.terms import LONGEST_TERM, bag_of, terms_of
+from flue_py.search.terms import LONGEST_TERM, bag_of, terms_of, wholes_of
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,26 @@ from flue_py.search.terms import LONGEST_TERM, bag_of, terms_of
         ("Straße ﬁne", ["strasse", "fine"]),
         ("привет Мир", ["привет", "мир"]),
         ("x" * 100, ["x" * LONGEST_TERM]),
+        ("ไทยง่าย", ["ไ", "ท", "ย", "ง", "่", "า", "ย"]),
+        ("ﷺ ⑴ ½", ["صلىاللهعليهوسلم", "1", "1⁄2"]),
+        ("ﱞ", ["ﱞ"]),
         ("!? :: -", []),
     ],
 )
 def test_terms_of_a_text(text: str, terms: list[str]) -> None:
-    found = list(terms_of(text))
-    assert [term.text for term in found] == terms
-    assert list(bag_of(text)) == list(dict.fromkeys(terms))
+    assert [term.text for term in terms_of(text)] == terms
+    assert set(bag_of(text)) == {*terms, *(term.text for term in wholes_of(text))}
+
+
+def test_words_that_are_written_as_several_are_one_as_well() -> None:
+    assert [(term.text, term.start) for term in wholes_of("on GitHub: getUserName 数据")] == [
+        ("on", 0),
+        ("github", 3),
+        ("getusername", 11),
+        ("数", 23),
+        ("据", 24),
+    ]
+    assert list(bag_of("GitHub git")) == ["git", "hub", "github"]
 
 
 @given(st.text())

@@ -297,7 +297,7 @@ async def test_substrings_and_patterns_read_everything_and_say_so(store: flue_py
     assert [marked(hit) for hit in (await store.search("u.*me", how="regex")).hits] == [["username"]]
 
 
-_WORDS = ["run", "fast", "Pool", "pool.py", "userName", "数据", "a-b", "it's", "src/db"]
+_WORDS = ["run", "fast", "Pool", "pool.py", "userName", "username", "ﷺ", "ไทย", "数据", "a-b", "it's", "src/db"]
 _TEXTS = st.lists(st.lists(st.sampled_from(_WORDS), max_size=6).map(" ".join), max_size=8)
 _ASKED = st.one_of(
     st.tuples(
