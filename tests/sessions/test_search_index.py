@@ -113,6 +113,42 @@ async def test_nothing_of_what_was_deleted_is_left(store: flue_py.Store, path: P
 
 
 @pytest.mark.anyio
+async def test_titles_beside_what_was_deleted_are_found_still(store: flue_py.Store) -> None:
+    await store.create_session(title="The needle")
+    doomed = await store.create_session(title="The doomed")
+    assert await found(store, "needle") == ["titles: The needle"]
+    await store.delete_session_tree(doomed)
+    assert await found(store, "needle") == ["titles: The needle"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("what", ["store", "link", "folder"])
+async def test_what_is_no_index_is_left_alone(path: Path, what: str) -> None:
+    other = path.parent / "other.db" if what == "link" else index_of(path)
+    if what == "folder":
+        other.mkdir()
+    else:
+        async with flue_py.open(other) as precious:
+            await (await precious.create_session(id="kept")).append_message(user("precious"))
+    if what == "link":
+        index_of(path).symlink_to(other)
+    async with flue_py.open(path) as store:
+        session = await store.create_session()
+        await session.append_message(user("needle"))
+        answer = await store.search("needle")
+        assert len(answer.hits) == 1
+        assert "no index of words" in (answer.searched.why_not or "")
+        await store.delete_session_tree(session)
+    assert index_of(path).is_symlink() == (what == "link")
+    if what == "folder":
+        assert other.is_dir()
+        return
+    async with flue_py.open(other) as precious:
+        assert [info.id for info in (await precious.list_sessions()).sessions] == ["kept"]
+        assert (await precious.verify()).problems == []
+
+
+@pytest.mark.anyio
 async def test_a_batch_that_deletes_forgets_too(store: flue_py.Store, path: Path) -> None:
     doomed = await store.create_session()
     await doomed.append_message(user("secretword"))

@@ -30,6 +30,8 @@ _SPOKEN_IN = 8
 """How many segments are asked which terms there are."""
 SCHEMA = 1
 _APPLICATION = 0x464C5557
+_HEADER = 100
+"""SQLite's: which application a database belongs to is written in it."""
 _BUSY_SECONDS = 60.0
 _SUFFIX = "-words"
 _KNOWN = "SELECT session_key, id, revision, source_key, title FROM sessions"
@@ -60,6 +62,10 @@ def forget_sessions(store: Path, ids: Collection[str]) -> None:
     if not path.exists():
         return
     try:
+        _require_own(path)
+    except StoreUnavailable:
+        return
+    try:
         with closing(open_words(store, None)) as index:
             wanted = set(ids)
             index.begin()
@@ -85,9 +91,10 @@ def remove_words(store: Path) -> None:
 def open_words(store: Path, version: int | None) -> SqliteWords:
     """Open the index of a store. One of another version, or that is none, is made anew; None takes it as it is.
 
-    Raises `StoreUnavailable` where it cannot be written, `StoreBusy`.
+    Raises `StoreUnavailable` where it cannot be written, and where something else lies there, `StoreBusy`.
     """
     path = words_file(store)
+    _require_own(path)
     with contextlib.suppress(FileExistsError):
         try:
             create_private(path)
@@ -100,6 +107,23 @@ def open_words(store: Path, version: int | None) -> SqliteWords:
     except (CorruptStore, NotAStore):
         remove_words(store)
         return open_words(store, version)
+
+
+def _require_own(path: Path) -> None:
+    """Raise `StoreUnavailable` for what is not ours to write to or to remove: a link, a folder, another database."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise StoreUnavailable(f"{path} is a link or a folder, and no index of words; give it another name")
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEADER)
+    except OSError:
+        return
+    if head.startswith(b"SQLite format 3\0") and int.from_bytes(head[68:72]) not in (0, _APPLICATION):
+        raise _not_an_index(path)
+
+
+def _not_an_index(path: Path) -> StoreUnavailable:
+    return StoreUnavailable(f"{path} is another database, and no index of words; give it another name")
 
 
 def _opened(path: Path, version: int | None) -> SqliteWords:
@@ -146,6 +170,8 @@ class SqliteWords:
 
     def _is_prepared(self, version: int | None) -> bool:
         application, found = (self._run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
+        if application not in (0, _APPLICATION):
+            raise _not_an_index(self.path)
         return bool(application == _APPLICATION and (version is None or found == _stamp(version)))
 
     def _make(self, version: int) -> None:
@@ -249,7 +275,7 @@ class SqliteWords:
         for segment, first, end in segments:
             # Read again from their beginning: what still is in another segment is passed over then.
             self._run(
-                "UPDATE sessions SET revision = -1, seen = max(seen, revision) WHERE session_key IN"
+                "UPDATE sessions SET revision = -1, seen = max(seen, revision), title = NULL WHERE session_key IN"
                 " (SELECT session_key FROM spread WHERE segment = ?)",
                 (segment,),
             )
