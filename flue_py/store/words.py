@@ -94,6 +94,9 @@ class WordIndex(Protocol):
     def reread(self, keys: Collection[int]) -> None:
         """Have sessions be read from their beginning again: what is there already is passed over then."""
 
+    def moment(self) -> int:
+        """Return a number that is another one after others have changed it. O(1)."""
+
     def count(self) -> int:
         """Return how many texts it holds. O(1)."""
 

@@ -25,6 +25,7 @@ _SUGGESTIONS = 3
 _VOCABULARY = 20_000
 _LIKENESS = 0.7
 _SHORTEST_ID = 8
+_ATTEMPTS = 3
 
 
 class Asked(NamedTuple):
@@ -143,7 +144,8 @@ async def _by_sound_index(
         return await _by_index(backend, asked, heads, chosen, finder)
     except CorruptStore:
         waiting = backend.waiting
-        await waiting.finish(waiting.call(backend.remove_words))
+        async with backend.words_turn:
+            await waiting.finish(waiting.call(backend.remove_words))
         return await _by_index(backend, asked, heads, chosen, finder)
 
 
@@ -151,17 +153,30 @@ async def _by_index(
     backend: Backend, asked: Asked, heads: Sequence[SessionHead], chosen: Mapping[int, SessionHead], finder: Finder
 ) -> _Way | None:
     waiting = backend.waiting
-    index = await waiting.finish(waiting.call(partial(backend.open_words, VERSION)))
+    async with backend.words_turn:
+        index = await waiting.finish(waiting.call(partial(backend.open_words, VERSION)))
     if index is None:
         return None
     indexer = Indexer(backend, index)
     try:
-        await indexer.catch_up(heads)
-        found = await finder.by_index(indexer, index, asked.limit)
+        found = await _by_whole_index(indexer, index, asked, heads, finder)
         suggestions = () if found.findings else await _suggestions(indexer, index, asked, chosen)
     finally:
         index.close()
     return _Way(found, suggestions, None)
+
+
+async def _by_whole_index(
+    indexer: Indexer, index: WordIndex, asked: Asked, heads: Sequence[SessionHead], finder: Finder
+) -> Found:
+    """Look when nothing is missing: a deletion by others takes out what lay beside it, to be added again."""
+    for _ in range(_ATTEMPTS):
+        before = await indexer.call(index.moment)
+        await indexer.catch_up(heads)
+        found = await finder.by_index(indexer, index, asked.limit)
+        if await indexer.call(index.moment) == before or not await indexer.has_lost():
+            return found
+    raise StoreBusy("others keep taking out of it what they delete")
 
 
 async def _suggestions(

@@ -31,11 +31,13 @@ async def index_problems(backend: Backend) -> list[Problem]:
         return []
     waiting = backend.waiting
     try:
-        index = await waiting.finish(waiting.call(partial(backend.open_words, VERSION)))
+        async with backend.words_turn:
+            index = await waiting.finish(waiting.call(partial(backend.open_words, VERSION)))
         if index is None:
             return []
         try:
-            wrong = list(await waiting.finish(waiting.call(index.problems)))
+            async with backend.words_turn:
+                wrong = list(await waiting.finish(waiting.call(index.problems)))
         finally:
             index.close()
         wrong += await _not_found(backend)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import TypeVar
@@ -44,6 +44,10 @@ class Indexer:
 
     async def call(self, function: Callable[[], Result]) -> Result:
         """Return what a function of the index returns; one that has begun is ended before anything else is done."""
+        async with self._backend.words_turn:
+            return await self._now(function)
+
+    async def _now(self, function: Callable[[], Result]) -> Result:
         waiting = self._backend.waiting
         return await waiting.finish(waiting.call(function))
 
@@ -57,31 +61,41 @@ class Indexer:
         forks = {key: session.source_key for key, session in known.items() if session.source_key is not None}
         heirs = {key for key, source in forks.items() if source not in present} - gone
         if gone or heirs:
-            await self.call(self._index.begin)
-            await self.call(partial(self._index.forget, gone))
-            await self.call(partial(self._index.reread, heirs))
-            await self.call(self._index.commit)
+            await self.call(partial(self._forget, gone, heirs))
             known = await self.call(self._index.known)
         self._keys = {head.id: head.session_key for head in heads}
         behind = [head for head in heads if _is_behind(known.get(head.session_key), head)]
         while behind:
-            behind = await self._add_chunk(behind)
+            async with self._backend.words_turn:
+                behind = await self._add_chunk(behind)
+
+    def _forget(self, gone: Collection[int], heirs: Collection[int]) -> None:
+        self._index.begin()
+        self._index.forget(gone)
+        self._index.reread(heirs)
+        self._index.commit()
+
+    async def has_lost(self) -> bool:
+        """Return whether others took texts out of it that are to be added again. O(sessions)."""
+        known = await self.call(self._index.known)
+        heads = await self._backend.session_heads()
+        return any(head.session_key in known and known[head.session_key].revision < 0 for head in heads)
 
     async def _add_chunk(self, behind: list[SessionHead]) -> list[SessionHead]:
         """Add a chunk of what is missing in one transaction; return the sessions that are behind still."""
-        await self.call(self._index.begin)
+        await self._now(self._index.begin)
         at = added = 0
         while at < len(behind) and added < _CHUNK:
             # Read behind the lock: whoever deletes it meanwhile waits until it can be taken out again.
             count, is_done = await self._add_page(behind[at])
             added += max(count, 1)
             at += is_done
-        await self.call(self._index.commit)
+        await self._now(self._index.commit)
         return behind[at:]
 
     async def _add_page(self, head: SessionHead) -> tuple[int, bool]:
         """Add a page of a session's changes; return how many entries that were, and whether it was the last page."""
-        known = await self.call(partial(self._index.known_one, head.session_key))
+        known = await self._now(partial(self._index.known_one, head.session_key))
         source_key = self._keys.get(head.forked_from_session or "")
         start = KnownSession(head.session_key, head.id, -1, source_key) if known is None else known
         info = await self._backend.get_session(SessionRef(head.id, head.session_key))
@@ -94,8 +108,8 @@ class Indexer:
         entries += [entry for change in changes for entry in change.entries]
         reached = changes[-1].revision if changes else head.revision
         title = title_of(info)
-        found = await self.call(partial(_indexed, head, entries, title if title != start.title else None, info))
-        await self.call(partial(self._index.add, changed(start, revision=reached, title=title), found))
+        found = await self._now(partial(_indexed, head, entries, title if title != start.title else None, info))
+        await self._now(partial(self._index.add, changed(start, revision=reached, title=title), found))
         return len(entries), len(changes) < _PAGE
 
 

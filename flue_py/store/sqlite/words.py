@@ -298,6 +298,10 @@ class SqliteWords:
             (json.dumps(list(keys)),),
         )
 
+    def moment(self) -> int:
+        """Return a number that is another one after others have changed it (see `WordIndex.moment`)."""
+        return int(self._run("PRAGMA data_version")[0][0])
+
     def count(self) -> int:
         """Return how many texts it holds."""
         return int(self._run("SELECT coalesce(sum(next_doc - first_doc), 0) FROM segments")[0][0])
