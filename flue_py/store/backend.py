@@ -105,6 +105,9 @@ class Backend:
         self._runner = runner
         self._sources = sources
         self.waiting = runner.waiting
+        self._words_turn = runner.waiting.turn()
+        """Whose turn it is with the index of words. Who waits for another one in SQLite blocks a thread: with all
+        threads blocked, the one that holds the index could not go on."""
 
     # -- sessions -------------------------------------------------------------------------------------------
 
@@ -159,11 +162,12 @@ class Backend:
         One that was made for another ``version`` of what texts have, or is broken, is made anew. Raises
         `StoreUnavailable` where its file cannot be written. O(1).
         """
-        return await self._runner.open_words(version)
+        return await self._runner.open_words(version, self._words_turn)
 
     async def remove_words(self) -> None:
         """Remove the index of words; the next search makes it anew. Raises `StoreUnavailable`. O(1)."""
-        await self._runner.remove_words()
+        async with self._words_turn:
+            await self._runner.remove_words()
 
     async def words_location(self) -> str | None:
         """Return where the index of words lies; None if there is none yet. Raises nothing of its own. O(1)."""
@@ -303,7 +307,11 @@ class Backend:
         """Remove what was deleted from the index of words, too. What is killed before is done by the next search."""
         gone = [name for each in outcomes if isinstance(each, Deletion) for name in each.session_ids]
         if gone:
-            await self.waiting.finish(self._runner.forget_words(gone))
+            await self.waiting.finish(self._forget_in_turn(gone))
+
+    async def _forget_in_turn(self, session_ids: Sequence[str]) -> None:
+        async with self._words_turn:
+            await self._runner.forget_words(session_ids)
 
     # -- history --------------------------------------------------------------------------------------------
     # A `Note` says who did something, and why; both texts are kept as given, for the log.

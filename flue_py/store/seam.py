@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
@@ -285,12 +286,12 @@ class Runner(Protocol):
         """Return where the index of words beside the database lies; None if there is none yet."""
         return None
 
-    async def open_words(self, version: int) -> WordIndex | None:
+    async def open_words(self, version: int, turn: AbstractAsyncContextManager[object]) -> WordIndex | None:
         """Open the index of words beside the database, made anew if it is of another version.
 
-        None where there is none, and can be none.
+        None where there is none, and can be none. One that blocks threads takes turns with others by this lock.
         """
-        del version
+        del version, turn
         return None
 
     async def remove_words(self) -> None:

@@ -97,6 +97,9 @@ class WordIndex(Protocol):
     async def reread(self, keys: Collection[int]) -> None:
         """Have sessions be read from their beginning again: what is there already is passed over then."""
 
+    async def moment(self) -> int:
+        """Return a number that is another one after other processes have changed it. O(1)."""
+
     async def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
         """Return up to ``limit`` texts that have what is wanted, those that came last first, before one of them.
 

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import pytest
 
 import flue_py
 import flue_py.sync
+from flue_py.core.sessions import SessionHead
 from flue_py.sessions.search import answering, indexing
 from flue_py.store.sqlite import words
 from flue_py.store.sqlite.base import RunnerOnFile
@@ -110,6 +111,42 @@ async def test_nothing_of_what_was_deleted_is_left(store: flue_py.Store, path: P
     assert await found(store, "doomed") == []
     for number in range(20):
         assert await found(store, f"keptword{number}") == [f"messages: keptword{number}"]
+
+
+@pytest.mark.anyio
+async def test_titles_beside_what_was_deleted_are_found_still(store: flue_py.Store) -> None:
+    await store.create_session(title="The needle")
+    doomed = await store.create_session(title="The doomed")
+    assert await found(store, "needle") == ["titles: The needle"]
+    await store.delete_session_tree(doomed)
+    assert await found(store, "needle") == ["titles: The needle"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("what", ["store", "link", "folder"])
+async def test_what_is_no_index_is_left_alone(path: Path, what: str) -> None:
+    other = path.parent / "other.db" if what == "link" else index_of(path)
+    if what == "folder":
+        other.mkdir()
+    else:
+        async with flue_py.open(other) as precious:
+            await (await precious.create_session(id="kept")).append_message(user("precious"))
+    if what == "link":
+        index_of(path).symlink_to(other)
+    async with flue_py.open(path) as store:
+        session = await store.create_session()
+        await session.append_message(user("needle"))
+        answer = await store.search("needle")
+        assert len(answer.hits) == 1
+        assert "no index of words" in (answer.searched.why_not or "")
+        await store.delete_session_tree(session)
+    assert index_of(path).is_symlink() == (what == "link")
+    if what == "folder":
+        assert other.is_dir()
+        return
+    async with flue_py.open(other) as precious:
+        assert [info.id for info in (await precious.list_sessions()).sessions] == ["kept"]
+        assert (await precious.verify()).problems == []
 
 
 @pytest.mark.anyio
@@ -283,6 +320,36 @@ async def test_a_cancelled_search_leaves_the_index_whole(store: flue_py.Store, s
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert len(await found(store, "needle", limit=200)) == 100
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_more_searches_and_deletions_at_once_than_there_are_threads(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    await session.append_messages([user(f"needle n{number}") for number in range(3000)])
+    doomed = [await store.create_session() for _ in range(40)]
+    searches = asyncio.gather(*(store.search("n7") for _ in range(40)))
+    await asyncio.gather(searches, *(store.delete_session_tree(each) for each in doomed))
+    for answer in await searches:
+        assert (len(answer.hits), answer.searched.by_index) == (1, True)
+
+
+@pytest.mark.anyio
+async def test_what_a_deletion_takes_out_during_a_search_is_added_before_it_answers(
+    store: flue_py.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, doomed = await store.create_session(), await store.create_session()
+    await session.append_message(user("needle"))
+    await doomed.append_message(user("hay"))
+    catch_up = indexing.Indexer.catch_up
+
+    async def then_delete(indexer: indexing.Indexer, heads: Sequence[SessionHead]) -> None:
+        await catch_up(indexer, heads)
+        await store.delete_session_tree(doomed)
+
+    monkeypatch.setattr(indexing.Indexer, "catch_up", then_delete)
+    answer = await store.search("needle")
+    assert (len(answer.hits), answer.searched.by_index) == (1, True)
 
 
 SEARCHING = textwrap.dedent(

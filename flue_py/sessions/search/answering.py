@@ -24,6 +24,7 @@ _SUGGESTIONS = 3
 _VOCABULARY = 20_000
 _LIKENESS = 0.7
 _SHORTEST_ID = 8
+_ATTEMPTS = 3
 
 
 class Asked(NamedTuple):
@@ -152,12 +153,24 @@ async def _by_index(
     if index is None:
         return None
     try:
-        await Indexer(backend, index).catch_up(heads)
-        found = await finder.by_index(index, asked.limit)
+        found = await _by_whole_index(Indexer(backend, index), index, asked, heads, finder)
         suggestions = () if found.findings else await _suggestions(index, asked, chosen)
     finally:
         await index.close()
     return _Way(found, suggestions, None)
+
+
+async def _by_whole_index(
+    indexer: Indexer, index: WordIndex, asked: Asked, heads: Sequence[SessionHead], finder: Finder
+) -> Found:
+    """Look when nothing is missing: a deletion by others takes out what lay beside it, to be added again."""
+    for _ in range(_ATTEMPTS):
+        before = await index.moment()
+        await indexer.catch_up(heads)
+        found = await finder.by_index(index, asked.limit)
+        if await index.moment() == before or not await indexer.has_lost():
+            return found
+    raise StoreBusy("others keep taking out of it what they delete")
 
 
 async def _suggestions(index: WordIndex, asked: Asked, chosen: Mapping[int, SessionHead]) -> tuple[str, ...]:

@@ -69,6 +69,7 @@ class Finder:
         wanted = Wanted(self._query.need, self._narrowing.marks(self._chosen), self._narrowing.since_us)
         found: list[Finding] = []
         before: int | None = None
+        self._left.clear()
         while True:
             pool = await index.find(wanted, before, _POOL)
             ranked = sorted((each for each in pool if each.session_key in self._chosen), key=_rank)

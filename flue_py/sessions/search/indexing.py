@@ -62,6 +62,12 @@ class Indexer:
         while behind:
             behind = await self._add_chunk(behind)
 
+    async def has_lost(self) -> bool:
+        """Return whether others took texts out of it that are to be added again. O(sessions)."""
+        known = await self._index.known()
+        heads = await self._backend.session_heads()
+        return any(head.session_key in known and known[head.session_key].revision < 0 for head in heads)
+
     async def _add_chunk(self, behind: list[SessionHead]) -> list[SessionHead]:
         """Add a chunk of what is missing in one transaction; return the sessions that are behind still."""
         await self._index.begin()

@@ -205,7 +205,8 @@ class PostgresRunner(Runner):
     async def words_location(self) -> str | None:
         return words.LOCATION if await words.words_are_there(self) else None
 
-    async def open_words(self, version: int) -> WordIndex | None:
+    async def open_words(self, version: int, turn: contextlib.AbstractAsyncContextManager[object]) -> WordIndex | None:
+        del turn
         return await words.open_postgres_words(self, version)
 
     async def remove_words(self) -> None:

@@ -236,6 +236,10 @@ class PostgresWords:
     async def reread(self, keys: Collection[int]) -> None:
         await self._runner.write(lambda tx: tx.run(_REREAD, keys=json.dumps(sorted(keys))), repeatable=True)
 
+    async def moment(self) -> int:
+        """Return 0: of a session, nothing goes but what goes with it."""
+        return 0
+
     async def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
         marks = [_any(map(_quoted, group)) for group in wanted.marks if group]
         asked = {

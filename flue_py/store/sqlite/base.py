@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,11 +56,12 @@ class RunnerOnFile(RunnerOnSqlite):
         path = f"{os.path.realpath(self._path)}-words"
         return path if os.path.exists(path) else None
 
-    async def open_words(self, version: int) -> WordIndex | None:
+    async def open_words(self, version: int, turn: AbstractAsyncContextManager[object]) -> WordIndex | None:
         if not self._may_write_beside():
             return None
-        opening = self.waiting.call(partial(words.open_words, self._path, version))
-        return words.WaitedWords(await self.waiting.finish(opening), self.waiting)
+        async with turn:
+            index = await self.waiting.finish(self.waiting.call(partial(words.open_words, self._path, version)))
+        return words.WaitedWords(index, self.waiting, turn)
 
     async def remove_words(self) -> None:
         await self.waiting.finish(self.waiting.call(partial(words.remove_words, self._path)))

@@ -14,7 +14,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +34,8 @@ _SPOKEN_IN = 8
 """How many segments are asked which terms there are."""
 SCHEMA = 1
 _APPLICATION = 0x464C5557
+_HEADER = 100
+"""SQLite's: which application a database belongs to is written in it."""
 _BUSY_SECONDS = 60.0
 _SUFFIX = "-words"
 _KNOWN = "SELECT session_key, id, revision, source_key, title FROM sessions"
@@ -64,6 +66,10 @@ def forget_sessions(store: Path, ids: Collection[str]) -> None:
     if not path.exists():
         return
     try:
+        _require_own(path)
+    except StoreUnavailable:
+        return
+    try:
         with closing(open_words(store, None)) as index:
             wanted = set(ids)
             index.begin()
@@ -89,9 +95,10 @@ def remove_words(store: Path) -> None:
 def open_words(store: Path, version: int | None) -> SqliteWords:
     """Open the index of a store. One of another version, or that is none, is made anew; None takes it as it is.
 
-    Raises `StoreUnavailable` where it cannot be written, `StoreBusy`.
+    Raises `StoreUnavailable` where it cannot be written, and where something else lies there, `StoreBusy`.
     """
     path = words_file(store)
+    _require_own(path)
     with contextlib.suppress(FileExistsError):
         try:
             create_private(path)
@@ -104,6 +111,23 @@ def open_words(store: Path, version: int | None) -> SqliteWords:
     except (CorruptStore, NotAStore):
         remove_words(store)
         return open_words(store, version)
+
+
+def _require_own(path: Path) -> None:
+    """Raise `StoreUnavailable` for what is not ours to write to or to remove: a link, a folder, another database."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise StoreUnavailable(f"{path} is a link or a folder, and no index of words; give it another name")
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEADER)
+    except OSError:
+        return
+    if head.startswith(b"SQLite format 3\0") and int.from_bytes(head[68:72]) not in (0, _APPLICATION):
+        raise _not_an_index(path)
+
+
+def _not_an_index(path: Path) -> StoreUnavailable:
+    return StoreUnavailable(f"{path} is another database, and no index of words; give it another name")
 
 
 def _opened(path: Path, version: int | None) -> SqliteWords:
@@ -124,21 +148,48 @@ def _opened(path: Path, version: int | None) -> SqliteWords:
 class WaitedWords:
     """The index of words of a SQLite file, whose functions are waited for as everything else of the store is.
 
-    What has begun is ended before a cancelled caller goes on: the connection is for one at a time.
+    What has begun is ended before a cancelled caller goes on: the connection is for one at a time. Its functions take
+    turns with those of the store's other indexes: who waits for another one in SQLite blocks a thread, and with all
+    threads blocked, the one that holds the file could not go on.
     """
 
-    def __init__(self, index: SqliteWords, waiting: Waiting) -> None:
+    def __init__(self, index: SqliteWords, waiting: Waiting, turn: AbstractAsyncContextManager[object]) -> None:
         self._index = index
         self._waiting = waiting
+        self._turn = turn
+        self._has_turn = False
 
     async def _call(self, function: Callable[[], Result]) -> Result:
+        if self._has_turn:
+            return await self._now(function)
+        async with self._turn:
+            return await self._now(function)
+
+    async def _now(self, function: Callable[[], Result]) -> Result:
         return await self._waiting.finish(self._waiting.call(function))
 
     async def begin(self) -> None:
-        await self._call(self._index.begin)
+        await self._turn.__aenter__()
+        self._has_turn = True
+        await self._now(self._index.begin)
 
     async def commit(self) -> None:
-        await self._call(self._index.commit)
+        await self._now(self._index.commit)
+        await self._end_turn()
+
+    async def close(self) -> None:
+        try:
+            await self._now(self._index.close)
+        finally:
+            await self._end_turn()
+
+    async def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            await self._turn.__aexit__(None, None, None)
+
+    async def moment(self) -> int:
+        return await self._call(self._index.moment)
 
     async def known(self) -> Mapping[int, KnownSession]:
         return await self._call(self._index.known)
@@ -163,9 +214,6 @@ class WaitedWords:
 
     async def problems(self) -> Sequence[str]:
         return await self._call(self._index.problems)
-
-    async def close(self) -> None:
-        await self._call(self._index.close)
 
 
 class SqliteWords:
@@ -197,6 +245,8 @@ class SqliteWords:
 
     def _is_prepared(self, version: int | None) -> bool:
         application, found = (self._run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
+        if application not in (0, _APPLICATION):
+            raise _not_an_index(self.path)
         return bool(application == _APPLICATION and (version is None or found == _stamp(version)))
 
     def _make(self, version: int) -> None:
@@ -302,7 +352,7 @@ class SqliteWords:
         for segment, first, end in segments:
             # Read again from their beginning: what still is in another segment is passed over then.
             self._run(
-                "UPDATE sessions SET revision = -1, seen = max(seen, revision) WHERE session_key IN"
+                "UPDATE sessions SET revision = -1, seen = max(seen, revision), title = NULL WHERE session_key IN"
                 " (SELECT session_key FROM spread WHERE segment = ?)",
                 (segment,),
             )
@@ -324,6 +374,10 @@ class SqliteWords:
             " WHERE session_key IN (SELECT value FROM json_each(?))",
             (json.dumps(list(keys)),),
         )
+
+    def moment(self) -> int:
+        """Return a number that is another one after others have changed it (see `WordIndex.moment`)."""
+        return int(self._run("PRAGMA data_version")[0][0])
 
     def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
         """Return texts that have what is wanted (see `WordIndex.find`)."""
