@@ -161,6 +161,33 @@ async def test_tasks_are_searched_with_their_session_and_forks_with_what_they_se
     assert len((await store.search("needle")).hits) == 4
 
 
+async def test_each_fork_is_searched_to_where_it_left_its_source(store: flue_py.Store) -> None:
+    session = await store.create_session(id="source")
+    await session.append_message(user("needle one"))
+    first = await session.fork(id="first-fork")
+    await session.append_message(user("needle two"))
+    second = await session.fork(id="second-fork")
+    third = await session.append_message(user("needle three"))
+    assert await found(store, "needle", sessions=[first, second]) == ["messages: needle one", "messages: needle two"]
+    assert await found(store, "needle", sessions=[second]) == ["messages: needle one", "messages: needle two"]
+    assert await found(store, third.entry_ids[0], sessions=[first]) == []
+    assert await found(store, session.leaf_id, sessions=[session]) == ["messages: needle three"]
+    assert await found(store, second.leaf_id, sessions=[first, second]) == ["messages: needle two"]
+
+
+async def test_a_fork_is_searched_behind_what_was_deleted_between(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    await session.append_message(user("needle one"))
+    middle = await session.fork()
+    await middle.append_message(user("needle two"))
+    last = await middle.fork()
+    await last.append_message(user("needle three"))
+    expected = ["messages: needle one", "messages: needle three", "messages: needle two"]
+    assert await found(store, "needle", sessions=[last]) == expected
+    await store.delete_session_tree(middle)
+    assert await found(store, "needle", sessions=[last]) == expected
+
+
 async def test_what_a_deleted_session_has_left_to_its_forks_is_found_once(store: flue_py.Store) -> None:
     session = await store.create_session()
     await session.append_message(user("the needle stays"))

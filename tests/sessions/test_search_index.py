@@ -288,6 +288,22 @@ async def test_an_older_store_in_its_place_is_noticed(path: Path, tmp_path: Path
 
 
 @pytest.mark.anyio
+async def test_another_store_in_its_place_is_noticed_at_the_same_revision(path: Path, tmp_path: Path) -> None:
+    async with flue_py.open(path) as store:
+        session = await store.create_session(id="s1")
+        await session.append_message(user("needle one"))
+        await store.backup(tmp_path / "old.db")
+        await session.append_message(user("needle two"))
+        assert len(await found(store, "needle")) == 2
+    (tmp_path / "old.db").replace(path)
+    async with flue_py.open(path) as store:
+        session = await store.find_session("s1")
+        await session.append_message(user("needle three"))
+        assert await found(store, "needle") == ["messages: needle one", "messages: needle three"]
+        assert b"two" not in bytes_beside(path)
+
+
+@pytest.mark.anyio
 async def test_a_search_waits_for_nobody_who_writes_to_the_store(store: flue_py.Store, path: Path) -> None:
     session = await store.create_session()
     await session.append_message(user("needle"))

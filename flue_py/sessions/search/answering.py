@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -73,13 +73,20 @@ async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence
         if name not in inside:
             inside.add(name)
             waiting += [link.child_id for link in await backend.task_links(name)]
-    heirs: dict[str, str] = {}
+    heirs: dict[str, set[str]] = {}
     for name in sorted(inside):
         source = by_id[name].forked_from_session if name in by_id else None
-        while source is not None and source not in inside and source not in heirs:
-            heirs[source] = name
-            source = by_id[source].forked_from_session if source in by_id else None
-    return changed(narrowing, sessions=frozenset(inside), heirs=heirs)
+        while source is not None and source not in inside:
+            if source in by_id:
+                heirs.setdefault(source, set()).add(name)
+                source = by_id[source].forked_from_session
+                continue
+            # It was deleted. What it was forked from itself is seen still.
+            for owner in {entry.session_id for entry in await backend.read_tree(name)}:
+                if owner is not None and owner not in inside:
+                    heirs.setdefault(owner, set()).add(name)
+            break
+    return changed(narrowing, sessions=frozenset(inside), heirs={name: sorted(each) for name, each in heirs.items()})
 
 
 def _searched(asked: Asked, chosen: Mapping[int, SessionHead], why_not: str | None) -> Searched:
@@ -100,7 +107,7 @@ async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHea
     if asked.query.how != "words" or len(name) < _SHORTEST_ID or len(name.split()) != 1:
         return None
     session = await backend.get_session(name)
-    if session is not None and session.session_key in chosen:
+    if session is not None and session.session_key in chosen and session.id not in asked.narrowing.heirs:
         text = title_text(title_of(session) or session.first_message or session.id)
         return _one(Finding(session, None, 0, text, (), 0.0))
     try:
@@ -110,8 +117,20 @@ async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHea
     owner = None if entry is None or entry.session_id is None else await backend.get_session(entry.session_id)
     if entry is None or owner is None or owner.session_key not in chosen:
         return None
+    if owner.id in asked.narrowing.heirs:
+        owner = await _who_sees(backend, entry.id, asked.narrowing.heirs[owner.id])
+        if owner is None:
+            return None
     texts = texts_of(entry)
     return _one(Finding(owner, entry, 0, texts[0] if texts else title_text(entry.kind), (), 0.0))
+
+
+async def _who_sees(backend: Backend, entry_id: str, names: Iterable[str]) -> SessionInfo | None:
+    """Return the first of these sessions that sees an entry."""
+    for name in names:
+        if (await backend.get_entries(name, [entry_id]))[0] is not None:
+            return await backend.get_session(name)
+    return None
 
 
 def _one(finding: Finding) -> _Way:

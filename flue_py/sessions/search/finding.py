@@ -60,16 +60,16 @@ class Finder:
         self._query = query
         self._narrowing = narrowing
         self._chosen = chosen
-        self._infos: dict[int, SessionInfo | None] = {}
+        self._infos: dict[int, Sequence[SessionInfo]] = {}
         self._retracted: dict[int, frozenset[str]] = {}
-        self._left: set[tuple[str, int, int]] = set()
+        self._met: set[tuple[str, str | None, int, int]] = set()
 
     async def by_index(self, index: WordIndex, limit: int) -> Found:
         """Return up to ``limit`` findings among what the index names. O(terms' texts, and the texts looked at)."""
         wanted = Wanted(self._query.need, self._narrowing.marks(self._chosen), self._narrowing.since_us)
         found: list[Finding] = []
         before: int | None = None
-        self._left.clear()
+        self._met.clear()
         while True:
             pool = await index.find(wanted, before, _POOL)
             ranked = sorted((each for each in pool if each.session_key in self._chosen), key=_rank)
@@ -97,24 +97,21 @@ class Finder:
 
     async def _all_texts(self) -> AsyncGenerator[tuple[SessionInfo, Entry | None, int, SearchedText], None]:
         for key, head in self._chosen.items():
-            info = await self._info(key)
-            if info is None:
-                continue
-            title = self._title(head, info)
-            if title is not None:
-                yield info, None, title_number(title), title_text(title)
-            without = await self._without(info)
-            async with aclosing(self._entries(head, info)) as pages:
-                async for page in pages:
-                    for entry in page:
-                        if entry.id not in without:
+            for info in await self._seen_by(key):
+                title = self._title(head, info)
+                if title is not None:
+                    yield info, None, title_number(title), title_text(title)
+                async with aclosing(self._entries(head, info)) as pages:
+                    async for page in pages:
+                        for entry in page:
                             for number, text in enumerate(texts_of(entry)):
                                 yield info, entry, number, text
 
     async def _entries(self, head: SessionHead, info: SessionInfo) -> AsyncGenerator[Sequence[Entry], None]:
         """Yield what a session has added, and what deleted ones have left to it, as it was added."""
+        without = await self._without(info)
         if info.forked_from_session is not None:
-            yield await left_by_deleted(self._backend, info)
+            yield [entry for entry in await left_by_deleted(self._backend, info) if entry.id not in without]
         after = 0
         while page := await self._backend.changes(SessionRef(head.id, head.session_key), after, _PAGE):
             after = page[-1].revision
@@ -122,7 +119,7 @@ class Finder:
             if head.id in self._narrowing.heirs:
                 held = await self._backend.get_entries(info.ref, [entry.id for entry in entries])
                 entries = [entry for entry in held if entry is not None]
-            yield entries
+            yield [entry for entry in entries if entry.id not in without]
 
     def _title(self, head: SessionHead, info: SessionInfo) -> str | None:
         """Return the title of a session; None for one that is looked at for a fork of it."""
@@ -135,8 +132,7 @@ class Finder:
             by_session.setdefault(each.session_key, []).append(each)
         found: list[Finding] = []
         for key, texts in by_session.items():
-            info = await self._info(key)
-            if info is not None:
+            for info in await self._seen_by(key):
                 found += await self._look_at_session(self._chosen[key], info, texts)
         return found
 
@@ -172,20 +168,21 @@ class Finder:
         return Finding(info, entry, number, text, spans, _score(text, role, len(spans)))
 
     def _was_found(self, entry: Entry | None, number: int) -> bool:
-        """Return whether a text was found before: what a deleted session has left to several forks is met in each."""
-        if entry is None or entry.session_id is not None:
+        """Return whether a text was found before: what several forks see, as of a deleted session, is met in each."""
+        if entry is None:
             return False
-        text = (entry.id, entry.created_us, number)
-        is_again = text in self._left
-        self._left.add(text)
+        text = (entry.id, entry.session_id, entry.created_us, number)
+        is_again = text in self._met
+        self._met.add(text)
         return is_again
 
-    async def _info(self, key: int) -> SessionInfo | None:
-        """Return the session of this key, or the fork that it is looked at for; None if it is gone."""
+    async def _seen_by(self, key: int) -> Sequence[SessionInfo]:
+        """Return the session of this key, or the forks that it is looked at for; none that is gone."""
         if key not in self._infos:
             head = self._chosen[key]
-            heir = self._narrowing.heirs.get(head.id)
-            self._infos[key] = await self._backend.get_session(SessionRef(head.id, key) if heir is None else heir)
+            names = self._narrowing.heirs.get(head.id, [SessionRef(head.id, key)])
+            infos = [await self._backend.get_session(name) for name in names]
+            self._infos[key] = [info for info in infos if info is not None]
         return self._infos[key]
 
     async def _without(self, info: SessionInfo) -> frozenset[str]:

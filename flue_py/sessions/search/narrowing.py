@@ -21,13 +21,13 @@ _MOST_MARKS = 200
 class Narrowing:
     """What a search is narrowed to.
 
-    ``sessions`` are named ones and their tasks; ``heirs`` are sessions that these were forked from, with the fork that
-    sees a part of each.
+    ``sessions`` are named ones and their tasks; ``heirs`` are sessions that these were forked from, with the
+    forks that see a part of each.
     """
 
     parts: tuple[Part, ...]
     sessions: frozenset[str] | None = None
-    heirs: Mapping[str, str] = field(default_factory=dict)
+    heirs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
     scope: str | None = None
     project: str | None = None

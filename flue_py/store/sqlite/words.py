@@ -32,7 +32,7 @@ SEGMENT = 1 << 15
 
 _SPOKEN_IN = 8
 """How many segments are asked which terms there are."""
-SCHEMA = 1
+SCHEMA = 2
 _APPLICATION = 0x464C5557
 _HEADER = 100
 """SQLite's: which application a database belongs to is written in it."""
@@ -49,6 +49,7 @@ CREATE TABLE spread (session_key INTEGER NOT NULL, segment INTEGER NOT NULL, PRI
     WITHOUT ROWID;
 CREATE TABLE segments (number INTEGER PRIMARY KEY, first_doc INTEGER NOT NULL, next_doc INTEGER NOT NULL,
     end_doc INTEGER NOT NULL);
+CREATE TABLE origin (inode TEXT NOT NULL);
 """
 
 
@@ -107,7 +108,7 @@ def open_words(store: Path, version: int | None) -> SqliteWords:
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be made: {error.strerror or error}") from error
     try:
-        return _opened(path, version)
+        return _opened(path, version, _inode(store))
     except (CorruptStore, NotAStore):
         remove_words(store)
         return open_words(store, version)
@@ -130,7 +131,15 @@ def _not_an_index(path: Path) -> StoreUnavailable:
     return StoreUnavailable(f"{path} is another database, and no index of words; give it another name")
 
 
-def _opened(path: Path, version: int | None) -> SqliteWords:
+def _inode(store: Path) -> str:
+    """Return which file the store is: another one in its place may have other entries at the same revisions."""
+    try:
+        return str(store.stat().st_ino)
+    except OSError as error:
+        raise StoreUnavailable(f"{store} cannot be read: {error.strerror or error}") from error
+
+
+def _opened(path: Path, version: int | None, inode: str) -> SqliteWords:
     with translated(path):
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
@@ -138,7 +147,7 @@ def _opened(path: Path, version: int | None) -> SqliteWords:
             for setting in ("synchronous = NORMAL", "secure_delete = ON", "temp_store = MEMORY", "cache_size = -16000"):
                 connection.execute(f"PRAGMA {setting}")
         index = SqliteWords(connection, path)
-        index.prepare(version)
+        index.prepare(version, inode)
     except BaseException:
         connection.close()
         raise
@@ -234,29 +243,35 @@ class SqliteWords:
         with translated(self.path):
             self._connection.executemany(statement, parameters)
 
-    def prepare(self, version: int | None) -> None:
-        """Make the tables where they are missing, or were made for another version of what texts have."""
-        if self._is_prepared(version):
+    def prepare(self, version: int | None, inode: str) -> None:
+        """Make the tables where they are missing, or were made for another version of what texts have, or another file.
+
+        With no version, they are taken as they are.
+        """
+        if self._is_prepared(version, inode):
             return
         self.begin()
-        if not self._is_prepared(version):
-            self._make(version or 0)
+        if not self._is_prepared(version, inode):
+            self._make(version or 0, inode)
         self.commit()
 
-    def _is_prepared(self, version: int | None) -> bool:
+    def _is_prepared(self, version: int | None, inode: str) -> bool:
         application, found = (self._run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
         if application not in (0, _APPLICATION):
             raise _not_an_index(self.path)
-        return bool(application == _APPLICATION and (version is None or found == _stamp(version)))
+        if application == 0 or version is None:
+            return bool(application)
+        return bool(found == _stamp(version)) and self._run("SELECT inode FROM origin") == [(inode,)]
 
-    def _make(self, version: int) -> None:
+    def _make(self, version: int, inode: str) -> None:
         for (name,) in self._run("SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'words__%'"):
             if name.partition("_")[2].isdigit():
                 self._run(f"DROP TABLE {name}")
-        for name in ("sessions", "texts", "spread", "segments"):
+        for name in ("sessions", "texts", "spread", "segments", "origin"):
             self._run(f"DROP TABLE IF EXISTS {name}")
         for statement in _TABLES.split(";"):
             self._run(statement)
+        self._run("INSERT INTO origin VALUES (?)", (inode,))
         self._run(f"PRAGMA application_id = {_APPLICATION}")
         self._run(f"PRAGMA user_version = {_stamp(version)}")
 
