@@ -7,7 +7,7 @@ A query knows which terms a text must have (`candidates`), which an index can te
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, lru_cache
 from typing import Literal, Protocol, TypeAlias
 
@@ -20,6 +20,8 @@ Span: TypeAlias = tuple[int, int]
 MOST_WORDS = 64
 MOST_CHARACTERS = 4_000
 _DEEPEST = 32
+_MOST_TRIED = 8
+"""Terms of a phrase that an expression looks for: many that are alike, in a text of such, would take it minutes."""
 
 
 @frozen
@@ -40,10 +42,11 @@ ANYTHING = Need("all")
 class _Terms:
     """The terms of a text, in order, and where in that order each one is."""
 
-    __slots__ = ("in_order", "places")
+    __slots__ = ("in_order", "places", "texts")
 
     def __init__(self, terms: Iterable[Term]) -> None:
         self.in_order = list(terms)
+        self.texts = tuple(term.text for term in self.in_order)
         self.places: dict[str, list[int]] = {}
         for at, term in enumerate(self.in_order):
             self.places.setdefault(term.text, []).append(at)
@@ -106,17 +109,19 @@ class _Phrase:
     def _span(self, match: re.Match[str]) -> Span | None:
         """Return where the terms of a match are, if they are terms of the text, and not only parts of some."""
         text, last = match.string, len(self.terms)
+        if not begins_term(text, match.start(1)):
+            return None
         end = match.end(last)
         while self.is_prefix and not begins_term(text, end):
             end += 1
         spans = [match.span(at) for at in range(1, last)] + [(match.start(last), end)]
         return (match.start(1), end) if all(is_term(text, *span) for span in spans) else None
 
-    def _spans(self, wanted: Sequence[str], terms: _Terms) -> Iterable[Span]:
-        before = len(wanted) - 1
+    def _spans(self, wanted: tuple[str, ...], terms: _Terms) -> Iterable[Span]:
+        before, texts = len(wanted) - 1, terms.texts
         for at in self._ends(wanted[-1], terms):
             first = at - before
-            if first >= 0 and all(terms.in_order[first + step].text == wanted[step] for step in range(before)):
+            if first >= 0 and texts[first:at] == wanted[:-1]:
                 yield terms.in_order[first].start, terms.in_order[at].end
 
     def _ends(self, last: str, terms: _Terms) -> Iterable[int]:
@@ -134,7 +139,7 @@ def _in_ascii(
 
     The first one finds its terms, which may be parts of others; the second one its whole words.
     """
-    if not all(term.isascii() and len(term) < LONGEST_TERM for term in wholes):
+    if len(terms) > _MOST_TRIED or not all(term.isascii() and len(term) < LONGEST_TERM for term in wholes):
         return None
     # Looking ahead finds those that overlap as well.
     parts = "(?=(" + ")[^A-Za-z0-9]*(".join(terms) + "))"

@@ -13,7 +13,7 @@ from flue_py.core.jsontext import JsonValue
 from flue_py.core.kinds import CUSTOM_MESSAGE, MESSAGE, SUMMARIES
 from flue_py.search.values import Part
 
-VERSION = 1
+VERSION = 2
 """Which texts an entry has. An index that was made by another version is made anew."""
 
 MOST_CHARACTERS = 10_000_000
@@ -26,6 +26,9 @@ MOST_OF_TOOLS = 200_000
 _ENCODED = re.compile(r"(?:[A-Za-z0-9+/_-]{60,}[\r\n]{0,2}){2,}[A-Za-z0-9+/_-]*={0,2}|[A-Za-z0-9+/_-]{200,}={0,2}")
 _DIGIT, _LOWER, _UPPER = re.compile(r"\d"), re.compile(r"[a-z]"), re.compile(r"[A-Z]")
 _SHORTEST_RUN = 60
+_BETWEEN = re.compile(r"[/_-]")
+_MOST_BETWEEN = 12
+"""Paths have one of these signs in so many characters; what is encoded has one in 32 at most."""
 _DEEPEST = 40
 
 
@@ -77,7 +80,8 @@ def without_encoded(text: str) -> str:
 
 def _mark(found: re.Match[str]) -> str:
     text = found[0]
-    is_encoded = _DIGIT.search(text) and _LOWER.search(text) and _UPPER.search(text)
+    is_path = len(_BETWEEN.findall(text)) * _MOST_BETWEEN > len(text)
+    is_encoded = not is_path and _DIGIT.search(text) and _LOWER.search(text) and _UPPER.search(text)
     return "…" if is_encoded else text
 
 

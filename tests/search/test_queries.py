@@ -97,6 +97,12 @@ def test_what_cannot_be_searched_for_is_refused(words: str, how: How) -> None:
         read_query(words, how)
 
 
+@pytest.mark.parametrize("words", ["a/" * 1900, "a/" * 1000 + "b", "a*", "a/a*"])
+def test_what_is_alike_all_over_is_searched_in_time(words: str) -> None:
+    for text in ("a" * 500_000, "a " * 20_000):
+        read_query(words, "query").find(text)
+
+
 @settings(max_examples=1000)
 @given(st.text(min_size=1, max_size=40).filter(lambda text: text.strip()))
 def test_any_words_are_literal_and_find_a_text_of_themselves(words: str) -> None:

@@ -100,6 +100,11 @@ def test_of_a_long_result_the_beginning_is_searched_and_it_says_so() -> None:
     assert texts_of(entry) == (SearchedText("tools", "read", text[:MOST_OF_TOOLS], is_cut=True),)
 
 
+def test_lines_of_long_paths_are_kept() -> None:
+    folder = "/Users/Alice/Library/Projects2/a-very-long-name-of-a-folder/below-it/needle"
+    assert without_encoded(f"{folder}1\n{folder}2\n{folder}3") == f"{folder}1\n{folder}2\n{folder}3"
+
+
 @given(st.text(max_size=1000), st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 30))))
 def test_a_snippet_shows_matches_where_it_says(text: str, places: list[tuple[int, int]]) -> None:
     spans = sorted({(low, min(low + length, len(text))) for low, length in places if low < len(text)})
