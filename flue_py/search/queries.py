@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Literal, Protocol, TypeAlias
 
 from flue_py.core.frozen import frozen
@@ -20,6 +21,8 @@ Span: TypeAlias = tuple[int, int]
 MOST_WORDS = 64
 MOST_CHARACTERS = 4_000
 _DEEPEST = 32
+_MOST_MATCHES = 1_000
+"""What is counted of an expression in one text, which may match nothing at every place."""
 _MOST_TRIED = 8
 """Terms of a phrase that an expression looks for: many that are alike, in a text of such, would take it minutes."""
 
@@ -191,7 +194,7 @@ class _Pattern:
         return ANYTHING
 
     def find(self, text: Text) -> list[Span] | None:
-        found = [match.span() for match in self.pattern.finditer(text.text)]
+        found = [match.span() for match in islice(self.pattern.finditer(text.text), _MOST_MATCHES)]
         return found or None
 
 

@@ -103,6 +103,12 @@ def test_what_is_alike_all_over_is_searched_in_time(words: str) -> None:
         read_query(words, "query").find(text)
 
 
+def test_an_expression_that_matches_everywhere_is_found_so_often_only() -> None:
+    spans = read_query("x*", "regex").find("y" * 1_000_000)
+    assert spans is not None
+    assert len(spans) == 1_000
+
+
 @settings(max_examples=1000)
 @given(st.text(min_size=1, max_size=40).filter(lambda text: text.strip()))
 def test_any_words_are_literal_and_find_a_text_of_themselves(words: str) -> None:
