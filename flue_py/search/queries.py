@@ -7,6 +7,7 @@ A query knows which terms a text must have (`candidates`), which an index can te
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -279,7 +280,10 @@ def _substring(text: str) -> Query:
 
 def _regex(text: str) -> Query:
     try:
-        pattern = re.compile(text)
+        with warnings.catch_warnings():
+            # What it may mean in a later Python is nobody's concern here.
+            warnings.simplefilter("ignore")
+            pattern = re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
         raise InvalidArgument(f"words: {shown(text)} is not a regular expression: {error}") from error
     return Query("regex", _Pattern(pattern), "a regular expression is tried on every text")

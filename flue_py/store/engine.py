@@ -260,7 +260,7 @@ class EngineRunner(RunnerOnFile):
         name = engine.url.database
         if not name or name == ":memory:" or name.startswith("file:"):
             raise InvalidArgument(f"{engine.url.render_as_string()}: name a file, or open memory:// instead")
-        self._path = Path(name).absolute()
+        self._path = self._place = Path(name).absolute()
         self._file: OpenFile | None = None
         self._keeper: sqlite3.Connection | None = None
         self._opener = Opener()

@@ -50,6 +50,7 @@ def _holds(need: Need, terms: set[str]) -> bool:
         ("rust", "words", "Rust语言很快", ["Rust"]),
         ("???", "words", "what??? no", ["???"]),
         ("a.b", "substring", "xA.By", ["A.B"]),
+        (r"[[a]b", "regex", "ab", ["ab"]),
         (r"po+l\b", "regex", "pool spool", ["pool", "pool"]),
         ('"run fast" OR walk', "query", "I run fast", ["run fast"]),
         ('"run fast" OR walk', "query", "fast run", None),

@@ -432,3 +432,21 @@ async def test_it_takes_less_than_the_text(store: flue_py.Store, path: Path) -> 
     await session.append_messages([result("read", text) for text in texts])
     await store.search("needle")
     assert index_of(path).stat().st_size < 0.6 * sum(map(len, texts))
+
+
+@pytest.mark.parametrize("threads", [True, False])
+@pytest.mark.anyio
+async def test_it_stays_beside_the_store_when_the_working_directory_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: bool
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    async with flue_py.open("s.db", threads=threads) as store:
+        doomed = await store.create_session()
+        await doomed.append_message(user("secretword"))
+        assert len(await found(store, "secretword")) == 1
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        await store.delete_session_tree(doomed)
+        assert b"secretword" not in (tmp_path / "s.db-words").read_bytes()
+        assert await found(store, "secretword") == []
+    assert list((tmp_path / "elsewhere").iterdir()) == []

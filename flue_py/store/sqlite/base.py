@@ -36,6 +36,8 @@ class RunnerOnFile(RunnerOnSqlite):
     """A runner whose database is a file, which can be copied."""
 
     _path: Path
+    _place: Path
+    """The same from the root: the working directory may be another one later."""
 
     def _may_write_beside(self) -> bool:
         """Return whether the store is open for writing, so that its index may be written, too."""
@@ -53,19 +55,19 @@ class RunnerOnFile(RunnerOnSqlite):
 
     def _words_file(self) -> str | None:
         # Without the module, which most programs never need.
-        path = f"{os.path.realpath(self._path)}-words"
+        path = f"{os.path.realpath(self._place)}-words"
         return path if os.path.exists(path) else None
 
     async def open_words(self, version: int, turn: AbstractAsyncContextManager[object]) -> WordIndex | None:
         if not self._may_write_beside():
             return None
         async with turn:
-            index = await self.waiting.finish(self.waiting.call(partial(words.open_words, self._path, version)))
+            index = await self.waiting.finish(self.waiting.call(partial(words.open_words, self._place, version)))
         return words.WaitedWords(index, self.waiting, turn)
 
     async def remove_words(self) -> None:
-        await self.waiting.finish(self.waiting.call(partial(words.remove_words, self._path)))
+        await self.waiting.finish(self.waiting.call(partial(words.remove_words, self._place)))
 
     async def forget_words(self, session_ids: Collection[str]) -> None:
         if self._words_file() is not None:
-            await self.waiting.call(partial(words.forget_sessions, self._path, session_ids))
+            await self.waiting.call(partial(words.forget_sessions, self._place, session_ids))

@@ -55,6 +55,7 @@ class CallerRunner(RunnerOnFile):
         self.waiting: OnCaller = OnCaller()
         self._file = file
         self._path = file.path
+        self._place = file.path.absolute()
         self._opener = Opener()
         self._closed = False
         self._writing = threading.Lock()

@@ -101,6 +101,7 @@ class SqliteRunner(RunnerOnFile):
     def __init__(self, file: StoreFile) -> None:
         self._file = file
         self._path = file.path
+        self._place = file.path.absolute()
         self._opener = Opener()
         self._loop = running_loop(str(file.path))
         self.waiting = self._loop.waiting
