@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,8 +41,24 @@ def events_of(flue: Flue, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in flue.run("events", *arguments).stdout.splitlines()]
 
 
-def started(target: str, *arguments: str, stdout: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*COMMAND, "--db", target, "events", *arguments], stdout=stdout, stderr=subprocess.PIPE)
+INTERRUPTIBLE = [
+    *COMMAND[:-1],
+    f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {COMMAND[-1]}",
+]
+"""What a shell starts in the background ignores an interruption, and so would what the tests start then."""
+
+
+@contextmanager
+def started(
+    target: str, *arguments: str, stdout: int | IO[bytes] = subprocess.PIPE
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Have another process tell events; it is ended at the end, also where a test fails."""
+    command = [*INTERRUPTIBLE, "--db", target, "events", *arguments]
+    with subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_each_event_is_a_line_with_its_session(flue: Flue) -> None:
