@@ -285,7 +285,7 @@ def as_nobody() -> Iterator[dict[str, Any]]:
 
 def test_a_file_that_may_not_be_read_is_named(as_nobody: dict[str, Any]) -> None:
     assert as_nobody["hidden"].startswith(f"StoreUnavailable: '{as_nobody['folder']}/hidden.db' cannot be ")
-    assert as_nobody["command line"].startswith(f"ClickException: '{as_nobody['folder']}/hidden.db' cannot be ")
+    assert as_nobody["command line"].startswith(f"Told: '{as_nobody['folder']}/hidden.db' cannot be ")
 
 
 def test_a_file_that_may_not_be_written_can_be_read_and_says_so_when_written(as_nobody: dict[str, Any]) -> None:
