@@ -61,9 +61,19 @@ class RunnerOnFile(RunnerOnSqlite):
     async def open_words(self, version: int, turn: AbstractAsyncContextManager[object]) -> WordIndex | None:
         if not self._may_write_beside():
             return None
-        async with turn:
-            index = await self.waiting.finish(self.waiting.call(partial(words.open_words, self._place, version)))
-        return words.WaitedWords(index, self.waiting, turn)
+        opened: list[words.SqliteWords] = []
+        try:
+            async with turn:
+                await self.waiting.finish(self.waiting.call(lambda: opened.append(self._opened_words(version))))
+        except BaseException:
+            # Who is cancelled meanwhile closes it: nobody else can.
+            for index in opened:
+                index.close()
+            raise
+        return words.WaitedWords(opened[0], self.waiting, turn)
+
+    def _opened_words(self, version: int) -> words.SqliteWords:
+        return words.open_words(self._place, version)
 
     async def remove_words(self) -> None:
         await self.waiting.finish(self.waiting.call(partial(words.remove_words, self._place)))
