@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from flue_py.core.sessions import Problem, VerifyReport, check_label
+from flue_py.core.sessions import VerifyReport, check_label
 from flue_py.errors import InvalidArgument
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import (
@@ -65,8 +65,8 @@ class StoreSearch:
 
         The answer says what was searched, and where each text lies. What an entry had before it was retracted is not
         found. On a SQLite file and on PostgreSQL, an index beside it is brought up to date first; elsewhere every text
-        is read, with the same result. Raises `InvalidArgument`. O(texts with the rarest word), and O(what was written
-        since the last search); without an index O(store).
+        is read, with the same result. Raises `InvalidArgument`, and `SessionNotFound` for one of ``sessions``. O(texts
+        with the rarest word), and O(what was written since the last search); without an index O(store).
         """
         checked_choice(how, "how", values.HOWS)
         if not isinstance(words, str):
@@ -88,11 +88,13 @@ class StoreSearch:
     async def verify(self) -> VerifyReport:
         """Re-derive everything that is stored twice; ``problems`` names what disagrees. O(store).
 
-        The index of words beside a store is checked as well, and asked for words that the store has.
+        The index of words beside a store in which nothing does is checked as well, and asked for words of the store.
         """
         report = await self._backend.verify()
-        found: list[Problem] = await checking.index_problems(self._backend)
-        return VerifyReport(report.sessions, report.entries, [*report.problems, *found]) if found else report
+        if report.problems:
+            return report
+        found = await checking.index_problems(self._backend)
+        return VerifyReport(report.sessions, report.entries, found) if found else report
 
 
 def _checked_parts(parts: Sequence[Part] | None) -> tuple[Part, ...]:

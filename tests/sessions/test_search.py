@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import flue_py
 import flue_py.sync
 from flue_py.core.jsontext import JsonObject
-from flue_py.errors import InvalidArgument
+from flue_py.errors import InvalidArgument, SessionNotFound
 from flue_py.search.values import PARTS, Part, SearchAnswer, SearchHit
 
 pytestmark = pytest.mark.anyio
@@ -186,6 +186,19 @@ async def test_a_fork_is_searched_behind_what_was_deleted_between(store: flue_py
     assert await found(store, "needle", sessions=[last]) == expected
     await store.delete_session_tree(middle)
     assert await found(store, "needle", sessions=[last]) == expected
+
+
+async def test_a_task_that_was_deleted_or_never_there_is_passed_over(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    await session.append_message(user("a needle"))
+    task = await session.create_task(task_id="t1")
+    await task.append_message(user("a needle of the task"))
+    await store.link_task(session, "missing", task_id="t2")
+    assert len(await found(store, "needle", sessions=[session])) == 2
+    await store.delete_session_tree(task)
+    assert await found(store, "needle", sessions=[session]) == ["messages: a needle"]
+    with pytest.raises(SessionNotFound, match="missing"):
+        await store.search("needle", sessions=["missing"])
 
 
 async def test_what_a_deleted_session_has_left_to_its_forks_is_found_once(store: flue_py.Store) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import NamedTuple
 
 from flue_py.core.frozen import changed
 from flue_py.core.sessions import SessionHead, SessionInfo
-from flue_py.errors import AmbiguousId, CorruptStore, StoreBusy, StoreUnavailable
+from flue_py.errors import AmbiguousId, CorruptStore, SessionNotFound, StoreBusy, StoreUnavailable
 from flue_py.search.queries import Need, Query
 from flue_py.search.snippets import snippet
 from flue_py.search.texts import texts_of, title_text
@@ -67,12 +68,17 @@ async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence
     """Return the narrowing with the tasks of its sessions, theirs, and what they all were forked from. O(sessions)."""
     by_id = {head.id: head for head in heads}
     inside: set[str] = set()
-    waiting = list(narrowing.sessions or ())
+    waiting = sorted(narrowing.sessions or ())
+    for name in waiting:
+        if name not in by_id:
+            raise SessionNotFound(name)
     while waiting:
         name = waiting.pop()
-        if name not in inside:
+        # A link outlives its task.
+        if name not in inside and name in by_id:
             inside.add(name)
-            waiting += [link.child_id for link in await backend.task_links(name)]
+            with suppress(SessionNotFound):
+                waiting += [link.child_id for link in await backend.task_links(name)]
     heirs: dict[str, set[str]] = {}
     for name in sorted(inside):
         source = by_id[name].forked_from_session if name in by_id else None

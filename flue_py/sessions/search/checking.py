@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from flue_py.core.sessions import Problem
-from flue_py.errors import FlueError
+from flue_py.errors import FlueError, SessionNotFound
 from flue_py.search.queries import read_query
 from flue_py.search.terms import bag_of
 from flue_py.search.texts import texts_of
@@ -43,16 +45,24 @@ async def index_problems(backend: Backend) -> list[Problem]:
 
 async def _not_found(backend: Backend) -> list[str]:
     """Return texts of the newest sessions that a search for their words does not find."""
-    wrong = []
+    wrong: list[str] = []
     for head in list(await backend.session_heads())[-_ASKED:]:
-        for entry in await backend.read_entries(head.id, newest_first=True, limit=1):
-            for text in texts_of(entry)[:1]:
-                words = " ".join(list(bag_of(text.text))[:3])
-                if not words:
-                    continue
-                narrowing = Narrowing(PARTS, sessions=frozenset([head.id]))
-                found = await answer(backend, Asked(words, read_query(words), narrowing, 1000))
-                hits = [hit for hit in found.hits if hit.entry_id == entry.id]
-                if not (hits or found.has_more) or not all(hit.snippet.text for hit in hits):
-                    wrong.append(f"entry {entry.id} of session {head.id} is not found by its words")
+        # One that is deleted meanwhile is no problem.
+        with suppress(SessionNotFound):
+            wrong += await _not_found_of(backend, head.id)
+    return wrong
+
+
+async def _not_found_of(backend: Backend, session_id: str) -> list[str]:
+    wrong = []
+    for entry in await backend.read_entries(session_id, newest_first=True, limit=1):
+        for text in texts_of(entry)[:1]:
+            words = " ".join(list(bag_of(text.text))[:3])
+            if not words:
+                continue
+            narrowing = Narrowing(PARTS, sessions=frozenset([session_id]))
+            found = await answer(backend, Asked(words, read_query(words), narrowing, 1000))
+            hits = [hit for hit in found.hits if hit.entry_id == entry.id]
+            if not (hits or found.has_more) or not all(hit.snippet.text for hit in hits):
+                wrong.append(f"entry {entry.id} of session {session_id} is not found by its words")
     return wrong
