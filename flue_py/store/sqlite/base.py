@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -14,6 +13,7 @@ from flue_py.core.sessions import Problem
 from flue_py.lazy import lazy_module
 from flue_py.store import ops
 from flue_py.store.seam import Runner
+from flue_py.store.sqlite.file import words_file
 
 if TYPE_CHECKING:
     from flue_py.store.sqlite import backup as backups
@@ -39,9 +39,8 @@ class RunnerOnFile(RunnerOnSqlite):
     _place: Path
     """The same from the root: the working directory may be another one later."""
 
-    def _may_write_beside(self) -> bool:
-        """Return whether the store is open for writing, so that its index may be written, too."""
-        return True
+    _writes_beside = True
+    """Whether the store is open for writing, so that its index may be written, too."""
 
     async def backup(
         self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
@@ -51,15 +50,11 @@ class RunnerOnFile(RunnerOnSqlite):
         )
 
     async def words_location(self) -> str | None:
-        return self._words_file()
-
-    def _words_file(self) -> str | None:
-        # Without the module, which most programs never need.
-        path = f"{os.path.realpath(self._place)}-words"
-        return path if os.path.exists(path) else None
+        path = words_file(self._place)
+        return str(path) if path.exists() else None
 
     async def open_words(self, version: int, turn: AbstractAsyncContextManager[object]) -> WordIndex | None:
-        if not self._may_write_beside():
+        if not self._writes_beside:
             return None
         opened: list[words.SqliteWords] = []
         try:
@@ -79,5 +74,6 @@ class RunnerOnFile(RunnerOnSqlite):
         await self.waiting.finish(self.waiting.call(partial(words.remove_words, self._place)))
 
     async def forget_words(self, session_ids: Collection[str]) -> None:
-        if self._words_file() is not None:
+        # Without the module, which most programs never need.
+        if words_file(self._place).exists():
             await self.waiting.call(partial(words.forget_sessions, self._place, session_ids))

@@ -56,6 +56,7 @@ class CallerRunner(RunnerOnFile):
         self._file = file
         self._path = file.path
         self._place = file.path.absolute()
+        self._writes_beside = file.is_writable
         self._opener = Opener()
         self._closed = False
         self._writing = threading.Lock()
@@ -129,9 +130,6 @@ class CallerRunner(RunnerOnFile):
         self._opener.require_here(self._path)
         if self._closed:
             raise StoreClosed(f"{self._path} has been closed; open it again")
-
-    def _may_write_beside(self) -> bool:
-        return self._file.is_writable
 
     async def close(self) -> None:
         # What a forked child inherits is its parent's to close.

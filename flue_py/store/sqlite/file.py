@@ -97,6 +97,11 @@ def file_size(path: Path) -> int | None:
     return sum(sizes) if sizes else None
 
 
+def words_file(store: Path) -> Path:
+    """Return where the index of words of a store lies: beside the file itself, not beside a link to it."""
+    return Path(f"{store.resolve()}-words")
+
+
 def check_magic(path: Path) -> None:
     """Refuse a file that is no SQLite database before SQLite writes to it. Raises `NotAStore`, `StoreUnavailable`.
 

@@ -102,6 +102,7 @@ class SqliteRunner(RunnerOnFile):
         self._file = file
         self._path = file.path
         self._place = file.path.absolute()
+        self._writes_beside = file.is_writable
         self._opener = Opener()
         self._loop = running_loop(str(file.path))
         self.waiting = self._loop.waiting
@@ -211,9 +212,6 @@ class SqliteRunner(RunnerOnFile):
             if not has_rung and not self._closed and await self._last_change() > change:
                 break
         return not self._closed
-
-    def _may_write_beside(self) -> bool:
-        return self._file.is_writable
 
     async def close(self) -> None:
         if not self._opener.is_here:

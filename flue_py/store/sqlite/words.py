@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from flue_py.errors import CorruptStore, FlueError, NotAStore, StoreUnavailable
 from flue_py.search.queries import Need
-from flue_py.store.sqlite.file import create_private, translated
+from flue_py.store.sqlite.file import create_private, translated, words_file
 from flue_py.store.waiting import Waiting
 from flue_py.store.words import FoundText, IndexedText, KnownSession, Wanted, session_mark
 
@@ -37,7 +37,6 @@ _APPLICATION = 0x464C5557
 _HEADER = 100
 """SQLite's: which application a database belongs to is written in it."""
 _BUSY_SECONDS = 60.0
-_SUFFIX = "-words"
 _KNOWN = "SELECT session_key, id, revision, source_key, title FROM sessions"
 _TABLES = """
 CREATE TABLE sessions (session_key INTEGER PRIMARY KEY, id TEXT NOT NULL, revision INTEGER NOT NULL,
@@ -51,11 +50,6 @@ CREATE TABLE segments (number INTEGER PRIMARY KEY, first_doc INTEGER NOT NULL, n
     end_doc INTEGER NOT NULL);
 CREATE TABLE origin (inode TEXT NOT NULL);
 """
-
-
-def words_file(store: Path) -> Path:
-    """Return where the index of a store lies: beside the file itself, not beside a link to it."""
-    return Path(f"{store.resolve()}{_SUFFIX}")
 
 
 def forget_sessions(store: Path, ids: Collection[str]) -> None:
