@@ -9,11 +9,14 @@ of the terms asked for is in it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from flue_py.search.queries import Need
-from flue_py.store.seam import Nothing, P, R, Reader, Runner, Statement, Transaction
+from flue_py.store.seam import Nothing, Runner, Transaction
+from flue_py.store.sql.dialects import IN_IDS, IN_KEYS, statement
+from flue_py.store.sql.takes import Ids, Keys
+from flue_py.store.sql.takes import Session as SessionKey
 from flue_py.store.words import MARK, FoundText, IndexedText, KnownSession, Wanted, session_mark
 
 if TYPE_CHECKING:
@@ -43,18 +46,6 @@ CREATE UNLOGGED TABLE flue_words_more (doc BIGINT NOT NULL REFERENCES flue_words
     terms TSVECTOR NOT NULL);
 CREATE INDEX ix_flue_words_more_doc ON flue_words_more (doc);
 """
-
-
-class Key(TypedDict):
-    session_key: int
-
-
-class Keys(TypedDict):
-    keys: str
-
-
-class Ids(TypedDict):
-    ids: str
 
 
 class Range(TypedDict):
@@ -94,61 +85,54 @@ class Version(TypedDict):
     version: int
 
 
-def _statement(takes: Callable[P, object], gives: type[R] | Reader[R]) -> Callable[[str], Statement[P, R]]:
-    return lambda sql: Statement(takes, gives, sql, sql)
-
-
-IS_THERE = _statement(Nothing, tuple[bool])(
+IS_THERE = statement(Nothing, tuple[bool])(
     "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
     " WHERE n.nspname = current_schema() AND c.relname = 'flue_words')"
 )
-_LOCK_ALL = _statement(Nothing, tuple[str])(f"SELECT pg_advisory_xact_lock({_LOCK}, 0)::text")
-_LOCK_ONE = _statement(Key, tuple[str])(f"SELECT pg_advisory_xact_lock({_LOCK}, hashint8(:session_key))::text")
-_VERSION = _statement(Nothing, tuple[int])("SELECT version FROM flue_words")
-_SET_VERSION = _statement(Version, Nothing)("INSERT INTO flue_words VALUES (:version)")
+_LOCK_ALL = statement(Nothing, tuple[str])(f"SELECT pg_advisory_xact_lock({_LOCK}, 0)::text")
+_LOCK_ONE = statement(SessionKey, tuple[str])(f"SELECT pg_advisory_xact_lock({_LOCK}, hashint8(:session_key))::text")
+_VERSION = statement(Nothing, tuple[int])("SELECT version FROM flue_words")
+_SET_VERSION = statement(Version, Nothing)("INSERT INTO flue_words VALUES (:version)")
 _COLUMNS = "SELECT session_key, id, revision, source_key, title FROM flue_words_sessions"
-_KNOWN = _statement(Nothing, KnownSession)(_COLUMNS)
-_KNOWN_ONE = _statement(Key, KnownSession)(f"{_COLUMNS} WHERE session_key = :session_key")
-_IS_ALIVE = _statement(Key, tuple[int])(
+_KNOWN = statement(Nothing, KnownSession)(_COLUMNS)
+_KNOWN_ONE = statement(SessionKey, KnownSession)(f"{_COLUMNS} WHERE session_key = :session_key")
+_IS_ALIVE = statement(SessionKey, tuple[int])(
     "SELECT 1 FROM sessions WHERE session_key = :session_key AND trashed_at IS NULL FOR KEY SHARE"
 )
-_SET_KNOWN = _statement(Session, Nothing)(
+_SET_KNOWN = statement(Session, Nothing)(
     "INSERT INTO flue_words_sessions VALUES (:session_key, :id, :revision, :source_key, :title)"
     " ON CONFLICT (session_key) DO UPDATE SET revision = excluded.revision, source_key = excluded.source_key,"
     " title = excluded.title"
 )
-_ADD = _statement(Texts, tuple[int, str, int])(
+_ADD = statement(Texts, tuple[int, str, int])(
     "INSERT INTO flue_words_texts (session_key, entry_id, number, at_us, weight, length, terms)"
     " SELECT :session_key, t->>0, (t->>1)::bigint, (t->>2)::bigint, (t->>3)::bigint, (t->>4)::bigint,"
     " array_to_tsvector(ARRAY(SELECT json_array_elements_text(t->5)))"
     " FROM json_array_elements(:texts::json) WITH ORDINALITY AS given(t, place) ORDER BY place"
     " ON CONFLICT (session_key, entry_id, number) DO NOTHING RETURNING doc, entry_id, number"
 )
-_ADD_MORE = _statement(Vector, Nothing)(
+_ADD_MORE = statement(Vector, Nothing)(
     "INSERT INTO flue_words_more SELECT :doc, array_to_tsvector(ARRAY(SELECT json_array_elements_text(:terms::json)))"
 )
-_IN_KEYS = "= ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(:keys::json)))"
-_FORGET = _statement(Keys, Nothing)(f"DELETE FROM flue_words_texts WHERE session_key {_IN_KEYS}")
-_FORGET_KNOWN = _statement(Keys, Nothing)(f"DELETE FROM flue_words_sessions WHERE session_key {_IN_KEYS}")
-_REREAD = _statement(Keys, Nothing)(
-    f"UPDATE flue_words_sessions SET revision = -1, source_key = NULL WHERE session_key {_IN_KEYS}"
+_FORGET = statement(Keys, Nothing)(f"DELETE FROM flue_words_texts WHERE session_key {IN_KEYS}")
+_FORGET_KNOWN = statement(Keys, Nothing)(f"DELETE FROM flue_words_sessions WHERE session_key {IN_KEYS}")
+_REREAD = statement(Keys, Nothing)(
+    f"UPDATE flue_words_sessions SET revision = -1, source_key = NULL WHERE session_key {IN_KEYS}"
 )
-KEYS_OF = _statement(Ids, tuple[int])(
-    "SELECT session_key FROM flue_words_sessions WHERE id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)))"
-)
+KEYS_OF = statement(Ids, tuple[int])(f"SELECT session_key FROM flue_words_sessions WHERE id {IN_IDS}")
 _TEXT = "SELECT t.doc, t.session_key, NULLIF(t.entry_id, ''), t.number, t.at_us, t.weight, t.length"
-_FIND = _statement(Search, FoundText)(
+_FIND = statement(Search, FoundText)(
     f"{_TEXT} FROM flue_words_texts t WHERE t.terms @@ :query::tsquery AND t.doc < :before AND t.at_us >= :since"
     f" UNION ALL {_TEXT} FROM flue_words_texts t WHERE t.terms @@ :many::tsquery AND t.doc < :before"
     " AND t.at_us >= :since"
     " AND EXISTS (SELECT FROM flue_words_more m WHERE m.doc = t.doc AND m.terms @@ :some::tsquery)"
     " ORDER BY doc DESC LIMIT :count"
 )
-_TERMS = _statement(Range, tuple[str])(
+_TERMS = statement(Range, tuple[str])(
     "SELECT word FROM ts_stat('SELECT terms FROM flue_words_texts ORDER BY doc DESC LIMIT 5000')"
     ' WHERE word COLLATE "C" >= :begin AND word COLLATE "C" < :end LIMIT :count'
 )
-_STRAY = _statement(Nothing, tuple[int])(
+_STRAY = statement(Nothing, tuple[int])(
     "SELECT count(*) FROM flue_words_texts t WHERE NOT EXISTS"
     " (SELECT FROM flue_words_sessions s WHERE s.session_key = t.session_key)"
 )
