@@ -1,7 +1,7 @@
 """What a search looks for: words taken literally, a query with operators, a piece of text, or a regular expression.
 
-A query knows which terms a text must have (`candidates`), which an index can tell, and finds itself in a text
-(`find`), which alone decides: so that every database, and a scan without an index, finds the same.
+A query knows which terms a text must have (`Query.need`), which an index can tell, and finds itself in a text
+(`Query.find`), which alone decides: so that every database, and a scan without an index, finds the same.
 """
 
 from __future__ import annotations

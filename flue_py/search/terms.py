@@ -49,7 +49,7 @@ def terms_of(text: str) -> Iterator[Term]:
 def wholes_of(text: str) -> Iterator[Term]:
     """Yield the words of a text as terms, in order: one that is written as several is one. O(characters)."""
     for word in _WORD.finditer(text):
-        yield Term(_whole(word[0]), *word.span())
+        yield Term(_folded(word[0]), *word.span())
 
 
 def bag_of(text: str) -> dict[str, None]:
@@ -60,7 +60,7 @@ def bag_of(text: str) -> dict[str, None]:
         for term, _, _ in parts:
             found[term] = None
         if len(parts) > 1:
-            found[_whole(word)] = None
+            found[_folded(word)] = None
     return found
 
 
@@ -71,11 +71,6 @@ def _parts(word: str) -> tuple[tuple[str, int, int], ...]:
     if not (word.islower() or word.isupper()):
         cuts += [at for at in range(1, len(word)) if _begins_word(word, at)]
     return tuple((_folded(word[low:high]), low, high) for low, high in zip(cuts, [*cuts[1:], len(word)], strict=True))
-
-
-@lru_cache(maxsize=100_000)
-def _whole(word: str) -> str:
-    return _folded(word)
 
 
 def begins_term(text: str, at: int) -> bool:
@@ -98,6 +93,7 @@ def _begins_word(word: str, at: int) -> bool:
     return word[at].isupper() and (word[at - 1].islower() or is_followed)
 
 
+@lru_cache(maxsize=100_000)
 def _folded(word: str) -> str:
     """Return a word as it is compared: without case, width and marks."""
     if word.isascii():
