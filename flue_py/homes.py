@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from os.path import expanduser
+from os.path import expanduser, normpath
+from pathlib import PurePath
 
 from flue_py.errors import InvalidArgument, shown
 
@@ -15,3 +16,8 @@ def in_full(path: str) -> str:
             f"{shown(path)}: there is no such home directory; write the path in full, or ./ before it"
         )
     return full
+
+
+def is_below(folder: str | None, project: str) -> bool:
+    """Return whether a working directory is the project's or below it, as paths are written: links are not followed."""
+    return bool(folder) and PurePath(normpath(folder or "")).is_relative_to(project)

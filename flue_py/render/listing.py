@@ -9,7 +9,7 @@ from pathlib import PureWindowsPath
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.entries import Cost, Look, cost_text
 from flue_py.render.lines import Line, Span, clip, one_line, short_count, shortest_ids, table
-from flue_py.render.views import clipped, session_name, spent
+from flue_py.render.views import clipped, name_among, spent
 
 _DATED = re.compile(r"[-@_]?(20\d{2}-?\d{2}-?\d{2})$")
 _COLUMNS = ("session", "active", "msgs", "$", "project", "model", "title")
@@ -52,7 +52,7 @@ def session_lines(
 
 
 def _listed_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> str:
-    name = session_name(info, sources.get(info.forked_from_session or ""))
+    name = name_among(info, sources)
     return f"task: {name}" if info.kind == "task" else name
 
 

@@ -143,6 +143,11 @@ def session_name(info: SessionInfo, source: SessionInfo | None) -> str:
     return f"{own} (fork of {origin})" if own else f"fork of {origin}"
 
 
+def name_among(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> str:
+    """Return `session_name` where ``sources`` are those that forks without a name were made of, by id."""
+    return session_name(info, sources.get(info.forked_from_session or ""))
+
+
 def needs_source(info: SessionInfo) -> bool:
     """Return whether a session is a fork without a name of its own, which is named after its source."""
     return info.kind == "fork" and not (info.title or info.auto_title or info.key)

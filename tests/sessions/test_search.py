@@ -115,6 +115,10 @@ async def test_what_a_search_is_narrowed_to(store: flue_py.Store) -> None:
     assert await found(store, "needle", project="/srv/one/below") == ["messages: needle elsewhere"]
     assert len(await found(store, "needle", project="/srv/one")) == 5
     assert await found(store, "needle", project="/srv/o") == []
+    third = await store.create_session(cwd="/srv/one/../two")
+    await third.append_message(user("pin"))
+    assert await found(store, "pin", project="/srv/two") == ["messages: pin"]
+    assert await found(store, "pin", project="/srv/one") == []
     assert await found(store, "needle", sessions=[second]) == ["messages: needle elsewhere"]
     assert await found(store, "needle", exclude=[first.id]) == ["messages: needle elsewhere"]
     assert len(await found(store, "needle", since=start)) == 5

@@ -15,7 +15,7 @@ from flue_py.cli.running import command
 from flue_py.errors import InvalidArgument
 from flue_py.render.lines import Line
 from flue_py.render.search import search_lines, search_row
-from flue_py.render.views import session_name
+from flue_py.render.views import name_among
 from flue_py.search.values import DEFAULT_PARTS, PARTS, How, Part
 from flue_py.sessions.store import Store
 
@@ -91,7 +91,7 @@ async def search(
     )
     infos = [group.session for group in answer.sessions]
     sources = await sources_of(store, infos)
-    names = {info.id: session_name(info, sources.get(info.forked_from_session or "")) for info in infos}
+    names = {info.id: name_among(info, sources) for info in infos}
     return Answer(lambda: _lines(answer, names), lambda: search_row(answer, names))
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from os.path import normpath
-from pathlib import PurePath
 
 import click
 
@@ -15,9 +13,10 @@ from flue_py.cli.output import Answer, look
 from flue_py.cli.running import command
 from flue_py.core.listing import ORDERS, Scalar, SessionOrder
 from flue_py.core.sessions import SessionInfo, SessionKind
+from flue_py.homes import is_below
 from flue_py.render.listing import session_lines
 from flue_py.render.rows import session_row
-from flue_py.render.views import session_name
+from flue_py.render.views import name_among
 from flue_py.sessions.store import Store
 
 _PAGE = 1000
@@ -72,7 +71,7 @@ async def sessions(
             limit=_PAGE if enough is None or project is not None else min(enough - len(found), _PAGE),
             cursor=cursor,
         )
-        found += [info for info in page.sessions if project is None or _is_below(info.cwd, project)]
+        found += [info for info in page.sessions if project is None or is_below(info.cwd, project)]
         cursor = page.next_cursor
         if cursor is None:
             break
@@ -83,7 +82,7 @@ async def sessions(
     models = await models_of(store, listed)
     return Answer(
         lambda: session_lines(listed, look(), models=models, sources=sources),
-        lambda: [{**session_row(info, _name(info, sources)), "model": models.get(info.id)} for info in listed],
+        lambda: [{**session_row(info, name_among(info, sources)), "model": models.get(info.id)} for info in listed],
     )
 
 
@@ -98,16 +97,7 @@ def _pair(text: str) -> tuple[str, Scalar]:
     return key, value if isinstance(found, (dict, list)) else found
 
 
-def _name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> str:
-    return session_name(info, sources.get(info.forked_from_session or ""))
-
-
 def _place_by_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> tuple[str, str]:
     """Return what puts sessions in the order of the names that are listed, whatever their case."""
-    name = _name(info, sources)
+    name = name_among(info, sources)
     return name.casefold(), name
-
-
-def _is_below(folder: str | None, project: str) -> bool:
-    """Return whether a working directory is the project's or below it, as paths are written: links are not followed."""
-    return bool(folder) and PurePath(normpath(folder or "")).is_relative_to(project)

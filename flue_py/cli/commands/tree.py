@@ -20,7 +20,7 @@ from flue_py.render.entries import Cost, cost_text
 from flue_py.render.lines import Line, clip, counted
 from flue_py.render.rows import session_row, task_row, tree_row
 from flue_py.render.tree import begun_lines, plan_lines, task_lines
-from flue_py.render.views import session_name, spent, spent_tokens
+from flue_py.render.views import name_among, spent, spent_tokens
 from flue_py.sessions.finding import all_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -76,7 +76,7 @@ async def tree(
 
     def row() -> JsonObject:
         branches = [(branch, branch_costs.get(branch.tip_id)) for branch in plan.branches]
-        names = [session_name(fork, sources.get(fork.forked_from_session or "")) for fork in forked]
+        names = [name_among(fork, sources) for fork in forked]
         return {
             **tree_row(info, name, entries, labels, tokens() or {}, count, branches, costs),
             "forks": [session_row(fork, name) for fork, name in zip(forked, names, strict=True)],

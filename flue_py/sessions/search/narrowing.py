@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from hashlib import blake2b
-from pathlib import PurePath
 
 from flue_py.core.frozen import frozen
 from flue_py.core.sessions import SessionHead
+from flue_py.homes import is_below
 from flue_py.search.texts import SearchedText
 from flue_py.search.values import PARTS, Part
 from flue_py.store.words import MARK, session_mark
@@ -44,7 +44,7 @@ class Narrowing:
             (self.sessions is None or head.id in self.sessions or head.id in self.heirs)
             and head.id not in self.without
             and (self.scope is None or head.scope == self.scope)
-            and (self.project is None or _is_below(head.cwd, self.project))
+            and (self.project is None or is_below(head.cwd, self.project))
         )
 
     def has_text(self, role: str | None, at_us: int, text: SearchedText) -> bool:
@@ -104,7 +104,3 @@ def scope_mark(scope: str) -> str:
 
 def _name(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-def _is_below(folder: str | None, project: str) -> bool:
-    return folder is not None and PurePath(folder).is_relative_to(project)
