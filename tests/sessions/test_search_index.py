@@ -19,6 +19,7 @@ import pytest
 import flue_py
 import flue_py.sync
 from flue_py.core.sessions import SessionHead
+from flue_py.errors import StoreUnavailable
 from flue_py.sessions.search import answering, indexing
 from flue_py.store.sqlite import words
 from flue_py.store.sqlite.base import RunnerOnFile
@@ -450,3 +451,25 @@ async def test_it_stays_beside_the_store_when_the_working_directory_changes(
         assert b"secretword" not in (tmp_path / "s.db-words").read_bytes()
         assert await found(store, "secretword") == []
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.anyio
+async def test_what_an_index_found_before_it_failed_is_found_by_reading_everything(
+    store: flue_py.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await store.create_session()
+    await session.append_message(user("a needle"))
+    looks: list[int] = []
+
+    async def fails_afterwards(_: words.WaitedWords) -> int:
+        looks.append(1)
+        if len(looks) > 1:
+            raise StoreUnavailable("the disk has gone")
+        return 0
+
+    monkeypatch.setattr(words.WaitedWords, "moment", fails_afterwards)
+    answer = await store.search("needle")
+    monkeypatch.undo()
+    assert len(looks) == 2
+    assert not answer.searched.by_index
+    assert [hit.snippet.text for hit in answer.hits] == ["a needle"]

@@ -85,6 +85,7 @@ class Finder:
         """Return up to ``limit`` findings; every text is read. O(store)."""
         best: list[tuple[tuple[float, int, str, int], int, Finding]] = []
         count = 0
+        self._met.clear()
         async with aclosing(self._all_texts()) as texts:
             async for info, entry, number, text in texts:
                 finding = self._finding(info, entry, number, text)
