@@ -520,6 +520,11 @@ class Mark:
     value: str | None = None
 
 
+def retracted_in(marks: Iterable[Mark]) -> frozenset[str]:
+    """Return the entries that a session has retracted, of its marks: they are in none of its views."""
+    return frozenset(mark.entry_id for mark in marks if mark.kind == "retracted")
+
+
 @frozen
 class Deletion:
     """What deleting a session tree removes or removed.

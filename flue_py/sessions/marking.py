@@ -10,7 +10,7 @@ from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.log import Note
 from flue_py.core.pins import effective_pins
 from flue_py.core.projection import ContextEntry, context_of
-from flue_py.core.sessions import STORED, LeafChoice, Seen, check_entry_label
+from flue_py.core.sessions import STORED, LeafChoice, Seen, check_entry_label, retracted_in
 from flue_py.sessions.arguments import checked_id, checked_seen
 from flue_py.sessions.handle import Handle
 
@@ -84,7 +84,7 @@ class Marking(Handle):
         """
         async with self._turn:
             marks = await self._backend.read_marks(self._ref)
-        retracted = {mark.entry_id for mark in marks if mark.kind == "retracted"}
+        retracted = retracted_in(marks)
         return {
             mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label" and mark.entry_id not in retracted
         }
@@ -152,7 +152,7 @@ class Marking(Handle):
         if read.entries is None and known is not None:
             # It is as it was when this handle last read it.
             compaction, tail = known.compaction, known.tail
-        retracted = {mark.entry_id for mark in marks if mark.kind == "retracted"}
+        retracted = retracted_in(marks)
         own = {
             mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin" and mark.entry_id not in retracted
         }

@@ -9,7 +9,7 @@ from math import log
 from typing import NamedTuple
 
 from flue_py.core.entries import Entry
-from flue_py.core.sessions import SessionHead, SessionInfo, SessionRef
+from flue_py.core.sessions import SessionHead, SessionInfo, SessionRef, retracted_in
 from flue_py.search.queries import Query
 from flue_py.search.texts import SearchedText, texts_of, title_text
 from flue_py.sessions.search.indexing import left_by_deleted, title_number, title_of, weight_of
@@ -190,8 +190,7 @@ class Finder:
         """Return the entries that a session has retracted: they are in no history any more."""
         key = info.session_key
         if key not in self._retracted:
-            marks = await self._backend.read_marks(info.ref)
-            self._retracted[key] = frozenset(mark.entry_id for mark in marks if mark.kind == "retracted")
+            self._retracted[key] = retracted_in(await self._backend.read_marks(info.ref))
         return self._retracted[key]
 
 

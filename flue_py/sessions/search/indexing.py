@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import TypeVar
 
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import changed
@@ -17,8 +16,6 @@ from flue_py.search.values import Part
 from flue_py.sessions.search.narrowing import marks_of
 from flue_py.store.backend import Backend
 from flue_py.store.words import IndexedText, KnownSession, WordIndex
-
-Result = TypeVar("Result")
 
 VERSION = terms.VERSION * 1000 + texts.VERSION
 _PAGE = 500

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flue_py.core.entries import Entry
-from flue_py.core.sessions import STORED, NewSession
+from flue_py.core.sessions import STORED, NewSession, retracted_in
 from flue_py.store.backend import Backend
 from flue_py.testing.samples import UNKNOWN, assistant, ids_of, path_ids, session_info, user
 from flue_py.testing.sources import OpenBackend, counted_sources
@@ -135,7 +135,7 @@ async def _closure(backend: Backend, session_id: str) -> set[str]:
 
 async def _held(backend: Backend, session_id: str) -> set[str]:
     """Return what a session holds: what it sees, and what it retracted and could bring back."""
-    retracted = {mark.entry_id for mark in await backend.read_marks(session_id) if mark.kind == "retracted"}
+    retracted = retracted_in(await backend.read_marks(session_id))
     return {*ids_of(await backend.read_tree(session_id)), *retracted}
 
 
