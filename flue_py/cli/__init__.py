@@ -29,6 +29,7 @@ SECTIONS = {
     },
     "Read sessions": {
         "sessions": "List sessions, most recently active first.",
+        "browse": "Look at sessions, and change them, in the terminal.",
         "search": "Find what was said: in messages, tools, titles.",
         "show": "Show a session's facts, or one entry in full.",
         "tree": "Draw a session's tree: branches, leaf, labels, costs.",

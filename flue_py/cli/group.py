@@ -95,6 +95,7 @@ class LazyGroup(HelpfulGroup):
         "check": "verify", "fsck": "verify", "doctor": "verify", "status": "info", "repair": "salvage",
         "restore": "salvage", "upgrade": "migrate", "clone": "copy", "budgets": "budget", "memories": "memory",
         "merge": "merge-back", "pick": "cherry-pick", "tag": "label", "continue": "resume",
+        "ui": "browse", "tui": "browse", "browser": "browse", "explore": "browse", "open": "browse",
         "find": "search", "grep": "search",
         "create": "new", "add": "append", "write": "append",
     })  # fmt: skip

@@ -116,17 +116,22 @@ def run(
     ``create`` makes a missing database, in a folder that only its owner can use; otherwise a missing database raises
     `StoreUnavailable`.
     """
-    if place.is_file:
-        path = Path(place.target)
-        if create:
-            make_private_folder(path.parent)
-        elif not exists(path):  # unlike Path.exists, it has no opinion on names that no file can have
-            raise StoreUnavailable(
-                f"there is no database at {path}; import a session or create one (flue-py new) first, or name another "
-                "with --db"
-            )
+    if create and place.is_file:
+        make_private_folder(Path(place.target).parent)
+    elif not create:
+        require_database(place)
     with nullcontext() if bar is None else progress_bar(bar):
         return finished(_with_store(place, work), needs_loop=not place.is_file)
+
+
+def require_database(place: Place) -> None:
+    """Raise `StoreUnavailable` if the database is a file that is missing."""
+    # Unlike Path.exists, `exists` has no opinion on names that no file can have.
+    if place.is_file and not exists(place.target):
+        raise StoreUnavailable(
+            f"there is no database at {Path(place.target)}; import a session or create one (flue-py new) first, or "
+            "name another with --db"
+        )
 
 
 async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]]) -> Result:

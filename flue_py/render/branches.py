@@ -70,6 +70,21 @@ class Plan:
 
 
 @frozen
+class Walk:
+    """Every entry of a tree in the order of its lines, with the nesting of its branch, and whether it begins one.
+
+    Below an entry come the branches that leave its line there, and then what goes on, so that all that descends from an
+    entry follows it. ``active`` are the ids of the path to the leaf.
+    """
+
+    entries: list[Entry]
+    nesting: list[int]
+    opens: list[bool]
+    active: frozenset[str]
+    branches: int
+
+
+@frozen
 class _Shape:
     """The links of a tree, which child its lines follow, and its branches by their first entry."""
 
@@ -126,6 +141,27 @@ def plan_tree(
     )
     drawn = sum(len(run.entries) for run in runs)
     return Plan(runs, branches, shape.active, len(branches) - len(shown), len(entries) - drawn)
+
+
+def walk_tree(entries: Sequence[Entry], leaf: str | None) -> Walk:
+    """Return the entries of a tree (every branch, parents before children) in the order of `plan_tree`. O(entries)."""
+    shape = _shape_of(entries, leaf)
+    walk = Walk([], [], [], shape.active, len(shape.lines))
+    # A branch that is being walked, and how far.
+    waiting = [(root.id, 0) for root in reversed(shape.roots) if root.id in shape.lines]
+    while waiting:
+        start, at = waiting.pop()
+        line, nesting = shape.lines[start], shape.nesting[start]
+        for place in range(at, len(line)):
+            entry = line[place]
+            walk.entries.append(entry)
+            walk.nesting.append(nesting)
+            walk.opens.append(place == 0)
+            if len(shape.children.get(entry.id, ())) > 1:
+                waiting.append((start, place + 1))
+                waiting += [(side.id, 0) for side in reversed(shape.sides(entry))]
+                break
+    return walk
 
 
 def _shape_of(entries: Sequence[Entry], leaf: str | None) -> _Shape:

@@ -29,12 +29,21 @@ def search_lines(answer: SearchAnswer, names: Mapping[str, str]) -> Iterable[Lin
 
 
 def _group_lines(group: SessionHits, name: str) -> Iterable[Line]:
-    yield ((name, "bold"), (f"  {one_line(group.session.id)}, up to revision {group.revision}", "dim"))
+    yield group_line(group, name)
     for hit in group.hits:
-        yield (("  ", ""), *_facts(hit))
-        yield (("    ", ""), *_marked(hit.snippet))
+        yield from hit_lines(hit)
         yield ((f"    {printable(hit.go)}", "cyan"),)
     yield ()
+
+
+def group_line(group: SessionHits, name: str) -> Line:
+    """Return the head of the hits in a session."""
+    return ((name, "bold"), (f"  {one_line(group.session.id)}, up to revision {group.revision}", "dim"))
+
+
+def hit_lines(hit: SearchHit) -> tuple[Line, Line]:
+    """Return what a hit is and where it lies, and the piece of text with its matches in bold."""
+    return (("  ", ""), *_facts(hit)), (("    ", ""), *_marked(hit.snippet))
 
 
 def _facts(hit: SearchHit) -> tuple[Span, ...]:

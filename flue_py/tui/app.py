@@ -1,0 +1,65 @@
+"""The browser: which screen is shown, and whether secrets are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+from flue_py.tui.masking import Mask, Masked
+from flue_py.tui.screens.finding import FindScreen
+from flue_py.tui.screens.session import SessionScreen
+from flue_py.tui.screens.sessions import SessionsScreen
+
+
+class Browser(App[None]):
+    """The browser. ``session_id`` and ``entry_id`` say where it begins; ``place`` is what the database is called."""
+
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q,ctrl+c", "quit", "Quit", show=False, priority=True)]
+
+    def __init__(self, store: Store, place: str, *, session_id: str | None = None, entry_id: str | None = None) -> None:
+        super().__init__()
+        self.store = store
+        self.place = place
+        self._mask = Mask()
+        self._shows_secrets = False
+        self._begin = (session_id, entry_id)
+
+    def on_mount(self) -> None:
+        """Show the list of sessions, and the session that was named."""
+        self.push_screen(SessionsScreen())
+        session_id, entry_id = self._begin
+        if session_id is not None:
+            self.open_session(session_id, entry_id)
+
+    def mask(self, text: str) -> Masked:
+        """Return a text without its secrets, and how many are hidden: none once they were asked for."""
+        return Masked(text, 0) if self._shows_secrets else self._mask.masked(text)
+
+    def masked(self, text: str) -> str:
+        """Return a text without its secrets, unless they were asked for."""
+        return self.mask(text).text
+
+    def toggle_secrets(self) -> bool:
+        """Show secrets, or hide them again; return whether they are shown now."""
+        self._shows_secrets = not self._shows_secrets
+        return self._shows_secrets
+
+    def open_session(self, session_id: str, entry_id: str | None = None) -> None:
+        """Show a session: at an entry, or at its leaf."""
+        self.push_screen(SessionScreen(session_id, entry_id))
+
+    def find(
+        self, words: str, *, within: Session | None = None, found: Callable[[str | None], None] | None = None
+    ) -> None:
+        """Show a search in all sessions, or in one: ``found`` then gets the id of the chosen entry, or None."""
+        self.push_screen(FindScreen(words, within=within), found)
+
+    def leave(self) -> None:
+        """Go back to the screen before."""
+        self.pop_screen()

@@ -1,0 +1,150 @@
+"""A session that is looked at: its tree and what marks its entries, kept up to date while others write. No screen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from flue_py.core.costs import EntryCost, entry_costs
+from flue_py.core.entries import Entry
+from flue_py.core.kinds import COMPACTION, EXCLUSION, may_be_paid
+from flue_py.core.sessions import Change, SessionInfo
+from flue_py.render.views import name_among, needs_source
+from flue_py.sessions.finding import all_sessions
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+from flue_py.tui.outline import Begun, Outline, begun_at
+from flue_py.tui.reading import Marks
+
+FIRST_PAGE = 1_000
+"""How many of the newest entries are shown before all are there."""
+
+_MOST_TASKS = 200
+
+
+class OpenedSession:
+    """What the browser knows of a session. Each ``load_`` reads a part of it; what was there stays until then."""
+
+    def __init__(self, store: Store, session: Session) -> None:
+        self.store = store
+        self.session = session
+        self.name = ""
+        self.info: SessionInfo = session.info
+        self.outline = Outline.of((), None)
+        self.is_whole = False
+        self.labels: Mapping[str, str] = {}
+        self.pinned: frozenset[str] = frozenset()
+        self.excluded: Mapping[str, str] = {}
+        self.begun: Mapping[str, Sequence[Begun]] = {}
+        self._newest: str | None = None
+        self._costs: Mapping[str, EntryCost] = {}
+        self._costs_are_new = False
+        self._turn = asyncio.Lock()
+
+    async def load_end(self) -> None:
+        """Read the newest entries, which are shown first. O(`FIRST_PAGE`)."""
+        self.info = await self.session.refresh()
+        self.name = await self.session.name()
+        newest = await self.session.entries(newest_first=True, limit=FIRST_PAGE)
+        self.labels = await self.session.labels()
+        self.outline = Outline.of(newest[::-1], self.info.leaf_id)
+
+    async def load_all(self) -> None:
+        """Read the whole tree, and what marks its entries. O(entries), most of it on another thread."""
+        async with self._turn:
+            await self._load_tree()
+            await self._load_marks()
+            await self.load_begun()
+
+    async def catch_up(self, changes: Sequence[Change]) -> None:
+        """Read what changes brought: what was added, what marks it, where the leaf is. O(what is new) as a rule."""
+        async with self._turn:
+            before = self.info
+            self.info = await self.session.refresh()
+            self.name = await self.session.name()
+            added = [entry for change in changes for entry in change.entries]
+            moved = any(change.reason not in ("append", None) for change in changes)
+            if moved or not await self._grow():
+                await self._load_tree()
+            if moved or not added or any(entry.kind in (COMPACTION, EXCLUSION) for entry in added):
+                await self._load_marks()
+            self._costs_are_new = False
+            if self.info.metadata_text != before.metadata_text or not added:
+                await self.load_begun()
+
+    def lacks_cost(self, entry: Entry) -> bool:
+        """Return whether an entry may have a cost that `load_costs` would find."""
+        return not self._costs_are_new and entry.id not in self._costs and may_be_paid(entry.kind, entry.role)
+
+    async def load_costs(self) -> None:
+        """Read what every entry cost. O(calls of the tree)."""
+        self._costs_are_new = True
+        paid = await self.session.entry_costs()
+        self._costs = await asyncio.to_thread(entry_costs, list(self.outline.entries), paid)
+
+    def marks_of(self, entry: Entry) -> Marks:
+        """Return what is known of an entry beside itself."""
+        return Marks(
+            self.labels.get(entry.id),
+            entry.id in self.pinned,
+            self.excluded.get(entry.id),
+            entry.id == self.info.leaf_id,
+            entry.id in self.outline.active,
+            self._costs.get(entry.id),
+            self.session.id,
+        )
+
+    async def _load_tree(self) -> None:
+        entries = await self.session.get_tree()
+        self._newest = entries[-1].id if entries else None
+        self.outline = await asyncio.to_thread(Outline.of, entries, self.info.leaf_id)
+        self.is_whole = True
+
+    async def _grow(self) -> bool:
+        """Add what is new at the end of the tree; return False where the tree has to be read anew."""
+        new: list[Entry] = []
+        after = self._newest
+        if not self.is_whole or after is None:
+            return False
+        while page := await self.session.entries(after=after, limit=FIRST_PAGE):
+            new += page
+            after = page[-1].id
+        if not new:
+            return self.outline.leaf == self.info.leaf_id
+        grown = self.outline.grown(new, self.info.leaf_id)
+        if grown is None:
+            return False
+        self.outline, self._newest = grown, after
+        return True
+
+    async def _load_marks(self) -> None:
+        self.labels = await self.session.labels()
+        self.pinned = frozenset(await self.session.pins())
+        excluded: dict[str, str] = {}
+        for each in await self.session.exclusions():
+            if each.in_effect:
+                excluded[each.entry_id] = "excluded" if each.part is None else f"part {each.part} excluded"
+        self.excluded = excluded
+
+    async def load_begun(self) -> None:
+        links = await self.session.task_links()
+        tasks: dict[str, SessionInfo] = {}
+        for link in links[:_MOST_TASKS]:
+            child = await self.store.get_session(link.child_id)
+            if child is not None:
+                tasks[link.child_id] = child.info
+        forks = [each for each in await all_sessions(self.store.backend, kind="fork") if each.id != self.session.id]
+        forks = [each for each in forks if (each.forked_from_entry or "") in self.outline.place]
+        self.begun = begun_at(sorted(forks, key=lambda each: (each.created_us, each.id)), links, tasks)
+
+
+async def named(store: Store, infos: Sequence[SessionInfo]) -> dict[str, str]:
+    """Return the names of sessions, by id. O(sessions); forks without a name of their own have their sources read."""
+    there = {info.id: info for info in infos}
+    for info in infos:
+        source = info.forked_from_session
+        if source is not None and source not in there and needs_source(info):
+            session = await store.get_session(source)
+            if session is not None:
+                there[source] = session.info
+    return {info.id: name_among(info, there) for info in infos}

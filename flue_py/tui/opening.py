@@ -1,0 +1,34 @@
+"""Running the browser on a database."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+
+import flue_py
+from flue_py.errors import MissingExtra
+
+
+def browse(target: str, *, read_only: bool = False, session: str | None = None, entry: str | None = None) -> None:
+    """Run the browser until it is left. ``session`` and ``entry`` are names, or the beginnings of ids, to begin at.
+
+    Raises `MissingExtra` without the extra ``tui``, `StoreUnavailable`, `SessionNotFound`, `EntryNotFound`,
+    `AmbiguousId`.
+    """
+    if find_spec("textual") is None or find_spec("detect_secrets") is None:
+        raise MissingExtra("tui", "flue-py browse")
+    asyncio.run(_browse(target, read_only=read_only, session=session, entry=entry))
+
+
+async def _browse(target: str, *, read_only: bool, session: str | None, entry: str | None) -> None:
+    from flue_py.tui.app import Browser
+
+    async with flue_py.open(target, read_only=read_only) as store:
+        session_id = entry_id = None
+        if session is not None:
+            found = await store.find_session(session)
+            session_id = found.id
+            entry_id = None if entry is None else await found.resolve_entry_id(entry)
+        place = (await store.info()).location
+        browser = Browser(store, place, session_id=session_id, entry_id=entry_id)
+        await browser.run_async()

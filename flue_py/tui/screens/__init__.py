@@ -1,0 +1,1 @@
+"""The screens of the browser: what each shows, and its keys."""

@@ -1,0 +1,151 @@
+"""Finding what was said, in all sessions or in one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from textual import work
+from textual.binding import Binding, BindingType
+from textual.widgets import Footer, Input, Static
+
+from flue_py.render.lines import Line
+from flue_py.render.search import group_line, hit_lines, searched_text
+from flue_py.search.values import SearchAnswer, SearchHit, SessionHits
+from flue_py.sessions.session import Session
+from flue_py.tui.opened import named
+from flue_py.tui.screens.base import BrowserScreen
+from flue_py.tui.widgets.rows import RowList
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+
+_LIMIT = 200
+
+_Shown: TypeAlias = tuple[Line, SearchHit | None]
+
+
+class FindScreen(BrowserScreen[str | None]):
+    """A search. In one session, the id of the entry that is chosen is what the screen returns."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "enter",
+            "enter",
+            "Search/open",
+            tooltip="search for what is typed; in the list, open the hit",
+            priority=True,
+        ),
+        Binding("up", "list('step', -1)", "Up", show=False, priority=True),
+        Binding("down", "list('step', 1)", "Down", show=False, tooltip="the next hit", priority=True),
+        Binding("pageup", "list('page', -1)", "Page up", show=False, priority=True),
+        Binding("pagedown", "list('page', 1)", "Page down", show=False, priority=True),
+        Binding("ctrl+r", "secrets", "Secrets", show=False, tooltip="show or hide secrets", priority=True),
+        Binding("escape", "leave", "Back", tooltip="go back", priority=True),
+        Binding("f1", "keys", "Keys", tooltip="show these keys"),
+    ]
+
+    def __init__(self, words: str, *, within: Session | None = None) -> None:
+        super().__init__()
+        self._words, self._within = words, within
+        self._searched: str | None = None
+        self._rows: Sequence[_Shown] = ()
+
+    def compose(self) -> ComposeResult:
+        """Lay out the words, the hits and the keys."""
+        yield Static(id="title", markup=False)
+        yield Input(self._words, placeholder="words, taken literally", id="words", compact=True)
+        yield RowList(self._draw, id="hits")
+        yield Static(id="status", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Search for the words, if there are any."""
+        self.head("find in this session" if self._within is not None else "find in all sessions")
+        rows = self.query_one(RowList)
+        rows.can_focus = False
+        rows.pass_over(self._next_hit)
+        self.query_one(Input).focus()
+        if self._words.strip():
+            self.search(self._words)
+
+    def action_enter(self) -> None:
+        """Search for what is typed; if that was done, open the chosen hit."""
+        words = self.query_one(Input).value
+        if words != self._searched:
+            if words.strip():
+                self.search(words)
+            return
+        rows = self.query_one(RowList)
+        hit = self._rows[rows.at][1] if rows.at < len(self._rows) else None
+        if hit is None:
+            return
+        if self._within is not None and hit.session_id == self._within.id:
+            self.dismiss(hit.entry_id)
+            return
+        self.browser.open_session(hit.session_id, hit.entry_id)
+
+    @work(exclusive=True)
+    async def search(self, words: str) -> None:
+        """Search, and show what is found."""
+        self._searched = words
+        self.say("searching")
+        within = None if self._within is None else [self._within]
+        answer = await self.tried(self.browser.store.search(words, sessions=within, limit=_LIMIT))
+        if answer is None:
+            self._searched = None
+            return
+        names = await named(self.browser.store, [group.session for group in answer.sessions])
+        self._rows = [*self._lines(answer, names)]
+        self.query_one(RowList).show(len(self._rows), 0)
+        found = searched_text(answer)
+        if not answer.sessions:
+            found = f"nothing found; {found}"
+            if answer.suggestions:
+                found = f"nothing found; did you mean: {', '.join(answer.suggestions)}"
+        self.say(found)
+
+    def _lines(self, answer: SearchAnswer, names: Mapping[str, str]) -> Sequence[_Shown]:
+        rows: list[_Shown] = []
+        for group in answer.sessions:
+            rows.append((group_line(group, names[group.session.id]), None))
+            rows += [row for hit in group.hits for row in self._hit(group, hit)]
+        return rows
+
+    def _hit(self, group: SessionHits, hit: SearchHit) -> Sequence[_Shown]:
+        first, second = hit_lines(hit)
+        return ((first, hit), (second, None))
+
+    def _next_hit(self, at: int, step: int) -> int:
+        for way in (1 if step >= 0 else -1, -1 if step >= 0 else 1):
+            place = at
+            while 0 <= place < len(self._rows):
+                if self._rows[place][1] is not None:
+                    return place
+                place += way
+        return 0
+
+    def action_list(self, what: str, step: int) -> None:
+        """Move in the list, while the keys for text go to the words."""
+        rows = self.query_one(RowList)
+        (rows.action_page if what == "page" else rows.action_step)(step)
+
+    def on_row_list_entered(self, _: RowList.Entered) -> None:
+        """Open the hit that is clicked twice."""
+        self.action_enter()
+
+    def action_secrets(self) -> None:
+        """Show or hide secrets."""
+        self.browser.toggle_secrets()
+        self.query_one(RowList).refresh()
+
+    def action_leave(self) -> None:
+        """Go back."""
+        self.dismiss(None)
+
+    def _draw(self, at: int, _: int) -> Line:
+        whole = "".join(text for text, _ in self._rows[at][0])
+        if self.browser.mask(whole).hidden:
+            # A secret may lie across what is marked in it.
+            return ((self.browser.masked(whole), ""),)
+        return self._rows[at][0]

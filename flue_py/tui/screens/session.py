@@ -1,0 +1,618 @@
+"""One session: its tree on the left, the chosen entry on the right, and the keys that change it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Footer, Static
+
+from flue_py.core.entries import Entry
+from flue_py.core.kinds import COMPACTION
+from flue_py.core.sessions import Change
+from flue_py.errors import FlueError, SessionNotFound
+from flue_py.render.lines import UNICODE, Line, cells, clip, counted, one_line
+from flue_py.render.listing import project_name
+from flue_py.sessions.session import Session
+from flue_py.tui import editing, reading
+from flue_py.tui.deleting import plan_deletion
+from flue_py.tui.drawing import begun_row, entry_row
+from flue_py.tui.opened import OpenedSession
+from flue_py.tui.outline import VIEWS, Begun, Row, View, rows_of, shows
+from flue_py.tui.screens.asking import AskLine, Confirm, EditPrompt
+from flue_py.tui.screens.base import BY, BrowserScreen, in_words
+from flue_py.tui.screens.before import BeforeScreen
+from flue_py.tui.screens.comparing import CompareScreen
+from flue_py.tui.widgets.reader import Reader
+from flue_py.tui.widgets.rows import RowList
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from textual.app import ComposeResult
+
+_CHANGES = 1_000
+
+
+class SessionScreen(BrowserScreen[None]):
+    """A session. ``entry_id`` is the entry to begin at: the leaf if it is left out."""
+
+    DEFAULT_CSS = """
+    SessionScreen #panes { height: 1fr; }
+    SessionScreen #tree { width: 45%; border-right: solid $panel; }
+    SessionScreen #right { width: 1fr; }
+    SessionScreen #facts { height: auto; max-height: 6; padding: 0 1; color: $text-muted; }
+    SessionScreen.wide #tree { display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "enter",
+            "enter",
+            "Open",
+            tooltip="a prompt: edit it as a new branch; a fork or task: go there; a compaction: what was before",
+        ),
+        Binding("e", "edit", "Edit", tooltip="edit the prompt as a new branch"),
+        Binding("m", "move", "Move", tooltip="move the leaf to this entry"),
+        Binding("l", "label", "Label", tooltip="label this entry; empty clears"),
+        Binding("p", "pin", "Pin", show=False, tooltip="pin or unpin this entry"),
+        Binding(
+            "x", "exclude", "Exclude", show=False, tooltip="exclude this entry from the context, or include it again"
+        ),
+        Binding("f", "fork", "Fork", show=False, tooltip="fork: a new session that begins at this entry"),
+        Binding("u", "undo", "Undo", tooltip="undo the last operation"),
+        Binding("r", "redo", "Redo", show=False, tooltip="redo what was undone last"),
+        Binding("v", "view", "View", tooltip=f"the next view: {', '.join(VIEWS)}"),
+        *(
+            Binding(str(n), f"view({n - 1})", name, show=False, tooltip=f"view: {name}")
+            for n, name in enumerate(VIEWS, 1)
+        ),
+        Binding("left", "fold", "Fold", show=False, tooltip="fold what is below this entry, or go to its parent"),
+        Binding("right", "unfold", "Unfold", show=False, tooltip="unfold"),
+        Binding("full_stop", "leaf", "Leaf", show=False, tooltip="go to the leaf"),
+        Binding("b", "before", "Before", show=False, tooltip="what was before this compaction, and what it lost"),
+        Binding("equals_sign", "compare", "Compare", show=False, tooltip="compare two leaves: once here, once there"),
+        Binding(
+            "o",
+            "origin",
+            "Origin",
+            show=False,
+            tooltip="go to the session that this one was forked from, or is a task of",
+        ),
+        Binding("slash", "find", "Find", tooltip="find text in this session"),
+        Binding("s", "secrets", "Secrets", show=False, tooltip="show or hide secrets"),
+        Binding("t", "markdown", "Text", show=False, tooltip="show text as it stands, or as Markdown"),
+        Binding("w", "whole", "Whole", show=False, tooltip="show a long text whole"),
+        Binding("z", "wide", "Wide", show=False, tooltip="give the message the whole screen"),
+        Binding("tab", "other", "Other side", show=False, tooltip="go to the other side"),
+        Binding("D", "delete", "Delete", show=False, tooltip="delete this session, after a question"),
+        *BrowserScreen.COMMON,
+        Binding("escape,q", "leave", "Back", tooltip="go back"),
+    ]
+
+    def __init__(self, session_id: str, entry_id: str | None = None) -> None:
+        super().__init__()
+        self._session_id = session_id
+        self._wanted = entry_id
+        self._opened: OpenedSession | None = None
+        self._view: View = "default"
+        self._folded: set[str] = set()
+        self._rows: Sequence[Row] = []
+        self._flags = bytearray()
+        self._flagged: object = None
+        self._seen = 0
+        self._changing = asyncio.Lock()
+        self._compared: str | None = None
+        self._is_markdown = True
+        self._is_whole_text = False
+        self._read: str | None = None
+
+    def compose(self) -> ComposeResult:
+        """Lay out the head, the tree, the message and the keys."""
+        yield Static(id="title", markup=False)
+        with Horizontal(id="panes"):
+            yield RowList(self._draw, id="tree")
+            with Vertical(id="right"):
+                yield Static(id="facts", markup=False)
+                yield Reader(id="reader")
+        yield Static(id="status", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Read the session, and follow it."""
+        self.query_one(RowList).focus()
+        self.follow()
+
+    # -- what is there, and what comes -------------------------------------------------------------------------
+
+    @work(exclusive=True, group="follow")
+    async def follow(self) -> None:
+        """Show the end of the session, then all of it, then what is written to it, by whichever process."""
+        try:
+            session = await self.browser.store.find_session(self._session_id)
+            opened = self._opened = OpenedSession(self.browser.store, session)
+            self._seen = session.revision
+            await opened.load_end()
+            self._show_rows(self._wanted or session.leaf_id)
+            await opened.load_all()
+            await self._rebuild(self._wanted or self._chosen_id())
+            async with aclosing(self.browser.store.backend.notifications(session.ref)) as woken:
+                async for _ in woken:
+                    await self.take_changes()
+        except SessionNotFound:
+            self.say("the session was deleted; esc goes back")
+        except FlueError as error:
+            self.say(in_words(error))
+
+    async def take_changes(self) -> None:
+        """Show what was written since this was last done, by whichever process."""
+        opened = self._opened
+        if opened is None:
+            return
+        async with self._changing:
+            changes: list[Change] = []
+            while page := await opened.session.changes(after=self._seen, limit=_CHANGES):
+                changes += page
+                self._seen = page[-1].revision
+            if changes:
+                was_at_leaf = self._chosen_id() == opened.outline.leaf
+                await opened.catch_up(changes)
+                await self._rebuild(opened.info.leaf_id if was_at_leaf else self._chosen_id())
+
+    async def _rebuild(self, entry_id: str | None) -> None:
+        """Work out the rows anew, and stay at an entry."""
+        await asyncio.to_thread(self._flag)
+        self._show_rows(entry_id)
+
+    def _flag(self) -> None:
+        """Note which entries the view shows. What was noted before is kept where the tree has only grown."""
+        opened = self._opened
+        assert opened is not None
+        entries = opened.outline.entries
+        labels = {*opened.labels, *opened.pinned}
+        state = (id(entries), self._view, labels)
+        if self._flagged != state:
+            self._flags, self._flagged = bytearray(), state
+        is_shown = shows(self._view, labels)
+        self._flags.extend(is_shown(entry) for entry in entries[len(self._flags) :])
+
+    def _show_rows(self, entry_id: str | None) -> None:
+        opened = self._opened
+        assert opened is not None
+        self._flag()
+        flags = self._flags
+        self._rows = rows_of(opened.outline, lambda at: bool(flags[at]), self._folded, opened.begun)
+        self.query_one(RowList).show(len(self._rows), self._row_of(entry_id))
+        self._head()
+
+    def _row_of(self, entry_id: str | None) -> int:
+        """Return the row of an entry, or of the nearest before it that is shown; the last row for None."""
+        assert self._opened is not None
+        place = self._opened.outline.place.get(entry_id or "")
+        if place is None:
+            return max(len(self._rows) - 1, 0)
+        best = 0
+        for at, row in enumerate(self._rows):
+            if isinstance(row, int):
+                if row > place:
+                    break
+                best = at
+        return best
+
+    def _head(self) -> None:
+        opened = self._opened
+        assert opened is not None
+        count = counted(len(opened.outline.entries), "entry", "entries")
+        facts = [self._view, count if opened.is_whole else f"{count} so far"]
+        if opened.is_whole:
+            facts.append(counted(opened.outline.branches, "branch", "branches"))
+        facts.append(project_name(opened.info))
+        told = " · ".join(fact for fact in facts if fact)
+        room = max(16, self.size.width - cells(told) - 3)
+        self.head(f"{clip(self.browser.masked(opened.name), room, UNICODE.cut)} · {told}")
+
+    # -- drawing -----------------------------------------------------------------------------------------------
+
+    def _draw(self, at: int, width: int) -> Line:
+        opened = self._opened
+        assert opened is not None
+        row = self._rows[at]
+        outline = opened.outline
+        if isinstance(row, Begun):
+            depth = outline.depths[outline.place[row.entry_id]]
+            said = (
+                (row.link.task_id if row.link else "") if row.info is None else row.info.shown_title or row.session_id
+            )
+            return begun_row(row, self.browser.masked(said), width, depth)
+        entry = outline.entries[row]
+        is_folded = entry.id in self._folded
+        marks = opened.marks_of(entry)
+        return entry_row(
+            entry,
+            marks,
+            self.browser.masked,
+            width,
+            depth=outline.depths[row],
+            opens=outline.opens[row],
+            is_folded=is_folded,
+        )
+
+    def on_row_list_reached(self, _: RowList.Reached) -> None:
+        """Show what is chosen."""
+        self._read_chosen()
+
+    def _read_chosen(self, *, keeps_place: bool = False) -> None:
+        opened, row = self._opened, self._chosen()
+        if opened is None:
+            return
+        hidden: list[int] = []
+        parts: tuple[RenderableType, ...] = ()
+
+        def masked(text: str) -> str:
+            found = self.browser.mask(text)
+            hidden.append(found.hidden)
+            return found.text
+
+        if row is None or isinstance(row, Begun):
+            facts = self._about_begun(row)
+            self._read = None
+        else:
+            entry = opened.outline.entries[row]
+            if entry.id != self._read:
+                self._is_whole_text = False
+            keeps_place = keeps_place or entry.id == self._read
+            self._read = entry.id
+            facts = reading.facts(entry, opened.marks_of(entry), masked)
+            parts = tuple(reading.body(entry, masked, markdown=self._is_markdown, whole=self._is_whole_text))
+            if opened.lacks_cost(entry):
+                self.load_costs()
+        if sum(hidden):
+            facts += f"\n{counted(sum(hidden), 'secret')} hidden; s shows them"
+        self.query_one("#facts", Static).update(Text(facts))
+        self.query_one(Reader).show(parts, keeps_place=keeps_place)
+
+    def _about_begun(self, row: Begun | None) -> str:
+        if row is None:
+            return "no entries in this view" if self._opened and self._opened.is_whole else ""
+        kind = "fork" if row.link is None else "task"
+        lines = [f"{kind} {one_line(row.session_id, 80)}"]
+        if row.info is None:
+            lines.append("deleted")
+        else:
+            lines += [self.browser.masked(one_line(row.info.shown_title or "")), "enter goes there"]
+        if row.link is not None and row.link.summary:
+            lines.append(self.browser.masked(one_line(row.link.summary)))
+        return "\n".join(line for line in lines if line)
+
+    @work(exclusive=True, group="costs")
+    async def load_costs(self) -> None:
+        """Read what the entries cost, and show it."""
+        if self._opened is not None:
+            await self.tried(self._opened.load_costs())
+            self._read_chosen(keeps_place=True)
+
+    # -- where one is ------------------------------------------------------------------------------------------
+
+    def _chosen(self) -> Row | None:
+        at = self.query_one(RowList).at
+        return self._rows[at] if at < len(self._rows) else None
+
+    def _chosen_entry(self) -> Entry | None:
+        row = self._chosen()
+        return self._opened.outline.entries[row] if self._opened is not None and isinstance(row, int) else None
+
+    def _chosen_id(self) -> str | None:
+        row = self._chosen()
+        if isinstance(row, Begun):
+            return row.entry_id
+        entry = self._chosen_entry()
+        return None if entry is None else entry.id
+
+    def action_view(self, number: int | None = None) -> None:
+        """Show the next view, or one of them."""
+        self._view = VIEWS[(VIEWS.index(self._view) + 1) % len(VIEWS) if number is None else number]
+        if self._opened is not None:
+            self._show_rows(self._chosen_id())
+
+    def action_fold(self) -> None:
+        """Fold what is below the chosen entry; if there is nothing to fold, go to its parent."""
+        opened, row = self._opened, self._chosen()
+        if opened is None or row is None:
+            return
+        if isinstance(row, Begun):
+            self.query_one(RowList).stand_on(self._row_of(row.entry_id))
+            return
+        entry = opened.outline.entries[row]
+        if entry.id not in self._folded and opened.outline.has_below(row):
+            self._folded.add(entry.id)
+            self._show_rows(entry.id)
+        elif (parent := opened.outline.parent_of(row)) is not None:
+            self.query_one(RowList).stand_on(self._row_of(opened.outline.entries[parent].id))
+
+    def action_unfold(self) -> None:
+        """Unfold what is below the chosen entry."""
+        entry = self._chosen_entry()
+        if entry is not None and entry.id in self._folded:
+            self._folded.discard(entry.id)
+            self._show_rows(entry.id)
+
+    def action_leaf(self) -> None:
+        """Go to the leaf."""
+        if self._opened is not None:
+            self._reveal(self._opened.info.leaf_id)
+
+    def _reveal(self, entry_id: str | None) -> None:
+        """Go to an entry, and unfold what hides it."""
+        opened = self._opened
+        assert opened is not None
+        at = opened.outline.place.get(entry_id or "")
+        is_hidden = False
+        while at is not None:
+            at = opened.outline.parent_of(at)
+            if at is not None and opened.outline.entries[at].id in self._folded:
+                self._folded.discard(opened.outline.entries[at].id)
+                is_hidden = True
+        if is_hidden:
+            self._show_rows(entry_id)
+        else:
+            self.query_one(RowList).stand_on(self._row_of(entry_id))
+
+    def action_other(self) -> None:
+        """Go to the other side."""
+        reader, rows = self.query_one(Reader), self.query_one(RowList)
+        (rows if reader.has_focus else reader).focus()
+
+    def action_wide(self) -> None:
+        """Give the message the whole screen, or take it back."""
+        self.toggle_class("wide")
+        (self.query_one(Reader) if self.has_class("wide") else self.query_one(RowList)).focus()
+
+    def action_markdown(self) -> None:
+        """Show text as it stands, or as Markdown."""
+        self._is_markdown = not self._is_markdown
+        self._read_chosen()
+        self.say("texts are drawn as Markdown" if self._is_markdown else "texts are shown as they stand")
+
+    def action_whole(self) -> None:
+        """Show a long text whole, or cut it again."""
+        self._is_whole_text = not self._is_whole_text
+        self._read_chosen(keeps_place=True)
+
+    def action_secrets(self) -> None:
+        """Show or hide secrets."""
+        self.say("secrets are shown" if self.browser.toggle_secrets() else "secrets are hidden")
+        self.query_one(RowList).refresh()
+        self._read_chosen(keeps_place=True)
+        if self._opened is not None:
+            self._head()
+
+    def action_leave(self) -> None:
+        """Go back: to both sides, or to the screen before."""
+        if self.has_class("wide"):
+            self.action_wide()
+        else:
+            self.browser.leave()
+
+    # -- going elsewhere ---------------------------------------------------------------------------------------
+
+    def on_row_list_entered(self, _: RowList.Entered) -> None:
+        """Do what Enter means for the chosen row."""
+        self.action_enter()
+
+    def action_enter(self) -> None:
+        """Edit a prompt, go to a session, show what a compaction replaced; else go to the text."""
+        row, entry = self._chosen(), self._chosen_entry()
+        if isinstance(row, Begun):
+            if row.info is None:
+                self.say("this session was deleted")
+            else:
+                self.browser.open_session(row.session_id)
+        elif entry is None:
+            return
+        elif editing.is_prompt(entry):
+            self.action_edit()
+        elif entry.kind == COMPACTION:
+            self.action_before()
+        else:
+            self.query_one(Reader).focus()
+
+    @work
+    async def action_origin(self) -> None:
+        """Go to the session that this one was forked from, or is a task of."""
+        opened = self._opened
+        if opened is None:
+            return
+        source, entry_id = opened.info.forked_from_session, opened.info.forked_from_entry
+        if source is None:
+            parents = await self.tried(opened.session.task_parents()) or []
+            source, entry_id = (parents[0].parent_id, parents[0].entry_id) if parents else (None, None)
+        if source is None:
+            self.say("this session was forked from none, and is no task")
+        elif await self.tried(self.browser.store.get_session(source)) is None:
+            self.say(f"session {source} was deleted")
+        else:
+            self.browser.open_session(source, entry_id)
+
+    def action_find(self) -> None:
+        """Find text in this session."""
+        if self._opened is not None:
+            self.browser.find("", within=self._opened.session, found=self._found)
+
+    def _found(self, entry_id: str | None) -> None:
+        if entry_id is not None and self._opened is not None:
+            at = self._opened.outline.place.get(entry_id)
+            if at is not None and not self._flags[at]:
+                self._view = "all"
+                self._show_rows(entry_id)
+            self._reveal(entry_id)
+
+    def action_before(self) -> None:
+        """Show what was before the chosen compaction."""
+        entry = self._chosen_entry()
+        if self._opened is None or entry is None or entry.kind != COMPACTION:
+            self.say("this is no compaction")
+        else:
+            self.app.push_screen(BeforeScreen(self._opened, entry))
+
+    def action_compare(self) -> None:
+        """Remember the chosen entry, or compare it with the one remembered."""
+        entry = self._chosen_entry()
+        if self._opened is None or entry is None:
+            return
+        first, self._compared = self._compared, None
+        if first is None:
+            self._compared = entry.id
+            self.say(f"{entry.id} is the first leaf; choose the other one, and press = again")
+        elif first != entry.id:
+            self.app.push_screen(CompareScreen(self._opened, first, entry.id))
+        else:
+            self.say("nothing is compared")
+
+    # -- changing ----------------------------------------------------------------------------------------------
+
+    @work
+    async def action_edit(self) -> None:
+        """Edit the chosen prompt, and append it as a new branch."""
+        entry, opened = self._chosen_entry(), self._opened
+        if entry is None or opened is None:
+            return
+        if not editing.is_prompt(entry):
+            self.say("only what a user said can be edited")
+            return
+        text, failed = editing.text_of(entry), ""
+        if not await self._may_show(text):
+            return
+        while True:
+            new = await self.app.push_screen_wait(EditPrompt(text, failed=failed))
+            if new is None:
+                return
+            try:
+                made = await editing.branch_off(opened.store, opened.session, entry, new, by=BY)
+            except FlueError as error:
+                # What was typed is kept, whatever happened meanwhile.
+                text, failed = new, in_words(error)
+                await self.take_changes()
+                continue
+            await self.take_changes()
+            self._reveal(made)
+            self.say("the edited prompt is the leaf of a new branch; u takes it back")
+            return
+
+    async def _may_show(self, text: str) -> bool:
+        """Return whether a text may be shown as it is: it has no secret, or the answer is yes."""
+        count = self.browser.mask(text).hidden
+        if not count:
+            return True
+        question = f"This prompt has {counted(count, 'secret')}. Show and edit it?"
+        agreed: bool = await self.app.push_screen_wait(Confirm(question))
+        return agreed
+
+    async def _do(self, work: Awaitable[object], said: str) -> None:
+        """Do something to the session, show it, and say so; or say why not."""
+        try:
+            done = await work
+        except FlueError as error:
+            self.say(in_words(error))
+            await self.take_changes()
+            return
+        await self.take_changes()
+        self.say(said if done is not False else "nothing changed")
+
+    def _session(self) -> Session | None:
+        return None if self._opened is None else self._opened.session
+
+    @work
+    async def action_move(self) -> None:
+        """Move the leaf to the chosen entry."""
+        entry, session = self._chosen_entry(), self._session()
+        if entry is not None and session is not None:
+            await self._do(session.move_leaf(to=entry.id, by=BY), "this is the leaf now; u takes it back")
+
+    @work
+    async def action_label(self) -> None:
+        """Label the chosen entry."""
+        entry, opened = self._chosen_entry(), self._opened
+        if entry is None or opened is None:
+            return
+        label = await self.app.push_screen_wait(
+            AskLine("Label of this entry (empty: none)", opened.labels.get(entry.id, ""))
+        )
+        if label is not None:
+            await self._do(
+                opened.session.set_label(entry.id, label.strip() or None, by=BY),
+                "labelled" if label.strip() else "no label",
+            )
+
+    @work
+    async def action_pin(self) -> None:
+        """Pin the chosen entry, or unpin it."""
+        entry, opened = self._chosen_entry(), self._opened
+        if entry is not None and opened is not None:
+            if entry.id in opened.pinned:
+                await self._do(opened.session.unpin(entry.id, by=BY), "unpinned")
+            else:
+                await self._do(
+                    opened.session.pin(entry.id, by=BY), "pinned: every later compaction keeps it word for word"
+                )
+
+    @work
+    async def action_exclude(self) -> None:
+        """Exclude the chosen entry from the context, or include it again."""
+        entry, opened = self._chosen_entry(), self._opened
+        if entry is not None and opened is not None:
+            if entry.id in opened.excluded:
+                await self._do(opened.session.include(entry.id, by=BY), "included in the context again")
+            else:
+                await self._do(
+                    opened.session.exclude(entry.id, by=BY), "excluded from the context; x includes it again"
+                )
+
+    @work
+    async def action_fork(self) -> None:
+        """Make a session that begins at the chosen entry, and go there."""
+        entry, session = self._chosen_entry(), self._session()
+        if entry is None or session is None:
+            return
+        title = await self.app.push_screen_wait(AskLine("Title of the fork (may be empty)"))
+        if title is None:
+            return
+        made = await self.tried(session.fork(at=entry.id, title=title.strip() or None))
+        if made is not None and self._opened is not None:
+            await self._opened.load_begun()
+            self._show_rows(entry.id)
+            self.browser.open_session(made.id)
+
+    @work
+    async def action_undo(self) -> None:
+        """Undo the last operation."""
+        session = self._session()
+        if session is not None:
+            await self._do(_or_false(session.undo(by=BY)), "undone; r does it again")
+
+    @work
+    async def action_redo(self) -> None:
+        """Redo what was undone last."""
+        session = self._session()
+        if session is not None:
+            await self._do(_or_false(session.redo(by=BY)), "done again")
+
+    @work
+    async def action_delete(self) -> None:
+        """Delete this session, if the answer is yes."""
+        opened = self._opened
+        planned = None if opened is None else await self.tried(plan_deletion(opened.store, opened.session.id))
+        if planned is None:
+            return
+        agreed = await self.app.push_screen_wait(Confirm(self.browser.masked(planned.question), planned.facts))
+        if agreed and await self.tried(planned.go()) is not None:
+            self.browser.leave()
+
+
+async def _or_false(work: Awaitable[object | None]) -> object:
+    """Return what work returns, and False in place of None: there was nothing to do."""
+    done = await work
+    return False if done is None else done

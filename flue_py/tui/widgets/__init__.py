@@ -1,0 +1,1 @@
+"""What draws lines on a screen, and takes the keys that move in them."""
