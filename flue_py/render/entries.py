@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
 from flue_py.core.entries import Entry
@@ -53,6 +53,8 @@ class Look:
     costs: Mapping[str, Cost] | None = None
     branch_costs: Mapping[str, Cost] | None = None
     sizes_counted: bool = True
+    masked: Callable[[str], str] = str
+    """Takes out of a text what is not to be shown, before it is cut."""
 
     def size_text(self, size: int | None) -> str:
         """Return a size in at most `SIZE_WIDTH` characters; "" if there is none."""
@@ -149,13 +151,13 @@ def entry_line(
     label = (look.labels or {}).get(entry.id)
     said: list[Span] = []
     if label:
-        said.append((f" [{clip(one_line(label), 20, look.glyphs.cut)}]", "bold magenta"))
+        said.append((f" [{clip(one_line(look.masked(label)), 20, look.glyphs.cut)}]", "bold magenta"))
     if is_leaf:
         said.append((f" {look.glyphs.leaf}", "bold green"))
     first: tuple[Span, ...] = ((short_id, "dim"), (" ", ""), guide, before, entry_name(entry), (" ", ""))
     return laid_out(
         first,
-        entry_text(entry),
+        look.masked(entry_text(entry)),
         [*said, *marks],
         look,
         (look.sizes or {}).get(entry.id),

@@ -9,8 +9,15 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.render.lines import Line, Span, counted, one_line, printable
 from flue_py.render.rows import iso
 from flue_py.render.views import minute
-from flue_py.search.values import Place, SearchAnswer, SearchHit, SessionHits, Snippet
+from flue_py.search.values import Part, Place, SearchAnswer, SearchHit, SessionHits, Snippet
 
+_PARTS: Mapping[Part, str] = {
+    "messages": "message",
+    "tools": "tool",
+    "thinking": "thinking",
+    "titles": "title",
+    "summaries": "summary",
+}
 _WHERE: Mapping[Place, str] = {
     "active": "",
     "abandoned": "on another branch",
@@ -47,7 +54,7 @@ def hit_lines(hit: SearchHit) -> tuple[Line, Line]:
 
 
 def _facts(hit: SearchHit) -> tuple[Span, ...]:
-    what = [hit.role or hit.part.removesuffix("s"), hit.tool, _WHERE[hit.place]]
+    what = [hit.role or _PARTS[hit.part], hit.tool, _WHERE[hit.place]]
     said = ", ".join(one_line(each) for each in what if each)
     cut = " (only its beginning is searched)" if hit.is_cut else ""
     return ((minute(from_microseconds(hit.at_us)), "dim"), (f" {said}{cut}", ""))

@@ -32,7 +32,7 @@ async def plan_deletion(store: Store, session_id: str) -> Planned | None:
     tasks = len(would.session_ids) - 1
     facts = [f"{counted(would.entries_deleted, 'entry', 'entries')} would go; this cannot be undone."]
     if tasks:
-        facts.insert(0, f"With it go {counted(tasks, 'task session')}.")
+        facts.insert(0, f"{counted(tasks, 'task session goes', 'task sessions go')} with it.")
     if would.entries_kept:
         facts.append(f"{counted(would.entries_kept, 'entry', 'entries')} stay, because other sessions see them.")
     question = f"Delete {await session.name()!r}?"

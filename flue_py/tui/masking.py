@@ -25,10 +25,30 @@ _PLUGINS = (
 _OURS = (
     # Keys of providers of models, which are the likeliest ones in a session of an agent.
     re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|r8)[-_](?=[\w-]*\d)[\w*-]{12,}|\bAIza[\w-]{20,}"),
-    re.compile(r"(?<=Bearer )[^\s'\"]{8,}", re.IGNORECASE),
+    # More than detect-secrets knows: GitHub, Slack, Google, Vault, age, Databricks, DigitalOcean, Hugging Face.
+    re.compile(
+        r"\b(?:github_pat_\w{20,}|xapp-[\w-]{10,}|GOCSPX-[\w-]{10,}|ya29\.[\w.-]{10,}|hv[sb]\.[\w-]{10,}"
+        r"|AGE-SECRET-KEY-1\w{10,}|dapi[0-9a-f]{32}|dop_v1_\w{20,}|hf_\w{20,})"
+    ),
+    re.compile(r"://[^\s/@:'\"]*:[^\s/'\"]+@"),
     # The head of a token, should its end be cut off.
     re.compile(r"\beyJ[\w-]{16,}[\w.=-]*"),
 )
+_BEHIND = (
+    # A value behind a telling name, if it has a digit and is more than a number.
+    re.compile(
+        r"(?:token|secret|api[_-]?key|credentials?|cookie|authorization|session[_-]?id)[\"']?\s{0,3}[:=]\s{0,3}[\"']?"
+        r"(?![\d.,_]+(?:[\s\"',;]|$))(?=[^\s\"',;]*\d)([^\s\"',;]{8,})",
+        re.IGNORECASE,
+    ),
+    re.compile(r"\b(?:Basic|Bearer) ([\w+/=.~-]{8,})", re.IGNORECASE),
+    re.compile(r"(?:--?(?:password|passwd|pass|token|api-key|secret)[ =]|\bsshpass -p ?)[\"']?([^\s\"']+)"),
+    re.compile(r"\bcurl\b.{0,200}? (?:-u|--user)[ =]?[\"']?[^\s:\"']*:([^\s\"']+)"),
+    re.compile(r"\blogin\s+\S+\s+password\s+(\S+)"),
+    re.compile(r"\"auth\"\s*:\s*\"([\w+/=]{8,})\""),
+)
+"""What follows such words is hidden, and the words stay."""
+
 # detect-secrets knows the head of a private key; what has to be hidden is its body.
 _KEY = "[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _PRIVATE_KEY = re.compile(rf"-----BEGIN {_KEY}.*?(?:-----END {_KEY}|\Z)", re.DOTALL)
@@ -94,6 +114,9 @@ class Mask:
         for shape in self._shapes:
             for found in shape.finditer(piece):
                 yield found.span()
+        for shape in _BEHIND:
+            for found in shape.finditer(piece):
+                yield found.span(1)
 
     def _behind_words(self, line: str) -> Iterator[tuple[int, int]]:
         if self._words.search(line) is None:

@@ -52,7 +52,7 @@ def facts(entry: Entry, marks: Marks, masked: Masking) -> str:
     fields = entry.data if isinstance(entry.data, dict) else {}
     name = entry_name(entry)[0].strip()
     model = fields.get("model") if entry.kind == MESSAGE else None
-    head = [name, f"{minute(entry.created_at)} UTC", one_line(model, 40) if isinstance(model, str) else ""]
+    head = [name, f"{minute(entry.created_at)} UTC", one_line(masked(model), 40) if isinstance(model, str) else ""]
     signs = [
         "the leaf" if marks.is_leaf else "" if marks.is_active else "not on the active path",
         f"label: {one_line(masked(marks.label), 60)}" if marks.label else "",
@@ -81,7 +81,10 @@ def _used(entry: Entry, marks: Marks) -> list[str]:
 
 
 def body(entry: Entry, masked: Masking, *, markdown: bool = True, whole: bool = False) -> Iterator[RenderableType]:
-    """Yield what an entry says, part by part. With ``whole`` no text is cut."""
+    """Yield what an entry says, part by part. With ``whole`` no text is cut.
+
+    Without ``markdown`` texts are drawn as they stand, and the further fields of an imported row are there, too.
+    """
     page = _Page(masked, markdown=markdown, most=None if whole else SHOWN_CHARACTERS)
     fields = entry.data
     kind = kind_of(entry.kind)
@@ -99,7 +102,7 @@ def body(entry: Entry, masked: Masking, *, markdown: bool = True, whole: bool = 
         yield page.data({key: value for key, value in fields.items() if key != "summary"})
     else:
         yield page.data(fields)
-    if entry.extra is not None:
+    if entry.extra is not None and not markdown:
         yield page.note("further fields of the imported row")
         yield page.data(entry.extra_fields)
 

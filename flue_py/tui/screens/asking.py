@@ -60,7 +60,7 @@ class AskLine(ModalScreen[str | None]):
         """Show the question and the line."""
         with Vertical():
             yield Static(Text(printable(self._question)))
-            yield Input(self._value, id="line")
+            yield Input(printable(self._value), id="line")
             yield Static(Text("enter: done   esc: leave it", style="bold"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -91,7 +91,12 @@ class EditPrompt(ModalScreen[str | None]):
         """Show the prompt, and what became of the last try."""
         with Vertical():
             yield Static(Text("Change the prompt. It is appended beside the old one, as a new branch."))
-            area = TextArea(self._text, id="prompt")
+            text = printable(self._text)
+            if text != self._text:
+                yield Static(
+                    Text("What a terminal would act on is shown as \ufffd, and saved as that.", style="yellow")
+                )
+            area = TextArea(text, id="prompt")
             area.move_cursor(area.document.end)
             yield area
             yield Static(Text(printable(self._failed), style="bold red"), id="failed")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.text import Text
 from textual import work
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal
 from textual.widgets import Footer, Static
 
 from flue_py.core.entries import Entry
@@ -32,8 +32,7 @@ class BeforeScreen(BrowserScreen[None]):
     DEFAULT_CSS = """
     BeforeScreen #panes { height: 1fr; }
     BeforeScreen #entries { width: 45%; border-right: solid $panel; }
-    BeforeScreen #right { width: 1fr; }
-    BeforeScreen #facts { height: auto; max-height: 6; padding: 0 1; color: $text-muted; }
+    BeforeScreen #reader { width: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "other", "Other side", tooltip="go to the other side"),
@@ -52,9 +51,7 @@ class BeforeScreen(BrowserScreen[None]):
         yield Static(id="title", markup=False)
         with Horizontal(id="panes"):
             yield RowList(self._draw, id="entries")
-            with Vertical(id="right"):
-                yield Static(id="facts", markup=False)
-                yield Reader(id="reader")
+            yield Reader(id="reader")
         yield Static(id="status", markup=False)
         yield Footer()
 
@@ -63,7 +60,7 @@ class BeforeScreen(BrowserScreen[None]):
         self.query_one(RowList).focus()
         self.load()
 
-    @work(exclusive=True)
+    @work(exclusive=True, group="load")
     async def load(self) -> None:
         """Read what the compaction stands for, and what it lost."""
         compaction = self._entries[0]
@@ -87,8 +84,8 @@ class BeforeScreen(BrowserScreen[None]):
         """Show the chosen entry; below the summary, what it no longer says."""
         entry = self._entries[event.at]
         masked = self.browser.masked
-        self.query_one("#facts", Static).update(Text(reading.facts(entry, self._opened.marks_of(entry), masked)))
-        parts = [*reading.body(entry, masked)]
+        facts = reading.facts(entry, self._opened.marks_of(entry), masked)
+        parts = [Text(facts, style="dim"), *reading.body(entry, masked)]
         if event.at == 0 and self._lost:
             parts += [Text("\nno longer said:", style="bold"), *map(Text, self._lost)]
         self.query_one(Reader).show(parts)

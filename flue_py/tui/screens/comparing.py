@@ -52,7 +52,7 @@ class CompareScreen(BrowserScreen[None]):
         self.query_one(RowList).focus()
         self.load()
 
-    @work(exclusive=True)
+    @work(exclusive=True, group="load")
     async def load(self) -> None:
         """Compare the leaves, and show it."""
         session = self._opened.session
@@ -82,11 +82,11 @@ class CompareScreen(BrowserScreen[None]):
         if self._diff is None:
             return
         session_id = self._opened.session.id
-        look = Look(self.size.width - len(MARK) - 1, labels=self._opened.labels)
-        names = {session_id: self._opened.name}
+        look = Look(self.size.width - len(MARK) - 1, labels=self._opened.labels, masked=self.browser.masked)
+        names = {session_id: self.browser.masked(self._opened.name)}
         self._lines = diff_lines(self._diff, self._ancestor, names, look, show_all=self._shows_all)
         rows = self.query_one(RowList)
         rows.show(len(self._lines), rows.at)
 
     def _draw(self, at: int, _: int) -> Line:
-        return tuple((self.browser.masked(text), style) for text, style in self._lines[at])
+        return self._lines[at]

@@ -85,7 +85,7 @@ class FindScreen(BrowserScreen[str | None]):
             return
         self.browser.open_session(hit.session_id, hit.entry_id)
 
-    @work(exclusive=True)
+    @work(exclusive=True, group="search")
     async def search(self, words: str) -> None:
         """Search, and show what is found."""
         self._searched = words

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from rich.text import Text
 from textual import work
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal
 from textual.widgets import Footer, Static
 
 from flue_py.core.entries import Entry
@@ -24,7 +24,7 @@ from flue_py.tui import editing, reading
 from flue_py.tui.deleting import plan_deletion
 from flue_py.tui.drawing import begun_row, entry_row
 from flue_py.tui.opened import OpenedSession
-from flue_py.tui.outline import VIEWS, Begun, Row, View, rows_of, shows
+from flue_py.tui.outline import VIEWS, Begun, Outline, Row, View, rows_of, shows
 from flue_py.tui.screens.asking import AskLine, Confirm, EditPrompt
 from flue_py.tui.screens.base import BY, BrowserScreen, in_words
 from flue_py.tui.screens.before import BeforeScreen
@@ -39,14 +39,22 @@ if TYPE_CHECKING:
 _CHANGES = 1_000
 
 
+class _Flagged(NamedTuple):
+    """Which entries of a list a view shows, with these labelled."""
+
+    entries: list[Entry]
+    view: View
+    labels: frozenset[str]
+    flags: bytearray
+
+
 class SessionScreen(BrowserScreen[None]):
     """A session. ``entry_id`` is the entry to begin at: the leaf if it is left out."""
 
     DEFAULT_CSS = """
     SessionScreen #panes { height: 1fr; }
     SessionScreen #tree { width: 45%; border-right: solid $panel; }
-    SessionScreen #right { width: 1fr; }
-    SessionScreen #facts { height: auto; max-height: 6; padding: 0 1; color: $text-muted; }
+    SessionScreen #reader { width: 1fr; }
     SessionScreen.wide #tree { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -102,23 +110,27 @@ class SessionScreen(BrowserScreen[None]):
         self._view: View = "default"
         self._folded: set[str] = set()
         self._rows: Sequence[Row] = []
-        self._flags = bytearray()
-        self._flagged: object = None
+        self._outline = Outline.of((), None)
+        self._flagged: _Flagged | None = None
         self._seen = 0
+        self._is_shown_whole = False
         self._changing = asyncio.Lock()
         self._compared: str | None = None
         self._is_markdown = True
         self._is_whole_text = False
         self._read: str | None = None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the session was read, and is shown."""
+        return self._opened is not None and self._opened.is_whole and self._is_shown_whole
+
     def compose(self) -> ComposeResult:
         """Lay out the head, the tree, the message and the keys."""
         yield Static(id="title", markup=False)
         with Horizontal(id="panes"):
             yield RowList(self._draw, id="tree")
-            with Vertical(id="right"):
-                yield Static(id="facts", markup=False)
-                yield Reader(id="reader")
+            yield Reader(id="reader")
         yield Static(id="status", markup=False)
         yield Footer()
 
@@ -137,9 +149,12 @@ class SessionScreen(BrowserScreen[None]):
             opened = self._opened = OpenedSession(self.browser.store, session)
             self._seen = session.revision
             await opened.load_end()
-            self._show_rows(self._wanted or session.leaf_id)
+            begin = self._wanted or session.leaf_id
+            self._show_rows(begin)
+            is_there = begin is None or begin in self._outline.place
             await opened.load_all()
-            await self._rebuild(self._wanted or self._chosen_id())
+            await self._rebuild(self._chosen_id() if is_there else begin)
+            self._is_shown_whole = True
             async with aclosing(self.browser.store.backend.notifications(session.ref)) as woken:
                 async for _ in woken:
                     await self.take_changes()
@@ -173,26 +188,29 @@ class SessionScreen(BrowserScreen[None]):
         opened = self._opened
         assert opened is not None
         entries = opened.outline.entries
-        labels = {*opened.labels, *opened.pinned}
-        state = (id(entries), self._view, labels)
-        if self._flagged != state:
-            self._flags, self._flagged = bytearray(), state
+        labels = frozenset((*opened.labels, *opened.pinned))
+        if self._flagged is None or self._flagged.entries is not entries or self._flagged[1:3] != (self._view, labels):
+            self._flagged = _Flagged(entries, self._view, labels, bytearray())
+        flags = self._flagged.flags
         is_shown = shows(self._view, labels)
-        self._flags.extend(is_shown(entry) for entry in entries[len(self._flags) :])
+        flags.extend(is_shown(entry) for entry in entries[len(flags) :])
 
     def _show_rows(self, entry_id: str | None) -> None:
         opened = self._opened
         assert opened is not None
         self._flag()
-        flags = self._flags
-        self._rows = rows_of(opened.outline, lambda at: bool(flags[at]), self._folded, opened.begun)
+        assert self._flagged is not None
+        flags = self._flagged.flags
+        # What is drawn next are these rows of this outline, whatever is read meanwhile.
+        self._outline = opened.outline
+        self._rows = rows_of(self._outline, lambda at: bool(flags[at]), self._folded, opened.begun)
         self.query_one(RowList).show(len(self._rows), self._row_of(entry_id))
         self._head()
 
     def _row_of(self, entry_id: str | None) -> int:
         """Return the row of an entry, or of the nearest before it that is shown; the last row for None."""
         assert self._opened is not None
-        place = self._opened.outline.place.get(entry_id or "")
+        place = self._outline.place.get(entry_id or "")
         if place is None:
             return max(len(self._rows) - 1, 0)
         best = 0
@@ -206,11 +224,11 @@ class SessionScreen(BrowserScreen[None]):
     def _head(self) -> None:
         opened = self._opened
         assert opened is not None
-        count = counted(len(opened.outline.entries), "entry", "entries")
+        count = counted(len(self._outline.entries), "entry", "entries")
         facts = [self._view, count if opened.is_whole else f"{count} so far"]
         if opened.is_whole:
-            facts.append(counted(opened.outline.branches, "branch", "branches"))
-        facts.append(project_name(opened.info))
+            facts.append(counted(self._outline.branches, "branch", "branches"))
+        facts.append(self.browser.masked(project_name(opened.info)))
         told = " · ".join(fact for fact in facts if fact)
         room = max(16, self.size.width - cells(told) - 3)
         self.head(f"{clip(self.browser.masked(opened.name), room, UNICODE.cut)} · {told}")
@@ -221,7 +239,7 @@ class SessionScreen(BrowserScreen[None]):
         opened = self._opened
         assert opened is not None
         row = self._rows[at]
-        outline = opened.outline
+        outline = self._outline
         if isinstance(row, Begun):
             depth = outline.depths[outline.place[row.entry_id]]
             said = (
@@ -261,7 +279,7 @@ class SessionScreen(BrowserScreen[None]):
             facts = self._about_begun(row)
             self._read = None
         else:
-            entry = opened.outline.entries[row]
+            entry = self._outline.entries[row]
             if entry.id != self._read:
                 self._is_whole_text = False
             keeps_place = keeps_place or entry.id == self._read
@@ -272,8 +290,7 @@ class SessionScreen(BrowserScreen[None]):
                 self.load_costs()
         if sum(hidden):
             facts += f"\n{counted(sum(hidden), 'secret')} hidden; s shows them"
-        self.query_one("#facts", Static).update(Text(facts))
-        self.query_one(Reader).show(parts, keeps_place=keeps_place)
+        self.query_one(Reader).show((Text(facts, style="dim"), *parts), keeps_place=keeps_place)
 
     def _about_begun(self, row: Begun | None) -> str:
         if row is None:
@@ -303,7 +320,7 @@ class SessionScreen(BrowserScreen[None]):
 
     def _chosen_entry(self) -> Entry | None:
         row = self._chosen()
-        return self._opened.outline.entries[row] if self._opened is not None and isinstance(row, int) else None
+        return self._outline.entries[row] if self._opened is not None and isinstance(row, int) else None
 
     def _chosen_id(self) -> str | None:
         row = self._chosen()
@@ -326,12 +343,12 @@ class SessionScreen(BrowserScreen[None]):
         if isinstance(row, Begun):
             self.query_one(RowList).stand_on(self._row_of(row.entry_id))
             return
-        entry = opened.outline.entries[row]
-        if entry.id not in self._folded and opened.outline.has_below(row):
+        entry = self._outline.entries[row]
+        if entry.id not in self._folded and self._outline.has_below(row):
             self._folded.add(entry.id)
             self._show_rows(entry.id)
-        elif (parent := opened.outline.parent_of(row)) is not None:
-            self.query_one(RowList).stand_on(self._row_of(opened.outline.entries[parent].id))
+        elif (parent := self._outline.parent_of(row)) is not None:
+            self.query_one(RowList).stand_on(self._row_of(self._outline.entries[parent].id))
 
     def action_unfold(self) -> None:
         """Unfold what is below the chosen entry."""
@@ -349,12 +366,12 @@ class SessionScreen(BrowserScreen[None]):
         """Go to an entry, and unfold what hides it."""
         opened = self._opened
         assert opened is not None
-        at = opened.outline.place.get(entry_id or "")
+        at = self._outline.place.get(entry_id or "")
         is_hidden = False
         while at is not None:
-            at = opened.outline.parent_of(at)
-            if at is not None and opened.outline.entries[at].id in self._folded:
-                self._folded.discard(opened.outline.entries[at].id)
+            at = self._outline.parent_of(at)
+            if at is not None and self._outline.entries[at].id in self._folded:
+                self._folded.discard(self._outline.entries[at].id)
                 is_hidden = True
         if is_hidden:
             self._show_rows(entry_id)
@@ -444,8 +461,8 @@ class SessionScreen(BrowserScreen[None]):
 
     def _found(self, entry_id: str | None) -> None:
         if entry_id is not None and self._opened is not None:
-            at = self._opened.outline.place.get(entry_id)
-            if at is not None and not self._flags[at]:
+            at = self._outline.place.get(entry_id)
+            if at is not None and self._flagged is not None and not self._flagged.flags[at]:
                 self._view = "all"
                 self._show_rows(entry_id)
             self._reveal(entry_id)
@@ -495,9 +512,9 @@ class SessionScreen(BrowserScreen[None]):
             except FlueError as error:
                 # What was typed is kept, whatever happened meanwhile.
                 text, failed = new, in_words(error)
-                await self.take_changes()
+                await self.tried(self.take_changes())
                 continue
-            await self.take_changes()
+            await self.tried(self.take_changes())
             self._reveal(made)
             self.say("the edited prompt is the leaf of a new branch; u takes it back")
             return
@@ -516,10 +533,10 @@ class SessionScreen(BrowserScreen[None]):
         try:
             done = await work
         except FlueError as error:
+            await self.tried(self.take_changes())
             self.say(in_words(error))
-            await self.take_changes()
             return
-        await self.take_changes()
+        await self.tried(self.take_changes())
         self.say(said if done is not False else "nothing changed")
 
     def _session(self) -> Session | None:

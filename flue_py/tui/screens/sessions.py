@@ -73,7 +73,7 @@ class SessionsScreen(BrowserScreen[None]):
         if self._is_whole:
             self.load()
 
-    @work(exclusive=True)
+    @work(exclusive=True, group="load")
     async def load(self) -> None:
         """Read all sessions, and show the first of them before."""
         found: list[SessionInfo] = []
@@ -180,11 +180,14 @@ class SessionsScreen(BrowserScreen[None]):
     def _draw(self, at: int, width: int) -> Line:
         row = self._rows[at]
         if isinstance(row, Project):
-            return ((clip(row.folder, width - 8, UNICODE.cut), "bold cyan"), (f" ({row.sessions:,})", "dim"))
+            return (
+                (clip(self.browser.masked(row.folder), width - 8, UNICODE.cut), "bold cyan"),
+                (f" ({row.sessions:,})", "dim"),
+            )
         name = self.browser.masked(self._names.get(row.id, ""))
         sign = {"task": f"{UNICODE.fork} task ", "fork": f"{UNICODE.fork} fork "}.get(row.kind, "")
         amount = spent(row, f"${cost_text(Cost(row.spent_picodollars))}")
-        numbers = f" {padded(short_count(row.message_count), 5, right=True)} msgs {padded(amount, 9, right=True)}"
+        numbers = f" {padded(short_count(row.message_count), 5, right=True)} {padded(amount, 9, right=True)}"
         numbers += f" {minute(row.active_at)[2:]}"
         room = max(8, width - 2 - cells(sign) - cells(numbers))
         shown = padded(clip(one_line(name), room, UNICODE.cut), room)

@@ -68,6 +68,10 @@ class Reader(ScrollView):
             console = self.app.console
             options = console.options.update(width=self._width, height=None, highlight=False)
             for part in self._parts:
-                self._lines += console.render_lines(part, options, pad=False)
+                lines = console.render_lines(part, options, pad=False)
+                # Parts are told apart by an empty line; Markdown brings one of its own.
+                if self._lines and lines and any(segment.text.strip() for segment in (*self._lines[-1], *lines[0])):
+                    self._lines.append([])
+                self._lines += lines
         self.virtual_size = Size(self._width, len(self._lines))
         self.refresh()
