@@ -22,10 +22,19 @@ class Browser(App[None]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q,ctrl+c", "quit", "Quit", show=False, priority=True)]
 
-    def __init__(self, store: Store, place: str, *, session_id: str | None = None, entry_id: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        place: str,
+        *,
+        session_id: str | None = None,
+        entry_id: str | None = None,
+        read_only: bool = False,
+    ) -> None:
         super().__init__()
         self.store = store
         self.place = place
+        self.read_only = read_only
         self._mask = Mask()
         self._shows_secrets = False
         self._begin = (session_id, entry_id)
@@ -37,9 +46,18 @@ class Browser(App[None]):
         if session_id is not None:
             self.open_session(session_id, entry_id)
 
+    @property
+    def shows_secrets(self) -> bool:
+        """Whether secrets were asked for."""
+        return self._shows_secrets
+
     def mask(self, text: str) -> Masked:
         """Return a text without its secrets, and how many are hidden: none once they were asked for."""
         return Masked(text, 0) if self._shows_secrets else self._mask.masked(text)
+
+    def secrets(self, text: str) -> tuple[str, ...]:
+        """Return the secrets in a text."""
+        return self._mask.secrets(text)
 
     def masked(self, text: str) -> str:
         """Return a text without its secrets, unless they were asked for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flue_py.core.frozen import frozen
 from flue_py.core.sessions import Deletion
+from flue_py.errors import RevisionConflict
 from flue_py.render.lines import counted
 from flue_py.sessions.store import Store
 
@@ -17,9 +18,16 @@ class Planned:
     revision: int
     question: str
     facts: tuple[str, ...]
+    would: Deletion
 
     async def go(self) -> Deletion:
-        """Delete it. Raises `RevisionConflict`, and deletes nothing, if the session was written since."""
+        """Delete it. Raises `RevisionConflict`, and deletes nothing, if the session or a task of it was written since.
+
+        The tasks are looked at right before.
+        """
+        now = await self.store.delete_session_tree(self.session_id, dry_run=True, expected_revision=self.revision)
+        if now != self.would:
+            raise RevisionConflict(self.session_id, self.revision, self.revision)
         return await self.store.delete_session_tree(self.session_id, expected_revision=self.revision)
 
 
@@ -36,4 +44,4 @@ async def plan_deletion(store: Store, session_id: str) -> Planned | None:
     if would.entries_kept:
         facts.append(f"{counted(would.entries_kept, 'entry', 'entries')} stay, because other sessions see them.")
     question = f"Delete {await session.name()!r}?"
-    return Planned(store, session_id, session.revision, question, tuple(facts))
+    return Planned(store, session_id, session.revision, question, tuple(facts), would)

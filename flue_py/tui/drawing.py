@@ -53,9 +53,13 @@ def begun_row(begun: Begun, name: str, width: int, depth: int) -> Line:
     glyphs = UNICODE
     kind = "fork" if begun.link is None else "task"
     status = "" if begun.link is None or begun.link.status is None else f" ({begun.link.status})"
-    first = [(glyphs.along * min(depth + 1, _MOST_GUIDES), "dim"), (f"{glyphs.fork} {kind}{status} ", "magenta")]
-    behind = [(" (deleted)", "dim")] if begun.info is None else []
-    return _laid_out(first, one_line(name)[:_SHOWN], behind, width, "bold", glyphs)
+    first: list[Span] = [
+        (glyphs.along * min(depth + 1, _MOST_GUIDES), "dim"),
+        (f"{glyphs.fork} {kind}{status} ", "magenta"),
+    ]
+    if begun.info is None:
+        first[-1] = (f"{glyphs.fork} {kind}, deleted ", "dim")
+    return _laid_out(first, one_line(name)[:_SHOWN], [], width, "bold", glyphs)
 
 
 def _guide(depth: int, opens: bool, glyphs: Glyphs) -> str:

@@ -23,19 +23,19 @@ def text_of(entry: Entry) -> str:
 
 
 def edited(message: JsonObject, text: str, now_ms: int) -> JsonObject:
-    """Return a message with another text, in place of the first of its texts. Pictures and other parts stay."""
+    """Return a message with another text, in place of its texts, where the first of them is. Other parts stay."""
     content = message.get("content")
-    new: JsonValue = text
-    if isinstance(content, list):
-        parts: list[JsonValue] = []
-        for part in content:
-            if isinstance(part, dict) and part.get("type") == "text":
-                if text is not None:
-                    parts.append({"type": "text", "text": text})
-                text = None  # type: ignore[assignment]
-            else:
-                parts.append(part)
-        new = parts if text is None else [{"type": "text", "text": text}, *parts]
+    if not isinstance(content, list):
+        return {**message, "content": text, "timestamp": now_ms}
+    parts: list[JsonValue] = []
+    is_placed = False
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text":
+            parts.append(part)
+        elif not is_placed:
+            parts.append({**part, "text": text})
+            is_placed = True
+    new: list[JsonValue] = parts if is_placed else [{"type": "text", "text": text}, *parts]
     return {**message, "content": new, "timestamp": now_ms}
 
 

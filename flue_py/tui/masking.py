@@ -6,7 +6,7 @@ Their expressions are used, not their scanner: that reads files, and may ask ser
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple
@@ -57,6 +57,9 @@ _PIECE = 1_000
 """Texts are looked at in pieces: on a long run without a blank, some of the expressions take quadratic time."""
 
 _OVERLAP = 200
+_LEAST = 4
+"""A shorter part of a secret says nothing of it, and stands by chance in many texts."""
+
 _RUN_END = re.compile(r"[\s'\"]")
 _REMEMBERED = 4_000
 
@@ -88,6 +91,10 @@ class Mask:
     def masked(self, text: str) -> Masked:
         """Return a text with `HIDDEN` in place of each secret. O(characters); what is short is remembered."""
         return self._remembered(text) if len(text) <= _PIECE else self._masked(text)
+
+    def secrets(self, text: str) -> tuple[str, ...]:
+        """Return the secrets in a text, in order. O(characters)."""
+        return tuple(text[start:end] for start, end in _joined(sorted(self._spans(text))))
 
     def _masked(self, text: str) -> Masked:
         kept: list[str] = []
@@ -125,6 +132,24 @@ class Mask:
             for found in expression.finditer(line):
                 if found.group(group).strip():
                     yield found.span(group)
+
+
+def without(piece: str, secrets: Iterable[str]) -> str:
+    """Return a piece of a text without the secrets of that text, and without parts of them at its ends.
+
+    White space may be other than it is in the text. O(characters of the secrets).
+    """
+    for secret in (" ".join(each.split()) for each in secrets):
+        piece = piece.replace(secret, HIDDEN)
+        for length in range(min(len(secret) - 1, len(piece)), _LEAST - 1, -1):
+            if piece.startswith(secret[-length:]):
+                piece = HIDDEN + piece[length:]
+                break
+        for length in range(min(len(secret) - 1, len(piece)), _LEAST - 1, -1):
+            if piece.endswith(secret[:length]):
+                piece = piece[:-length] + HIDDEN
+                break
+    return piece
 
 
 def _expressions(modules: Sequence[object]) -> Iterator[re.Pattern[str]]:

@@ -19,7 +19,9 @@ from flue_py.tui.reading import Marks
 FIRST_PAGE = 1_000
 """How many of the newest entries are shown before all are there."""
 
-_MOST_TASKS = 200
+
+_LEAVE_ENTRIES = frozenset({"append", "move", "rewind", "branch", "import", None})
+"""What a change may be without taking an entry out of the tree, or bringing one back."""
 
 
 class OpenedSession:
@@ -36,7 +38,7 @@ class OpenedSession:
         self.pinned: frozenset[str] = frozenset()
         self.excluded: Mapping[str, str] = {}
         self.begun: Mapping[str, Sequence[Begun]] = {}
-        self._newest: str | None = None
+        self._tree: list[Entry] = []
         self._costs: Mapping[str, EntryCost] = {}
         self._costs_are_new = False
         self._turn = asyncio.Lock()
@@ -63,10 +65,12 @@ class OpenedSession:
             self.info = await self.session.refresh()
             self.name = await self.session.name()
             added = [entry for change in changes for entry in change.entries]
-            moved = any(change.reason not in ("append", None) for change in changes)
-            if moved or not await self._grow():
+            reasons = {change.reason for change in changes}
+            if reasons <= _LEAVE_ENTRIES and self.is_whole:
+                await self._grow()
+            else:
                 await self._load_tree()
-            if moved or not added or any(entry.kind in (COMPACTION, EXCLUSION) for entry in added):
+            if reasons - {"append", None} or not added or any(entry.kind in (COMPACTION, EXCLUSION) for entry in added):
                 await self._load_marks()
             self._costs_are_new = False
             if self.info.metadata_text != before.metadata_text or not added:
@@ -95,27 +99,24 @@ class OpenedSession:
         )
 
     async def _load_tree(self) -> None:
-        entries = await self.session.get_tree()
-        self._newest = entries[-1].id if entries else None
-        self.outline = await asyncio.to_thread(Outline.of, entries, self.info.leaf_id)
+        self._tree = await self.session.get_tree()
+        self.outline = await asyncio.to_thread(Outline.of, self._tree, self.info.leaf_id)
         self.is_whole = True
 
-    async def _grow(self) -> bool:
-        """Add what is new at the end of the tree; return False where the tree has to be read anew."""
+    async def _grow(self) -> None:
+        """Add what is new to the tree. O(new) where the path goes on at its end, else O(entries) on another thread."""
         new: list[Entry] = []
-        after = self._newest
-        if not self.is_whole or after is None:
-            return False
+        after = self._tree[-1].id if self._tree else None
         while page := await self.session.entries(after=after, limit=FIRST_PAGE):
             new += page
             after = page[-1].id
-        if not new:
-            return self.outline.leaf == self.info.leaf_id
+        self._tree += new
+        if not new and self.outline.leaf == self.info.leaf_id:
+            return
         grown = self.outline.grown(new, self.info.leaf_id)
         if grown is None:
-            return False
-        self.outline, self._newest = grown, after
-        return True
+            grown = await asyncio.to_thread(Outline.of, self._tree, self.info.leaf_id)
+        self.outline = grown
 
     async def _load_marks(self) -> None:
         self.labels = await self.session.labels()
@@ -129,10 +130,12 @@ class OpenedSession:
     async def load_begun(self) -> None:
         links = await self.session.task_links()
         tasks: dict[str, SessionInfo] = {}
-        for link in links[:_MOST_TASKS]:
-            child = await self.store.get_session(link.child_id)
-            if child is not None:
-                tasks[link.child_id] = child.info
+        if links:
+            tasks = {each.id: each for each in await all_sessions(self.store.backend, kind="task")}
+            for link in links:
+                # A session that was linked later may be of another kind.
+                if link.child_id not in tasks and (child := await self.store.get_session(link.child_id)) is not None:
+                    tasks[link.child_id] = child.info
         forks = [each for each in await all_sessions(self.store.backend, kind="fork") if each.id != self.session.id]
         forks = [each for each in forks if (each.forked_from_entry or "") in self.outline.place]
         self.begun = begun_at(sorted(forks, key=lambda each: (each.created_us, each.id)), links, tasks)

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 
 import flue_py
 from flue_py.errors import MissingExtra
 
+_SIGNALS = ("SIGTERM", "SIGHUP")
+"""What ends the browser, too: the terminal is put back as it was."""
 
-def browse(target: str, *, read_only: bool = False, session: str | None = None, entry: str | None = None) -> None:
-    """Run the browser until it is left. ``session`` and ``entry`` are names, or the beginnings of ids, to begin at.
+
+def browse(target: str, *, read_only: bool = False, session: str | None = None, entry: str | None = None) -> int:
+    """Run the browser until it is left; return the exit code: 0, or that of the signal that ended it.
+
+    ``session`` and ``entry`` are names, or the beginnings of ids, to begin at.
 
     Raises `MissingExtra` without the extra ``tui``, `StoreUnavailable`, `SessionNotFound`, `EntryNotFound`,
     `AmbiguousId`.
     """
     if find_spec("textual") is None or find_spec("detect_secrets") is None:
         raise MissingExtra("tui", "flue-py browse")
-    asyncio.run(_browse(target, read_only=read_only, session=session, entry=entry))
+    return asyncio.run(_browse(target, read_only=read_only, session=session, entry=entry))
 
 
-async def _browse(target: str, *, read_only: bool, session: str | None, entry: str | None) -> None:
+async def _browse(target: str, *, read_only: bool, session: str | None, entry: str | None) -> int:
     from flue_py.tui.app import Browser
 
     async with flue_py.open(target, read_only=read_only) as store:
@@ -30,5 +38,12 @@ async def _browse(target: str, *, read_only: bool, session: str | None, entry: s
             session_id = found.id
             entry_id = None if entry is None else await found.resolve_entry_id(entry)
         place = (await store.info()).location
-        browser = Browser(store, place, session_id=session_id, entry_id=entry_id)
+        browser = Browser(store, place, session_id=session_id, entry_id=entry_id, read_only=read_only)
+        loop = asyncio.get_running_loop()
+        for name in _SIGNALS:
+            number = getattr(signal, name, None)
+            if number is not None:
+                with suppress(NotImplementedError):  # of event loops on Windows
+                    loop.add_signal_handler(number, partial(browser.exit, return_code=128 + number))
         await browser.run_async()
+        return browser.return_code or 0

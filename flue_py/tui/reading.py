@@ -29,7 +29,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 SHOWN_CHARACTERS = 20_000
-"""How much of one text is shown, and how much of it is drawn as Markdown, which takes a second for ten times that."""
+"""How much of one text is shown at first."""
+
+WHOLE_CHARACTERS = 1_000_000
+"""How much of one text is shown at all: ``flue-py show`` prints what is longer."""
+
+MARKDOWN_CHARACTERS = 4_000
+"""Longer texts are shown as they stand: a table of five times that takes seconds to be drawn as Markdown."""
+
+_LONGEST_RUN = 1_000
+"""Longer values without a blank are bytes of pictures and files, of which their size is shown."""
 
 Masking: TypeAlias = Callable[[str], str]
 
@@ -85,7 +94,7 @@ def body(entry: Entry, masked: Masking, *, markdown: bool = True, whole: bool = 
 
     Without ``markdown`` texts are drawn as they stand, and the further fields of an imported row are there, too.
     """
-    page = _Page(masked, markdown=markdown, most=None if whole else SHOWN_CHARACTERS)
+    page = _Page(masked, markdown=markdown, most=WHOLE_CHARACTERS if whole else SHOWN_CHARACTERS)
     fields = entry.data
     kind = kind_of(entry.kind)
     if not isinstance(fields, dict):
@@ -142,17 +151,39 @@ def _parts(content: JsonValue, page: _Page, *, is_prose: bool) -> Iterator[Rende
             yield page.data(part)
 
 
+def strings_of(value: JsonValue) -> Iterator[str]:
+    """Yield the texts in a value, those of names left out."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from strings_of(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from strings_of(each)
+
+
+def _without_bytes(value: JsonValue) -> JsonValue:
+    """Return a value with the sizes of pictures and files in place of their bytes."""
+    if isinstance(value, str):
+        is_run = len(value) > _LONGEST_RUN and not any(char.isspace() for char in value[:_LONGEST_RUN])
+        return f"[{counted(len(value), 'character')}]" if is_run else value
+    if isinstance(value, dict):
+        return {name: _without_bytes(each) for name, each in value.items()}
+    return [_without_bytes(each) for each in value] if isinstance(value, list) else value
+
+
 class _Page:
     """Makes texts into what rich draws: masked, cut, inert."""
 
-    def __init__(self, masked: Masking, *, markdown: bool, most: int | None) -> None:
+    def __init__(self, masked: Masking, *, markdown: bool, most: int) -> None:
         self._masked = masked
         self._markdown = markdown
         self._most = most
 
     def prose(self, text: str) -> RenderableType:
         """Return a text as Markdown, or as it stands where that is wished or the text is long."""
-        if not self._markdown or len(text) > SHOWN_CHARACTERS:
+        if not self._markdown or len(text) > MARKDOWN_CHARACTERS:
             return self.text(text)
         return Markdown(printable(self._masked(text)), hyperlinks=False)
 
@@ -166,7 +197,7 @@ class _Page:
 
     def data(self, value: JsonValue) -> RenderableType:
         """Return a value as JSON."""
-        return self.text(json.dumps(value, ensure_ascii=False, indent=2), "dim")
+        return self.text(json.dumps(_without_bytes(value), ensure_ascii=False, indent=2), "dim")
 
     def arguments(self, value: JsonValue) -> Iterator[RenderableType]:
         """Yield the arguments of a call: texts as they stand, everything else as JSON."""
@@ -174,13 +205,14 @@ class _Page:
             yield self.data(value)
             return
         for name, each in value.items():
-            said = each if isinstance(each, str) else json.dumps(each, ensure_ascii=False)
+            said = each if isinstance(each, str) else json.dumps(_without_bytes(each), ensure_ascii=False)
             between = "\n" if "\n" in said else " "
             yield self.text(f"{name}:{between}{said}")
 
     def _shown(self, text: str) -> str:
-        if self._most is None or len(text) <= self._most:
+        if len(text) <= self._most:
             return printable(self._masked(text))
         # A secret on the edge is whole when it is looked for.
         shown = self._masked(text[: self._most + 1_000])[: self._most]
-        return f"{printable(shown)}\n[{counted(len(text) - self._most, 'more character')}; w shows all]"
+        how = "w shows all" if self._most < WHOLE_CHARACTERS else "flue-py show prints all"
+        return f"{printable(shown)}\n[{counted(len(text) - self._most, 'more character')}; {how}]"

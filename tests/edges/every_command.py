@@ -42,6 +42,7 @@ CALLS: dict[str, list[list[str]]] = {
     "bundle": [["{new}"]],
     "unbundle": [["{bundle}"], ["{odd}"]],
     "sessions": [[], ["--scope", HOSTILE]],
+    "browse": [["nowhere"], [HOSTILE]],
     "show": [
         ["SESSION"],
         ["SESSION", "{first}"],

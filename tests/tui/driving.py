@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import flue_py
+from flue_py.render.lines import text_of
 from flue_py.tui.app import Browser
 from flue_py.tui.screens.session import SessionScreen
+from flue_py.tui.widgets.rows import RowList
 
 SIZE = (80, 24)
-_LOOKS = 3_000
+_LOOKS = 2_000
 
 
 def shown(app: Browser) -> str:
@@ -44,7 +46,7 @@ class Driver:
             if holds():
                 await self.pilot.pause()
                 return
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
         raise AssertionError(f"it never came:\n{self.screen}")
 
     async def sees(self, text: str) -> str:
@@ -72,12 +74,13 @@ class Driver:
         await self.until(is_whole)
 
     async def at(self, text: str) -> None:
-        """Go to the first row of the tree from the top that has a text."""
-        await self.press("home")
-        for _ in range(200):
-            if any(line.startswith("> ") and text in line for line in self.screen.splitlines()):
+        """Go to the first row of the list that has a text."""
+        rows = self.app.screen.query_one(RowList)
+        for at in range(rows.count):
+            if text in text_of(rows._draw(at, 200)):
+                rows.stand_on(at)
+                await self.pilot.pause()
                 return
-            await self.press("down")
         raise AssertionError(f"no row has {text!r}:\n{self.screen}")
 
 

@@ -29,5 +29,5 @@ def browse(place: Place, session: str | None, entry: str | None) -> Answer:
     from flue_py.tui.opening import browse as run_browser
 
     require_database(place)
-    run_browser(place.target, read_only=is_only_readable(place.target), session=session, entry=entry)
-    return Answer()
+    code = run_browser(place.target, read_only=is_only_readable(place.target), session=session, entry=entry)
+    return Answer(code=code)

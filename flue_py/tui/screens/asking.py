@@ -79,7 +79,8 @@ class EditPrompt(ModalScreen[str | None]):
         _BOX.format(name="EditPrompt") + "EditPrompt TextArea { height: auto; min-height: 5; max-height: 16; }"
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+s", "save", "Save", priority=True),
+        # Not ahead of what was typed before: the text area has to have it first.
+        Binding("ctrl+s", "save", "Save"),
         Binding("escape", "leave", "Leave", priority=True),
     ]
 

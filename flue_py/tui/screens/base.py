@@ -37,7 +37,7 @@ class BrowserScreen(Screen[Given]):
 
     DEFAULT_CSS = """
     BrowserScreen #title { height: 1; background: $panel; }
-    BrowserScreen #status { height: 1; color: $text-muted; }
+    BrowserScreen #status { height: auto; min-height: 1; max-height: 3; color: $text-muted; }
     """
     COMMON: ClassVar[list[BindingType]] = [Binding("question_mark,f1", "keys", "Keys", tooltip="show these keys")]
 
@@ -48,11 +48,14 @@ class BrowserScreen(Screen[Given]):
 
     def say(self, text: str) -> None:
         """Show a line at the foot of the screen."""
-        self.query_one("#status", Static).update(Text(one_line(text), no_wrap=True, overflow="ellipsis"))
+        # The screen may be gone by now, and nobody is there to be told.
+        for line in self.query("#status").results(Static):
+            line.update(Text(one_line(text)))
 
     def head(self, text: str) -> None:
         """Show a line at the head of the screen."""
-        self.query_one("#title", Static).update(Text(one_line(text), no_wrap=True, overflow="ellipsis", style="bold"))
+        for line in self.query("#title").results(Static):
+            line.update(Text(one_line(text), no_wrap=True, overflow="ellipsis", style="bold"))
 
     async def tried(self, work: Awaitable[Result]) -> Result | None:
         """Return what work returns; if it fails with an error of ours, say that, and return None."""
@@ -62,7 +65,14 @@ class BrowserScreen(Screen[Given]):
             self.say(in_words(error))
             return None
 
+    def may_write(self) -> bool:
+        """Return whether the store can be changed; if not, say so."""
+        if self.browser.read_only:
+            self.say("this database can only be read; nothing was changed")
+        return not self.browser.read_only
+
     def action_keys(self) -> None:
-        """Show the keys of the screen."""
+        """Show the keys of the screen, and of its list if that has the keys."""
         own = [binding for binding in type(self).BINDINGS if binding not in self.COMMON]
-        self.app.push_screen(Keys([*keys_of(own), *keys_of(RowList.BINDINGS)]))
+        moves = RowList.BINDINGS if self.query_one(RowList).can_focus else []
+        self.app.push_screen(Keys([*keys_of(own), *keys_of(moves)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -9,11 +10,14 @@ from textual import work
 from textual.binding import Binding, BindingType
 from textual.widgets import Footer, Input, Static
 
+from flue_py.core.entries import Entry
 from flue_py.render.lines import Line
 from flue_py.render.search import group_line, hit_lines, searched_text
 from flue_py.search.values import SearchAnswer, SearchHit, SessionHits
 from flue_py.sessions.session import Session
+from flue_py.tui.masking import without
 from flue_py.tui.opened import named
+from flue_py.tui.reading import strings_of
 from flue_py.tui.screens.base import BrowserScreen
 from flue_py.tui.widgets.rows import RowList
 
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
 _LIMIT = 200
+_SEARCHED = 200_000
+"""How much of a text is looked at for secrets: as much as is searched of it."""
 
 _Shown: TypeAlias = tuple[Line, SearchHit | None]
 
@@ -29,17 +35,11 @@ class FindScreen(BrowserScreen[str | None]):
     """A search. In one session, the id of the entry that is chosen is what the screen returns."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "enter",
-            "enter",
-            "Search/open",
-            tooltip="search for what is typed; in the list, open the hit",
-            priority=True,
-        ),
-        Binding("up", "list('step', -1)", "Up", show=False, priority=True),
-        Binding("down", "list('step', 1)", "Down", show=False, tooltip="the next hit", priority=True),
-        Binding("pageup", "list('page', -1)", "Page up", show=False, priority=True),
-        Binding("pagedown", "list('page', 1)", "Page down", show=False, priority=True),
+        Binding("enter", "enter", "Search/open", tooltip="search for what is typed; in the list, open the hit"),
+        Binding("up", "list('step', -1)", "Up", show=False),
+        Binding("down", "list('step', 1)", "Down", show=False, tooltip="the next hit"),
+        Binding("pageup", "list('page', -1)", "Page up", show=False),
+        Binding("pagedown", "list('page', 1)", "Page down", show=False),
         Binding("ctrl+r", "secrets", "Secrets", show=False, tooltip="show or hide secrets", priority=True),
         Binding("escape", "leave", "Back", tooltip="go back", priority=True),
         Binding("f1", "keys", "Keys", tooltip="show these keys"),
@@ -50,6 +50,7 @@ class FindScreen(BrowserScreen[str | None]):
         self._words, self._within = words, within
         self._searched: str | None = None
         self._rows: Sequence[_Shown] = ()
+        self._secrets: Mapping[str, tuple[str, ...]] = {}
 
     def compose(self) -> ComposeResult:
         """Lay out the words, the hits and the keys."""
@@ -68,6 +69,10 @@ class FindScreen(BrowserScreen[str | None]):
         self.query_one(Input).focus()
         if self._words.strip():
             self.search(self._words)
+
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        """Search or open, once what was typed before has been taken in."""
+        self.action_enter()
 
     def action_enter(self) -> None:
         """Search for what is typed; if that was done, open the chosen hit."""
@@ -96,12 +101,14 @@ class FindScreen(BrowserScreen[str | None]):
             self._searched = None
             return
         names = await named(self.browser.store, [group.session for group in answer.sessions])
-        self._rows = [*self._lines(answer, names)]
+        self._rows = self._lines(answer, names)
+        self._secrets = await self._secrets_of(answer)
         self.query_one(RowList).show(len(self._rows), 0)
         found = searched_text(answer)
         if not answer.sessions:
             found = f"nothing found; {found}"
-            if answer.suggestions:
+            # A suggestion is a word of a text without what stood around it, which would tell that it is secret.
+            if answer.suggestions and self.browser.shows_secrets:
                 found = f"nothing found; did you mean: {', '.join(answer.suggestions)}"
         self.say(found)
 
@@ -143,9 +150,27 @@ class FindScreen(BrowserScreen[str | None]):
         """Go back."""
         self.dismiss(None)
 
+    async def _secrets_of(self, answer: SearchAnswer) -> dict[str, tuple[str, ...]]:
+        """Return the secrets of the texts that were found, by entry: of a piece alone nobody can tell all of them."""
+        found: dict[str, tuple[str, ...]] = {}
+        for hit in answer.hits:
+            if hit.entry_id is not None and hit.entry_id not in found:
+                entry = await self.tried(self.browser.store.get_entry(hit.entry_id))
+                found[hit.entry_id] = () if entry is None else await asyncio.to_thread(self._secrets_in, entry)
+        return found
+
+    def _secrets_in(self, entry: Entry) -> tuple[str, ...]:
+        text = "\n".join(each[:_SEARCHED] for each in strings_of(entry.data))
+        return self.browser.secrets(text[:_SEARCHED])
+
     def _draw(self, at: int, _: int) -> Line:
-        whole = "".join(text for text, _ in self._rows[at][0])
-        if self.browser.mask(whole).hidden:
-            # A secret may lie across what is marked in it.
-            return ((self.browser.masked(whole), ""),)
-        return self._rows[at][0]
+        line, hit = self._rows[at]
+        if hit is None and at > 0:
+            hit = self._rows[at - 1][1]
+        whole = "".join(text for text, _ in line)
+        shown = self.browser.masked(whole)
+        if not self.browser.shows_secrets and hit is not None:
+            piece = shown.strip().strip("…")
+            shown = shown.replace(piece, without(piece, self._secrets.get(hit.entry_id or "", ())))
+        # A secret may lie across what is marked in it.
+        return line if shown == whole else ((shown, ""),)

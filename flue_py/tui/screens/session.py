@@ -33,7 +33,6 @@ from flue_py.tui.widgets.reader import Reader
 from flue_py.tui.widgets.rows import RowList
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from textual.app import ComposeResult
 
 _CHANGES = 1_000
@@ -46,6 +45,16 @@ class _Flagged(NamedTuple):
     view: View
     labels: frozenset[str]
     flags: bytearray
+
+
+class _Read(NamedTuple):
+    """What is drawn on the right."""
+
+    entry_id: str
+    marks: reading.Marks
+    is_markdown: bool
+    is_whole: bool
+    has_secrets: bool
 
 
 class SessionScreen(BrowserScreen[None]):
@@ -118,7 +127,7 @@ class SessionScreen(BrowserScreen[None]):
         self._compared: str | None = None
         self._is_markdown = True
         self._is_whole_text = False
-        self._read: str | None = None
+        self._read: _Read | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -138,6 +147,19 @@ class SessionScreen(BrowserScreen[None]):
         """Read the session, and follow it."""
         self.query_one(RowList).focus()
         self.follow()
+
+    def on_screen_resume(self) -> None:
+        """Look again which forks and tasks there are: making one changes nothing of this session."""
+        if self.is_whole:
+            self.look_around()
+
+    @work(exclusive=True, group="around")
+    async def look_around(self) -> None:
+        """Read which forks and tasks begin here, and show them."""
+        opened = self._opened
+        if opened is not None:
+            await self.tried(opened.load_begun())
+            self._show_rows(self._chosen_id())
 
     # -- what is there, and what comes -------------------------------------------------------------------------
 
@@ -264,30 +286,37 @@ class SessionScreen(BrowserScreen[None]):
         self._read_chosen()
 
     def _read_chosen(self, *, keeps_place: bool = False) -> None:
+        """Show the chosen entry, unless it is shown as it is already: to draw a long text takes time."""
         opened, row = self._opened, self._chosen()
         if opened is None:
             return
+        if row is None or isinstance(row, Begun):
+            self._read = None
+            self.query_one(Reader).show([Text(self._about_begun(row), style="dim")])
+            return
+        entry = self._outline.entries[row]
+        if self._read is None or entry.id != self._read.entry_id:
+            self._is_whole_text = False
+        else:
+            keeps_place = True
+        marks = opened.marks_of(entry)
+        read = _Read(entry.id, marks, self._is_markdown, self._is_whole_text, self.browser.shows_secrets)
+        if read != self._read:
+            self._read = read
+            self._draw_entry(entry, marks, keeps_place=keeps_place)
+        if opened.lacks_cost(entry):
+            self.load_costs()
+
+    def _draw_entry(self, entry: Entry, marks: reading.Marks, *, keeps_place: bool) -> None:
         hidden: list[int] = []
-        parts: tuple[RenderableType, ...] = ()
 
         def masked(text: str) -> str:
             found = self.browser.mask(text)
             hidden.append(found.hidden)
             return found.text
 
-        if row is None or isinstance(row, Begun):
-            facts = self._about_begun(row)
-            self._read = None
-        else:
-            entry = self._outline.entries[row]
-            if entry.id != self._read:
-                self._is_whole_text = False
-            keeps_place = keeps_place or entry.id == self._read
-            self._read = entry.id
-            facts = reading.facts(entry, opened.marks_of(entry), masked)
-            parts = tuple(reading.body(entry, masked, markdown=self._is_markdown, whole=self._is_whole_text))
-            if opened.lacks_cost(entry):
-                self.load_costs()
+        facts = reading.facts(entry, marks, masked)
+        parts = tuple(reading.body(entry, masked, markdown=self._is_markdown, whole=self._is_whole_text))
         if sum(hidden):
             facts += f"\n{counted(sum(hidden), 'secret')} hidden; s shows them"
         self.query_one(Reader).show((Text(facts, style="dim"), *parts), keeps_place=keeps_place)
@@ -495,7 +524,7 @@ class SessionScreen(BrowserScreen[None]):
     async def action_edit(self) -> None:
         """Edit the chosen prompt, and append it as a new branch."""
         entry, opened = self._chosen_entry(), self._opened
-        if entry is None or opened is None:
+        if entry is None or opened is None or not self.may_write():
             return
         if not editing.is_prompt(entry):
             self.say("only what a user said can be edited")
@@ -540,7 +569,8 @@ class SessionScreen(BrowserScreen[None]):
         self.say(said if done is not False else "nothing changed")
 
     def _session(self) -> Session | None:
-        return None if self._opened is None else self._opened.session
+        """Return the session, if it can be changed."""
+        return self._opened.session if self._opened is not None and self.may_write() else None
 
     @work
     async def action_move(self) -> None:
@@ -553,7 +583,7 @@ class SessionScreen(BrowserScreen[None]):
     async def action_label(self) -> None:
         """Label the chosen entry."""
         entry, opened = self._chosen_entry(), self._opened
-        if entry is None or opened is None:
+        if entry is None or opened is None or not self.may_write():
             return
         label = await self.app.push_screen_wait(
             AskLine("Label of this entry (empty: none)", opened.labels.get(entry.id, ""))
@@ -568,7 +598,7 @@ class SessionScreen(BrowserScreen[None]):
     async def action_pin(self) -> None:
         """Pin the chosen entry, or unpin it."""
         entry, opened = self._chosen_entry(), self._opened
-        if entry is not None and opened is not None:
+        if entry is not None and opened is not None and self.may_write():
             if entry.id in opened.pinned:
                 await self._do(opened.session.unpin(entry.id, by=BY), "unpinned")
             else:
@@ -580,7 +610,7 @@ class SessionScreen(BrowserScreen[None]):
     async def action_exclude(self) -> None:
         """Exclude the chosen entry from the context, or include it again."""
         entry, opened = self._chosen_entry(), self._opened
-        if entry is not None and opened is not None:
+        if entry is not None and opened is not None and self.may_write():
             if entry.id in opened.excluded:
                 await self._do(opened.session.include(entry.id, by=BY), "included in the context again")
             else:
@@ -621,6 +651,8 @@ class SessionScreen(BrowserScreen[None]):
     async def action_delete(self) -> None:
         """Delete this session, if the answer is yes."""
         opened = self._opened
+        if not self.may_write():
+            return
         planned = None if opened is None else await self.tried(plan_deletion(opened.store, opened.session.id))
         if planned is None:
             return

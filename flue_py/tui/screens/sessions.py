@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
@@ -31,7 +31,7 @@ class SessionsScreen(BrowserScreen[None]):
     """The list of sessions."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Open", tooltip="open the session", priority=True),
+        Binding("enter", "open", "Open", tooltip="open the session"),
         Binding("up", "list('step', -1)", "Up", show=False, tooltip="the session before"),
         Binding("down", "list('step', 1)", "Down", show=False, tooltip="the next session"),
         Binding("pageup", "list('page', -1)", "Page up", show=False),
@@ -104,6 +104,10 @@ class SessionsScreen(BrowserScreen[None]):
         rows = self.query_one(RowList)
         (rows.action_page if what == "page" else rows.action_step)(step)
 
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        """Open the chosen session, once what was typed before has been taken in."""
+        self.action_open()
+
     def action_open(self) -> None:
         """Open the chosen session."""
         info = self._chosen()
@@ -116,7 +120,11 @@ class SessionsScreen(BrowserScreen[None]):
 
     def action_find(self) -> None:
         """Look for the words that are typed in what was said."""
-        self.browser.find(self.query_one(Input).value)
+        self._once_typed(lambda: self.browser.find(self.query_one(Input).value))
+
+    def _once_typed(self, then: Callable[[], object]) -> None:
+        """Do something once the filter has what was typed before."""
+        self.query_one(Input).call_later(then)
 
     def action_tasks(self) -> None:
         """Show or hide task sessions."""
@@ -130,15 +138,23 @@ class SessionsScreen(BrowserScreen[None]):
 
     def action_leave(self) -> None:
         """Clear the filter; if it is clear, quit."""
+        self._once_typed(self._clear_or_quit)
+
+    def _clear_or_quit(self) -> None:
         field = self.query_one(Input)
         if field.value:
             field.value = ""
         else:
             self.app.exit()
 
-    @work
-    async def action_delete(self) -> None:
+    def action_delete(self) -> None:
         """Delete the chosen session, if the answer is yes."""
+        if self.may_write():
+            self._once_typed(self.delete_chosen)
+
+    @work
+    async def delete_chosen(self) -> None:
+        """Ask whether to delete the chosen session."""
         info = self._chosen()
         planned = None if info is None else await self.tried(plan_deletion(self.browser.store, info.id))
         if planned is not None:
@@ -170,12 +186,12 @@ class SessionsScreen(BrowserScreen[None]):
         self.query_one(RowList).show(len(self._rows), at)
         hidden = sum(info.kind == "task" for info in self._sessions) if not self._shows_tasks else 0
         shown = sum(isinstance(row, SessionInfo) for row in self._rows)
-        told = f"flue-py · {self.browser.place} · {counted(shown, 'session')}"
+        told = f"flue-py · {counted(shown, 'session')}"
         if words:
             told += f" of {len(listed):,}"
         if hidden:
             told += f" · {counted(hidden, 'task')} hidden"
-        self.head(told + ("" if is_whole else " · reading"))
+        self.head(told + ("" if is_whole else " · reading") + f" · {self.browser.place}")
 
     def _draw(self, at: int, width: int) -> Line:
         row = self._rows[at]

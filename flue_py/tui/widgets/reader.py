@@ -6,16 +6,23 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import RenderableType
+from rich.segment import Segment
+from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from flue_py.tui.widgets.strips import fitted
+
 if TYPE_CHECKING:
-    from rich.segment import Segment
     from textual import events
 
 Drawn = Callable[[], Iterable[RenderableType]]
+
+
+def _styled(segment: Segment) -> Segment:
+    return segment if segment.style is not None else Segment(segment.text, Style.null(), segment.control)
 
 
 class Reader(ScrollView):
@@ -53,8 +60,8 @@ class Reader(ScrollView):
         at = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
         if at >= len(self._lines):
-            return Strip.blank(width)
-        return Strip(self._lines[at]).adjust_cell_length(width)
+            return Strip.blank(width, Style.null())
+        return fitted(Strip(self._lines[at]), width)
 
     def on_resize(self, _: events.Resize) -> None:
         """Wrap the text anew."""
@@ -72,6 +79,6 @@ class Reader(ScrollView):
                 # Parts are told apart by an empty line; Markdown brings one of its own.
                 if self._lines and lines and any(segment.text.strip() for segment in (*self._lines[-1], *lines[0])):
                     self._lines.append([])
-                self._lines += lines
+                self._lines += [[_styled(segment) for segment in line] for line in lines]
         self.virtual_size = Size(self._width, len(self._lines))
         self.refresh()

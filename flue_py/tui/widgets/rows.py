@@ -111,7 +111,7 @@ class RowList(ScrollView):
         width = self.scrollable_content_region.width
         at = y + self.scroll_offset.y
         if at >= self._count:
-            return Strip.blank(width)
+            return Strip.blank(width, Style.null())
         is_chosen = at == self._at
         room = width - len(MARK)
         strip = strip_of(((MARK if is_chosen else " " * len(MARK), "bold"), *self._draw(at, room)), width)

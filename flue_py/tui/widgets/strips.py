@@ -14,7 +14,12 @@ from flue_py.render.lines import Line, printable
 def strip_of(line: Line, width: int) -> Strip:
     """Return a line as a strip of exactly ``width`` cells, with nothing in it that a terminal would act on."""
     segments = [Segment(printable(text).replace("\n", " ").replace("\t", " "), _style(style)) for text, style in line]
-    return Strip(segments).adjust_cell_length(width)
+    return fitted(Strip(segments), width)
+
+
+def fitted(strip: Strip, width: int) -> Strip:
+    """Return a strip of exactly ``width`` cells. All of it has a style, which Textual needs where NO_COLOR is set."""
+    return strip.adjust_cell_length(width, Style.null())
 
 
 @lru_cache(256)

@@ -1,0 +1,279 @@
+"""Looking: what comes from other processes, going to other sessions, finding, secrets, long texts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from subprocess import run
+
+import pytest
+
+from tests.adapters.needed import needs
+
+needs("tui", "textual", "detect_secrets")
+
+import flue_py  # noqa: E402
+from flue_py.tui.opened import FIRST_PAGE  # noqa: E402
+from flue_py.tui.screens.session import SessionScreen  # noqa: E402
+from flue_py.tui.screens.sessions import SessionsScreen  # noqa: E402
+from flue_py.tui.widgets.rows import RowList  # noqa: E402
+from tests.tui.driving import browsing  # noqa: E402
+from tests.tui.story import KEY, answer, user  # noqa: E402
+
+pytestmark = pytest.mark.anyio
+NAME = "Why is the build"
+
+WRITER = """
+import sys
+import flue_py.sync
+with flue_py.sync.open(sys.argv[1]) as store:
+    session = store.find_session(sys.argv[2])
+    exec(sys.argv[3])
+"""
+
+
+def elsewhere(path: Path, session_id: str, work: str) -> None:
+    """Do something to a session in another process."""
+    run([sys.executable, "-c", WRITER, str(path), session_id, work], check=True)
+
+
+async def id_of(path: Path, title: str) -> str:
+    async with flue_py.open(path) as store:
+        return (await store.list_sessions(title=title)).sessions[0].id
+
+
+async def test_what_another_process_writes_is_shown(story: Path) -> None:
+    session_id = await id_of(story, NAME)
+    async with browsing(story) as driver:
+        await driver.open(NAME)
+        elsewhere(story, session_id, "session.append_message({'role': 'user', 'content': 'From elsewhere'})")
+        await driver.sees("> ● user From elsewhere")
+        await driver.at("Fix it.")
+        elsewhere(story, session_id, "session.append_message({'role': 'user', 'content': 'And again'})")
+        assert "> ├─○ user [the fix]" in await driver.sees("And again")
+        elsewhere(story, session_id, "session.undo(); session.undo()")
+        assert "> ├─○ user [the fix]" in await driver.sees("○ user And again")
+        elsewhere(story, session_id, "session.set_label(session.leaf_id, 'by another')")
+        await driver.sees("[by another]")
+        elsewhere(story, session_id, "session.move_leaf(to=None)")
+        assert "Fix it." in await driver.lacks("● user")
+
+
+async def test_a_session_that_another_process_deletes_is_left(story: Path) -> None:
+    session_id = await id_of(story, NAME)
+    async with browsing(story) as driver:
+        await driver.open(NAME)
+        elsewhere(story, session_id, "store.delete_session_tree(session)")
+        await driver.sees("was deleted")
+        await driver.press("p", "m", "u", "x", "r", "l", "escape", "D")
+        await driver.press("escape")
+        await driver.lacks("Why is the build red? ·")
+
+
+async def test_a_long_session_opens_at_its_leaf_and_stays_there(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with flue_py.open(path) as store:
+        session = await store.create_session(title="long")
+        count = FIRST_PAGE * 2 + 50
+        await session.append_messages([user(f"message {number}") for number in range(count)])
+        path_ids = [entry.id for entry in await session.get_active_path()]
+    async with browsing(path) as driver:
+        await driver.open("long")
+        assert driver.app.screen.query_one(RowList).count == count
+        assert f"> ● user message {count - 1}" in driver.screen
+        await driver.press("home")
+        await driver.sees("> ● user message 0")
+        await driver.press("left")
+        await driver.sees("(folded)")
+        assert driver.app.screen.query_one(RowList).count == 1
+        await driver.press("full_stop")
+        await driver.sees(f"> ● user message {count - 1}")
+    async with browsing(path, session=session.id) as driver:
+        await driver.whole()
+        driver.app.open_session(session.id, path_ids[7])
+        await driver.sees("> ● user message 7")
+
+
+async def test_one_goes_to_a_fork_a_task_and_back(story: Path) -> None:
+    async with browsing(story) as driver:
+        await driver.open(NAME)
+        await driver.at("fork What if")
+        await driver.press("enter")
+        await driver.sees("What if we drop the test? ·")
+        await driver.whole()
+        await driver.press("o")
+        await driver.sees("Why is the build red? ·")
+        await driver.whole()
+        await driver.sees("> ● assistant Deployed.")
+        await driver.at("task (done)")
+        await driver.press("enter")
+        await driver.sees("Review the fix ·")
+        await driver.whole()
+        await driver.press("o")
+        await driver.sees("Why is the build red? ·")
+        await driver.press("escape", "escape", "escape", "escape", "escape")
+        await driver.until(lambda: isinstance(driver.app.screen, SessionsScreen))
+
+
+async def test_a_word_is_found_in_all_sessions_and_in_one(story: Path) -> None:
+    async with browsing(story) as driver:
+        await driver.sees(NAME)
+        await driver.type("smaller")
+        await driver.press("ctrl+f")
+        await driver.sees("faster and smaller")
+        await driver.press("enter")
+        await driver.sees("Write the release notes ·")
+        await driver.whole()
+        await driver.press("escape", "escape")
+        await driver.press("escape")
+        await driver.open(NAME)
+        await driver.press("3", "slash")
+        await driver.sees("find in this session")
+        await driver.type("timeout")
+        await driver.press("enter")
+        await driver.sees("after 30 s")
+        await driver.press("enter")
+        await driver.sees("> ● result [read_log]")
+        await driver.press("slash")
+        await driver.type("nowhere to be found")
+        await driver.press("enter")
+        await driver.sees("nothing found")
+
+
+async def test_secrets_are_hidden_everywhere_until_they_are_asked_for(story: Path) -> None:
+    session_id = await id_of(story, NAME)
+    async with flue_py.open(story) as store:
+        session = await store.find_session(session_id)
+        await session.set_title(f"Build with {KEY}")
+        await session.set_label((await session.get_active_path())[0].id, f"key {KEY}")
+        await session.set_metadata({"x": 1})
+    hidden = KEY[:7]
+    async with browsing(story) as driver:
+        await driver.sees("Build with [hidden]")
+        await driver.type("build")
+        await driver.lacks("scratch")
+        await driver.press("ctrl+d")
+        assert hidden not in await driver.sees("Delete 'Build with [hidden]'?")
+        await driver.press("n")
+        await driver.lacks("Delete 'Build")
+        await driver.press("enter")
+        await driver.whole()
+        await driver.at("Deploy it")
+        screens = [await driver.sees("1 secret hidden")]
+        await driver.press("t")
+        screens.append(await driver.sees("as they stand"))
+        await driver.press("z")
+        screens.append(driver.screen)
+        await driver.press("z", "equals_sign", "home", "equals_sign")
+        screens.append(await driver.sees("in common"))
+        await driver.press("a", "escape")
+        await driver.at("compaction")
+        await driver.press("b", "down", "down", "down", "down", "down")
+        screens.append(await driver.sees("Deploy it with"))
+        await driver.press("escape", "slash")
+        await driver.type("GITHUB_TOKEN")
+        await driver.press("enter")
+        screens.append(await driver.sees("Deploy it"))
+        await driver.press("escape")
+        assert [screen for screen in screens if hidden in screen] == []
+        await driver.at("Deploy it")
+        await driver.press("s")
+        await driver.sees(KEY[:20])
+        await driver.press("s")
+        await driver.sees("1 secret hidden")
+
+
+async def test_a_long_text_is_cut_until_it_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with flue_py.open(path) as store:
+        session = await store.create_session(title="long text")
+        await session.append_message(user("word " * 20_000 + "the end"))
+    async with browsing(path) as driver:
+        await driver.open("long text")
+        await driver.press("tab", "end")
+        await driver.sees("80,007 more characters; w shows all")
+        await driver.press("w", "end")
+        await driver.sees("the end")
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [("message", {"role": "user", "content": ""})],
+        [("message", {"role": "assistant", "content": []})],
+        [
+            (
+                "message",
+                {
+                    "role": "assistant",
+                    "content": [{"type": "toolCall", "id": "c", "name": "t", "arguments": {"a": [1]}}],
+                },
+            )
+        ],
+        [("message", {"role": "user", "content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]})],
+        [("note", None), ("note", 3), ("note", ["a", {"b": None}]), ("note", "text")],
+        [
+            (
+                "message",
+                {
+                    "role": "bashExecution",
+                    "command": "ls",
+                    "output": "a\nb",
+                    "exitCode": 0,
+                    "cancelled": False,
+                    "truncated": False,
+                },
+            )
+        ],
+        [("model_change", {"provider": "x", "modelId": "y"}), ("thinking_level_change", {"thinkingLevel": "high"})],
+    ],
+    ids=["empty", "no parts", "call", "picture", "custom", "shell", "settings"],
+)
+async def test_every_kind_of_entry_can_be_read(entries: list[tuple[str, object]], tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with flue_py.open(path) as store:
+        session = await store.create_session(title="kinds")
+        for kind, data in entries:
+            if kind == "message":
+                await session.append_message(data)  # type: ignore[arg-type]
+            else:
+                await session.append_custom(kind, data)  # type: ignore[arg-type]
+    async with browsing(path) as driver:
+        await driver.open("kinds")
+        await driver.press("5", "home")
+        for _ in entries:
+            await driver.press("t", "w", "t", "down")
+        assert isinstance(driver.app.screen, SessionScreen)
+        assert driver.app.screen.query_one(RowList).count == len(entries)
+
+
+async def test_nothing_there_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with flue_py.open(path) as store:
+        await store.create_session(title="empty")
+    async with browsing(path) as driver:
+        await driver.open("empty")
+        await driver.sees("no entries in this view")
+        for key in "empxlfurvbo":
+            await driver.press(key)
+        await driver.press("escape", "escape", "equals_sign", "left", "right", "full_stop", "enter")
+    async with flue_py.open(tmp_path / "none.db"):
+        pass
+    async with browsing(tmp_path / "none.db") as driver:
+        await driver.sees("0 sessions")
+        await driver.press("enter", "ctrl+d", "ctrl+t", "down", "pagedown", "ctrl+f", "enter")
+
+
+async def test_answers_without_usage_have_no_cost_that_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with flue_py.open(path) as store:
+        session = await store.create_session(title="costs")
+        told = answer("told")
+        untold = {key: value for key, value in answer("untold").items() if key != "usage"}
+        await session.append_messages([user("a"), told, user("b"), untold])
+    async with browsing(path) as driver:
+        await driver.open("costs")
+        await driver.sees("tokens unknown")
+        assert "cost unknown" in driver.screen
+        await driver.at("told")
+        assert "1,200 in" in await driver.sees("$0.00481")
