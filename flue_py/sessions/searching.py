@@ -55,13 +55,13 @@ class StoreSearch:
     ) -> SearchAnswer:
         """Return where something was said: up to ``limit`` (1 to 1000) texts that have these words, the best first.
 
-        Words are taken literally: each has to be in the text, whatever characters it has; ``userName`` is in
-        ``getUserName``, and ``pool.py`` in ``src/db/pool.py``. ``how="query"`` knows ``AND``, ``OR``, ``NOT``,
-        ``"phrases"``, ``begin*`` and parentheses; ``"substring"`` and ``"regex"`` read every text. The id of an entry
-        or a session finds that one. ``parts`` are ``messages``, ``tools``, ``thinking``, ``titles``, ``summaries``, all
-        but thinking where none is named. ``sessions`` are searched with their tasks and what they see of the sessions
-        they were forked from; ``project`` is a folder with those below it. Texts of sessions are texts of all scopes
-        unless ``scope`` names one.
+        Words are taken literally, any number of them: each has to be in the text, whatever characters it has;
+        ``userName`` is in ``getUserName``, and ``pool.py`` in ``src/db/pool.py``. ``how="query"`` knows ``AND``,
+        ``OR``, ``NOT``, ``"phrases"``, ``begin*`` and parentheses; ``"substring"`` and ``"regex"`` read every text. The
+        id of an entry or a session finds that one. ``parts`` are ``messages``, ``tools``, ``thinking``, ``titles``,
+        ``summaries``, all but thinking where none is named. ``sessions`` are searched with their tasks and what they
+        see of the sessions they were forked from; ``project`` is a folder with those below it. Texts of sessions are
+        texts of all scopes unless ``scope`` names one.
 
         The answer says what was searched, and where each text lies. What an entry had before it was retracted is not
         found. On a SQLite file and on PostgreSQL, an index beside it is brought up to date first; elsewhere every text

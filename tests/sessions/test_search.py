@@ -299,6 +299,18 @@ async def test_a_message_of_five_million_characters_is_searched_whole(store: flu
     assert marked(answer.hits[0]) in (["word000000000000"], ["word000000299999"])
 
 
+async def test_a_megabyte_that_was_pasted_is_found(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    paste = " ".join(f"src/word{number}.py" for number in range(62_000))
+    assert len(paste) > 1_000_000
+    await session.append_message(user(paste))
+    await session.append_message(user(paste[:-3]))
+    answer = await store.search(paste)
+    assert len(answer.hits) == 1
+    answer = await store.search(f"{paste} nowhere")
+    assert (answer.hits, answer.suggestions) == ((), ())
+
+
 async def test_a_long_result_is_searched_to_its_bound_and_says_so(store: flue_py.Store) -> None:
     session = await store.create_session()
     await session.append_message(result("read", "needle " + "straw " * 50_000 + "ending"))

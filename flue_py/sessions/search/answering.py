@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from flue_py.core.frozen import changed
-from flue_py.core.sessions import SessionHead, SessionInfo
+from flue_py.core.sessions import MAX_NAME_BYTES, SessionHead, SessionInfo
 from flue_py.errors import AmbiguousId, CorruptStore, SessionNotFound, StoreBusy, StoreUnavailable
-from flue_py.search.queries import Need, Query
+from flue_py.search.queries import MOST_WORDS, Need, Query
 from flue_py.search.snippets import snippet
 from flue_py.search.texts import texts_of, title_text
 from flue_py.search.values import PARTS, SearchAnswer, Searched, SearchHit, SessionHits
@@ -24,6 +24,8 @@ from flue_py.store.words import Wanted, WordIndex
 _SUGGESTIONS = 3
 _VOCABULARY = 20_000
 _LIKENESS = 0.7
+_MOST_MISSED = 8
+"""Words that no text has, to which those that look like them are looked for: what was pasted may have any number."""
 _SHORTEST_ID = 8
 _ATTEMPTS = 3
 
@@ -110,7 +112,7 @@ def _searched(asked: Asked, chosen: Mapping[int, SessionHead], why_not: str | No
 async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHead]) -> _Way | None:
     """Return the entry or the session whose id was pasted; None if the words are none."""
     name = asked.words.strip()
-    if asked.query.how != "words" or len(name) < _SHORTEST_ID or len(name.split()) != 1:
+    if asked.query.how != "words" or not _SHORTEST_ID <= len(name) <= MAX_NAME_BYTES or len(name.split()) != 1:
         return None
     session = await backend.get_session(name)
     if session is not None and session.session_key in chosen and session.id not in asked.narrowing.heirs:
@@ -208,9 +210,13 @@ async def _suggestions(index: WordIndex, asked: Asked, chosen: Mapping[int, Sess
         texts = await index.find(wanted, None, 1)
         return any(each.session_key in chosen for each in texts)
 
-    for term in asked.query.words:
+    missed = 0
+    for term in asked.query.words[:MOST_WORDS]:
+        if missed == _MOST_MISSED:
+            break
         if not term.isascii() or len(term) < 3 or await has_text(term):
             continue
+        missed += 1
         begin = term[0]
         there = await index.terms_from(begin, chr(ord(begin) + 1), _VOCABULARY)
         near = {each for each in there if abs(len(each) - len(term)) <= 1 + len(term) // 4}
