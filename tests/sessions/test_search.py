@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 import flue_py
 import flue_py.sync
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import SessionHead
 from flue_py.errors import InvalidArgument, SessionNotFound
 from flue_py.search.values import PARTS, Part, SearchAnswer, SearchHit
+from flue_py.store.backend import Backend
 
 pytestmark = pytest.mark.anyio
 
@@ -283,6 +285,26 @@ async def test_more_hits_than_asked_for_are_told(store: flue_py.Store) -> None:
     assert answer.sessions[0].revision == session.revision
 
 
+async def test_what_is_written_during_a_search_is_not_said_to_have_been_searched(
+    store: flue_py.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await store.create_session()
+    await session.append_message(user("a needle"))
+    heads = Backend.session_heads
+
+    async def then_append(backend: Backend) -> Sequence[SessionHead]:
+        found = await heads(backend)
+        await session.append_message(user("nothing of interest"))
+        return found
+
+    monkeypatch.setattr(Backend, "session_heads", then_append)
+    for words in ("needle", session.id):
+        answer = await store.search(words)
+        (group,) = answer.sessions
+        assert answer.searched.newest == (session.id, group.revision)
+        assert answer.searched.revisions == group.revision < session.revision
+
+
 async def test_the_best_come_first(store: flue_py.Store) -> None:
     session = await store.create_session()
     await session.append_message(result("read", "needle " + "straw " * 500))
@@ -301,7 +323,7 @@ async def test_a_message_of_five_million_characters_is_searched_whole(store: flu
 
 async def test_a_megabyte_that_was_pasted_is_found(store: flue_py.Store) -> None:
     session = await store.create_session()
-    paste = " ".join(f"src/word{number}.py" for number in range(62_000))
+    paste = " ".join(f"src/{number}{'long' * 14}.py" for number in range(15_000))
     assert len(paste) > 1_000_000
     await session.append_message(user(paste))
     await session.append_message(user(paste[:-3]))

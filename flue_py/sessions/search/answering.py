@@ -58,7 +58,7 @@ async def answer(backend: Backend, asked: Asked) -> SearchAnswer:
     return SearchAnswer(
         words=asked.words,
         how=asked.query.how,
-        sessions=await _grouped(backend, way.found.findings),
+        sessions=await _grouped(backend, way.found.findings, {head.id: head.revision for head in heads}),
         has_more=way.found.has_more,
         searched=_searched(asked, chosen, way.why_not),
         widen=() if way.found.findings else _widen(asked),
@@ -99,9 +99,13 @@ async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence
 
 def _searched(asked: Asked, chosen: Mapping[int, SessionHead], why_not: str | None) -> Searched:
     parts = asked.narrowing.parts
+    # Most recently active last.
+    newest = list(chosen.values())[-1] if chosen else None
     return Searched(
         sessions=len(chosen),
         entries=sum(head.entry_count for head in chosen.values()),
+        revisions=sum(head.revision for head in chosen.values()),
+        newest=None if newest is None else (newest.id, newest.revision),
         parts=parts,
         left_out=tuple(part for part in PARTS if part not in parts),
         by_index=why_not is None,
@@ -242,7 +246,10 @@ def _widen(asked: Asked) -> tuple[str, ...]:
     return tuple(name for name, is_given in given.items() if is_given)
 
 
-async def _grouped(backend: Backend, findings: Sequence[Finding]) -> tuple[SessionHits, ...]:
+async def _grouped(
+    backend: Backend, findings: Sequence[Finding], revisions: Mapping[str, int]
+) -> tuple[SessionHits, ...]:
+    """Return findings by session, with the revision that each had when the search began: it may have come further."""
     places = Places(backend)
     groups: dict[str, tuple[SessionInfo, list[SearchHit]]] = {}
     for each in findings:
@@ -262,4 +269,4 @@ async def _grouped(backend: Backend, findings: Sequence[Finding]) -> tuple[Sessi
                 go=command_to(each.session, each.entry),
             )
         )
-    return tuple(SessionHits(session, session.revision, tuple(hits)) for session, hits in groups.values())
+    return tuple(SessionHits(session, revisions[session.id], tuple(hits)) for session, hits in groups.values())
