@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast, overload
 
 from flue_py.compaction.content import ASSISTANT, TOOL_RESULT, USER, Message
-from flue_py.compaction.estimate import estimate_messages
+from flue_py.compaction.estimate import estimate_messages, usage_start
 from flue_py.compaction.policy import CompactionPolicy
 from flue_py.compaction.serialize import FileLists, collect_file_lists
 from flue_py.core.exchange import CALLS, Pairing, undecoded_exchange
@@ -22,6 +22,8 @@ from flue_py.core.spoken import has_words, message_text, own_words
 
 if TYPE_CHECKING:
     from flue_py.compaction.plan import ContextItem
+
+Item = TypeVar("Item")
 
 
 class Outline(NamedTuple):
@@ -149,6 +151,13 @@ class Messages(Sequence[Message]):
             return False
         return self[at].get("isError") is True
 
+    def usage_start(self) -> int:
+        """Return the index of the first message that is newer than the latest compaction; 0 if there is none."""
+        items = self._items
+        if items and isinstance(items[0], ContextEntry):
+            return usage_start(cast("Sequence[ContextEntry]", items))
+        return usage_start(self)
+
     def may_have(self, at: int, text: str) -> bool:
         """Return whether a message may have a text in it, of letters and signs that JSON writes as they are."""
         item = None if self._items is None else self._items[at]
@@ -165,18 +174,17 @@ class PlannedContent:
         prefix: Sequence[int],
         earlier: FileLists,
         policy: CompactionPolicy,
-        usage_from: int | None,
         counts: Sequence[int] | None = None,
     ) -> None:
         self._messages, self._counts = messages, counts
         self._history, self._prefix = history, prefix
         self._earlier = earlier
-        self._policy, self._usage_from = policy, usage_from
+        self._policy = policy
 
     def without(self, gone: Collection[int], earlier: FileLists) -> PlannedContent:
         """Return the same without some of the messages, with other files of earlier compactions."""
         history, prefix = ([at for at in part if at not in gone] for part in (self._history, self._prefix))
-        return PlannedContent(self._messages, history, prefix, earlier, self._policy, self._usage_from, self._counts)
+        return PlannedContent(self._messages, history, prefix, earlier, self._policy, self._counts)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PlannedContent):
@@ -192,6 +200,11 @@ class PlannedContent:
         if isinstance(self._history, range) and isinstance(self._prefix, range):
             return range(self._history.start, self._prefix.stop)
         return (*self._history, *self._prefix)
+
+    def those_of(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Return those of the items of the context, or of what is known of each, that leave. O(messages)."""
+        indices = self.indices
+        return items[indices.start : indices.stop] if isinstance(indices, range) else [items[at] for at in indices]
 
     @cached_property
     def history(self) -> tuple[Message, ...]:
@@ -253,7 +266,8 @@ class PlannedContent:
     @cached_property
     def tokens_before(self) -> int:
         """The estimated size of the whole context."""
-        return estimate_messages(self._messages, self._policy, self._usage_from or 0).tokens
+        usage_from = self._messages.usage_start() if self._policy.ignore_older_usage else 0
+        return estimate_messages(self._messages, self._policy, usage_from).tokens
 
     def tokens(self, at: int) -> int | None:
         """Return how many tokens one of the messages that leave takes, by the counter of the plan; None without one."""
