@@ -11,6 +11,7 @@ import pytest
 from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidArgument
 from flue_py.store.sqlite.memory import MemoryRunner, open_memory
+from flue_py.store.sqlite.migrate import open_file
 from flue_py.testing.sources import counted_sources
 
 
@@ -35,3 +36,20 @@ async def test_a_store_in_memory_has_no_file_to_back_up(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="there is nothing to back up"):
         await backend.backup(tmp_path / "copy.db", overwrite=False, verified=False, progress=None)
     await backend.close()
+
+
+@pytest.mark.anyio
+async def test_a_store_in_memory_has_the_tables_and_pages_of_a_file(tmp_path: Path) -> None:
+    runner = MemoryRunner()
+    file = open_file(tmp_path / "store.db", "normal", 1.0)
+    for question in (
+        "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY rowid",
+        "SELECT * FROM flue_store ORDER BY name",
+        "PRAGMA max_page_count",
+        "PRAGMA page_size",
+        "PRAGMA integrity_check",
+    ):
+        in_memory, in_file = (connection.execute(question).fetchall() for connection in (runner._connection, file))
+        assert in_memory == in_file, question
+    file.close()
+    await runner.close()

@@ -12,7 +12,7 @@ import threading
 import weakref
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 
 from flue_py.errors import StoreClosed, WrongEventLoop
@@ -22,7 +22,7 @@ from flue_py.store.opener import Opener
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import IdTaken, Sources, Transaction
 from flue_py.store.sqlite.base import RunnerOnSqlite
-from flue_py.store.sqlite.file import ID_ATTEMPTS, no_new_id, translate
+from flue_py.store.sqlite.file import ID_ATTEMPTS, no_new_id, translate, translated
 from flue_py.store.sqlite.migrate import create_tables
 from flue_py.store.sqlite.transaction import SqliteTransaction
 from flue_py.store.sqlite.writer import roll_back
@@ -35,13 +35,28 @@ LOCATION = ":memory:"
 
 
 def open_memory(sources: Sources) -> Backend:
-    """Open a new, empty store in memory. About 2 ms."""
+    """Open a new, empty store in memory. About 1 ms."""
     return Backend(MemoryRunner(), sources)
 
 
 def open_memory_on_caller(sources: Sources) -> Backend:
-    """Open a new, empty store in memory for the threads that call, which needs no event loop. About 2 ms."""
+    """Open a new, empty store in memory for the threads that call, which needs no event loop. About 1 ms."""
     return Backend(CallerMemoryRunner(), sources)
+
+
+@cache
+def _empty_store() -> bytes:
+    """Return the pages of a store without sessions. Making its tables takes five times as long as copying them."""
+    with contextlib.closing(sqlite3.connect(LOCATION, isolation_level=None)) as connection:
+        create_tables(connection)
+        return connection.serialize()
+
+
+def _copy_empty_store(target: sqlite3.Connection) -> None:
+    # Copied once more: a database that was deserialized is full at 1 GiB.
+    with contextlib.closing(sqlite3.connect(LOCATION)) as source:
+        source.deserialize(_empty_store())
+        source.backup(target)
 
 
 class _InMemory(RunnerOnSqlite):
@@ -59,7 +74,8 @@ class _InMemory(RunnerOnSqlite):
         self._close = weakref.finalize(self, self._connection.close)
         self._connection.execute("PRAGMA foreign_keys = ON")
         self._connection.execute("PRAGMA temp_store = MEMORY")
-        self._run("BEGIN IMMEDIATE", partial(create_tables, self._connection))
+        with translated(LOCATION):
+            _copy_empty_store(self._connection)
         self._states: dict[str, SessionState] = {}
         self._closed = False
         self._changes = 0
