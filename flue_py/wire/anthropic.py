@@ -366,15 +366,15 @@ def latest_cache_marks(value: JsonValue, left: Leftovers) -> JsonValue:
 
 def _count_marks(value: JsonValue) -> int:
     found, to_see = 0, [value]
-    while to_see:
-        each = to_see.pop()
-        if isinstance(each, list):
-            to_see += each
-        elif isinstance(each, dict):
+    for each in to_see:  # which grows meanwhile
+        if isinstance(each, dict):
             found += CACHE_MARK in each
-            for name in _HOLDING_BLOCKS:
-                if name in each:
-                    to_see.append(each[name])
+            if "content" in each:
+                to_see.append(each["content"])
+            if "messages" in each or "system" in each:
+                to_see += [each[name] for name in ("system", "messages") if name in each]
+        elif isinstance(each, list):
+            to_see += each
     return found
 
 

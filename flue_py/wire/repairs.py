@@ -206,7 +206,7 @@ def without_empty(said: Sequence[Said], left: Leftovers) -> list[Said]:
     """
     kept: list[Said] = []
     for each in said:
-        if each.role in _SAY_SOMETHING and not each.extra and _says_nothing(each.message.get("content")):
+        if not each.extra and _says_nothing(each.message.get("content")) and each.role in _SAY_SOMETHING:
             left.at = each.entry_id
             left.note("a message that says nothing", each.message)
         else:

@@ -10,6 +10,7 @@ from flue_py.wire.anthropic import (
     EXTRA,
     PROVIDER,
     block_from_part,
+    is_blank,
     is_reasoning,
     latest_cache_marks,
     printed_result,
@@ -143,7 +144,14 @@ def _content(said: Said, left: Leftovers) -> JsonValue:
     if isinstance(content, str):
         return without_blanks(content, left)
     provider = message.get("provider")
-    blocks = [block for part in parts_of(message) for block in block_from_part(part, quiet, provider=provider)]
+    blocks: list[JsonValue] = []
+    for part in parts_of(message):
+        text = part.get("text")
+        # Written out, since almost every part is this: a text and nothing beside it.
+        if len(part) == 2 and part.get("type") == "text" and isinstance(text, str) and not is_blank(text):
+            blocks.append({"type": "text", "text": text})
+        else:
+            blocks += block_from_part(part, quiet, provider=provider)
     if found is None:
         return blocks  # none of them is blank: such a text is no block
     # What stands beside a message may come from any file: only what can be content counts.

@@ -113,15 +113,15 @@ def speakers_only(
     said: list[Said] = []
     for each in _sent(messages, provider, account):
         message, role, left.at = each.message, each.role, each.entry_id
-        if role == "bashExecution":
+        if role in SPEAKERS or role in also:
+            said.append(each)
+        elif role == "bashExecution":
             if message.get("excludeFromContext"):
                 left.note("a command that the user kept from the model", message)
             else:
                 said.append(Said({"role": "user", "content": bash_text(message)}, entry_id=each.entry_id))
         elif role == "custom":
             said.append(Said({"role": "user", "content": message.get("content")}, entry_id=each.entry_id))
-        elif role in SPEAKERS or role in also:
-            said.append(each)
         else:
             left.note(f"a message of role {role!r}", message)
     left.at = None

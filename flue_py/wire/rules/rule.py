@@ -53,11 +53,11 @@ class SentRequest:
     def parts_in(self, name: str) -> list[Part]:
         """Return the objects that the messages have in a field, in order. They are collected once. O(parts)."""
         if not self.parts:
-            self.parts.extend(
-                Part(at, place, message, part)
-                for at, message in enumerate(self.messages)
-                for place, part in objects_in(message.get(name))
-            )
+            for at, message in enumerate(self.messages):
+                value = message.get(name)
+                for place, part in enumerate(value if isinstance(value, list) else ()):
+                    if isinstance(part, dict):
+                        self.parts.append(Part(at, place, message, part))
         return self.parts
 
     def has_kind(self, name: str, kinds: Iterable[str]) -> bool:
