@@ -59,11 +59,15 @@ class SessionHits:
 class Searched:
     """What was searched: how many sessions and entries of theirs, which parts and how; and what was left out.
 
-    ``by_index`` is False where every text was read instead, and ``why_not`` says why.
+    ``revisions`` counts the changes of these sessions up to which they were searched: their revisions added up.
+    ``newest`` is the session among them that was active last, as its id and the revision up to which it was searched;
+    None where no session was. ``by_index`` is False where every text was read instead, and ``why_not`` says why.
     """
 
     sessions: int
     entries: int
+    revisions: int
+    newest: tuple[str, int] | None
     parts: tuple[Part, ...]
     left_out: tuple[Part, ...]
     by_index: bool
