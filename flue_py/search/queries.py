@@ -12,14 +12,22 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import islice, pairwise
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from flue_py.core.frozen import frozen
 from flue_py.errors import InvalidArgument, shown
+from flue_py.lazy import lazy_module
 from flue_py.search.terms import LONGEST_TERM, Term, bag_of, begins_term, is_term, terms_of, wholes_of
 from flue_py.search.values import How
 
+if TYPE_CHECKING:
+    import regex
+else:
+    regex = lazy_module("regex")
+
 Span: TypeAlias = tuple[int, int]
+SECONDS = 5.0
+"""How long a regular expression is tried on one text, in CPU time of the process."""
 MOST_WORDS = 64
 """How many words an index is asked for. What has more of them, as what was pasted, is looked for by the longest."""
 MOST_CHARACTERS = 4_000
@@ -112,10 +120,11 @@ def _longer(wanted: tuple[str, ...], back: list[int], reached: int, term: str) -
 
 
 class Text:
-    """A text that is searched, and its terms, which are made when they are asked for."""
+    """A text that is searched, for so long at most, and its terms, which are made when they are asked for."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, seconds: float) -> None:
         self.text = text
+        self.seconds = seconds
 
     @cached_property
     def terms(self) -> _Terms:
@@ -311,15 +320,15 @@ def _char_without_case(char: str) -> str:
 class _Pattern:
     """A regular expression: no index helps."""
 
-    pattern: re.Pattern[str]
+    pattern: regex.Pattern[str]
 
     @property
     def need(self) -> Need:
         return ANYTHING
 
     def find(self, text: Text) -> list[Span] | None:
-        found = [match.span() for match in islice(self.pattern.finditer(text.text), _MOST_MATCHES)]
-        return found or None
+        matches = self.pattern.finditer(text.text, timeout=text.seconds, concurrent=True)
+        return [match.span() for match in islice(matches, _MOST_MATCHES)] or None
 
 
 @frozen
@@ -340,12 +349,12 @@ class Query:
         """What a text must have to match; more texts may have it than match."""
         return self.node.need
 
-    def find(self, text: str) -> list[Span] | None:
+    def find(self, text: str, seconds: float = SECONDS) -> list[Span] | None:
         """Return where a text has what is looked for, in order and without overlaps; None where it does not match.
 
-        O(characters).
+        Raises `TimeoutError` for a regular expression that takes longer. O(characters).
         """
-        spans = self.node.find(Text(text))
+        spans = self.node.find(Text(text, seconds))
         return None if spans is None else _joined(spans)
 
 
@@ -366,7 +375,7 @@ def read_query(text: str, how: How = "words") -> Query:
     ``words``: every word between spaces has to be in the text, its terms one behind the other; there may be any number
     of them. ``query`` knows ``AND``,
     ``OR``, ``NOT`` or ``-``, ``"a phrase"``, ``begin*`` and parentheses. ``substring`` is a piece of the text, in any
-    case, and ``regex`` a regular expression of Python.
+    case, and ``regex`` a regular expression as Python's `re` has them.
     """
     if not text.strip():
         raise InvalidArgument("words: there is nothing to search for; give a word")
@@ -411,10 +420,37 @@ def _regex(text: str) -> Query:
         with warnings.catch_warnings():
             # What it may mean in a later Python is nobody's concern here.
             warnings.simplefilter("ignore")
-            pattern = re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
+            is_verbose = bool(re.compile(text).flags & re.VERBOSE)
+            pattern = regex.compile(_as_re_reads_it(text, is_verbose=is_verbose), regex.VERSION0)
+    except (re.error, regex.error, OverflowError, RecursionError) as error:
         raise InvalidArgument(f"words: {shown(text)} is not a regular expression: {error}") from error
     return Query("regex", _Pattern(pattern), "a regular expression is tried on every text")
+
+
+_IN_EXPRESSION = re.compile(
+    r"\\N\{[^}]*\}|\\.|\(\?#[^)]*\)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])"
+    r"|\{(?:\d+|\d*,\d*)\}|(?P<brace>\{)|(?P<comment>\#[^\n]*)|.",
+    re.DOTALL,
+)
+_IN_SET = re.compile(r"\\.|(?P<open>\[)", re.DOTALL)
+
+
+def _as_re_reads_it(expression: str, *, is_verbose: bool) -> str:
+    """Return an expression of `re` in which `regex` finds nothing of its own: `a{e}` and `[[:alpha:]]` mean more to it.
+
+    `re` cannot be stopped: one that goes back and forth for hours would hold up the whole process.
+    """
+
+    def written(found: re.Match[str]) -> str:
+        if found["brace"]:
+            return r"\{"
+        if found["set"]:
+            return found[0][0] + _IN_SET.sub(lambda each: r"\[" if each["open"] else each[0], found[0][1:])
+        if found["comment"]:
+            return found[0] if is_verbose else found[0][0] + _IN_EXPRESSION.sub(written, found[0][1:])
+        return found[0]
+
+    return _IN_EXPRESSION.sub(written, expression)
 
 
 _TOKEN = re.compile(r'\s*(?:(?P<open>\()|(?P<close>\))|(?P<not>-(?=[^\s-]))?"(?P<phrase>[^"]*)"|(?P<word>[^\s()"]+))')

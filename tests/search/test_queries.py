@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -160,6 +162,53 @@ def test_an_expression_that_matches_everywhere_is_found_so_often_only() -> None:
     spans = read_query("x*", "regex").find("y" * 1_000_000)
     assert spans is not None
     assert len(spans) == 1_000
+
+
+def test_an_expression_that_goes_back_and_forth_for_ever_is_stopped() -> None:
+    with pytest.raises(TimeoutError):
+        read_query("(a|a)*$", "regex").find("a" * 60 + "b", 0.01)
+
+
+_OF_EXPRESSIONS = ["a", "b", "e", "1", ":", "{", "}", "{e}", "{1}", "{,2}", "{e<=1}", "[", "]", "[a[]", "[[:alpha:]]"]
+_OF_EXPRESSIONS += [
+    "[^]a]",
+    r"[\]{]",
+    r"\{",
+    r"\[",
+    "#",
+    "#{\n",
+    "(",
+    "(?:",
+    ")",
+    "|",
+    "*",
+    "?",
+    "+",
+    "^",
+    "$",
+    ".",
+    "(?#x{)",
+]
+_OF_EXPRESSIONS += ["\n", r"\N{LATIN SMALL LETTER A}", r"\d", "&&", "--", "(?i:", "(?x:", "(?#x{)"]
+_EXPRESSIONS = st.tuples(st.sampled_from(["", "(?x)"]), st.lists(st.sampled_from(_OF_EXPRESSIONS), max_size=8))
+
+
+@settings(max_examples=500)
+@given(_EXPRESSIONS.map(lambda each: each[0] + "".join(each[1])), st.text("abe1:{}[]#=<&-A\n", max_size=12))
+def test_an_expression_means_what_it_means_to_python(expression: str, text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            known = re.compile(expression)
+        except re.error:
+            known = None
+    if known is None or not expression.strip():
+        with pytest.raises(InvalidArgument):
+            read_query(expression, "regex")
+        return
+    found = read_query(expression, "regex").find(text)
+    assert _covered(found or []) == _covered(match.span() for match in known.finditer(text))
+    assert (found is None) == (known.search(text) is None)
 
 
 @settings(max_examples=1000)

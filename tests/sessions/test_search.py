@@ -15,6 +15,7 @@ import flue_py.sync
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import SessionHead
 from flue_py.errors import InvalidArgument, SessionNotFound
+from flue_py.search import queries
 from flue_py.search.values import PARTS, Part, SearchAnswer, SearchHit
 from flue_py.store.backend import Backend
 
@@ -373,6 +374,21 @@ async def test_substrings_and_patterns_read_everything_and_say_so(store: flue_py
     assert not answer.searched.by_index
     assert answer.searched.why_not is not None
     assert [marked(hit) for hit in (await store.search("u.*me", how="regex")).hits] == [["username"]]
+
+
+@pytest.mark.parametrize("title", [True, False])
+async def test_an_expression_that_goes_back_and_forth_for_ever_is_refused(
+    store: flue_py.Store, monkeypatch: pytest.MonkeyPatch, title: bool
+) -> None:
+    monkeypatch.setattr(queries, "SECONDS", 0.05)
+    text = "a" * 60 + "b"
+    session = await store.create_session(title=text if title else None)
+    entry_id = (await session.append_message(user("b" if title else text))).entry_ids[0]
+    with pytest.raises(InvalidArgument, match="make it simpler") as raised:
+        await store.search("(a|a)*$", how="regex")
+    assert session.id in str(raised.value)
+    assert (entry_id in str(raised.value)) == (not title)
+    assert len((await store.search("^a*b$", how="regex")).hits) == 1 + title
 
 
 _WORDS = ["run", "fast", "Pool", "pool.py", "userName", "username", "ﷺ", "ไทย", "数据", "a-b", "it's", "src/db"]
