@@ -32,7 +32,10 @@ _AT_ONCE = 0.01
 
 
 class Finding(NamedTuple):
-    """A text that has what is looked for, and where in it. ``entry`` is None for a title."""
+    """A text that has what is looked for, and where in it. ``entry`` is None for a title.
+
+    ``by_id`` says that what is looked for is its id, whether or not the text has it.
+    """
 
     session: SessionInfo
     entry: Entry | None
@@ -40,6 +43,7 @@ class Finding(NamedTuple):
     text: SearchedText
     spans: Sequence[tuple[int, int]]
     score: float
+    by_id: bool = False
 
     @property
     def at_us(self) -> int:
