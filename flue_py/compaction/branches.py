@@ -41,7 +41,7 @@ def plan_branch(items: Sequence[ContextEntry], settings: CompactionSettings) -> 
         first_kept_index=len(items),
         is_split_turn=False,
         content=PlannedContent(
-            Messages(items), gone, (), listed_files(None if told is None else told.details), DEFAULT_POLICY, 0
+            Messages(items), gone, (), listed_files(None if told is None else told.details), DEFAULT_POLICY
         ),
         previous_summary=None if told is None else told.summary,
         settings=replace(settings, reserve_tokens=min(settings.reserve_tokens, _MOST_RESERVED)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from flue_py.compaction.content import string_field
 from flue_py.compaction.policy import CompactionPolicy
 from flue_py.core.jsontext import JsonValue
 
@@ -48,7 +47,8 @@ class FileCall(NamedTuple):
 
 def file_call(part: Mapping[str, JsonValue], policy: CompactionPolicy) -> FileCall | None:
     """Return what a call of a tool does with which file; None for one of another tool, or without a path."""
-    use = (_KNOWN if policy.know_file_tools else _FAITHFUL).get(string_field(part, "name"))
+    name = part.get("name")
+    use = (_KNOWN if policy.know_file_tools else _FAITHFUL).get(name) if isinstance(name, str) else None
     path = "" if use is None else path_argument(part.get("arguments"), policy)
     return FileCall(use, path) if use and path else None
 
@@ -56,9 +56,9 @@ def file_call(part: Mapping[str, JsonValue], policy: CompactionPolicy) -> FileCa
 def path_argument(arguments: JsonValue, policy: CompactionPolicy) -> str:
     """Return the path among the arguments of a call, "" for none."""
     # A dict is told much faster than any other mapping, and there may be ten thousand.
-    if not isinstance(arguments, (dict, Mapping)):
-        return ""
-    for name in PATH_ARGUMENTS if policy.know_file_tools else PATH_ARGUMENTS[:1]:
-        if path := string_field(arguments, name):
-            return path
+    if isinstance(arguments, (dict, Mapping)):
+        for name in PATH_ARGUMENTS if policy.know_file_tools else PATH_ARGUMENTS[:1]:
+            path = arguments.get(name)
+            if path and isinstance(path, str):
+                return path
     return ""

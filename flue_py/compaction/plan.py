@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, Protocol, TypeAlias, cast
+from typing import Literal, Protocol, TypeAlias
 
 from flue_py.compaction.content import ASSISTANT, USER, Message
 from flue_py.compaction.cuts import Cuts
-from flue_py.compaction.estimate import estimate_tokens, usage_start
+from flue_py.compaction.estimate import estimate_tokens
 from flue_py.compaction.joining import Told, joined
 from flue_py.compaction.policy import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, CompactionSettings
 from flue_py.compaction.reading import Messages, PlannedContent
@@ -137,8 +137,7 @@ def prepare_compaction(
     found = Messages(None, messages)
     start = previous.first_kept_index if previous else 0
     cuts = Cuts(found, start, partial(_may_cut, found), frozenset(), whole=policy.keep_exchanges_whole)
-    usage_from = usage_start(messages) if policy.ignore_older_usage else 0
-    return _plan(found, cuts, settings, previous, policy, usage_from)
+    return _plan(found, cuts, settings, previous, policy)
 
 
 def _may_cut(messages: Messages, at: int) -> bool:
@@ -151,7 +150,6 @@ def _plan(
     settings: CompactionSettings,
     previous: PreviousCompaction | None,
     policy: CompactionPolicy,
-    usage_from: int,
     pinned: frozenset[int] = frozenset(),
     released: Sequence[int] = (),
     counts: Sequence[int] | None = None,
@@ -179,7 +177,7 @@ def _plan(
     return CompactionPlan(
         first_kept_index=cut,
         is_split_turn=turn_start is not None,
-        content=PlannedContent(messages, history, prefix, earlier, policy, usage_from, counts),
+        content=PlannedContent(messages, history, prefix, earlier, policy, counts),
         previous_summary=previous.summary if previous else None,
         settings=settings,
         policy=policy,
@@ -359,8 +357,7 @@ def plan_session_compaction(
         return _may_cut(messages, at) and (items[at].kind == "message" or not policy.cut_at_message_entries)
 
     cuts = Cuts(messages, start, may_cut, staying, whole=policy.keep_exchanges_whole)
-    usage_from = _usage_start(items, messages) if policy.ignore_older_usage else 0
-    plan = _plan(messages, cuts, settings, previous, policy, usage_from, staying, released, counts, most)
+    plan = _plan(messages, cuts, settings, previous, policy, staying, released, counts, most)
     if plan is None:
         return NoCompaction("no_cut_point")
     first_kept = items[plan.first_kept_index]
@@ -380,7 +377,7 @@ def plan_session_compaction(
     return SessionCompactionPlan(
         plan,
         first_kept.entry_id,
-        tuple(map(items.__getitem__, plan.content.indices)),
+        tuple(plan.content.those_of(items)),
         (*pinned_before, *items[cut:]),
         previous=previous_told,
         taken_over=(*([0] if latest is not None and 0 not in staying else []), *gone),
@@ -440,12 +437,6 @@ def _taking_over(plan: CompactionPlan, previous: Told, gone: Collection[int]) ->
         previous_summary=previous.summary,
         carried_history=None if content.history else _carried_history(earlier, plan.policy),
     )
-
-
-def _usage_start(items: Sequence[ContextItem], messages: Messages) -> int:
-    if items and isinstance(items[0], ContextEntry):
-        return usage_start(cast("Sequence[ContextEntry]", items))
-    return usage_start(messages)
 
 
 def _pinned_indices(items: Sequence[ContextItem], messages: Messages, pinned: Collection[str]) -> frozenset[int]:

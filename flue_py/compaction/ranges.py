@@ -12,7 +12,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from flue_py.compaction.content import ASSISTANT, USER
-from flue_py.compaction.estimate import usage_start
 from flue_py.compaction.joining import TURNS_BEFORE, Told, joined
 from flue_py.compaction.plan import CompactionPlan, NoCompaction, SessionCompactionPlan
 from flue_py.compaction.policy import DEFAULT_POLICY, CompactionSettings
@@ -240,11 +239,11 @@ class _Planning:
         )
         previous = self._continued(told, min([*gone, *summaries]))
         left = {*gone, *summaries}
-        files, usage_from = listed_files(previous.details), usage_start(self._items)
+        files = listed_files(previous.details)
         plan = CompactionPlan(
             first_kept_index=end + 1,
             is_split_turn=False,
-            content=PlannedContent(self._messages, gone, (), files, DEFAULT_POLICY, usage_from),
+            content=PlannedContent(self._messages, gone, (), files, DEFAULT_POLICY),
             previous_summary=previous.summary or None,
             settings=settings,
             policy=DEFAULT_POLICY,

@@ -8,33 +8,48 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast, overload
 
 from flue_py.compaction.content import ASSISTANT, TOOL_RESULT, USER, Message
-from flue_py.compaction.estimate import estimate_messages
+from flue_py.compaction.estimate import estimate_messages, usage_start
 from flue_py.compaction.policy import CompactionPolicy
 from flue_py.compaction.serialize import FileLists, collect_file_lists
-from flue_py.core.exchange import CALLS, Pairing, undecoded_exchange
+from flue_py.core.exchange import CALLS, Pairing
 from flue_py.core.jsontext import JsonValue, decode_object
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.projection import ContextEntry
-from flue_py.core.spoken import has_words, message_text, own_words
+from flue_py.core.spoken import words_of
+from flue_py.core.traits import TRAITS, Traits, traits_in
 
 if TYPE_CHECKING:
     from flue_py.compaction.plan import ContextItem
 
+Item = TypeVar("Item")
+
+_SAYING: Collection[JsonValue] = (USER, ASSISTANT)
+
 
 class Outline(NamedTuple):
-    """What can be told of messages without decoding them, by their places.
+    """What can be told of messages by the traits of their entries: their roles, and what each is beside that.
 
-    These are the roles of all, those that may call tools, those that `Pairing` has to read, since they call or answer,
-    and of the others the last that somebody says, -1 for none.
+    ``last_said`` is the place of the last of those that call nothing in which the user or the model says something, -1
+    for none.
     """
 
     roles: list[JsonValue]
-    callers: list[int]
-    exchanging: list[int]
+    traits: list[Traits]
     last_said: int
+
+    @property
+    def callers(self) -> list[int]:
+        """The places of the messages that call tools."""
+        traits = self.traits
+        return [place for place, role in enumerate(self.roles) if role == ASSISTANT and traits[place].calls]
+
+    @property
+    def results(self) -> list[int]:
+        """The places of the results of tools."""
+        return [place for place, role in enumerate(self.roles) if role == TOOL_RESULT]
 
 
 class Messages(Sequence[Message]):
@@ -60,15 +75,18 @@ class Messages(Sequence[Message]):
             found = self._found[index]
             if found is None:
                 assert self._items is not None, "messages without items are there from the start"
-                item = self._items[index]
-                # What `ContextEntry.data` does for most of ten thousand messages, without four calls for each.
-                if isinstance(item, ContextEntry) and item.entry.kind == MESSAGE and not item.excluded_parts:
-                    found = decode_object(item.entry.payload)
-                else:
-                    found = item.data
-                self._found[index] = found
+                found = self._found[index] = _decoded(self._items[index])
             return found
-        return [self[at] for at in range(*index.indices(len(self)))]
+        return self.several(range(*index.indices(len(self))))
+
+    def several(self, among: Sequence[int]) -> list[Message]:
+        """Return the messages at some places, in their order."""
+        items, found = self._items, self._found
+        if items is not None:
+            for at in among:
+                if found[at] is None:
+                    found[at] = _decoded(items[at])
+        return cast("list[Message]", [found[at] for at in among])
 
     def role(self, at: int) -> JsonValue:
         """Return the role of a message. O(1) for that of an entry."""
@@ -86,73 +104,64 @@ class Messages(Sequence[Message]):
             elif self[at].get("role") == ASSISTANT:
                 yield at
 
-    def outline(self, among: Iterable[int]) -> Outline:
+    def outline(self, among: Sequence[int]) -> Outline:
         """Return what can be told of some messages, by their places among these. O(1) for most that are of entries."""
-        items = self._items
+        items, known = self._items, TRAITS.known
         roles: list[JsonValue] = []
-        callers: list[int] = []
-        exchanging: list[int] = []
-        last_said = -1
-        # Written out, since this is all that happens for most of ten thousand messages.
-        for place, at in enumerate(among):
+        found: list[Traits] = []
+        for at in among:
+            # Written out, since this is all that happens for most of ten thousand messages.
             item = None if items is None else items[at]
-            if isinstance(item, ContextEntry):
+            if isinstance(item, ContextEntry) and item.entry.kind == MESSAGE and not item.excluded_parts:
                 entry = item.entry
-                role: JsonValue = entry.role if entry.kind == MESSAGE else USER
-                speaks = role == USER or (role == ASSISTANT and CALLS not in entry.payload)
-                roles.append(role or USER)
+                traits = known(entry.id)
+                if traits is None or traits.payload_hash != hash(entry.payload):
+                    traits = TRAITS.of(entry)
+                roles.append(entry.role or USER)
             else:
-                role = self[at].get("role")
-                speaks = role == USER
-                roles.append(role)
-            if speaks:
-                last_said = place
-            else:
-                exchanging.append(place)
-                if role == ASSISTANT:
-                    callers.append(place)
-        return Outline(roles, callers, exchanging, last_said)
+                traits = traits_in(self[at])
+                if item is not None and item.kind != MESSAGE:
+                    traits = traits._replace(is_spoken=False)
+                roles.append(self.role(at))
+            found.append(traits)
+        return Outline(roles, found, _last_said(roles, found))
 
     def pairing(self, among: Sequence[int], outline: Outline | None = None) -> Pairing:
-        """Return which of some messages answer which calls, by their places among these. Only callers are decoded."""
+        """Return which of some messages answer which calls, by their places among these."""
         found = outline or self.outline(among)
-        exchanges = self._exchanges([among[place] for place in found.exchanging])
-        return Pairing(exchanges, found.exchanging, found.last_said)
-
-    def _exchanges(self, among: Iterable[int]) -> Iterator[Message]:
-        """Yield what `Pairing` reads of some messages that call or answer."""
-        items = self._items
-        for at in among:
-            item = None if items is None else items[at]
-            found = None
-            if isinstance(item, ContextEntry) and item.entry.role == TOOL_RESULT:
-                found = undecoded_exchange(item.entry)
-            yield self[at] if found is None else found
+        # Both are in order, so that sorting them merges them.
+        places = sorted([*found.callers, *found.results])
+        return Pairing([found.traits[place].exchange for place in places], places, found.last_said)
 
     def words(self, at: int) -> str:
         """Return what may be a person's own in a message of the user, "" for nothing."""
-        message = self[at]
-        return "" if message.get("isMeta") is True else own_words(message_text(message)).strip()
+        return words_of(self[at])
 
-    def has_words(self, at: int) -> bool:
-        """Return whether a person said something in a message of the user. Most are not decoded for it."""
-        item = None if self._items is None else self._items[at]
-        if isinstance(item, ContextEntry) and item.entry.kind == MESSAGE and not item.excluded_parts:
-            return has_words(item.entry.payload) or bool(self.words(at))
-        return (item is None or item.kind == MESSAGE) and bool(self.words(at))
-
-    def has_failed(self, at: int) -> bool:
-        """Return whether a message is the result of a call that failed."""
-        item = None if self._items is None else self._items[at]
-        # Written without spaces, as every payload is.
-        if isinstance(item, ContextEntry) and '"isError":true' not in item.entry.payload:
-            return False
-        return self[at].get("isError") is True
+    def usage_start(self) -> int:
+        """Return the index of the first message that is newer than the latest compaction; 0 if there is none."""
+        items = self._items
+        if items and isinstance(items[0], ContextEntry):
+            return usage_start(cast("Sequence[ContextEntry]", items))
+        return usage_start(self)
 
     def may_have(self, at: int, text: str) -> bool:
         """Return whether a message may have a text in it, of letters and signs that JSON writes as they are."""
         item = None if self._items is None else self._items[at]
         return not isinstance(item, ContextEntry) or text in item.entry.payload
+
+
+def _last_said(roles: Sequence[JsonValue], traits: Sequence[Traits]) -> int:
+    for at in range(len(roles) - 1, -1, -1):
+        if roles[at] == USER or (roles[at] == ASSISTANT and not traits[at].calls):
+            return at
+    return -1
+
+
+def _decoded(item: ContextItem) -> Message:
+    # What `ContextEntry.data` does for most of ten thousand messages, without four calls for each.
+    if isinstance(item, ContextEntry) and item.entry.kind == MESSAGE and not item.excluded_parts:
+        return decode_object(item.entry.payload)
+    return item.data
 
 
 class PlannedContent:
@@ -165,18 +174,17 @@ class PlannedContent:
         prefix: Sequence[int],
         earlier: FileLists,
         policy: CompactionPolicy,
-        usage_from: int | None,
         counts: Sequence[int] | None = None,
     ) -> None:
         self._messages, self._counts = messages, counts
         self._history, self._prefix = history, prefix
         self._earlier = earlier
-        self._policy, self._usage_from = policy, usage_from
+        self._policy = policy
 
     def without(self, gone: Collection[int], earlier: FileLists) -> PlannedContent:
         """Return the same without some of the messages, with other files of earlier compactions."""
         history, prefix = ([at for at in part if at not in gone] for part in (self._history, self._prefix))
-        return PlannedContent(self._messages, history, prefix, earlier, self._policy, self._usage_from, self._counts)
+        return PlannedContent(self._messages, history, prefix, earlier, self._policy, self._counts)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PlannedContent):
@@ -192,6 +200,11 @@ class PlannedContent:
         if isinstance(self._history, range) and isinstance(self._prefix, range):
             return range(self._history.start, self._prefix.stop)
         return (*self._history, *self._prefix)
+
+    def those_of(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Return those of the items of the context, or of what is known of each, that leave. O(messages)."""
+        indices = self.indices
+        return items[indices.start : indices.stop] if isinstance(indices, range) else [items[at] for at in indices]
 
     @cached_property
     def history(self) -> tuple[Message, ...]:
@@ -220,14 +233,17 @@ class PlannedContent:
     @cached_property
     def turns(self) -> list[int]:
         """The turn of each message that leaves, from 1: each message of the user or the model begins one."""
-        begins = map((USER, ASSISTANT).__contains__, self.roles)
-        return list(accumulate(begins, initial=0))[1:]
+        return [*accumulate([1 if role in _SAYING else 0 for role in self.roles])]
 
     @cached_property
     def spoken(self) -> list[int]:
         """Where among the messages that leave are those of the user in which a person said something."""
-        has_words, indices = self._messages.has_words, self.indices
-        return [at for at, role in enumerate(self.roles) if role == USER and has_words(indices[at])]
+        traits = self._outline.traits
+        return [
+            at
+            for at, role in enumerate(self.roles)
+            if role == USER and ((is_spoken := traits[at].is_spoken) or (is_spoken is None and self.words(at)))
+        ]
 
     def words(self, at: int) -> str:
         """Return what a person said in one of the messages that leave, a message of the user."""
@@ -236,8 +252,12 @@ class PlannedContent:
     @cached_property
     def failed(self) -> frozenset[int]:
         """Where among the messages that leave are the results of calls that failed."""
-        has_failed, indices = self._messages.has_failed, self.indices
-        return frozenset(at for at, role in enumerate(self.roles) if role == TOOL_RESULT and has_failed(indices[at]))
+        traits = self._outline.traits
+        return frozenset(
+            at
+            for at in self._outline.results
+            if (has_failed := traits[at].has_failed) or (has_failed is None and self.message(at).get("isError") is True)
+        )
 
     @cached_property
     def pairing(self) -> Pairing:
@@ -247,13 +267,15 @@ class PlannedContent:
     @cached_property
     def files(self) -> FileLists:
         """The files that what leaves has read and modified, with those of earlier compactions."""
-        callers = map(self.indices.__getitem__, self._outline.callers)
-        return collect_file_lists(map(self._messages.__getitem__, callers), self._earlier, self._policy)
+        traits = self._outline.traits
+        calls = (traits[place].exchange for place in self._outline.callers)
+        return collect_file_lists(calls, self._earlier, self._policy)
 
     @cached_property
     def tokens_before(self) -> int:
         """The estimated size of the whole context."""
-        return estimate_messages(self._messages, self._policy, self._usage_from or 0).tokens
+        usage_from = self._messages.usage_start() if self._policy.ignore_older_usage else 0
+        return estimate_messages(self._messages, self._policy, usage_from).tokens
 
     def tokens(self, at: int) -> int | None:
         """Return how many tokens one of the messages that leave takes, by the counter of the plan; None without one."""

@@ -162,8 +162,8 @@ def collect_file_lists(
         if message.get("role") != ASSISTANT or not isinstance(content, (list, tuple)):
             continue
         for part in content:
-            # A dict is told much faster than any other mapping, and there may be ten thousand.
-            if isinstance(part, (dict, Mapping)) and part.get("type") == "toolCall":
+            # A dict is told much faster than any other mapping, and None at once: there may be ten thousand.
+            if part and isinstance(part, (dict, Mapping)) and part.get("type") == "toolCall":
                 found = file_call(part, policy)
                 if found is not None:
                     paths[found.use].add(found.path)

@@ -21,7 +21,9 @@ from flue_py.core.counting import Counter, EntryCounter, model_names
 from flue_py.core.faithful import faithful_tokens
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue, encode_json
+from flue_py.core.kinds import MESSAGE
 from flue_py.core.projection import ContextEntry
+from flue_py.core.traits import TRAITS
 
 __all__ = [
     "ENTRY_COUNTS",
@@ -147,6 +149,8 @@ class EntryCounts:
         message = item.data
         tokens = counter.count(message)
         entry = item.entry
+        if entry.kind == MESSAGE and not item.excluded_parts:
+            TRAITS.note(entry, message)
         count = (hash(entry.payload), entry.kind, tokens if is_text_only(message) else ~tokens)
         self._keep(known, (entry.id, item.excluded_parts) if item.excluded_parts else entry.id, count)
         return count

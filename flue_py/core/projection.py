@@ -17,7 +17,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.exchange import Pairing
 from flue_py.core.exclusions import WHOLE, excluded_parts, without_parts
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.jsontext import JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE, SHOWN_KINDS, kind_of
 from flue_py.core.layout import NO_GAP, Gap, Layout, gaps_of, layout_of
 from flue_py.core.native import NATIVE, native_beside
@@ -66,10 +66,11 @@ class ContextEntry:
     @property
     def data(self) -> JsonObject:
         """The message as JSON, decoded afresh at each call, so that it is the caller's to change."""
-        if self.entry.kind == MESSAGE:
-            message = self.entry.fields
+        entry = self.entry
+        if entry.kind == MESSAGE:
+            message = decode_object(entry.payload)
         else:
-            message = synthetic_message(self.entry.kind, self.entry.data, self.entry.created_us)
+            message = synthetic_message(entry.kind, entry.data, entry.created_us)
         return without_parts(message, self.excluded_parts) if self.excluded_parts else message
 
     @property

@@ -74,6 +74,11 @@ def own_words(text: str) -> str:
     return _said(text, in_doubt=True)
 
 
+def words_of(message: Mapping[str, JsonValue]) -> str:
+    """Return what may be a person's own in a message of the user, "" for nothing. O(size)."""
+    return "" if message.get("isMeta") is True else own_words(message_text(message)).strip()
+
+
 def _said(text: str, *, in_doubt: bool) -> str:
     at = _next_word(text, 0)
     while at < len(text) and text[at] in _FIRST_SIGNS:

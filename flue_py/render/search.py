@@ -9,7 +9,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.render.lines import Line, Span, counted, one_line, printable
 from flue_py.render.rows import iso
 from flue_py.render.views import minute
-from flue_py.search.values import Part, Place, SearchAnswer, SearchHit, SessionHits, Snippet
+from flue_py.search.values import Part, Place, SearchAnswer, Searched, SearchHit, SessionHits, Snippet
 
 _PARTS: Mapping[Part, str] = {
     "messages": "message",
@@ -54,7 +54,7 @@ def hit_lines(hit: SearchHit) -> tuple[Line, Line]:
 
 
 def _facts(hit: SearchHit) -> tuple[Span, ...]:
-    what = [hit.role or _PARTS[hit.part], hit.tool, _WHERE[hit.place]]
+    what = [hit.role or _PARTS[hit.part], hit.tool, _WHERE[hit.place], "by its id" if hit.by_id else None]
     said = ", ".join(one_line(each) for each in what if each)
     cut = " (only its beginning is searched)" if hit.is_cut else ""
     return ((minute(from_microseconds(hit.at_us)), "dim"), (f" {said}{cut}", ""))
@@ -74,6 +74,10 @@ def searched_text(answer: SearchAnswer) -> str:
     """Return what was searched, and how, in one line."""
     searched = answer.searched
     text = f"searched {counted(searched.entries, 'entry', 'entries')} of {counted(searched.sessions, 'session')}"
+    if searched.newest is not None:
+        session_id, revision = searched.newest
+        whose = "" if searched.sessions == 1 else f" of {one_line(session_id)}, which was active last"
+        text += f" up to revision {revision}{whose},"
     text += f" in {', '.join(searched.parts)}"
     if searched.left_out:
         text += f"; not in {', '.join(searched.left_out)}"
@@ -93,6 +97,8 @@ def search_row(answer: SearchAnswer, names: Mapping[str, str]) -> JsonObject:
         "searched": {
             "sessions": searched.sessions,
             "entries": searched.entries,
+            "revisions": searched.revisions,
+            "newest": _newest_row(searched),
             "parts": list(searched.parts),
             "leftOut": list(searched.left_out),
             "byIndex": searched.by_index,
@@ -101,6 +107,13 @@ def search_row(answer: SearchAnswer, names: Mapping[str, str]) -> JsonObject:
         "widen": list(answer.widen),
         "suggestions": list(answer.suggestions),
     }
+
+
+def _newest_row(searched: Searched) -> JsonObject | None:
+    if searched.newest is None:
+        return None
+    session_id, revision = searched.newest
+    return {"sessionId": session_id, "revision": revision}
 
 
 def _hit_row(group: SessionHits, hit: SearchHit, name: str) -> JsonObject:
@@ -119,4 +132,5 @@ def _hit_row(group: SessionHits, hit: SearchHit, name: str) -> JsonObject:
         "matches": [list(match) for match in hit.snippet.matches],
         "isCut": hit.is_cut,
         "go": hit.go,
+        "byId": hit.by_id,
     }

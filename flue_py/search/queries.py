@@ -8,24 +8,41 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from array import array
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import islice
-from typing import Literal, Protocol, TypeAlias
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from flue_py.core.frozen import frozen
 from flue_py.errors import InvalidArgument, shown
+from flue_py.lazy import lazy_module
 from flue_py.search.terms import LONGEST_TERM, Term, bag_of, begins_term, is_term, terms_of, wholes_of
 from flue_py.search.values import How
 
+if TYPE_CHECKING:
+    import regex
+else:
+    regex = lazy_module("regex")
+
 Span: TypeAlias = tuple[int, int]
+SECONDS = 5.0
+"""How long a regular expression is tried on one text, in CPU time of the process."""
 MOST_WORDS = 64
+"""How many words an index is asked for. What has more of them, as what was pasted, is looked for by the longest."""
 MOST_CHARACTERS = 4_000
+"""The length of a query with operators and of a regular expression. Plain words have none."""
 _DEEPEST = 32
 _MOST_MATCHES = 1_000
 """What is counted of an expression in one text, which may match nothing at every place."""
 _MOST_TRIED = 8
 """Terms of a phrase that an expression looks for: many that are alike, in a text of such, would take it minutes."""
+_MOST_ASKED = 16
+"""Terms of one phrase that an index is asked for."""
+
+
+_FEW = 32
+"""Places of a term that are looked at one by one. Of more, those count that have a second term beside it."""
 
 
 @frozen
@@ -46,21 +63,68 @@ ANYTHING = Need("all")
 class _Terms:
     """The terms of a text, in order, and where in that order each one is."""
 
-    __slots__ = ("in_order", "places", "texts")
-
     def __init__(self, terms: Iterable[Term]) -> None:
-        self.in_order = list(terms)
-        self.texts = tuple(term.text for term in self.in_order)
+        self.starts, self.ends = array("q"), array("q")
         self.places: dict[str, list[int]] = {}
-        for at, term in enumerate(self.in_order):
-            self.places.setdefault(term.text, []).append(at)
+        texts: list[str] = []
+        for at, (term, start, end) in enumerate(terms):
+            texts.append(term)
+            self.starts.append(start)
+            self.ends.append(end)
+            self.places.setdefault(term, []).append(at)
+        self.texts = tuple(texts)
+
+    def runs_of(self, wanted: tuple[str, ...]) -> Iterable[int]:
+        """Return where terms are one behind the other. O(places of the rarest two of them), at most O(terms)."""
+        if len(wanted) == 1:
+            return self.places.get(wanted[0], ())
+        rarest = min(wanted, key=lambda term: len(self.places.get(term, ())))
+        places: Sequence[int] = self.places.get(rarest, ())
+        at = wanted.index(rarest)
+        if len(places) > _FEW:
+            pair = min(pairwise(wanted), key=lambda pair: len(self.pairs.get(pair, ())))
+            places, at = self.pairs.get(pair, ()), list(pairwise(wanted)).index(pair)
+        if len(places) * len(wanted) > len(self.texts) + len(wanted):
+            return _runs(wanted, self.texts)
+        starts = (place - at for place in places if place >= at)
+        return [start for start in starts if self.texts[start : start + len(wanted)] == wanted]
+
+    @cached_property
+    def pairs(self) -> Mapping[tuple[str, str], Sequence[int]]:
+        """Where each two terms are one behind the other."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for at, pair in enumerate(pairwise(self.texts)):
+            found.setdefault(pair, []).append(at)
+        return found
+
+
+def _runs(wanted: tuple[str, ...], texts: tuple[str, ...]) -> Iterable[int]:
+    """Return where terms are one behind the other, by the way of Knuth, Morris and Pratt: O(terms), however alike."""
+    back = [0]
+    for term in wanted[1:]:
+        back.append(_longer(wanted, back, back[-1], term))
+    found, reached = [], 0
+    for at, term in enumerate(texts):
+        reached = _longer(wanted, back, reached, term)
+        if reached == len(wanted):
+            found.append(at + 1 - reached)
+            reached = back[reached - 1]
+    return found
+
+
+def _longer(wanted: tuple[str, ...], back: list[int], reached: int, term: str) -> int:
+    """Return how many of the wanted terms end with this one, where so many ended with the one before."""
+    while reached and wanted[reached] != term:
+        reached = back[reached - 1]
+    return reached + (wanted[reached] == term)
 
 
 class Text:
-    """A text that is searched, and its terms, which are made when they are asked for."""
+    """A text that is searched, for so long at most, and its terms, which are made when they are asked for."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, seconds: float) -> None:
         self.text = text
+        self.seconds = seconds
 
     @cached_property
     def terms(self) -> _Terms:
@@ -97,18 +161,24 @@ class _Phrase:
 
     def _need(self, terms: tuple[str, ...]) -> Need:
         *whole, last = terms
-        needs = [Need("term", term) for term in dict.fromkeys(whole)]
+        needs = [Need("term", term) for term in _longest(dict.fromkeys(whole), _MOST_ASKED)]
         ending = Need("prefix" if self.is_prefix else "term", last)
         return ending if not needs else Need("all", parts=(*needs, ending))
 
     def find(self, text: Text) -> list[Span] | None:
-        if text.text.isascii() and (patterns := _in_ascii(self.terms, self.wholes, self.is_prefix)) is not None:
-            parts, wholes = patterns
-            found = [span for match in parts.finditer(text.text) if (span := self._span(match)) is not None]
-            found += [match.span(1) for match in wholes.finditer(text.text)]
-        else:
-            found = [*self._spans(self.terms, text.terms), *self._spans(self.wholes, text.wholes)]
+        if len(self.terms) > _MOST_TRIED or not text.text.isascii():
+            return self.find_by_terms(text)
+        patterns = _in_ascii(self.terms, self.wholes, self.is_prefix)
+        if patterns is None:
+            return self.find_by_terms(text)
+        parts, wholes = patterns
+        found = [span for match in parts.finditer(text.text) if (span := self._span(match)) is not None]
+        found += [match.span(1) for match in wholes.finditer(text.text)]
         return found or None
+
+    def find_by_terms(self, text: Text) -> list[Span] | None:
+        """Return what `find` does, by the terms of the text: faster for the second phrase that it is asked for."""
+        return [*self._spans(self.terms, text.terms), *self._spans(self.wholes, text.wholes)] or None
 
     def _span(self, match: re.Match[str]) -> Span | None:
         """Return where the terms of a match are, if they are terms of the text, and not only parts of some."""
@@ -122,17 +192,18 @@ class _Phrase:
         return (match.start(1), end) if all(is_term(text, *span) for span in spans) else None
 
     def _spans(self, wanted: tuple[str, ...], terms: _Terms) -> Iterable[Span]:
-        before, texts = len(wanted) - 1, terms.texts
-        for at in self._ends(wanted[-1], terms):
-            first = at - before
-            if first >= 0 and texts[first:at] == wanted[:-1]:
-                yield terms.in_order[first].start, terms.in_order[at].end
+        for first in self._starts(wanted, terms):
+            yield terms.starts[first], terms.ends[first + len(wanted) - 1]
 
-    def _ends(self, last: str, terms: _Terms) -> Iterable[int]:
-        """Return where the last term of the phrase is."""
+    def _starts(self, wanted: tuple[str, ...], terms: _Terms) -> Iterable[int]:
+        """Return where the first term of the phrase is."""
         if not self.is_prefix:
-            return terms.places.get(last, ())
-        return [at for term, places in terms.places.items() if term.startswith(last) for at in places]
+            return terms.runs_of(wanted)
+        *whole, last = wanted
+        if not whole:
+            return [at for term, places in terms.places.items() if term.startswith(last) for at in places]
+        runs = ((first, first + len(whole)) for first in terms.runs_of(tuple(whole)))
+        return [first for first, at in runs if at < len(terms.texts) and terms.texts[at].startswith(last)]
 
 
 @lru_cache(maxsize=256)
@@ -143,7 +214,7 @@ def _in_ascii(
 
     The first one finds its terms, which may be parts of others; the second one its whole words.
     """
-    if len(terms) > _MOST_TRIED or not all(term.isascii() and len(term) < LONGEST_TERM for term in wholes):
+    if not all(term.isascii() and len(term) < LONGEST_TERM for term in wholes):
         return None
     # Looking ahead finds those that overlap as well.
     parts = "(?=(" + ")[^A-Za-z0-9]*(".join(terms) + "))"
@@ -172,6 +243,29 @@ class _All:
 
 
 @frozen
+class _Many:
+    """More phrases than an index is asked for, the longest first: most texts do not have that one."""
+
+    parts: tuple[_Phrase, ...]
+
+    @property
+    def need(self) -> Need:
+        return Need("all", parts=tuple(part.need for part in self.parts[:MOST_WORDS]))
+
+    def find(self, text: Text) -> list[Span] | None:
+        first, *others = self.parts
+        found = first.find(text)
+        if found is None:
+            return None
+        for part in others:
+            spans = part.find_by_terms(text)
+            if spans is None:
+                return None
+            found += spans
+        return found
+
+
+@frozen
 class _Any:
     parts: tuple[_Node, ...]
 
@@ -185,18 +279,56 @@ class _Any:
 
 
 @frozen
-class _Pattern:
-    """A regular expression, or a piece of text in any case: no index helps."""
+class _Piece:
+    """A piece of text, in any case: no index helps. It is no expression, whose time would grow with its length."""
 
-    pattern: re.Pattern[str]
+    piece: str
 
     @property
     def need(self) -> Need:
         return ANYTHING
 
     def find(self, text: Text) -> list[Span] | None:
-        found = [match.span() for match in islice(self.pattern.finditer(text.text), _MOST_MATCHES)]
+        piece, there = _without_case(self.piece), _without_case(text.text)
+        found: list[Span] = []
+        at = there.find(piece)
+        while at >= 0 and len(found) < _MOST_MATCHES:
+            found.append((at, at + len(piece)))
+            at = there.find(piece, at + len(piece))
         return found or None
+
+
+_DOTS = {0x130: "i", 0x131: "i"}
+"""An i with a dot in both cases, and one with none: each is one character here, as in regular expressions."""
+
+
+def _without_case(text: str) -> str:
+    """Return a text without case, character by character: what is found in it is at the same place in the text."""
+    if text.isascii():
+        return text.lower()
+    plain = text.translate(_DOTS)
+    folded = plain.casefold()
+    return folded if len(folded) == len(plain) else "".join(map(_char_without_case, plain))
+
+
+@lru_cache(maxsize=10_000)
+def _char_without_case(char: str) -> str:
+    return next(each for each in (char.casefold(), char.lower(), char) if len(each) == 1)
+
+
+@frozen
+class _Pattern:
+    """A regular expression: no index helps."""
+
+    pattern: regex.Pattern[str]
+
+    @property
+    def need(self) -> Need:
+        return ANYTHING
+
+    def find(self, text: Text) -> list[Span] | None:
+        matches = self.pattern.finditer(text.text, timeout=text.seconds, concurrent=True)
+        return [match.span() for match in islice(matches, _MOST_MATCHES)] or None
 
 
 @frozen
@@ -217,12 +349,12 @@ class Query:
         """What a text must have to match; more texts may have it than match."""
         return self.node.need
 
-    def find(self, text: str) -> list[Span] | None:
+    def find(self, text: str, seconds: float = SECONDS) -> list[Span] | None:
         """Return where a text has what is looked for, in order and without overlaps; None where it does not match.
 
-        O(characters).
+        Raises `TimeoutError` for a regular expression that takes longer. O(characters).
         """
-        spans = self.node.find(Text(text))
+        spans = self.node.find(Text(text, seconds))
         return None if spans is None else _joined(spans)
 
 
@@ -240,27 +372,36 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 def read_query(text: str, how: How = "words") -> Query:
     """Return what a text asks for. Raises `InvalidArgument`, never for words that are taken literally. O(characters).
 
-    ``words``: every word between spaces has to be in the text, its terms one behind the other. ``query`` knows ``AND``,
+    ``words``: every word between spaces has to be in the text, its terms one behind the other; there may be any number
+    of them. ``query`` knows ``AND``,
     ``OR``, ``NOT`` or ``-``, ``"a phrase"``, ``begin*`` and parentheses. ``substring`` is a piece of the text, in any
-    case, and ``regex`` a regular expression of Python.
+    case, and ``regex`` a regular expression as Python's `re` has them.
     """
     if not text.strip():
         raise InvalidArgument("words: there is nothing to search for; give a word")
-    if len(text) > MOST_CHARACTERS:
+    if how in ("query", "regex") and len(text) > MOST_CHARACTERS:
         raise InvalidArgument(f"words: {len(text):,} characters are too many; give {MOST_CHARACTERS:,} at most")
     return _READERS[how](text)
 
 
 def _words(text: str) -> Query:
-    phrases = [_phrase(word) for word in text.split()]
+    phrases = (_phrase(word) for word in dict.fromkeys(text.split()))
     kept = tuple(dict.fromkeys(phrase for phrase in phrases if phrase is not None))
     if not kept:
         why = "it has neither letters nor digits, so every text is read"
-        return Query("substring", _literal(text.strip()), why)
-    if len(kept) > MOST_WORDS:
-        raise InvalidArgument(f"words: {len(kept)} different words are too many; give {MOST_WORDS} at most")
-    node: _Node = kept[0] if len(kept) == 1 else _All(kept)
-    return Query("words", node, words=tuple(bag_of(text)))
+        return Query("substring", _Piece(text.strip()), why)
+    return Query("words", _all_of(kept), words=tuple(bag_of(text)))
+
+
+def _all_of(phrases: tuple[_Phrase, ...]) -> _Node:
+    if len(phrases) <= MOST_WORDS:
+        return phrases[0] if len(phrases) == 1 else _All(phrases)
+    return _Many(tuple(sorted(phrases, key=lambda phrase: -sum(map(len, phrase.terms)))))
+
+
+def _longest(terms: Collection[str], count: int) -> Collection[str]:
+    """Return the longest terms, which are in the fewest texts, as far as one can tell of a term alone."""
+    return terms if len(terms) <= count else sorted(terms, key=len, reverse=True)[:count]
 
 
 def _phrase(text: str, *, is_prefix: bool = False) -> _Phrase | None:
@@ -270,12 +411,8 @@ def _phrase(text: str, *, is_prefix: bool = False) -> _Phrase | None:
     return _Phrase(terms, wholes, is_prefix) if terms else None
 
 
-def _literal(text: str) -> _Pattern:
-    return _Pattern(re.compile(re.escape(text), re.IGNORECASE))
-
-
 def _substring(text: str) -> Query:
-    return Query("substring", _literal(text), "a piece of text may be within a word, so every text is read")
+    return Query("substring", _Piece(text), "a piece of text may be within a word, so every text is read")
 
 
 def _regex(text: str) -> Query:
@@ -283,10 +420,37 @@ def _regex(text: str) -> Query:
         with warnings.catch_warnings():
             # What it may mean in a later Python is nobody's concern here.
             warnings.simplefilter("ignore")
-            pattern = re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
+            is_verbose = bool(re.compile(text).flags & re.VERBOSE)
+            pattern = regex.compile(_as_re_reads_it(text, is_verbose=is_verbose), regex.VERSION0)
+    except (re.error, regex.error, OverflowError, RecursionError) as error:
         raise InvalidArgument(f"words: {shown(text)} is not a regular expression: {error}") from error
     return Query("regex", _Pattern(pattern), "a regular expression is tried on every text")
+
+
+_IN_EXPRESSION = re.compile(
+    r"\\N\{[^}]*\}|\\.|\(\?#[^)]*\)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])"
+    r"|\{(?:\d+|\d*,\d*)\}|(?P<brace>\{)|(?P<comment>\#[^\n]*)|.",
+    re.DOTALL,
+)
+_IN_SET = re.compile(r"\\.|(?P<open>\[)", re.DOTALL)
+
+
+def _as_re_reads_it(expression: str, *, is_verbose: bool) -> str:
+    """Return an expression of `re` in which `regex` finds nothing of its own: `a{e}` and `[[:alpha:]]` mean more to it.
+
+    `re` cannot be stopped: one that goes back and forth for hours would hold up the whole process.
+    """
+
+    def written(found: re.Match[str]) -> str:
+        if found["brace"]:
+            return r"\{"
+        if found["set"]:
+            return found[0][0] + _IN_SET.sub(lambda each: r"\[" if each["open"] else each[0], found[0][1:])
+        if found["comment"]:
+            return found[0] if is_verbose else found[0][0] + _IN_EXPRESSION.sub(written, found[0][1:])
+        return found[0]
+
+    return _IN_EXPRESSION.sub(written, expression)
 
 
 _TOKEN = re.compile(r'\s*(?:(?P<open>\()|(?P<close>\))|(?P<not>-(?=[^\s-]))?"(?P<phrase>[^"]*)"|(?P<word>[^\s()"]+))')

@@ -19,6 +19,9 @@ VERSION = 2
 LONGEST_TERM = 64
 """What is kept of a term: nobody looks for the end of a longer one, and a digest has as many."""
 
+_LONGEST_KNOWN = 64
+"""The length of words that are remembered with what they are as terms."""
+
 # Thai, Lao, Myanmar and Khmer; Han, kana, bopomofo and Hangul, and what is written like them beyond the first plane.
 _ALONE = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u1780-\u17d3\u17d7\u17dc\u17dd"
 _ALONE += "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u318f\u31a0-\u31bf\u31f0-\u31ff"
@@ -64,9 +67,18 @@ def bag_of(text: str) -> dict[str, None]:
     return found
 
 
-@lru_cache(maxsize=100_000)
 def _parts(word: str) -> tuple[tuple[str, int, int], ...]:
     """Return the terms of a word with their places in it (see `_begins_word`)."""
+    # What is longer comes once, and would be remembered for as long as the process lives.
+    return _known_parts(word) if len(word) <= _LONGEST_KNOWN else _cut(word)
+
+
+@lru_cache(maxsize=100_000)
+def _known_parts(word: str) -> tuple[tuple[str, int, int], ...]:
+    return _cut(word)
+
+
+def _cut(word: str) -> tuple[tuple[str, int, int], ...]:
     cuts = [0]
     if not (word.islower() or word.isupper()):
         cuts += [at for at in range(1, len(word)) if _begins_word(word, at)]
@@ -93,11 +105,19 @@ def _begins_word(word: str, at: int) -> bool:
     return word[at].isupper() and (word[at - 1].islower() or is_followed)
 
 
-@lru_cache(maxsize=100_000)
 def _folded(word: str) -> str:
     """Return a word as it is compared: without case, width and marks."""
     if word.isascii():
         return word[:LONGEST_TERM].lower()
+    return _known_plain(word) if len(word) <= _LONGEST_KNOWN else _plain(word)
+
+
+@lru_cache(maxsize=100_000)
+def _known_plain(word: str) -> str:
+    return _plain(word)
+
+
+def _plain(word: str) -> str:
     plain = unicodedata.normalize("NFKD", word).casefold()
     kept = "".join(each for each in plain if not unicodedata.combining(each) and _is_of_term(each))
     # A letter that stands for signs alone, as a mark on a space, is itself: an index takes terms apart at those.

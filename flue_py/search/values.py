@@ -32,6 +32,7 @@ class SearchHit:
     """A text that has what was looked for. ``entry_id`` is None for a title.
 
     ``is_cut`` says that the text is longer than what is searched of one. ``go`` is the command line that shows it.
+    ``by_id`` says that the words are its id, or that of its session where ``entry_id`` is None.
     """
 
     session_id: str
@@ -44,6 +45,7 @@ class SearchHit:
     snippet: Snippet
     is_cut: bool
     go: str
+    by_id: bool = False
 
 
 @frozen
@@ -59,11 +61,15 @@ class SessionHits:
 class Searched:
     """What was searched: how many sessions and entries of theirs, which parts and how; and what was left out.
 
-    ``by_index`` is False where every text was read instead, and ``why_not`` says why.
+    ``revisions`` counts the changes of these sessions up to which they were searched: their revisions added up.
+    ``newest`` is the session among them that was active last, as its id and the revision up to which it was searched;
+    None where no session was. ``by_index`` is False where every text was read instead, and ``why_not`` says why.
     """
 
     sessions: int
     entries: int
+    revisions: int
+    newest: tuple[str, int] | None
     parts: tuple[Part, ...]
     left_out: tuple[Part, ...]
     by_index: bool

@@ -13,6 +13,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
+from flue_py.core.settings import PathSettings
 from flue_py.core.spoken import message_text
 from flue_py.core.uncompacting import uncompaction
 from flue_py.errors import LeafConflict, SummaryFailed
@@ -69,6 +70,18 @@ class Around(NamedTuple):
     system: str
     tools: Sequence[Mapping[str, JsonValue]]
     is_whole: bool
+
+
+def _own_window(had: PathSettings, asked: Model | None) -> int | None:
+    """Return the window that the context has to fit into: that of the session's own model, as far as it is known.
+
+    A summarizer may have a larger or a smaller one, and a caller who says what it is knows best. O(1) once what is
+    published has been loaded.
+    """
+    own = None if asked is None else asked.context_window
+    if had.model is None or (asked is not None and own and why_not_the_same(asked, had) is None):
+        return own
+    return windows.published_window(had.model, had.provider) or own
 
 
 class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
@@ -128,8 +141,7 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
-        window = await self._window(window, asked)
-        basis = await self._basis_of(chosen, settings, window, system=system, tools=tools)
+        basis = await self._basis_of(chosen, settings, window, asked=asked, system=system, tools=tools)
         around = None if system is None or tools is None else Around(system, tools, aligned)
         return await self._compact(basis, asked, instructions, dry_run=dry_run, around=around, hook=before_compaction)
 
@@ -214,7 +226,6 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
         `InvalidArgument`. The cost of the context.
         """
         checked_request(None, None, system, tools)
-        window = await self._window(window, None)
         basis = await self._basis_of(mode, settings, window, system=system, tools=tools)
         return basis.nothing(basis.found.reason if isinstance(basis.found, plan.NoCompaction) else "dry_run")
 
@@ -242,20 +253,6 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
         after = await self._size_of((await self._read_context(appended.entry_ids[-1])).items, counter)
         return result.Uncompacted(peeled.id, None if earlier is None else earlier.id, before, after, appended)
 
-    async def _window(self, window: int | None, asked: Model | None) -> int | None:
-        """Return the window that the context has to fit into: that of the session's own model, as far as it is known.
-
-        A summarizer may have a larger or a smaller one, and a caller who says what it is knows best.
-        """
-        if window is not None:
-            return window
-        settings = await self.settings()
-        own = None if asked is None else asked.context_window
-        if settings.model is None or (asked is not None and own and why_not_the_same(asked, settings) is None):
-            return own
-        find = partial(windows.published_window, settings.model, settings.provider)
-        return await self._backend.waiting.call(find) or own
-
     async def _basis_of(
         self,
         mode: str | Mode | None,
@@ -263,12 +260,14 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
         window: int | None,
         find: Finding | None = None,
         *,
+        asked: Model | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> Basis:
         """Return what a compaction is to be made of; ``find`` says what to summarize, by default the beginning.
 
-        What goes with the messages, ``system`` and ``tools``, is taken off the window.
+        What goes with the messages, ``system`` and ``tools``, is taken off the window. Without one, it is that of the
+        session's own model, as far as it is known, and else that of ``asked``.
         """
         chosen = modes.checked_mode(mode, settings)
         settings = policy.checked_settings(settings)
@@ -277,11 +276,13 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
         pins = await self.pins()
         async with self._turn:
             links = await self._backend.task_links(self._ref)
-        counter = await self._counter_at(read.stamp.leaf_id)
+        had = await self.settings(leaf=read.stamp.leaf_id)
+        counter = counters.counter_for(had.model)
         path = await self._path_of_hidden(read, pins)
         waiting = running.waited_for(chosen)
 
         def worked_out() -> Basis:
+            fitting = _own_window(had, asked) if window is None else window
             counts = read.counts.get(counter.name)
             if counts is None:
                 counts = read.counts[counter.name] = counter.count_entries(read.items)
@@ -289,19 +290,20 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
             hidden = returning.Hidden(path, read.compaction, pins, read.items) if path else None
             back = 0 if hidden is None else sum(counter.count_entries(hidden.items))
             around = tokens_around(system, tools, counter)
-            sized, room = policy.sized_for(settings, window, around), policy.window_of_messages(window, around)
+            sized, room = policy.sized_for(settings, fitting, around), policy.window_of_messages(fitting, around)
             most = policy.most_kept(sized, room)
             planning = find or partial(beginning, most=None if most is None else most - back)
             found = planning(read, policy.keeping_less(sized, back), pins, counts, live)
-            leaving, staying = 0, sum(counts)
+            before = sum(counts)
+            leaving, staying = 0, before
             if isinstance(found, plan.SessionCompactionPlan):
-                leaving = sum(map(counts.__getitem__, found.plan.content.indices))
+                leaving = sum(found.plan.content.those_of(counts))
                 # The summaries of earlier compactions that are taken over neither leave nor stay.
-                staying = sum(counts) - leaving - sum(map(counts.__getitem__, found.taken_over))
+                staying -= leaving + sum(map(counts.__getitem__, found.taken_over))
                 if hidden is not None and (more := hidden.coming_back(ranges.entry_of(found, "", {}, ()))):
                     found = replace(found, staying=(*more, *found.staying))
                     staying += sum(counter.count_entries(more))
-            sizes = sum(counts), leaving, staying
+            sizes = before, leaving, staying
             tasks = running.running_tasks(links)
             return Basis(
                 read.stamp.leaf_id, read.items, read.compaction, chosen, sized, room, tasks, counter, *sizes, found

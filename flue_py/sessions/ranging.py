@@ -78,8 +78,7 @@ class Ranging(Compacting):
         asked = None if model is None else model_of(model)
         chosen = modes.checked_mode(mode, settings, has_model=asked is not None or dry_run)
         await self._compare(checked_seen(expected_leaf, expected_revision))
-        window = await self._window(window, asked)
-        basis = await self._range_basis(first, last, chosen, settings, window, system=system, tools=tools)
+        basis = await self._range_basis(first, last, chosen, settings, window, asked=asked, system=system, tools=tools)
         return await self._compact(basis, asked, instructions, dry_run=dry_run, hook=before_compaction)
 
     async def _range_basis(
@@ -90,6 +89,7 @@ class Ranging(Compacting):
         settings: CompactionSettings | None,
         window: int | None,
         *,
+        asked: Model | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, JsonValue]] | None = None,
     ) -> Basis:
@@ -107,4 +107,4 @@ class Ranging(Compacting):
         ) -> Planned:
             return ranges.plan_range(read.items, read.compaction, read.tail, sized, first, last, pinned=pins, live=live)
 
-        return await self._basis_of(mode, settings, window, find, system=system, tools=tools)
+        return await self._basis_of(mode, settings, window, find, asked=asked, system=system, tools=tools)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from flue_py.collector import collector_held
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import InvalidArgument, shown
@@ -204,20 +205,21 @@ class Requesting(Gathering):
             said = await self._gathered(wanted, found, agent, known)
 
         def make(further: Sequence[Step]) -> ContextRequest:
-            return requests.context_request(
-                found.items,
-                name,
-                chosen,
-                counter,
-                agent=agent,
-                steps=[*own, *further],
-                model=model,
-                account=account,
-                system=system,
-                tools=tools,
-                rules=when,
-                gathered=said,
-            )
+            with collector_held(len(found.items)):
+                return requests.context_request(
+                    found.items,
+                    name,
+                    chosen,
+                    counter,
+                    agent=agent,
+                    steps=[*own, *further],
+                    model=model,
+                    account=account,
+                    system=system,
+                    tools=tools,
+                    rules=when,
+                    gathered=said,
+                )
 
         return chosen, make
 

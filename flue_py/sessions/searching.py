@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flue_py.core.sessions import VerifyReport, check_label
@@ -55,17 +56,18 @@ class StoreSearch:
     ) -> SearchAnswer:
         """Return where something was said: up to ``limit`` (1 to 1000) texts that have these words, the best first.
 
-        Words are taken literally: each has to be in the text, whatever characters it has; ``userName`` is in
-        ``getUserName``, and ``pool.py`` in ``src/db/pool.py``. ``how="query"`` knows ``AND``, ``OR``, ``NOT``,
-        ``"phrases"``, ``begin*`` and parentheses; ``"substring"`` and ``"regex"`` read every text. The id of an entry
-        or a session finds that one. ``parts`` are ``messages``, ``tools``, ``thinking``, ``titles``, ``summaries``, all
-        but thinking where none is named. ``sessions`` are searched with their tasks and what they see of the sessions
-        they were forked from; ``project`` is a folder with those below it. Texts of sessions are texts of all scopes
-        unless ``scope`` names one.
+        Words are taken literally, any number of them: each has to be in the text, whatever characters it has;
+        ``userName`` is in ``getUserName``, and ``pool.py`` in ``src/db/pool.py``. ``how="query"`` knows ``AND``,
+        ``OR``, ``NOT``, ``"phrases"``, ``begin*`` and parentheses; ``"substring"`` and ``"regex"`` read every text. The
+        id of an entry or a session finds that one first, then the texts that have it. ``parts`` are ``messages``,
+        ``tools``, ``thinking``, ``titles``, ``summaries``, all but thinking where none is named. ``sessions`` are
+        searched with their tasks and what they see of the sessions they were forked from; ``project`` is a folder with
+        those below it. Texts of sessions are texts of all scopes unless ``scope`` names one.
 
         The answer says what was searched, and where each text lies. What an entry had before it was retracted is not
         found. On a SQLite file and on PostgreSQL, an index beside it is brought up to date first; elsewhere every text
-        is read, with the same result. Raises `InvalidArgument`, and `SessionNotFound` for one of ``sessions``. O(texts
+        is read, with the same result. Raises `InvalidArgument`, also for a regular expression that takes more
+        than five seconds of CPU time on one text, and `SessionNotFound` for one of ``sessions``. O(texts
         with the rarest word), and O(what was written since the last search); without an index O(store).
         """
         checked_choice(how, "how", values.HOWS)
@@ -82,7 +84,11 @@ class StoreSearch:
             tool=checked_text(tool, "tool"),
             since_us=None if since is None else checked_moment(since),
         )
-        asked = answering.Asked(words, queries.read_query(words, how), chosen, checked_limit(limit))
+        most = checked_limit(limit)
+        read = partial(queries.read_query, words, how)
+        # A page that was pasted is read where that holds up nobody else.
+        query = read() if len(words) <= queries.MOST_CHARACTERS else await self._backend.waiting.call(read)
+        asked = answering.Asked(words, query, chosen, most)
         return await answering.answer(self._backend, asked)
 
     async def verify(self) -> VerifyReport:

@@ -204,11 +204,10 @@ class Weighing(Ranging, Moving, Excluding, Measuring):
 
     async def _compacted(self, edit: Compact, basis: _Basis) -> _Edited:
         is_range = edit.first is not None or edit.last is not None
-        window = await self._window(edit.window, None)
+        sizes = edit.mode, edit.settings, edit.window
         if is_range:
-            found = await self._range_basis(edit.first, edit.last, edit.mode, edit.settings, window)
+            found = await self._range_basis(edit.first, edit.last, *sizes)
         else:
-            sizes = edit.mode, edit.settings, window
             found = await self._basis_of(*sizes, system=basis.system, tools=basis.tools)
         planned = found.found
         if isinstance(planned, plan.NoCompaction):

@@ -29,6 +29,9 @@ MAX_ID = 64
 PDF, PLAIN_TEXT = "application/pdf", "text/plain"
 """The MIME types of the documents that the API takes: the first in base64 or by its URL, the second as its text."""
 
+REASONING = ("thinking", "redacted_thinking")
+"""The types of the blocks that are reasoning, to read or not."""
+
 _HOLDING_BLOCKS = ("system", "messages", "content")
 _BAD_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _PASSED = frozenset({
@@ -237,8 +240,10 @@ def _text(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
     if is_blank(part.get("text")):
         left.note(BLANK, part)
         return []
-    quoted: JsonObject = {"citations": part["citations"]} if "citations" in part else {}
-    return [{"type": "text", "text": part["text"], **quoted}]
+    block: JsonObject = {"type": "text", "text": part["text"]}
+    if "citations" in part:
+        block["citations"] = part["citations"]
+    return [block]
 
 
 def _thinking(part: Mapping[str, JsonValue], left: Leftovers, provider: JsonValue) -> list[JsonValue]:
@@ -260,7 +265,8 @@ def safe_id(call_id: JsonValue) -> str:
 
 def _call(part: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
     call_id, arguments = part.get("id"), part.get("arguments")
-    if safe_id(call_id) != call_id:
+    safe = safe_id(call_id)
+    if safe != call_id:
         left.change("ids of tool calls were changed to what the API accepts")
     if arguments is None:
         arguments = {}
@@ -268,7 +274,7 @@ def _call(part: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
         left.change("arguments of a tool call that are not an object are under 'arguments'")
         arguments = {"arguments": arguments}
     rest: JsonObject = {"caller": part["caller"]} if "caller" in part else {}
-    return {"type": "tool_use", "id": safe_id(call_id), "name": part.get("name"), "input": arguments, **rest}
+    return {"type": "tool_use", "id": safe, "name": part.get("name"), "input": arguments, **rest}
 
 
 def _media(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
@@ -329,12 +335,12 @@ def printed_blocks(message: Mapping[str, JsonValue], left: Leftovers) -> list[Js
 
 def is_blank(text: JsonValue) -> bool:
     """Return whether the API takes a text for none: it is empty, or white space only."""
-    return not text or (isinstance(text, str) and not text.strip())
+    return not text or (isinstance(text, str) and text.isspace())
 
 
 def is_reasoning(block: JsonValue) -> bool:
     """Return whether a block is reasoning, to read or not."""
-    return isinstance(block, dict) and block.get("type") in ("thinking", "redacted_thinking")
+    return isinstance(block, dict) and block.get("type") in REASONING
 
 
 def without_blanks(content: JsonValue, left: Leftovers) -> JsonValue:
@@ -360,13 +366,15 @@ def latest_cache_marks(value: JsonValue, left: Leftovers) -> JsonValue:
 
 def _count_marks(value: JsonValue) -> int:
     found, to_see = 0, [value]
-    while to_see:
-        each = to_see.pop()
-        if isinstance(each, list):
-            to_see += each
-        elif isinstance(each, dict):
+    for each in to_see:  # which grows meanwhile
+        if isinstance(each, dict):
             found += CACHE_MARK in each
-            to_see += [each[name] for name in _HOLDING_BLOCKS if name in each]
+            if "content" in each:
+                to_see.append(each["content"])
+            if "messages" in each or "system" in each:
+                to_see += [each[name] for name in ("system", "messages") if name in each]
+        elif isinstance(each, list):
+            to_see += each
     return found
 
 

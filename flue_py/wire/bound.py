@@ -56,7 +56,7 @@ def bound_signatures(said: Iterable[Said]) -> dict[str, list[Bound]]:
     found: dict[str, list[Bound]] = {}
     for each in said:
         digest = each.message.get(PRODUCED_UNDER)
-        if each.role == ASSISTANT and isinstance(digest, str) and digest:
+        if isinstance(digest, str) and digest and each.role == ASSISTANT:
             reasoning = _reasoning_in(each.message)
             for signature in {*signatures_in(each.message), *signatures_in(each.extra)}:
                 bound = Bound(digest, each.entry_id, reasoning.get(signature))

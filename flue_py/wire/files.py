@@ -12,6 +12,8 @@ from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.said import Said
 from flue_py.wire.openai_chat import image_from_url
 
+FILES = frozenset({"file", "document"})
+"""The types of the parts that are files."""
 _PDF_BEGINS = "JVBERi0"
 """How a PDF begins in base64."""
 
@@ -39,7 +41,7 @@ def _fitting(said: Said, left: Leftovers, fit: _Fit) -> Said:
 
 
 def _part(part: JsonValue, entry_id: str | None, left: Leftovers) -> JsonValue:
-    if not isinstance(part, dict) or part.get("type") not in ("file", "document"):
+    if not isinstance(part, dict) or part.get("type") not in FILES:
         return part
     data, mime_type = _held(part)
     kind = mime_type.partition(";")[0].strip().lower() if mime_type else None

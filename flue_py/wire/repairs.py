@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from flue_py.core.counting import is_same_model
 from flue_py.core.ids import made_id
@@ -96,7 +95,7 @@ def without_foreign_reasoning(said: Sequence[Said], model: str | None, left: Lef
     for each in said:
         bare = _without_reasoning(each, left) if _is_foreign(each.message, model) else each
         has_lost = each.role == "assistant" and (has_lost or bare is not each)
-        kept.append(replace(bare, has_lost=True) if has_lost else bare)
+        kept.append(bare._replace(has_lost=True) if has_lost else bare)
     return kept
 
 
@@ -207,7 +206,7 @@ def without_empty(said: Sequence[Said], left: Leftovers) -> list[Said]:
     """
     kept: list[Said] = []
     for each in said:
-        if each.role in _SAY_SOMETHING and not each.extra and _says_nothing(each.message.get("content")):
+        if not each.extra and _says_nothing(each.message.get("content")) and each.role in _SAY_SOMETHING:
             left.at = each.entry_id
             left.note("a message that says nothing", each.message)
         else:

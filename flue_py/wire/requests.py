@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.native import COMPACTION_PART
 from flue_py.core.shapes import Shape
 from flue_py.wire.bound import Bound, bound_signatures, without_stale_reasoning
-from flue_py.wire.files import with_fitting_files, with_readable_files
+from flue_py.wire.files import FILES, with_fitting_files, with_readable_files
 from flue_py.wire.leftovers import Leftovers, Repair
 from flue_py.wire.lists.anthropic import anthropic_list
 from flue_py.wire.lists.gemini import gemini_list, with_signature
 from flue_py.wire.lists.openai_chat import chat_list
 from flue_py.wire.lists.openai_responses import responses_list
-from flue_py.wire.lists.said import Said, SystemApart, with_own_ids
+from flue_py.wire.lists.said import Said, SystemApart, kinds_in, with_own_ids
 from flue_py.wire.marks import CacheMarks, with_cache_marks
 from flue_py.wire.openai_responses import part_of_reasoning
 from flue_py.wire.repairs import (
@@ -81,7 +81,7 @@ def wire_request(
     found = _made(name, given, within, beside)
     if found.broken and any(each.extra for each in given):
         # What stood beside a message brought back what the provider refuses.
-        bare = [replace(each, extra={}) for each in given]
+        bare = [each._replace(extra={}) for each in given]
         again = _made(name, bare, within, beside)
         if len(again.broken) < len(found.broken):
             return again
@@ -101,14 +101,21 @@ class _Beside:
 
 def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _Beside) -> WireRequest:
     left = Leftovers()
-    fitting = with_own_ids(said, left)
-    fitting = without_foreign_reasoning(fitting, beside.model, left)
-    if target == "anthropic":
-        fitting = with_fitting_files(without_spare_compactions(fitting, left), left)
-    else:
-        fitting = with_readable_files(fitting, left)
-    fitting = with_fitting_calls(fitting, limits, left)
-    fitting = with_fitting_images(fitting, limits, left, in_answers=target == "gemini")
+    fitting = [*said]
+    # Most conversations have few kinds of parts, and what repairs another need not look at each message.
+    kinds = kinds_in(fitting)
+    if "toolCall" in kinds:
+        fitting = with_own_ids(fitting, left)
+    if "thinking" in kinds:
+        fitting = without_foreign_reasoning(fitting, beside.model, left)
+    if target == "anthropic" and COMPACTION_PART in kinds:
+        fitting = without_spare_compactions(fitting, left)
+    if not kinds.isdisjoint(FILES):
+        fitting = with_fitting_files(fitting, left) if target == "anthropic" else with_readable_files(fitting, left)
+    if not kinds.isdisjoint(("toolCall", "toolResult")):
+        fitting = with_fitting_calls(fitting, limits, left)
+    if "image" in kinds:
+        fitting = with_fitting_images(fitting, limits, left, in_answers=target == "gemini")
     fitting = without_empty(fitting, left)
     left.at = None
     system, messages = _LISTS[target](fitting, left, beside.account)

@@ -69,6 +69,7 @@ def is_runnable(page: str) -> bool:
 
 
 NOT_RUN: dict[tuple[str, str], str] = {
+    ("docs/how-to/browse-sessions.md", "pip install 'flue-py[tui]'"): "installs an extra",
     ("docs/adapters/langgraph.md", "-from langgraph.checkpoint.sqlite import SqliteSaver"): (
         "a diff; the programs below it use the new lines"
     ),

@@ -39,7 +39,10 @@ def test_hits_come_by_session_with_the_command_that_shows_them(flue: Flue) -> No
     assert lines[1].endswith(" user")
     assert lines[2] == "    swimming pool"
     assert lines[3].startswith("    flue-py show s2 ")
-    assert lines[-1] == "searched 4 entries of 2 sessions in messages, tools, titles, summaries; not in thinking"
+    assert lines[-1] == (
+        "searched 4 entries of 2 sessions up to revision 1 of s2, which was active last, in messages, tools, titles, "
+        "summaries; not in thinking"
+    )
     shown = flue.lines("show", *lines[3].split()[2:])
     assert shown[-1] == "swimming pool"
 
@@ -67,12 +70,29 @@ def test_options_narrow_a_search(flue: Flue) -> None:
     assert len(entries(flue, "pool", "--limit", "2")) == 2
 
 
+def test_every_answer_says_up_to_which_revision_was_searched(flue: Flue) -> None:
+    searched = flue.json("search", "nowhere")["searched"]
+    assert (searched["revisions"], searched["newest"]) == (4, {"sessionId": "s2", "revision": 1})
+    searched = flue.json("search", "pool", "--session", "s1")["searched"]
+    assert (searched["revisions"], searched["newest"]) == (3, {"sessionId": "s1", "revision": 3})
+    searched = flue.json("search", "pool", "--scope", "c")["searched"]
+    assert (searched["revisions"], searched["newest"]) == (0, None)
+    assert flue.lines("search", "pool", "--scope", "c")[-1].startswith("searched 0 entries of 0 sessions in messages")
+
+
+def test_what_was_found_by_its_id_says_so(flue: Flue) -> None:
+    entry_id = flue.json("search", "swimming")["hits"][0]["entryId"]
+    assert flue.lines("search", entry_id)[1].endswith(" user, by its id")
+    assert [hit["byId"] for hit in flue.json("search", entry_id)["hits"]] == [True]
+    assert [hit["byId"] for hit in flue.json("search", "swimming")["hits"]] == [False]
+
+
 def test_no_hit_says_what_else_there_is(flue: Flue) -> None:
     assert flue.lines("search", "swiming", "--scope", "b") == [
         "nothing found",
         "did you mean: swimming",
         "not tried: leave out --scope; --in messages,tools,thinking,titles,summaries; --substring",
-        "searched 1 entry of 1 session in messages, tools, titles, summaries; not in thinking",
+        "searched 1 entry of 1 session up to revision 1, in messages, tools, titles, summaries; not in thinking",
     ]
 
 

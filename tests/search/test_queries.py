@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import warnings
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
@@ -9,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flue_py.errors import InvalidArgument
-from flue_py.search.queries import MOST_CHARACTERS, Need, read_query
+from flue_py.search import queries
+from flue_py.search.queries import MOST_CHARACTERS, Need, Span, read_query
 from flue_py.search.terms import bag_of
 from flue_py.search.values import How
 
@@ -91,7 +95,14 @@ def test_a_query_that_cannot_be_read_says_why(words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "how"), [("", "words"), ("  \n", "words"), ("x" * (MOST_CHARACTERS + 1), "words"), ("(", "regex")]
+    ("words", "how"),
+    [
+        ("", "words"),
+        ("  \n", "words"),
+        ("x" * (MOST_CHARACTERS + 1), "query"),
+        ("x" * (MOST_CHARACTERS + 1), "regex"),
+        ("(", "regex"),
+    ],
 )
 def test_what_cannot_be_searched_for_is_refused(words: str, how: How) -> None:
     with pytest.raises(InvalidArgument, match="words: "):
@@ -104,10 +115,100 @@ def test_what_is_alike_all_over_is_searched_in_time(words: str) -> None:
         read_query(words, "query").find(text)
 
 
+_LONG = 200_000
+_PASTES = {
+    "words": " ".join(f"word{number}x" for number in range(_LONG // 11)),
+    "paths": " ".join(f"src/lib/packages/sub/file{number}.py" for number in range(_LONG // 35)),
+    "pairs": " ".join(f"a{first}/a{second}" for first in range(120) for second in range(120)),
+    "one word in parts": "aB" * (_LONG // 2),
+    "one phrase of one term": "a/" * (_LONG // 2),
+    "one term": "x" * _LONG,
+    "characters": "数据库" * (_LONG // 3),
+    "signs": "?" * _LONG,
+}
+
+
+@pytest.mark.parametrize("paste", _PASTES.values(), ids=_PASTES)
+def test_what_was_pasted_is_found_where_it_is_and_nowhere_else(paste: str) -> None:
+    query = read_query(paste)
+    assert query.find(f"before {paste} behind") is not None
+    # Of a word, its beginning is compared.
+    assert (query.find(paste[: _LONG // 2]) is None) == (paste[:64].strip("aBx") != "")
+    assert _size(query.need) < 5_000
+
+
+def _size(need: Need) -> int:
+    return 1 + sum(map(_size, need.parts))
+
+
+@pytest.mark.parametrize(
+    ("piece", "text", "found"),
+    [
+        ("STRASSE ÇA", "die strasse ça va", "strasse ça"),
+        ("istanbul", "ŉ ß İstanbul", "İstanbul"),
+        ("İstanbul", "ŉ ß istanbul", "istanbul"),
+        ("σας", "ŉΣΑΣ", "ΣΑΣ"),
+        ("ẞ", "Maß", "ß"),
+        ("k", "300 \u212a", "\u212a"),
+    ],
+)
+def test_a_piece_is_found_in_any_case_where_it_is(piece: str, text: str, found: str) -> None:
+    spans = read_query(piece, "substring").find(text)
+    assert spans is not None
+    assert [text[start:end] for start, end in spans] == [found]
+
+
 def test_an_expression_that_matches_everywhere_is_found_so_often_only() -> None:
     spans = read_query("x*", "regex").find("y" * 1_000_000)
     assert spans is not None
     assert len(spans) == 1_000
+
+
+def test_an_expression_that_goes_back_and_forth_for_ever_is_stopped() -> None:
+    with pytest.raises(TimeoutError):
+        read_query("(a|a)*$", "regex").find("a" * 60 + "b", 0.01)
+
+
+_OF_EXPRESSIONS = ["a", "b", "e", "1", ":", "{", "}", "{e}", "{1}", "{,2}", "{e<=1}", "[", "]", "[a[]", "[[:alpha:]]"]
+_OF_EXPRESSIONS += [
+    "[^]a]",
+    r"[\]{]",
+    r"\{",
+    r"\[",
+    "#",
+    "#{\n",
+    "(",
+    "(?:",
+    ")",
+    "|",
+    "*",
+    "?",
+    "+",
+    "^",
+    "$",
+    ".",
+    "(?#x{)",
+]
+_OF_EXPRESSIONS += ["\n", r"\N{LATIN SMALL LETTER A}", r"\d", "&&", "--", "(?i:", "(?x:", "(?#x{)"]
+_EXPRESSIONS = st.tuples(st.sampled_from(["", "(?x)"]), st.lists(st.sampled_from(_OF_EXPRESSIONS), max_size=8))
+
+
+@settings(max_examples=500)
+@given(_EXPRESSIONS.map(lambda each: each[0] + "".join(each[1])), st.text("abe1:{}[]#=<&-A\n", max_size=12))
+def test_an_expression_means_what_it_means_to_python(expression: str, text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            known = re.compile(expression)
+        except re.error:
+            known = None
+    if known is None or not expression.strip():
+        with pytest.raises(InvalidArgument):
+            read_query(expression, "regex")
+        return
+    found = read_query(expression, "regex").find(text)
+    assert _covered(found or []) == _covered(match.span() for match in known.finditer(text))
+    assert (found is None) == (known.search(text) is None)
 
 
 @settings(max_examples=1000)
@@ -116,6 +217,34 @@ def test_any_words_are_literal_and_find_a_text_of_themselves(words: str) -> None
     query = read_query(words)
     assert query.find(f"before {words} behind") is not None
     assert query.how == ("words" if bag_of(words) else "substring")
+
+
+_ALIKE = ["a", "b", "aB", "ab", "a/a", "a/b", "a/a/b", "a/b/a/a", "/".join("aabaaab") + "/" + "a/" * 9, "数a", "é-b"]
+_MANY = st.lists(st.sampled_from(_ALIKE), min_size=1, max_size=12)
+
+
+@settings(max_examples=200)
+@given(_MANY, _MANY, st.integers(1, 3), st.integers(0, 2))
+def test_more_words_than_an_index_is_asked_for_find_what_each_of_them_finds(
+    words: list[str], texts: list[str], most: int, few: int
+) -> None:
+    text, pasted = " ".join(texts), " ".join(words)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(queries, "MOST_WORDS", most)
+        patched.setattr(queries, "_FEW", few)
+        patched.setattr(queries, "_MOST_ASKED", most)
+        query = read_query(pasted)
+        found = query.find(text)
+        need = query.need
+    each = [read_query(word).find(text) for word in words]
+    assert (found is None) == (None in each)
+    if found is not None:
+        assert _covered(found) == _covered(span for spans in each for span in spans or ())
+        assert _holds(need, set(bag_of(text)))
+
+
+def _covered(spans: Iterable[Span]) -> set[int]:
+    return {at for start, end in spans for at in range(start, end)}
 
 
 _TEXTS = st.lists(st.sampled_from(["run", "fast", "Pool", "pool.py", "userName", "GitHub", "数据", "a-b", "it's"])).map(

@@ -8,10 +8,12 @@ import gzip
 import hashlib
 import json
 import os
+import struct
 import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -73,6 +75,11 @@ def message_of(size: int) -> Iterable[bytes]:
     yield b'"}'
 
 
+@cache
+def packed_message(size: int) -> tuple[bytes, bytes, bytes]:
+    return packed(message_of(size))
+
+
 def small_values(size: int) -> Iterable[bytes]:
     yield b'{"role":"user","content":['
     for _ in range(size // 3 // 1000):
@@ -105,6 +112,29 @@ def write(path: Path, lines: list[bytes]) -> None:
     path.write_bytes(gzip.compress(b"".join([*lines[:-1], json.dumps(end).encode() + b"\n"]), mtime=0))
 
 
+def write_repeated(path: Path, first: bytes, part: bytes, times: int, last: bytes) -> None:
+    """Write a bundle in which a part stands so many times. As many at once as make a block are compressed once: the
+    blocks are independent, so that the same bytes stand for them again and again.
+    """
+    at_once = min(times, max(1, 2**20 // len(part)))
+    stream = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    block = stream.compress(part * at_once) + stream.flush(zlib.Z_FULL_FLUSH)
+    whole, rest = divmod(times, at_once)
+    check = zlib.crc32(first)
+    for _ in range(whole):
+        check = zlib.crc32(part * at_once, check)
+    check = zlib.crc32(part * rest + last, check)
+    size = len(first) + times * len(part) + len(last)
+    with path.open("wb") as file:
+        file.write(b"\x1f\x8b\x08\0\0\0\0\0\x02\xff")
+        opened = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+        file.write(opened.compress(first) + opened.flush(zlib.Z_FULL_FLUSH))
+        file.write(block * whole)
+        ended = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+        file.write(ended.compress(part * rest + last) + ended.flush())
+        file.write(struct.pack("<II", check, size % 2**32))
+
+
 def with_entry(lines: list[bytes], change: Callable[[dict[str, Any]], None]) -> list[bytes]:
     """Return the lines with another entry."""
     # As a bundle has them: the sums last, and no parents.
@@ -122,17 +152,17 @@ def with_entry(lines: list[bytes], change: Callable[[dict[str, Any]], None]) -> 
 
 
 def packed_bomb(path: Path, lines: list[bytes]) -> None:
-    data, digest, _ = packed(message_of(20 * ENTRY_BYTES))
+    data, digest, _ = packed_message(20 * ENTRY_BYTES)
     write(path, with_entry(lines, lambda row: row.update(packed=base64_of(data), digest=base64_of(digest))))
 
 
 def endless_stream(path: Path, lines: list[bytes]) -> None:
-    data, digest, _ = packed(message_of(2**20))
+    data, digest, _ = packed_message(2**20)
     write(path, with_entry(lines, lambda row: row.update(packed=base64_of(data[:-9]), digest=base64_of(digest))))
 
 
 def blob_bomb(path: Path, lines: list[bytes]) -> None:
-    data, digest, sha256 = packed(message_of(20 * ENTRY_BYTES))
+    data, digest, sha256 = packed_message(20 * ENTRY_BYTES)
     row = {"packed": None, "blob": base64_of(sha256), "digest": base64_of(digest)}
     changed = with_entry(lines, lambda fields: fields.update(row))
     place = next(number for number, line in enumerate(changed) if line.startswith(b'["entries"')) + 1
@@ -159,11 +189,8 @@ def rows_of(head: dict[str, int], row: bytes, times: int) -> Callable[[Path, lis
     def make(path: Path, lines: list[bytes]) -> None:
         first = json.loads(lines[1])
         first["tree"].update(head)
-        with gzip.GzipFile(path, "wb", compresslevel=9) as file:
-            file.write(lines[0] + json.dumps(first).encode() + b"\n")
-            file.writelines(line for line in lines[2:] if line.startswith((b'["sessions"', b'["lanes"')))
-            for _ in range(times):
-                file.write(row)
+        before = [line for line in lines[2:] if line.startswith((b'["sessions"', b'["lanes"'))]
+        write_repeated(path, b"".join([lines[0], json.dumps(first).encode(), b"\n", *before]), row, times, b"")
 
     return make
 
@@ -206,10 +233,7 @@ def long_move(path: Path, lines: list[bytes]) -> None:
 
 def stream_of(first: bytes, part: bytes, times: int) -> Callable[[Path, list[bytes]], None]:
     def make(path: Path, lines: list[bytes]) -> None:
-        with gzip.GzipFile(path, "wb", compresslevel=9) as file:
-            file.write(lines[0] + first)
-            for _ in range(times):
-                file.write(part)
+        write_repeated(path, lines[0] + first, part, times, b"")
 
     return make
 
@@ -218,11 +242,8 @@ def long_values(value: bytes) -> Callable[[Path, list[bytes]], None]:
     """A row whose values are small and many, shorter than the longest row."""
 
     def make(path: Path, lines: list[bytes]) -> None:
-        with gzip.GzipFile(path, "wb", compresslevel=9) as file:
-            file.write(b"".join(lines[:2]) + b'["sessions"')
-            for _ in range(ENTRY_BYTES // len(value) // 1000):
-                file.write(value * 1000)
-            file.write(b"]\n")
+        times = ENTRY_BYTES // len(value) // 1000
+        write_repeated(path, b"".join(lines[:2]) + b'["sessions"', value * 1000, times, b"]\n")
 
     return make
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 import flue_py
 import flue_py.sync
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import SessionHead
 from flue_py.errors import InvalidArgument, SessionNotFound
+from flue_py.search import queries
 from flue_py.search.values import PARTS, Part, SearchAnswer, SearchHit
+from flue_py.store.backend import Backend
 
 pytestmark = pytest.mark.anyio
 
@@ -261,6 +264,28 @@ async def test_an_id_is_looked_up(store: flue_py.Store) -> None:
     assert (await store.search(session.id, scope="b")).hits == ()
 
 
+async def test_texts_that_have_an_id_are_found_beside_what_it_is_the_id_of(store: flue_py.Store) -> None:
+    named = await store.create_session(id="deploy-checklist", title="Mine")
+    done = await named.append_message(user("hello"))
+    other = await store.create_session(title="Talk of deploy-checklist")
+    await other.append_message(user(f"see deploy-checklist, and {done.entry_ids[0]}"))
+    answer = await store.search("deploy-checklist")
+    assert [(hit.session_id, hit.by_id, hit.snippet.text) for hit in answer.hits] == [
+        (named.id, True, "Mine"),
+        (other.id, False, "Talk of deploy-checklist"),
+        (other.id, False, f"see deploy-checklist, and {done.entry_ids[0]}"),
+    ]
+    answer = await store.search("deploy-checklist", limit=1)
+    assert ([hit.by_id for hit in answer.hits], answer.has_more) == ([True], True)
+    answer = await store.search(done.entry_ids[0])
+    assert [(hit.entry_id, hit.by_id) for hit in answer.hits] == [(done.entry_ids[0], True), (other.leaf_id, False)]
+    await named.set_title("The deploy-checklist")
+    answer = await store.search("deploy-checklist", sessions=[named])
+    assert [(hit.by_id, marked(hit)) for hit in answer.hits] == [(True, ["deploy-checklist"])]
+    answer = await store.search("deploy-checklist", scope="other")
+    assert answer.hits == ()
+
+
 async def test_nothing_found_says_what_was_not_tried(store: flue_py.Store) -> None:
     session = await store.create_session(scope="a")
     await session.append_message(user("hello"))
@@ -283,6 +308,26 @@ async def test_more_hits_than_asked_for_are_told(store: flue_py.Store) -> None:
     assert answer.sessions[0].revision == session.revision
 
 
+async def test_what_is_written_during_a_search_is_not_said_to_have_been_searched(
+    store: flue_py.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await store.create_session()
+    await session.append_message(user("a needle"))
+    heads = Backend.session_heads
+
+    async def then_append(backend: Backend) -> Sequence[SessionHead]:
+        found = await heads(backend)
+        await session.append_message(user("nothing of interest"))
+        return found
+
+    monkeypatch.setattr(Backend, "session_heads", then_append)
+    for words in ("needle", session.id):
+        answer = await store.search(words)
+        (group,) = answer.sessions
+        assert answer.searched.newest == (session.id, group.revision)
+        assert answer.searched.revisions == group.revision < session.revision
+
+
 async def test_the_best_come_first(store: flue_py.Store) -> None:
     session = await store.create_session()
     await session.append_message(result("read", "needle " + "straw " * 500))
@@ -297,6 +342,18 @@ async def test_a_message_of_five_million_characters_is_searched_whole(store: flu
     answer = await store.search("word000000299999 word000000000000")
     assert [hit.is_cut for hit in answer.hits] == [False]
     assert marked(answer.hits[0]) in (["word000000000000"], ["word000000299999"])
+
+
+async def test_a_megabyte_that_was_pasted_is_found(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    paste = " ".join(f"src/{number}{'long' * 14}.py" for number in range(15_000))
+    assert len(paste) > 1_000_000
+    await session.append_message(user(paste))
+    await session.append_message(user(paste[:-3]))
+    answer = await store.search(paste)
+    assert len(answer.hits) == 1
+    answer = await store.search(f"{paste} nowhere")
+    assert (answer.hits, answer.suggestions) == ((), ())
 
 
 async def test_a_long_result_is_searched_to_its_bound_and_says_so(store: flue_py.Store) -> None:
@@ -339,6 +396,21 @@ async def test_substrings_and_patterns_read_everything_and_say_so(store: flue_py
     assert not answer.searched.by_index
     assert answer.searched.why_not is not None
     assert [marked(hit) for hit in (await store.search("u.*me", how="regex")).hits] == [["username"]]
+
+
+@pytest.mark.parametrize("title", [True, False])
+async def test_an_expression_that_goes_back_and_forth_for_ever_is_refused(
+    store: flue_py.Store, monkeypatch: pytest.MonkeyPatch, title: bool
+) -> None:
+    monkeypatch.setattr(queries, "SECONDS", 0.05)
+    text = "a" * 60 + "b"
+    session = await store.create_session(title=text if title else None)
+    entry_id = (await session.append_message(user("b" if title else text))).entry_ids[0]
+    with pytest.raises(InvalidArgument, match="make it simpler") as raised:
+        await store.search("(a|a)*$", how="regex")
+    assert session.id in str(raised.value)
+    assert (entry_id in str(raised.value)) == (not title)
+    assert len((await store.search("^a*b$", how="regex")).hits) == 1 + title
 
 
 _WORDS = ["run", "fast", "Pool", "pool.py", "userName", "username", "ﷺ", "ไทย", "数据", "a-b", "it's", "src/db"]

@@ -26,6 +26,13 @@ async def test_a_screen_looks_as_it_did(name: str, story: Path) -> None:
         assert driver.screen + "\n" == pictures.text_file(name).read_text(encoding="utf-8")
 
 
+def test_the_page_about_the_browser_names_its_keys() -> None:
+    page = pictures.PAGE.read_text(encoding="utf-8")
+    assert pictures.with_keys(page) == page
+    assert "`ctrl+f`" in page
+    assert all(name in page and (pictures.DRAWN / name).exists() for name in pictures.PICTURES.values())
+
+
 def test_no_text_is_of_a_scene_that_is_gone() -> None:
     assert {path.stem for path in pictures.TEXTS.glob("*.txt")} == set(pictures.SCENES)
 

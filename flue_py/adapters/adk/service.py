@@ -26,13 +26,13 @@ from flue_py.adapters.adk.shared import Deltas, Whose
 from flue_py.adapters.adk.states import first_state
 from flue_py.adapters.adk.turns import Turns
 from flue_py.adapters.keys import id_of, key_of
+from flue_py.collector import collector_held
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.sessions.atomic import Atomic
 from flue_py.sessions.session import Session as FlueSession
 from flue_py.sessions.store import Store
-from flue_py.store.collector import collector_held
 from flue_py.store.seam import committed_before
 
 _Result = TypeVar("_Result")

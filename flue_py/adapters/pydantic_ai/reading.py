@@ -12,13 +12,13 @@ from pydantic_ai.messages import ModelRequest
 from flue_py.adapters.keys import key_of
 from flue_py.adapters.pydantic_ai.records import Current, kept_in, record_of, scope_of
 from flue_py.adapters.pydantic_ai.stored import FIELD, Group, beside, groups_of, messages_of
+from flue_py.collector import WORTH_HOLDING, collector_held
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import EntryNotFound, SessionNotFound
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.store.collector import WORTH_HOLDING, collector_held
 
 Known: TypeAlias = Callable[[SessionInfo], "Current | None"]
 """Returns a conversation as it was seen last."""

@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from flue_py.core.frozen import changed
-from flue_py.core.sessions import SessionHead, SessionInfo
+from flue_py.core.sessions import MAX_NAME_BYTES, SessionHead, SessionInfo
 from flue_py.errors import AmbiguousId, CorruptStore, SessionNotFound, StoreBusy, StoreUnavailable
-from flue_py.search.queries import Need, Query
+from flue_py.search.queries import MOST_WORDS, Need, Query
 from flue_py.search.snippets import snippet
 from flue_py.search.texts import texts_of, title_text
 from flue_py.search.values import PARTS, SearchAnswer, Searched, SearchHit, SessionHits
@@ -24,6 +24,8 @@ from flue_py.store.words import Wanted, WordIndex
 _SUGGESTIONS = 3
 _VOCABULARY = 20_000
 _LIKENESS = 0.7
+_MOST_MISSED = 8
+"""Words that no text has, to which those that look like them are looked for: what was pasted may have any number."""
 _SHORTEST_ID = 8
 _ATTEMPTS = 3
 
@@ -52,11 +54,14 @@ async def answer(backend: Backend, asked: Asked) -> SearchAnswer:
         asked = asked._replace(narrowing=await with_relatives(backend, asked.narrowing, heads))
     chosen = asked.narrowing.chosen(heads)
     finder = Finder(backend, asked.query, asked.narrowing, chosen)
-    way = await _by_id(backend, asked, chosen) or await _found(backend, asked, heads, chosen, finder)
+    way = await _found(backend, asked, heads, chosen, finder)
+    named = await _by_id(backend, asked, chosen)
+    if named is not None:
+        way = way._replace(found=_with(named, way.found, asked.limit), suggestions=())
     return SearchAnswer(
         words=asked.words,
         how=asked.query.how,
-        sessions=await _grouped(backend, way.found.findings),
+        sessions=await _grouped(backend, way.found.findings, {head.id: head.revision for head in heads}),
         has_more=way.found.has_more,
         searched=_searched(asked, chosen, way.why_not),
         widen=() if way.found.findings else _widen(asked),
@@ -97,9 +102,13 @@ async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence
 
 def _searched(asked: Asked, chosen: Mapping[int, SessionHead], why_not: str | None) -> Searched:
     parts = asked.narrowing.parts
+    # Most recently active last.
+    newest = list(chosen.values())[-1] if chosen else None
     return Searched(
         sessions=len(chosen),
         entries=sum(head.entry_count for head in chosen.values()),
+        revisions=sum(head.revision for head in chosen.values()),
+        newest=None if newest is None else (newest.id, newest.revision),
         parts=parts,
         left_out=tuple(part for part in PARTS if part not in parts),
         by_index=why_not is None,
@@ -107,15 +116,15 @@ def _searched(asked: Asked, chosen: Mapping[int, SessionHead], why_not: str | No
     )
 
 
-async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHead]) -> _Way | None:
+async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHead]) -> Finding | None:
     """Return the entry or the session whose id was pasted; None if the words are none."""
     name = asked.words.strip()
-    if asked.query.how != "words" or len(name) < _SHORTEST_ID or len(name.split()) != 1:
+    if asked.query.how != "words" or not _SHORTEST_ID <= len(name) <= MAX_NAME_BYTES or len(name.split()) != 1:
         return None
     session = await backend.get_session(name)
     if session is not None and session.session_key in chosen and session.id not in asked.narrowing.heirs:
         text = title_text(title_of(session) or session.first_message or session.id)
-        return _one(Finding(session, None, 0, text, (), 0.0))
+        return Finding(session, None, 0, text, (), 0.0, by_id=True)
     try:
         entry = await backend.find_entry(name)
     except AmbiguousId:
@@ -128,7 +137,7 @@ async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHea
         if owner is None:
             return None
     texts = texts_of(entry)
-    return _one(Finding(owner, entry, 0, texts[0] if texts else title_text(entry.kind), (), 0.0))
+    return Finding(owner, entry, 0, texts[0] if texts else title_text(entry.kind), (), 0.0, by_id=True)
 
 
 async def _who_sees(backend: Backend, entry_id: str, names: Iterable[str]) -> SessionInfo | None:
@@ -139,8 +148,12 @@ async def _who_sees(backend: Backend, entry_id: str, names: Iterable[str]) -> Se
     return None
 
 
-def _one(finding: Finding) -> _Way:
-    return _Way(Found([finding], has_more=False), (), None)
+def _with(named: Finding, found: Found, limit: int) -> Found:
+    """Return what was found behind what has the id, which comes once: where its text has the words, too, with those."""
+    same = [each for each in found.findings if (each.session.id, each.entry) == (named.session.id, named.entry)]
+    first = same[0]._replace(by_id=True) if same else named
+    findings = [first, *(each for each in found.findings if each is not (same[0] if same else None))]
+    return Found(findings[:limit], has_more=found.has_more or len(findings) > limit)
 
 
 async def _found(
@@ -208,9 +221,13 @@ async def _suggestions(index: WordIndex, asked: Asked, chosen: Mapping[int, Sess
         texts = await index.find(wanted, None, 1)
         return any(each.session_key in chosen for each in texts)
 
-    for term in asked.query.words:
+    missed = 0
+    for term in asked.query.words[:MOST_WORDS]:
+        if missed == _MOST_MISSED:
+            break
         if not term.isascii() or len(term) < 3 or await has_text(term):
             continue
+        missed += 1
         begin = term[0]
         there = await index.terms_from(begin, chr(ord(begin) + 1), _VOCABULARY)
         near = {each for each in there if abs(len(each) - len(term)) <= 1 + len(term) // 4}
@@ -236,7 +253,10 @@ def _widen(asked: Asked) -> tuple[str, ...]:
     return tuple(name for name, is_given in given.items() if is_given)
 
 
-async def _grouped(backend: Backend, findings: Sequence[Finding]) -> tuple[SessionHits, ...]:
+async def _grouped(
+    backend: Backend, findings: Sequence[Finding], revisions: Mapping[str, int]
+) -> tuple[SessionHits, ...]:
+    """Return findings by session, with the revision that each had when the search began: it may have come further."""
     places = Places(backend)
     groups: dict[str, tuple[SessionInfo, list[SearchHit]]] = {}
     for each in findings:
@@ -254,6 +274,7 @@ async def _grouped(backend: Backend, findings: Sequence[Finding]) -> tuple[Sessi
                 snippet=snippet(each.text.text, each.spans),
                 is_cut=each.text.is_cut,
                 go=command_to(each.session, each.entry),
+                by_id=each.by_id,
             )
         )
-    return tuple(SessionHits(session, session.revision, tuple(hits)) for session, hits in groups.values())
+    return tuple(SessionHits(session, revisions[session.id], tuple(hits)) for session, hits in groups.values())

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from functools import partial
 from math import log
 from typing import NamedTuple
 
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import SessionHead, SessionInfo, SessionRef, retracted_in
-from flue_py.search.queries import Query
+from flue_py.errors import InvalidArgument
+from flue_py.search import queries
+from flue_py.search.queries import MOST_WORDS, Query, Span
 from flue_py.search.texts import SearchedText, texts_of, title_text
 from flue_py.sessions.search.indexing import left_by_deleted, title_number, title_of, weight_of
 from flue_py.sessions.search.narrowing import Narrowing
@@ -22,10 +25,17 @@ _POOL = 1_000
 _SPARE = 20
 _PAGE = 500
 _USUAL_CHARACTERS = 400
+_LONG = 200_000
+"""How many characters are looked at on the thread of the event loop."""
+_AT_ONCE = 0.01
+"""How many seconds a regular expression is tried there."""
 
 
 class Finding(NamedTuple):
-    """A text that has what is looked for, and where in it. ``entry`` is None for a title."""
+    """A text that has what is looked for, and where in it. ``entry`` is None for a title.
+
+    ``by_id`` says that what is looked for is its id, whether or not the text has it.
+    """
 
     session: SessionInfo
     entry: Entry | None
@@ -33,6 +43,7 @@ class Finding(NamedTuple):
     text: SearchedText
     spans: Sequence[tuple[int, int]]
     score: float
+    by_id: bool = False
 
     @property
     def at_us(self) -> int:
@@ -73,10 +84,13 @@ class Finder:
         while True:
             pool = await index.find(wanted, before, _POOL)
             ranked = sorted((each for each in pool if each.session_key in self._chosen), key=_rank)
-            for low in range(0, len(ranked), limit + _SPARE):
-                found += await self._look_at(ranked[low : low + limit + _SPARE])
+            # Where few of them have it, as of a phrase of common words, more at a time are fewer reads.
+            low, many = 0, limit + _SPARE
+            while low < len(ranked):
+                found += await self._look_at(ranked[low : low + many])
                 if len(found) > limit:
                     return _best(found, limit)
+                low, many = low + many, many * 4
             if len(pool) < _POOL:
                 return _best(found, limit)
             before = pool[-1].doc
@@ -88,7 +102,7 @@ class Finder:
         self._met.clear()
         async with aclosing(self._all_texts()) as texts:
             async for info, entry, number, text in texts:
-                finding = self._finding(info, entry, number, text)
+                finding = await self._finding(info, entry, number, text)
                 if finding is not None:
                     count += 1
                     best.append((finding.order, count, finding))
@@ -141,7 +155,7 @@ class Finder:
         found: list[Finding | None] = []
         title = self._title(head, info)
         if title is not None and any(each.entry_id is None and each.number == title_number(title) for each in texts):
-            found.append(self._finding(info, None, title_number(title), title_text(title)))
+            found.append(await self._finding(info, None, title_number(title), title_text(title)))
         numbers: dict[str, list[int]] = {}
         without = await self._without(info)
         for each in texts:
@@ -152,21 +166,31 @@ class Finder:
             if entry is not None:
                 there = texts_of(entry)
                 found += [
-                    self._finding(info, entry, number, there[number])
+                    await self._finding(info, entry, number, there[number])
                     for number in numbers[entry.id]
                     if number < len(there)
                 ]
         return [each for each in found if each is not None]
 
-    def _finding(self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText) -> Finding | None:
+    async def _finding(self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText) -> Finding | None:
         role = None if entry is None else entry.role
         at_us = info.created_us if entry is None else entry.created_us
         if not self._narrowing.has_text(role, at_us, text):
             return None
-        spans = self._query.find(text.text)
+        try:
+            spans = await self._spans(text.text)
+        except TimeoutError as error:
+            raise _took_too_long(info, entry) from error
         if spans is None or self._was_found(entry, number):
             return None
         return Finding(info, entry, number, text, spans, _score(text, role, len(spans)))
+
+    async def _spans(self, text: str) -> list[Span] | None:
+        """Return where a text has what is looked for. What takes long is done where it holds up nobody else."""
+        if len(text) <= _LONG and len(self._query.words) <= MOST_WORDS:
+            with suppress(TimeoutError):
+                return self._query.find(text, _AT_ONCE)
+        return await self._backend.waiting.call(partial(self._query.find, text, queries.SECONDS))
 
     def _was_found(self, entry: Entry | None, number: int) -> bool:
         """Return whether a text was found before: what several forks see, as of a deleted session, is met in each."""
@@ -192,6 +216,14 @@ class Finder:
         if key not in self._retracted:
             self._retracted[key] = retracted_in(await self._backend.read_marks(info.ref))
         return self._retracted[key]
+
+
+def _took_too_long(info: SessionInfo, entry: Entry | None) -> InvalidArgument:
+    where = "its title" if entry is None else f"entry {entry.id}"
+    return InvalidArgument(
+        f"words: the regular expression was tried for {queries.SECONDS:g} seconds on one text of session {info.id}, "
+        f"{where}; make it simpler, such as without a repetition in another, or search less (sessions, since, role)"
+    )
 
 
 def _rank(text: FoundText) -> float:

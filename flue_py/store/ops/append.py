@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from os import urandom
 from typing import Any
 
+from flue_py.collector import collector_held
 from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
 from flue_py.core.frozen import frozen
@@ -28,7 +29,6 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, Paid
 from flue_py.errors import InvalidEntry
-from flue_py.store.collector import collector_held
 from flue_py.store.ops.ledger import check_path, check_spending, insert_calls, paid_by, payer_row, take_alone, take_back
 from flue_py.store.ops.path_sums import renew_sums
 from flue_py.store.ops.pins import with_pins

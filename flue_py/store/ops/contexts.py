@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from flue_py.collector import collector_held
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, decode_intact, decode_json, decode_object, payload_digest
 from flue_py.core.kinds import CONTEXT_KINDS, EXCLUSION
@@ -20,7 +21,6 @@ from flue_py.core.sessions import (
     is_storable,
 )
 from flue_py.errors import CorruptStore
-from flue_py.store.collector import collector_held
 from flue_py.store.ops.attachments import Payloads, apart, checked_payload
 from flue_py.store.ops.paths import (
     exclusions_on_path,

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from operator import attrgetter
 
+from flue_py.collector import collector_held
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import intact_text
 from flue_py.core.sessions import is_meant, is_storable
 from flue_py.errors import AmbiguousId, CorruptStore, shown
-from flue_py.store.collector import collector_held
 from flue_py.store.ops.paths import made_entries
 from flue_py.store.ops.state import held_by, read_state, see_entry
 from flue_py.store.schema.payloads import unpack

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import TypeVar
 
+from flue_py.collector import collector_held
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import intact_text
 from flue_py.core.kinds import ARTIFACT
@@ -15,7 +16,6 @@ from flue_py.core.sessions import (
     Stored,
     is_storable,
 )
-from flue_py.store.collector import collector_held
 from flue_py.store.ops.attachments import Payloads
 from flue_py.store.ops.move import is_on_path
 from flue_py.store.ops.state import (

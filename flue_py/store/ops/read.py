@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Literal
 
+from flue_py.collector import collector_held
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import (
     Change,
@@ -20,7 +21,6 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow
-from flue_py.store.collector import collector_held
 from flue_py.store.ops.marks import marks_of
 from flue_py.store.ops.move import id_at
 from flue_py.store.ops.paths import (

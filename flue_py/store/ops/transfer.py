@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
 
+from flue_py.collector import collector_held
 from flue_py.core.rows import CallRow, Payer, RequestRow
 from flue_py.core.trees import (
     FoundTree,
@@ -21,7 +22,6 @@ from flue_py.core.trees import (
     standing_of,
 )
 from flue_py.errors import CorruptStore
-from flue_py.store.collector import collector_held
 from flue_py.store.ops.budgets import delete_session_budgets
 from flue_py.store.ops.ledger import name_calls
 from flue_py.store.ops.path_sums import NOBODY, renew_sums

@@ -9,13 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from flue_py.collector import collector_held
 from flue_py.core.bounds import json_weight
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.errors import FlueError, InvalidArgument, UnreadableFile, shown
 from flue_py.formats.kit.report import ParseReport
 from flue_py.formats.kit.streaming import Reader, SessionPart
 from flue_py.formats.registry import OURS, Format, find_format, format_names, recognize
-from flue_py.store.collector import collector_held
 from flue_py.transfer.plain_files import open_plain
 
 AUTO = "auto"

@@ -10,6 +10,7 @@ from flue_py.wire.anthropic import (
     EXTRA,
     PROVIDER,
     block_from_part,
+    is_blank,
     is_reasoning,
     latest_cache_marks,
     printed_result,
@@ -87,7 +88,7 @@ def _turns(said: Sequence[Said], left: Leftovers, *, is_sent: bool) -> list[Json
             if before is not None and not (before.role == "toolResult" and role == "user"):
                 left.change("messages of one side that followed each other were joined")
             turns[-1]["content"] = [*_blocks(turns[-1]["content"]), *_blocks(content)]
-        entries += [each.entry_id] * len(_blocks(content))
+        entries += [each.entry_id] * (len(content) if isinstance(content, list) else 1)
         before = each
         left.places[each.entry_id] = len(turns) - 1
     if is_sent:
@@ -104,6 +105,8 @@ def _end_answer(turns: list[JsonObject], entries: Sequence[str | None], left: Le
     if not turns or turns[-1]["role"] != "assistant":
         return
     blocks = _blocks(turns[-1]["content"])
+    if blocks and not is_reasoning(blocks[-1]):
+        return
     kept = [*blocks]
     while kept and is_reasoning(kept[-1]):
         block = kept.pop()
@@ -128,7 +131,7 @@ def _blocks(content: JsonValue) -> list[JsonValue]:
 
 def _content(said: Said, left: Leftovers) -> JsonValue:
     """Return the content of the message that this one is, or is part of."""
-    message, found = said.message, said.extra.get(EXTRA)
+    message, found = said.message, said.extra.get(EXTRA) if said.extra else None
     quiet = left if found is None else Leftovers()
     if said.role == "toolResult":
         result = restored(printed_result(message, quiet), found)
@@ -141,7 +144,16 @@ def _content(said: Said, left: Leftovers) -> JsonValue:
     if isinstance(content, str):
         return without_blanks(content, left)
     provider = message.get("provider")
-    blocks = [block for part in parts_of(message) for block in block_from_part(part, quiet, provider=provider)]
+    blocks: list[JsonValue] = []
+    for part in parts_of(message):
+        text = part.get("text")
+        # Written out, since almost every part is this: a text and nothing beside it.
+        if len(part) == 2 and part.get("type") == "text" and isinstance(text, str) and not is_blank(text):
+            blocks.append({"type": "text", "text": text})
+        else:
+            blocks += block_from_part(part, quiet, provider=provider)
+    if found is None:
+        return blocks  # none of them is blank: such a text is no block
     # What stands beside a message may come from any file: only what can be content counts.
     content = restored({"content": blocks}, found).get("content")
     return without_blanks(content, left) if isinstance(content, (str, list)) else blocks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -41,7 +40,7 @@ def _named(said: Sequence[Said]) -> list[Said]:
         part = content[call.part] if isinstance(content, list) else None
         for at in results:
             if isinstance(part, dict) and said[at].message.get("toolName") != part.get("name"):
-                named[at] = replace(said[at], message={**said[at].message, "toolName": part.get("name")})
+                named[at] = said[at]._replace(message={**said[at].message, "toolName": part.get("name")})
     return named
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import NamedTuple
 
@@ -34,16 +33,18 @@ class SystemApart(NamedTuple):
     messages: list[JsonObject]
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+_NOTHING: JsonObject = {}
+
+
+class Said(NamedTuple):
     """A message of the context, and what its entry carried beside it; ``extra`` is empty if it was made here.
 
     ``entry_id`` is the entry behind it, None if it was made here or is not known. ``has_lost`` where reasoning that led
-    to it is left out.
+    to it is left out. Nobody changes any of it.
     """
 
     message: JsonObject
-    extra: JsonObject = field(default_factory=dict)
+    extra: JsonObject = _NOTHING
     entry_id: str | None = None
     has_lost: bool = False
 
@@ -64,7 +65,21 @@ class Said:
 
     def with_message(self, message: JsonObject) -> Said:
         """Return this with another message. What stood beside the old one would bring that back, and is left out."""
-        return replace(self, message=message, extra={})
+        return self._replace(message=message, extra=_NOTHING)
+
+
+def kinds_in(said: Iterable[Said]) -> frozenset[str]:
+    """Return what there is in messages: the types of their parts, and their roles. O(parts)."""
+    found: set[str] = set()
+    for each in said:
+        message = each.message
+        if isinstance(role := message.get("role"), str):
+            found.add(role)
+        content = message.get("content")
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and isinstance(kind := part.get("type"), str):
+                found.add(kind)
+    return frozenset(found)
 
 
 def said_in(context: Iterable[ContextEntry]) -> Iterator[Said]:
@@ -76,8 +91,9 @@ def said_in(context: Iterable[ContextEntry]) -> Iterator[Said]:
 def said_of(item: ContextEntry, message: JsonObject) -> Said:
     """Return the message of an item with what its entry carries beside it, if ``message`` is all of it. O(size)."""
     # What stands beside a message may hold what the context leaves out of it.
-    whole = item.entry.kind == MESSAGE and item.entry.extra is not None and message == item.entry.fields
-    return Said(message, item.entry.extra_fields if whole else {}, item.entry_id)
+    entry = item.entry
+    whole = entry.extra is not None and entry.kind == MESSAGE and message == entry.fields
+    return Said(message, entry.extra_fields if whole else _NOTHING, entry.id)
 
 
 def speakers_only(
@@ -97,15 +113,15 @@ def speakers_only(
     said: list[Said] = []
     for each in _sent(messages, provider, account):
         message, role, left.at = each.message, each.role, each.entry_id
-        if role == "bashExecution":
+        if role in SPEAKERS or role in also:
+            said.append(each)
+        elif role == "bashExecution":
             if message.get("excludeFromContext"):
                 left.note("a command that the user kept from the model", message)
             else:
                 said.append(Said({"role": "user", "content": bash_text(message)}, entry_id=each.entry_id))
         elif role == "custom":
             said.append(Said({"role": "user", "content": message.get("content")}, entry_id=each.entry_id))
-        elif role in SPEAKERS or role in also:
-            said.append(each)
         else:
             left.note(f"a message of role {role!r}", message)
     left.at = None
@@ -129,6 +145,8 @@ def split_system(
     """Return what the system said, and what everybody else did (see `speakers_only`), for a list without the former."""
     said = speakers_only(messages, left, also=_SYSTEM, provider=provider, account=account)
     system = [each for each in said if each.role in _SYSTEM]
+    if not system:
+        return system, said
     if said[: len(system)] != system:
         left.change("system messages from within the conversation stand at its beginning")
     return system, [each for each in said if each.role not in _SYSTEM]
@@ -138,7 +156,7 @@ def joined_answers(said: Sequence[Said]) -> list[Said]:
     """Return the messages with an answer that calls tools, and what the model says right after it, as one."""
     joined: list[Said] = []
     for each in said:
-        if each.role == "assistant" and joined and joined[-1].calls:
+        if each.role == "assistant" and joined and joined[-1].role == "assistant" and joined[-1].calls:
             before = joined[-1].message
             parts: list[JsonValue] = [*parts_of(before), *parts_of(each.message)]
             whole = {**before, "content": parts}
@@ -158,6 +176,8 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
     those three things are done; an error stands behind the results that follow the answer. Cost: O(messages).
     """
     pairing = Pairing([each.message for each in said])
+    if not pairing.results and all(each.role != "toolResult" for each in said):
+        return [*said]
     one: dict[int, Said] = {}
     further: dict[int, str] = {}
     for results in filter(None, pairing.results.values()):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, to_json
 from flue_py.core.native import COMPACTION_PART, holds_compaction
-from flue_py.wire.anthropic import CACHE_MARK, MAX_CACHE_MARKS, PDF, PLAIN_TEXT, is_reasoning
+from flue_py.wire.anthropic import CACHE_MARK, MAX_CACHE_MARKS, PDF, PLAIN_TEXT, REASONING, is_reasoning
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.pictures import Picture, wrong_pictures
 from flue_py.wire.rules.rule import Found, Rule, SentRequest, is_blank, objects_in
@@ -14,13 +14,12 @@ from flue_py.wire.rules.rule import Found, Rule, SentRequest, is_blank, objects_
 _SIDES = ("user", "assistant")
 
 
-def _blocks(
-    request: SentRequest, has: Callable[[JsonObject], bool]
-) -> Iterator[tuple[str, Mapping[str, JsonValue], JsonObject]]:
-    """Yield those blocks of the messages that have something, each with its path and its message."""
-    for at, place, message, block in request.parts_in("content"):
-        if has(block):
-            yield f"messages[{at}].content[{place}]", message, block
+def _blocks(request: SentRequest, *kinds: str) -> Iterator[tuple[str, Mapping[str, JsonValue], JsonObject]]:
+    """Yield those blocks of the messages that are of some types, each with its path and its message."""
+    if request.has_kind("content", kinds):
+        for at, place, message, block in request.parts_in("content"):
+            if block.get("type") in kinds:
+                yield f"messages[{at}].content[{place}]", message, block
 
 
 def _all_blocks(request: SentRequest, has: Callable[[JsonObject], bool]) -> Iterator[tuple[str, JsonObject]]:
@@ -37,8 +36,14 @@ def _all_blocks(request: SentRequest, has: Callable[[JsonObject], bool]) -> Iter
                     yield f"messages[{at}].content[{place}].content[{inside}]", inner
 
 
-def _is(*kinds: str) -> Callable[[JsonObject], bool]:
-    return lambda block: block.get("type") in kinds
+def _all_of(request: SentRequest, kind: str) -> Iterator[tuple[str, JsonObject]]:
+    """Yield the blocks of a type, as `_all_blocks` does."""
+    if request.has_kind("content", (kind,)):
+        yield from _all_blocks(request, lambda block: block.get("type") == kind)
+
+
+def _is_blank_text(block: JsonObject) -> bool:
+    return block.get("type") == "text" and is_blank(block.get("text"))
 
 
 def _begins_compacted(request: SentRequest) -> bool:
@@ -66,7 +71,7 @@ def _content(request: SentRequest, limits: RequestLimits) -> Found:
             yield f"messages[{at}].content", "is empty"
         elif isinstance(content, str) and is_blank(content):
             yield f"messages[{at}].content", "is white space only"
-    for where, _ in _all_blocks(request, lambda block: block.get("type") == "text" and is_blank(block.get("text"))):
+    for where, _ in _all_blocks(request, _is_blank_text):
         yield f"{where}.text", "is empty or white space only"
     if isinstance(request.system, str) and is_blank(request.system):
         yield "system", "is white space only"
@@ -84,27 +89,26 @@ def _end(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
+    if not request.has_kind("content", ("tool_use", "tool_result")):
+        return
     uses: list[JsonValue] = []
     for at, message in enumerate(request.messages):
-        kinds = [block.get("type") for _, block in objects_in(message.get("content"))]
-        if not uses and "tool_use" not in kinds and "tool_result" not in kinds:
-            continue
-        where = f"messages[{at}].content"
-        results = _ids(message, "tool_result", "tool_use_id")
-        if "tool_result" in kinds[kinds.count("tool_result") :]:
-            yield where, "something stands before a tool_result"
-        yield from ((where, f"no tool_result for {use!r}") for use in uses if use not in results)
-        yield from (
-            (where, f"a tool_result for {one!r}, which was not called just before") for one in _not_in(results, uses)
-        )
-        if len(results) != len(set(map(str, results))):
-            yield where, "two results of the same call"
-        uses = _ids(message, "tool_use", "id")
+        blocks = [block for _, block in objects_in(message.get("content"))]
+        kinds = [block.get("type") for block in blocks]
+        results = [block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result"]
+        if uses or results:
+            where = f"messages[{at}].content"
+            if "tool_result" in kinds[len(results) :]:
+                yield where, "something stands before a tool_result"
+            yield from ((where, f"no tool_result for {use!r}") for use in uses if use not in results)
+            yield from (
+                (where, f"a tool_result for {one!r}, which was not called just before")
+                for one in _not_in(results, uses)
+            )
+            if len(results) != len(set(map(str, results))):
+                yield where, "two results of the same call"
+        uses = [block.get("id") for block in blocks if block.get("type") == "tool_use"]
     yield from (("messages", f"no tool_result for {use!r}") for use in uses)
-
-
-def _ids(message: Mapping[str, JsonValue], kind: str, field: str) -> list[JsonValue]:
-    return [block.get(field) for _, block in objects_in(message.get("content")) if block.get("type") == kind]
 
 
 def _not_in(found: list[JsonValue], known: list[JsonValue]) -> list[JsonValue]:
@@ -114,7 +118,7 @@ def _not_in(found: list[JsonValue], known: list[JsonValue]) -> list[JsonValue]:
 
 def _calls(request: SentRequest, limits: RequestLimits) -> Found:
     met: set[JsonValue] = set()
-    for where, _, block in _blocks(request, _is("tool_use", "tool_result")):
+    for where, _, block in _blocks(request, "tool_use", "tool_result"):
         if block.get("type") == "tool_result" and not limits.takes_id(block.get("tool_use_id")):
             yield f"{where}.tool_use_id", f"{block.get('tool_use_id')!r} is no id that is taken"
         if block.get("type") != "tool_use":
@@ -132,7 +136,9 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _reasoning(request: SentRequest, limits: RequestLimits) -> Found:
-    for where, message, block in _blocks(request, is_reasoning):
+    if not request.has_kind("content", REASONING):
+        return
+    for where, message, block in _blocks(request, *REASONING):
         if message.get("role") != "assistant":
             yield where, "reasoning stands outside of an answer"
         elif not block.get("signature" if block.get("type") == "thinking" else "data"):
@@ -144,7 +150,7 @@ def _reasoning(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _compaction(request: SentRequest, limits: RequestLimits) -> Found:
-    found = [(where, block) for where, _, block in _blocks(request, _is(COMPACTION_PART))]
+    found = [(where, block) for where, _, block in _blocks(request, COMPACTION_PART)]
     for number, (where, block) in enumerate(found):
         if number or where != "messages[0].content[0]":
             yield where, "a compaction that does not stand first"
@@ -153,13 +159,15 @@ def _compaction(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _marks(request: SentRequest, limits: RequestLimits) -> Found:
+    if not request.has_field("content", CACHE_MARK):
+        return
     marked = [where for where, _ in _all_blocks(request, lambda block: CACHE_MARK in block)]
     if len(marked) > MAX_CACHE_MARKS:
         yield marked[0], f"{len(marked)} marks for the cache, and {MAX_CACHE_MARKS} are taken"
 
 
 def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
-    sources = ((where, block.get("source")) for where, block in _all_blocks(request, _is("image")))
+    sources = ((where, block.get("source")) for where, block in _all_of(request, "image"))
     found = [
         Picture.of(where, held.get("media_type"), held.get("data")) for where, held in sources if isinstance(held, dict)
     ]
@@ -171,7 +179,7 @@ _DOCUMENTS: Mapping[JsonValue, str] = {"base64": PDF, "text": PLAIN_TEXT}
 
 
 def _files(request: SentRequest, limits: RequestLimits) -> Found:
-    for where, block in _all_blocks(request, _is("document")):
+    for where, block in _all_of(request, "document"):
         source = block.get("source")
         if not isinstance(source, dict):
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from flue_py.core.frozen import frozen
 from flue_py.core.shapes import Shape
@@ -49,7 +50,13 @@ class RequestLimits:
 
 
 def _fits(text: str, pattern: str, most: int) -> bool:
-    return 0 < len(text) <= most and re.fullmatch(pattern, text) is not None
+    return 0 < len(text) <= most and _matches(text, pattern)
+
+
+@lru_cache(maxsize=8_192)
+def _matches(text: str, pattern: str) -> bool:
+    # The same ids and names are asked about before a request is made, when it is, and for the next one.
+    return re.fullmatch(pattern, text) is not None
 
 
 _COMMON_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})

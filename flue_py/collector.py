@@ -1,4 +1,4 @@
-"""Holding the cycle collector off while thousands of rows become objects, none of which is a cycle.
+"""Holding the cycle collector off while thousands of rows or messages become objects, none of which is a cycle.
 
 Left alone, it would run again and again over everything that is alive, and double the time of a big read.
 """

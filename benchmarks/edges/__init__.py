@@ -1,0 +1,1 @@
+"""Benchmarks of what stands around the library, each in an environment with its extra."""
