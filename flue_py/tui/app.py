@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 
+from flue_py.render.lines import UNICODE, Glyphs
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.tui.masking import Mask, Masked
@@ -30,11 +31,13 @@ class Browser(App[None]):
         session_id: str | None = None,
         entry_id: str | None = None,
         read_only: bool = False,
+        glyphs: Glyphs = UNICODE,
     ) -> None:
         super().__init__()
         self.store = store
         self.place = place
         self.read_only = read_only
+        self.glyphs = glyphs
         self._mask = Mask()
         self._shows_secrets = False
         self._begin = (session_id, entry_id)

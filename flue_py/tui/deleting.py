@@ -5,7 +5,7 @@ from __future__ import annotations
 from flue_py.core.frozen import frozen
 from flue_py.core.sessions import Deletion
 from flue_py.errors import RevisionConflict
-from flue_py.render.lines import counted
+from flue_py.render.lines import clip, counted
 from flue_py.sessions.store import Store
 
 
@@ -43,5 +43,5 @@ async def plan_deletion(store: Store, session_id: str) -> Planned | None:
         facts.insert(0, f"{counted(tasks, 'task session goes', 'task sessions go')} with it.")
     if would.entries_kept:
         facts.append(f"{counted(would.entries_kept, 'entry', 'entries')} stay, because other sessions see them.")
-    question = f"Delete {await session.name()!r}?"
+    question = f"Delete {clip(await session.name(), 100)!r}?"
     return Planned(store, session_id, session.revision, question, tuple(facts), would)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from flue_py.core.entries import Entry
 from flue_py.core.kinds import MESSAGE
 from flue_py.render.entries import entry_name, entry_text
-from flue_py.render.lines import UNICODE, Glyphs, Line, Span, cells, clip, one_line
+from flue_py.render.lines import Glyphs, Line, Span, cells, clip, one_line
 from flue_py.tui.outline import Begun
 from flue_py.tui.reading import Marks
 
@@ -19,10 +19,17 @@ _SHOWN = 300
 
 
 def entry_row(
-    entry: Entry, marks: Marks, masked: Callable[[str], str], width: int, *, depth: int, opens: bool, is_folded: bool
+    entry: Entry,
+    marks: Marks,
+    masked: Callable[[str], str],
+    width: int,
+    *,
+    depth: int,
+    opens: bool,
+    is_folded: bool,
+    glyphs: Glyphs,
 ) -> Line:
     """Return an entry as a line: where it is, what it is, its label, what it says, and what marks it."""
-    glyphs: Glyphs = UNICODE
     sign = glyphs.on_path if marks.is_active else glyphs.off_path
     name, style = entry_name(entry)
     word = name.strip()
@@ -48,9 +55,8 @@ def entry_row(
     return _laid_out(first, said, behind, width, "" if marks.is_active else "dim", glyphs)
 
 
-def begun_row(begun: Begun, name: str, width: int, depth: int) -> Line:
+def begun_row(begun: Begun, name: str, width: int, depth: int, glyphs: Glyphs) -> Line:
     """Return a session that begins below an entry as a line. ``name`` is what it is known by."""
-    glyphs = UNICODE
     kind = "fork" if begun.link is None else "task"
     status = "" if begun.link is None or begun.link.status is None else f" ({begun.link.status})"
     first: list[Span] = [

@@ -11,6 +11,9 @@ from flue_py.core.spoken import message_text
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
+MOST_CHARACTERS = 100_000
+"""Longer prompts are not edited here: the box would take minutes to show them."""
+
 
 def is_prompt(entry: Entry) -> bool:
     """Return whether an entry is what a user said."""

@@ -165,13 +165,14 @@ def _expressions(modules: Sequence[object]) -> Iterator[re.Pattern[str]]:
 
 
 def _pieces(line: str) -> Iterator[tuple[int, str]]:
-    """Yield a line in pieces, each with where it begins: cut at blanks, else so that each overlaps the one before."""
+    """Yield a line in pieces that overlap, each with where it begins; cut at blanks where there are some."""
     begin = 0
     while len(line) - begin > _PIECE:
-        blank = line.rfind(" ", begin + _OVERLAP, begin + _PIECE)
+        blank = line.rfind(" ", begin + 2 * _OVERLAP, begin + _PIECE)
         end = begin + _PIECE if blank < 0 else blank
         yield begin, line[begin:end]
-        begin = end - (_OVERLAP if blank < 0 else 0)
+        # A word such as "password" may stand before the cut, and the secret behind it.
+        begin = end - _OVERLAP
     yield begin, line[begin:].rstrip("\r\n")
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 
 import flue_py
 from flue_py.errors import MissingExtra
+from flue_py.render.lines import ASCII, UNICODE
 
 _SIGNALS = ("SIGTERM", "SIGHUP")
 """What ends the browser, too: the terminal is put back as it was."""
@@ -38,7 +40,10 @@ async def _browse(target: str, *, read_only: bool, session: str | None, entry: s
             session_id = found.id
             entry_id = None if entry is None else await found.resolve_entry_id(entry)
         place = (await store.info()).location
-        browser = Browser(store, place, session_id=session_id, entry_id=entry_id, read_only=read_only)
+        # Where the terminal takes no more than ASCII, the signs would all be "?".
+        is_utf8 = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
+        signs = UNICODE if is_utf8 else ASCII
+        browser = Browser(store, place, session_id=session_id, entry_id=entry_id, read_only=read_only, glyphs=signs)
         loop = asyncio.get_running_loop()
         for name in _SIGNALS:
             number = getattr(signal, name, None)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SHOWN_CHARACTERS = 20_000
 """How much of one text is shown at first."""
 
-WHOLE_CHARACTERS = 1_000_000
+WHOLE_CHARACTERS = 200_000
 """How much of one text is shown at all: ``flue-py show`` prints what is longer."""
 
 MARKDOWN_CHARACTERS = 4_000

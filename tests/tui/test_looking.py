@@ -247,6 +247,42 @@ async def test_every_kind_of_entry_can_be_read(entries: list[tuple[str, object]]
         assert driver.app.screen.query_one(RowList).count == len(entries)
 
 
+async def test_the_leaf_is_marked_and_followed_where_the_view_does_not_show_it(story: Path) -> None:
+    session_id = await id_of(story, NAME)
+    async with browsing(story) as driver:
+        await driver.open(NAME)
+        await driver.press("x")
+        await driver.sees("x includes it again")
+        assert driver.screen.count("← leaf") == 1
+        elsewhere(story, session_id, "session.append_message({'role': 'user', 'content': 'From elsewhere'})")
+        await driver.sees("> ● user From elsewhere")
+        await driver.press("4", "end")
+        await driver.sees("labelled")
+        assert driver.screen.count("← leaf") <= 1
+
+
+async def test_a_fork_that_another_process_makes_is_there_when_one_comes_back(story: Path) -> None:
+    session_id = await id_of(story, NAME)
+    async with browsing(story) as driver:
+        await driver.open(NAME)
+        elsewhere(story, session_id, "session.fork(title='Made elsewhere')")
+        await driver.press("question_mark")
+        await driver.sees("move the leaf")
+        await driver.press("escape")
+        await driver.sees("fork Made elsewhere")
+
+
+async def test_a_prompt_that_is_too_long_for_the_box_is_not_edited(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with flue_py.open(path) as store:
+        session = await store.create_session(title="book")
+        await session.append_message(user("word " * 30_000))
+    async with browsing(path) as driver:
+        await driver.open("book")
+        await driver.press("e")
+        await driver.sees("are too many to edit here")
+
+
 async def test_nothing_there_is_said(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     async with flue_py.open(path) as store:

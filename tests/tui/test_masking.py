@@ -10,7 +10,7 @@ from tests.adapters.needed import needs
 
 needs("tui", "detect_secrets")
 
-from flue_py.tui.masking import HIDDEN, Mask  # noqa: E402
+from flue_py.tui.masking import HIDDEN, Mask, without  # noqa: E402
 
 MASK = Mask()
 
@@ -79,6 +79,28 @@ def test_a_key_is_hidden_wherever_it_lies_in_a_long_text(before: int, name: str,
     masked = MASK.masked(filler * before + " " + secret + " " + filler * 900)
     assert secret not in masked.text
     assert secret[-12:] not in masked.text
+
+
+@given(
+    st.integers(960, 1_010), st.sampled_from(["password = hunter2xx", "Bearer abcdefgh123", 'DB_PASSWORD: "two words"'])
+)
+def test_a_word_before_a_cut_tells_of_the_secret_behind_it(before: int, told: str) -> None:
+    masked = MASK.masked(("word " * 300)[:before] + " " + told + " and more" * 40)
+    for secret in ("hunter2xx", "abcdefgh123", "two words"):
+        assert secret not in masked.text
+
+
+@pytest.mark.parametrize(
+    ("piece", "shown"),
+    [
+        ("b123 and more", "[hidden] and more"),
+        ("see secret-a", "see [hidden]"),
+        ("a secret-ab123 b", "a [hidden] b"),
+        ("secure", "secure"),
+    ],
+)
+def test_parts_of_secrets_at_the_ends_of_a_piece_are_hidden(piece: str, shown: str) -> None:
+    assert without(piece, ["secret-ab123"]) == shown
 
 
 def test_a_key_longer_than_a_piece_is_hidden_to_its_end() -> None:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 _BOX = """
 {name} {{ align: center middle; }}
-{name} > Vertical {{ width: 90%; max-width: 100; height: auto; max-height: 90%; border: round $primary; padding: 0 1; }}
+{name} > Vertical {{ width: 90%; max-width: 100; height: auto; max-height: 100%; padding: 0 1; }}
+{name} > Vertical {{ border: round $primary; }}
+{name} #keys {{ dock: bottom; height: 1; }}
+{name} #question {{ max-height: 12; }}
 """
 
 
@@ -39,7 +42,7 @@ class Confirm(ModalScreen[bool]):
         """Show the question, what there is to know, and the keys."""
         with Vertical():
             yield Static(Text("\n".join(self._lines)), id="question")
-            yield Static(Text("y: yes   n: no", style="bold"))
+            yield Static(Text("y: yes   n: no", style="bold"), id="keys")
 
     def action_answer(self, answer: bool) -> None:
         """Answer."""
@@ -61,7 +64,7 @@ class AskLine(ModalScreen[str | None]):
         with Vertical():
             yield Static(Text(printable(self._question)))
             yield Input(printable(self._value), id="line")
-            yield Static(Text("enter: done   esc: leave it", style="bold"))
+            yield Static(Text("enter: done   esc: leave it", style="bold"), id="keys")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Give the line."""
@@ -101,7 +104,7 @@ class EditPrompt(ModalScreen[str | None]):
             area.move_cursor(area.document.end)
             yield area
             yield Static(Text(printable(self._failed), style="bold red"), id="failed")
-            yield Static(Text("ctrl+s: save   esc: leave it", style="bold"))
+            yield Static(Text("ctrl+s: save   esc: leave it", style="bold"), id="keys")
 
     def action_save(self) -> None:
         """Give the text, unless it is empty."""

@@ -36,6 +36,7 @@ class BeforeScreen(BrowserScreen[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "other", "Other side", tooltip="go to the other side"),
+        Binding("s", "secrets", "Secrets", tooltip="show or hide secrets"),
         *BrowserScreen.COMMON,
         Binding("escape,q", "leave", "Back", tooltip="go back"),
     ]
@@ -44,7 +45,7 @@ class BeforeScreen(BrowserScreen[None]):
         super().__init__()
         self._opened = opened
         self._entries: Sequence[Entry] = [compaction]
-        self._lost: Sequence[str] = ()
+        self._lost: list[str] = []
 
     def compose(self) -> ComposeResult:
         """Lay out the entries, the text and the keys."""
@@ -71,6 +72,8 @@ class BeforeScreen(BrowserScreen[None]):
         self._entries = [compaction, *(entry for entry in found if entry is not None)]
         masked = self.browser.masked
         self._lost = [f"- {each.kind}: {masked(one_line(fact.text))}" for each in report.kinds for fact in each.lost]
+        if left := sum(each.left_out for each in report.kinds):
+            self._lost.append(f"({left:,} more are not listed; flue-py loss lists up to 1,000 of a kind)")
         lost = sum(each.total - each.covered for each in report.kinds)
         self.head(f"before compaction {compaction.id}: {counted(len(report.entry_ids), 'entry', 'entries')}")
         self.say(
@@ -78,7 +81,13 @@ class BeforeScreen(BrowserScreen[None]):
             if lost
             else "nothing is lost"
         )
-        self.query_one(RowList).show(len(self._entries), 0)
+        rows = self.query_one(RowList)
+        rows.show(len(self._entries), min(rows.at, len(self._entries) - 1))
+
+    def action_secrets(self) -> None:
+        """Show or hide secrets."""
+        self.browser.toggle_secrets()
+        self.load()
 
     def on_row_list_reached(self, event: RowList.Reached) -> None:
         """Show the chosen entry; below the summary, what it no longer says."""
@@ -93,7 +102,9 @@ class BeforeScreen(BrowserScreen[None]):
     def _draw(self, at: int, width: int) -> Line:
         entry = self._entries[at]
         marks = self._opened.marks_of(entry)
-        return entry_row(entry, marks, self.browser.masked, width, depth=0, opens=False, is_folded=False)
+        return entry_row(
+            entry, marks, self.browser.masked, width, depth=0, opens=False, is_folded=False, glyphs=self.browser.glyphs
+        )
 
     def action_other(self) -> None:
         """Go to the other side."""

@@ -27,6 +27,7 @@ class CompareScreen(BrowserScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "all", "All", tooltip="show every entry, or fold long stretches"),
+        Binding("s", "secrets", "Secrets", tooltip="show or hide secrets"),
         *BrowserScreen.COMMON,
         Binding("escape,q", "leave", "Back", tooltip="go back"),
     ]
@@ -74,6 +75,11 @@ class CompareScreen(BrowserScreen[None]):
         self._shows_all = not self._shows_all
         self._lay_out()
 
+    def action_secrets(self) -> None:
+        """Show or hide secrets."""
+        self.browser.toggle_secrets()
+        self._lay_out()
+
     def action_leave(self) -> None:
         """Go back."""
         self.browser.leave()
@@ -82,7 +88,12 @@ class CompareScreen(BrowserScreen[None]):
         if self._diff is None:
             return
         session_id = self._opened.session.id
-        look = Look(self.size.width - len(MARK) - 1, labels=self._opened.labels, masked=self.browser.masked)
+        look = Look(
+            self.size.width - len(MARK) - 1,
+            labels=self._opened.labels,
+            glyphs=self.browser.glyphs,
+            masked=self.browser.masked,
+        )
         names = {session_id: self.browser.masked(self._opened.name)}
         self._lines = diff_lines(self._diff, self._ancestor, names, look, show_all=self._shows_all)
         rows = self.query_one(RowList)

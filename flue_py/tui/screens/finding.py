@@ -93,16 +93,17 @@ class FindScreen(BrowserScreen[str | None]):
     @work(exclusive=True, group="search")
     async def search(self, words: str) -> None:
         """Search, and show what is found."""
-        self._searched = words
+        self._searched, self._rows = None, ()
+        self.query_one(RowList).show(0, 0)
         self.say("searching")
         within = None if self._within is None else [self._within]
         answer = await self.tried(self.browser.store.search(words, sessions=within, limit=_LIMIT))
         if answer is None:
-            self._searched = None
             return
         names = await named(self.browser.store, [group.session for group in answer.sessions])
         self._rows = self._lines(answer, names)
         self._secrets = await self._secrets_of(answer)
+        self._searched = words
         self.query_one(RowList).show(len(self._rows), 0)
         found = searched_text(answer)
         if not answer.sessions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from rich.text import Text
@@ -17,7 +18,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import Change
 from flue_py.errors import FlueError, SessionNotFound
-from flue_py.render.lines import UNICODE, Line, cells, clip, counted, one_line
+from flue_py.render.lines import Line, cells, clip, counted, one_line
 from flue_py.render.listing import project_name
 from flue_py.sessions.session import Session
 from flue_py.tui import editing, reading
@@ -120,6 +121,7 @@ class SessionScreen(BrowserScreen[None]):
         self._folded: set[str] = set()
         self._rows: Sequence[Row] = []
         self._outline = Outline.of((), None)
+        self._leaf_row: Row | None = None
         self._flagged: _Flagged | None = None
         self._seen = 0
         self._is_shown_whole = False
@@ -196,7 +198,7 @@ class SessionScreen(BrowserScreen[None]):
                 changes += page
                 self._seen = page[-1].revision
             if changes:
-                was_at_leaf = self._chosen_id() == opened.outline.leaf
+                was_at_leaf = self._chosen() == self._leaf_row
                 await opened.catch_up(changes)
                 await self._rebuild(opened.info.leaf_id if was_at_leaf else self._chosen_id())
 
@@ -226,8 +228,13 @@ class SessionScreen(BrowserScreen[None]):
         # What is drawn next are these rows of this outline, whatever is read meanwhile.
         self._outline = opened.outline
         self._rows = rows_of(self._outline, lambda at: bool(flags[at]), self._folded, opened.begun)
+        leaf = self._outline.leaf
+        self._leaf_row = None if leaf is None or leaf not in self._outline.place else self._rows_at(self._row_of(leaf))
         self.query_one(RowList).show(len(self._rows), self._row_of(entry_id))
         self._head()
+
+    def _rows_at(self, at: int) -> Row | None:
+        return self._rows[at] if at < len(self._rows) else None
 
     def _row_of(self, entry_id: str | None) -> int:
         """Return the row of an entry, or of the nearest before it that is shown; the last row for None."""
@@ -253,7 +260,7 @@ class SessionScreen(BrowserScreen[None]):
         facts.append(self.browser.masked(project_name(opened.info)))
         told = " · ".join(fact for fact in facts if fact)
         room = max(16, self.size.width - cells(told) - 3)
-        self.head(f"{clip(self.browser.masked(opened.name), room, UNICODE.cut)} · {told}")
+        self.head(f"{clip(self.browser.masked(opened.name), room, self.browser.glyphs.cut)} · {told}")
 
     # -- drawing -----------------------------------------------------------------------------------------------
 
@@ -267,10 +274,11 @@ class SessionScreen(BrowserScreen[None]):
             said = (
                 (row.link.task_id if row.link else "") if row.info is None else row.info.shown_title or row.session_id
             )
-            return begun_row(row, self.browser.masked(said), width, depth)
+            return begun_row(row, self.browser.masked(said), width, depth, self.browser.glyphs)
         entry = outline.entries[row]
         is_folded = entry.id in self._folded
-        marks = opened.marks_of(entry)
+        # Where the view does not show the leaf, the last row before it stands for it.
+        marks = replace(opened.marks_of(entry), is_leaf=row == self._leaf_row)
         return entry_row(
             entry,
             marks,
@@ -279,6 +287,7 @@ class SessionScreen(BrowserScreen[None]):
             depth=outline.depths[row],
             opens=outline.opens[row],
             is_folded=is_folded,
+            glyphs=self.browser.glyphs,
         )
 
     def on_row_list_reached(self, _: RowList.Reached) -> None:
@@ -344,8 +353,7 @@ class SessionScreen(BrowserScreen[None]):
     # -- where one is ------------------------------------------------------------------------------------------
 
     def _chosen(self) -> Row | None:
-        at = self.query_one(RowList).at
-        return self._rows[at] if at < len(self._rows) else None
+        return self._rows_at(self.query_one(RowList).at)
 
     def _chosen_entry(self) -> Entry | None:
         row = self._chosen()
@@ -408,7 +416,9 @@ class SessionScreen(BrowserScreen[None]):
             self.query_one(RowList).stand_on(self._row_of(entry_id))
 
     def action_other(self) -> None:
-        """Go to the other side."""
+        """Go to the other side, if both are shown."""
+        if self.has_class("wide"):
+            return
         reader, rows = self.query_one(Reader), self.query_one(RowList)
         (rows if reader.has_focus else reader).focus()
 
@@ -530,6 +540,9 @@ class SessionScreen(BrowserScreen[None]):
             self.say("only what a user said can be edited")
             return
         text, failed = editing.text_of(entry), ""
+        if len(text) > editing.MOST_CHARACTERS:
+            self.say(f"{counted(len(text), 'character')} are too many to edit here; flue-py append takes them")
+            return
         if not await self._may_show(text):
             return
         while True:

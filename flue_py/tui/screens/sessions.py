@@ -11,7 +11,7 @@ from textual.widgets import Footer, Input, Static
 
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.entries import Cost, cost_text
-from flue_py.render.lines import UNICODE, Line, cells, clip, counted, one_line, padded, short_count
+from flue_py.render.lines import Line, cells, clip, counted, one_line, padded, short_count
 from flue_py.render.views import minute, spent
 from flue_py.tui.deleting import Planned, plan_deletion
 from flue_py.tui.opened import named
@@ -41,6 +41,7 @@ class SessionsScreen(BrowserScreen[None]):
         Binding("ctrl+d", "delete", "Delete", tooltip="delete the session, after a question", priority=True),
         Binding("ctrl+r", "secrets", "Secrets", show=False, tooltip="show or hide secrets", priority=True),
         Binding("escape", "leave", "Clear/quit", tooltip="clear what is typed, or quit", priority=True),
+        Binding("f5", "again", "Reload", show=False, tooltip="read the list again"),
         Binding("f1", "keys", "Keys", tooltip="show these keys"),
     ]
 
@@ -131,6 +132,10 @@ class SessionsScreen(BrowserScreen[None]):
         self._shows_tasks = not self._shows_tasks
         self._show(is_whole=self._is_whole)
 
+    def action_again(self) -> None:
+        """Read the list again."""
+        self.load()
+
     def action_secrets(self) -> None:
         """Show or hide secrets."""
         self.browser.toggle_secrets()
@@ -197,14 +202,16 @@ class SessionsScreen(BrowserScreen[None]):
         row = self._rows[at]
         if isinstance(row, Project):
             return (
-                (clip(self.browser.masked(row.folder), width - 8, UNICODE.cut), "bold cyan"),
+                (clip(self.browser.masked(row.folder), width - 8, self.browser.glyphs.cut), "bold cyan"),
                 (f" ({row.sessions:,})", "dim"),
             )
         name = self.browser.masked(self._names.get(row.id, ""))
-        sign = {"task": f"{UNICODE.fork} task ", "fork": f"{UNICODE.fork} fork "}.get(row.kind, "")
+        sign = {"task": f"{self.browser.glyphs.fork} task ", "fork": f"{self.browser.glyphs.fork} fork "}.get(
+            row.kind, ""
+        )
         amount = spent(row, f"${cost_text(Cost(row.spent_picodollars))}")
         numbers = f" {padded(short_count(row.message_count), 5, right=True)} {padded(amount, 9, right=True)}"
         numbers += f" {minute(row.active_at)[2:]}"
         room = max(8, width - 2 - cells(sign) - cells(numbers))
-        shown = padded(clip(one_line(name), room, UNICODE.cut), room)
+        shown = padded(clip(one_line(name), room, self.browser.glyphs.cut), room)
         return (("  ", ""), (sign, "magenta"), (shown, "dim" if row.completed_us is not None else ""), (numbers, "dim"))
