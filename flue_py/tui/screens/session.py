@@ -121,7 +121,7 @@ class SessionScreen(BrowserScreen[None]):
         self._folded: set[str] = set()
         self._rows: Sequence[Row] = []
         self._outline = Outline.of((), None)
-        self._leaf_row: Row | None = None
+        self._leaf_row: int | None = None
         self._flagged: _Flagged | None = None
         self._seen = 0
         self._is_shown_whole = False
@@ -228,10 +228,17 @@ class SessionScreen(BrowserScreen[None]):
         # What is drawn next are these rows of this outline, whatever is read meanwhile.
         self._outline = opened.outline
         self._rows = rows_of(self._outline, lambda at: bool(flags[at]), self._folded, opened.begun)
-        leaf = self._outline.leaf
-        self._leaf_row = None if leaf is None or leaf not in self._outline.place else self._rows_at(self._row_of(leaf))
+        self._leaf_row = self._row_for_leaf()
         self.query_one(RowList).show(len(self._rows), self._row_of(entry_id))
         self._head()
+
+    def _row_for_leaf(self) -> int | None:
+        """Return the row of the leaf; where it is not shown, that of the last entry before it on its path that is."""
+        shown = {row for row in self._rows if isinstance(row, int)}
+        at = self._outline.place.get(self._outline.leaf or "")
+        while at is not None and at not in shown:
+            at = self._outline.parent_of(at)
+        return at
 
     def _rows_at(self, at: int) -> Row | None:
         return self._rows[at] if at < len(self._rows) else None
@@ -277,7 +284,6 @@ class SessionScreen(BrowserScreen[None]):
             return begun_row(row, self.browser.masked(said), width, depth, self.browser.glyphs)
         entry = outline.entries[row]
         is_folded = entry.id in self._folded
-        # Where the view does not show the leaf, the last row before it stands for it.
         marks = replace(opened.marks_of(entry), is_leaf=row == self._leaf_row)
         return entry_row(
             entry,
