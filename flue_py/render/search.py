@@ -38,7 +38,7 @@ def _group_lines(group: SessionHits, name: str) -> Iterable[Line]:
 
 
 def _facts(hit: SearchHit) -> tuple[Span, ...]:
-    what = [hit.role or hit.part.removesuffix("s"), hit.tool, _WHERE[hit.place]]
+    what = [hit.role or hit.part.removesuffix("s"), hit.tool, _WHERE[hit.place], "by its id" if hit.by_id else None]
     said = ", ".join(one_line(each) for each in what if each)
     cut = " (only its beginning is searched)" if hit.is_cut else ""
     return ((minute(from_microseconds(hit.at_us)), "dim"), (f" {said}{cut}", ""))
@@ -116,4 +116,5 @@ def _hit_row(group: SessionHits, hit: SearchHit, name: str) -> JsonObject:
         "matches": [list(match) for match in hit.snippet.matches],
         "isCut": hit.is_cut,
         "go": hit.go,
+        "byId": hit.by_id,
     }

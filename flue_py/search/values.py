@@ -32,6 +32,7 @@ class SearchHit:
     """A text that has what was looked for. ``entry_id`` is None for a title.
 
     ``is_cut`` says that the text is longer than what is searched of one. ``go`` is the command line that shows it.
+    ``by_id`` says that the words are its id, or that of its session where ``entry_id`` is None.
     """
 
     session_id: str
@@ -44,6 +45,7 @@ class SearchHit:
     snippet: Snippet
     is_cut: bool
     go: str
+    by_id: bool = False
 
 
 @frozen

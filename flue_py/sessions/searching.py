@@ -59,10 +59,10 @@ class StoreSearch:
         Words are taken literally, any number of them: each has to be in the text, whatever characters it has;
         ``userName`` is in ``getUserName``, and ``pool.py`` in ``src/db/pool.py``. ``how="query"`` knows ``AND``,
         ``OR``, ``NOT``, ``"phrases"``, ``begin*`` and parentheses; ``"substring"`` and ``"regex"`` read every text. The
-        id of an entry or a session finds that one. ``parts`` are ``messages``, ``tools``, ``thinking``, ``titles``,
-        ``summaries``, all but thinking where none is named. ``sessions`` are searched with their tasks and what they
-        see of the sessions they were forked from; ``project`` is a folder with those below it. Texts of sessions are
-        texts of all scopes unless ``scope`` names one.
+        id of an entry or a session finds that one first, then the texts that have it. ``parts`` are ``messages``,
+        ``tools``, ``thinking``, ``titles``, ``summaries``, all but thinking where none is named. ``sessions`` are
+        searched with their tasks and what they see of the sessions they were forked from; ``project`` is a folder with
+        those below it. Texts of sessions are texts of all scopes unless ``scope`` names one.
 
         The answer says what was searched, and where each text lies. What an entry had before it was retracted is not
         found. On a SQLite file and on PostgreSQL, an index beside it is brought up to date first; elsewhere every text

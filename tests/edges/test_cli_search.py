@@ -80,6 +80,13 @@ def test_every_answer_says_up_to_which_revision_was_searched(flue: Flue) -> None
     assert flue.lines("search", "pool", "--scope", "c")[-1].startswith("searched 0 entries of 0 sessions in messages")
 
 
+def test_what_was_found_by_its_id_says_so(flue: Flue) -> None:
+    entry_id = flue.json("search", "swimming")["hits"][0]["entryId"]
+    assert flue.lines("search", entry_id)[1].endswith(" user, by its id")
+    assert [hit["byId"] for hit in flue.json("search", entry_id)["hits"]] == [True]
+    assert [hit["byId"] for hit in flue.json("search", "swimming")["hits"]] == [False]
+
+
 def test_no_hit_says_what_else_there_is(flue: Flue) -> None:
     assert flue.lines("search", "swiming", "--scope", "b") == [
         "nothing found",

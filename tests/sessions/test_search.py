@@ -264,6 +264,28 @@ async def test_an_id_is_looked_up(store: flue_py.Store) -> None:
     assert (await store.search(session.id, scope="b")).hits == ()
 
 
+async def test_texts_that_have_an_id_are_found_beside_what_it_is_the_id_of(store: flue_py.Store) -> None:
+    named = await store.create_session(id="deploy-checklist", title="Mine")
+    done = await named.append_message(user("hello"))
+    other = await store.create_session(title="Talk of deploy-checklist")
+    await other.append_message(user(f"see deploy-checklist, and {done.entry_ids[0]}"))
+    answer = await store.search("deploy-checklist")
+    assert [(hit.session_id, hit.by_id, hit.snippet.text) for hit in answer.hits] == [
+        (named.id, True, "Mine"),
+        (other.id, False, "Talk of deploy-checklist"),
+        (other.id, False, f"see deploy-checklist, and {done.entry_ids[0]}"),
+    ]
+    answer = await store.search("deploy-checklist", limit=1)
+    assert ([hit.by_id for hit in answer.hits], answer.has_more) == ([True], True)
+    answer = await store.search(done.entry_ids[0])
+    assert [(hit.entry_id, hit.by_id) for hit in answer.hits] == [(done.entry_ids[0], True), (other.leaf_id, False)]
+    await named.set_title("The deploy-checklist")
+    answer = await store.search("deploy-checklist", sessions=[named])
+    assert [(hit.by_id, marked(hit)) for hit in answer.hits] == [(True, ["deploy-checklist"])]
+    answer = await store.search("deploy-checklist", scope="other")
+    assert answer.hits == ()
+
+
 async def test_nothing_found_says_what_was_not_tried(store: flue_py.Store) -> None:
     session = await store.create_session(scope="a")
     await session.append_message(user("hello"))

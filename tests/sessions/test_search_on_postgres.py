@@ -16,6 +16,9 @@ import flue_py
 from flue_py.sessions.search import answering, indexing
 from flue_py.store.postgres import words
 from flue_py.store.postgres.runner import PostgresRunner
+from flue_py.store.postgres.transaction import PostgresTransaction
+from flue_py.store.seam import Nothing
+from flue_py.store.sql.dialects import statement
 from tests.postgres import NewDatabase, connected
 from tests.sessions.test_search import found, user
 from tests.sessions.test_search_index import SEARCHING, nothing
@@ -133,6 +136,27 @@ async def test_where_no_tables_can_be_made_every_text_is_read(
     assert len(answer.hits) == 1
     assert not answer.searched.by_index
     assert "cannot be used" in (answer.searched.why_not or "")
+
+
+async def test_it_is_asked_by_a_plan_for_these_words_which_may_be_rare(
+    store: flue_py.Store, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await store.create_session()
+    await session.append_message(user("a needle"))
+    setting = statement(Nothing, tuple[str])("SELECT current_setting('plan_cache_mode')")
+    seen: list[object] = []
+    rows = PostgresTransaction.rows
+
+    def seeing(tx: PostgresTransaction, asked: object, **values: object) -> object:
+        if "query" in values:
+            seen.append(tx.first(setting))
+        return rows(tx, asked, **values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(PostgresTransaction, "rows", seeing)
+    assert len(await found(store, "needle")) == 1
+    assert seen == [("force_custom_plan",)]
+    async with connected(target) as connection:
+        assert await connection.fetchval("SELECT current_setting('plan_cache_mode')") == "auto"
 
 
 async def test_several_processes_make_it_at_once(store: flue_py.Store, target: str) -> None:

@@ -54,7 +54,10 @@ async def answer(backend: Backend, asked: Asked) -> SearchAnswer:
         asked = asked._replace(narrowing=await with_relatives(backend, asked.narrowing, heads))
     chosen = asked.narrowing.chosen(heads)
     finder = Finder(backend, asked.query, asked.narrowing, chosen)
-    way = await _by_id(backend, asked, chosen) or await _found(backend, asked, heads, chosen, finder)
+    way = await _found(backend, asked, heads, chosen, finder)
+    named = await _by_id(backend, asked, chosen)
+    if named is not None:
+        way = way._replace(found=_with(named, way.found, asked.limit), suggestions=())
     return SearchAnswer(
         words=asked.words,
         how=asked.query.how,
@@ -113,7 +116,7 @@ def _searched(asked: Asked, chosen: Mapping[int, SessionHead], why_not: str | No
     )
 
 
-async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHead]) -> _Way | None:
+async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHead]) -> Finding | None:
     """Return the entry or the session whose id was pasted; None if the words are none."""
     name = asked.words.strip()
     if asked.query.how != "words" or not _SHORTEST_ID <= len(name) <= MAX_NAME_BYTES or len(name.split()) != 1:
@@ -121,7 +124,7 @@ async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHea
     session = await backend.get_session(name)
     if session is not None and session.session_key in chosen and session.id not in asked.narrowing.heirs:
         text = title_text(title_of(session) or session.first_message or session.id)
-        return _one(Finding(session, None, 0, text, (), 0.0))
+        return Finding(session, None, 0, text, (), 0.0, by_id=True)
     try:
         entry = await backend.find_entry(name)
     except AmbiguousId:
@@ -134,7 +137,7 @@ async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHea
         if owner is None:
             return None
     texts = texts_of(entry)
-    return _one(Finding(owner, entry, 0, texts[0] if texts else title_text(entry.kind), (), 0.0))
+    return Finding(owner, entry, 0, texts[0] if texts else title_text(entry.kind), (), 0.0, by_id=True)
 
 
 async def _who_sees(backend: Backend, entry_id: str, names: Iterable[str]) -> SessionInfo | None:
@@ -145,8 +148,12 @@ async def _who_sees(backend: Backend, entry_id: str, names: Iterable[str]) -> Se
     return None
 
 
-def _one(finding: Finding) -> _Way:
-    return _Way(Found([finding], has_more=False), (), None)
+def _with(named: Finding, found: Found, limit: int) -> Found:
+    """Return what was found behind what has the id, which comes once: where its text has the words, too, with those."""
+    same = [each for each in found.findings if (each.session.id, each.entry) == (named.session.id, named.entry)]
+    first = same[0]._replace(by_id=True) if same else named
+    findings = [first, *(each for each in found.findings if each is not (same[0] if same else None))]
+    return Found(findings[:limit], has_more=found.has_more or len(findings) > limit)
 
 
 async def _found(
@@ -267,6 +274,7 @@ async def _grouped(
                 snippet=snippet(each.text.text, each.spans),
                 is_cut=each.text.is_cut,
                 go=command_to(each.session, each.entry),
+                by_id=each.by_id,
             )
         )
     return tuple(SessionHits(session, revisions[session.id], tuple(hits)) for session, hits in groups.values())

@@ -32,7 +32,10 @@ _AT_ONCE = 0.01
 
 
 class Finding(NamedTuple):
-    """A text that has what is looked for, and where in it. ``entry`` is None for a title."""
+    """A text that has what is looked for, and where in it. ``entry`` is None for a title.
+
+    ``by_id`` says that what is looked for is its id, whether or not the text has it.
+    """
 
     session: SessionInfo
     entry: Entry | None
@@ -40,6 +43,7 @@ class Finding(NamedTuple):
     text: SearchedText
     spans: Sequence[tuple[int, int]]
     score: float
+    by_id: bool = False
 
     @property
     def at_us(self) -> int:
@@ -80,10 +84,13 @@ class Finder:
         while True:
             pool = await index.find(wanted, before, _POOL)
             ranked = sorted((each for each in pool if each.session_key in self._chosen), key=_rank)
-            for low in range(0, len(ranked), limit + _SPARE):
-                found += await self._look_at(ranked[low : low + limit + _SPARE])
+            # Where few of them have it, as of a phrase of common words, more at a time are fewer reads.
+            low, many = 0, limit + _SPARE
+            while low < len(ranked):
+                found += await self._look_at(ranked[low : low + many])
                 if len(found) > limit:
                     return _best(found, limit)
+                low, many = low + many, many * 4
             if len(pool) < _POOL:
                 return _best(found, limit)
             before = pool[-1].doc

@@ -121,11 +121,14 @@ _REREAD = statement(Keys, Nothing)(
 )
 KEYS_OF = statement(Ids, tuple[int])(f"SELECT session_key FROM flue_words_sessions WHERE id {IN_IDS}")
 _TEXT = "SELECT t.doc, t.session_key, NULLIF(t.entry_id, ''), t.number, t.at_us, t.weight, t.length"
+# How rare a term is decides how it is looked for: a plan for any term reads all texts where a rare one is asked for.
+_PLAN_EACH = statement(Nothing, tuple[str])("SELECT set_config('plan_cache_mode', 'force_custom_plan', true)")
+_NEWEST = "AND t.doc < :before AND t.at_us >= :since ORDER BY t.doc DESC LIMIT :count"
+# Each side has an order and a limit of its own: of a common word, the newest texts are read, and not all that have it.
 _FIND = statement(Search, FoundText)(
-    f"{_TEXT} FROM flue_words_texts t WHERE t.terms @@ :query::tsquery AND t.doc < :before AND t.at_us >= :since"
-    f" UNION ALL {_TEXT} FROM flue_words_texts t WHERE t.terms @@ :many::tsquery AND t.doc < :before"
-    " AND t.at_us >= :since"
-    " AND EXISTS (SELECT FROM flue_words_more m WHERE m.doc = t.doc AND m.terms @@ :some::tsquery)"
+    f"({_TEXT} FROM flue_words_texts t WHERE t.terms @@ :query::tsquery {_NEWEST})"
+    f" UNION ALL ({_TEXT} FROM flue_words_texts t WHERE t.terms @@ :many::tsquery"
+    f" AND EXISTS (SELECT FROM flue_words_more m WHERE m.doc = t.doc AND m.terms @@ :some::tsquery) {_NEWEST})"
     " ORDER BY doc DESC LIMIT :count"
 )
 _TERMS = statement(Range, tuple[str])(
@@ -232,9 +235,12 @@ class PostgresWords:
             "some": _any(_leaves(wanted.need)),
         }
         low, high = -(2**62) if wanted.since_us is None else wanted.since_us, 2**62 if before is None else before
-        return await self._runner.read(
-            lambda tx: tx.rows(_FIND, **asked, before=high, since=low, count=limit), loose=True
-        )
+
+        def named(tx: Transaction) -> Sequence[FoundText]:
+            tx.first(_PLAN_EACH)
+            return tx.rows(_FIND, **asked, before=high, since=low, count=limit)
+
+        return await self._runner.read(named)
 
     async def terms_from(self, begin: str, end: str, limit: int) -> Sequence[str]:
         rows = await self._runner.read(lambda tx: tx.rows(_TERMS, begin=begin, end=end, count=limit), loose=True)
