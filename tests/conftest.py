@@ -61,8 +61,6 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("long" if slow else "seeded" if seeded else "modest")
     if "TMPDIR" not in os.environ and not config.getoption("basetemp"):
         _keep_files_in_memory(config)
-    if sys.dont_write_bytecode:
-        _keep_bytecode(config)
 
 
 def _keep_files_in_memory(config: pytest.Config) -> None:
@@ -78,12 +76,21 @@ def _keep_files_in_memory(config: pytest.Config) -> None:
     os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
-def _keep_bytecode(config: pytest.Config) -> None:
-    """Keep bytecode in a folder until the run ends, where the shell says to write none: tests start hundreds of
-    processes, which would all compile everything anew.
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Keep bytecode with what pytest keeps, where the shell says to write none beside the modules: tests start hundreds
+    of processes, which would all compile everything anew, and the next run would do so, too.
     """
-    folder = tempfile.mkdtemp(prefix="flue-py-bytecode-")
-    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    if sys.dont_write_bytecode:
+        _keep_bytecode(session.config)
+
+
+def _keep_bytecode(config: pytest.Config) -> None:
+    if config.pluginmanager.has_plugin("cacheprovider"):
+        folder = str(config.cache.mkdir("bytecode"))
+    else:
+        folder = tempfile.mkdtemp(prefix="flue-py-bytecode-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     sys.dont_write_bytecode, sys.pycache_prefix = False, folder
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = folder
