@@ -123,3 +123,7 @@ def main(ctx: click.Context, database: str) -> None:
     source = ctx.get_parameter_source("database")
     is_named = source not in (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
     ctx.obj = Place(expanded(database), is_named=is_named)
+    if ctx.invoked_subcommand is None:
+        from flue_py.cli.next_steps import print_next_steps
+
+        ctx.exit(print_next_steps(ctx.obj, is_typed=source is click.core.ParameterSource.COMMANDLINE))

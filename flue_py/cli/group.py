@@ -146,7 +146,12 @@ class LazyGroup(HelpfulGroup):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
     ) -> click.Context:
-        """Return the context of a run. Wrong options before the command are shown in one line."""
+        """Return the context of a run. Wrong options before the command are shown in one line.
+
+        Without a command it is a wrong call, except at a terminal: there the group itself says what to do next.
+        """
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        self.invoke_without_command, self.no_args_is_help = is_terminal, not is_terminal
         with _told_in_one_line(info_name or "flue-py"):
             return super().make_context(info_name, args, parent, **extra)
 

@@ -13,6 +13,7 @@ from flue_py.lazy import lazy_module
 from flue_py.store.files.private import make_private_folder
 from flue_py.store.loops import require_asyncio, waiting_here
 from flue_py.store.schema.ddl import Dialect, Migrated, RunAlembic
+from flue_py.store.sqlite import read_only
 from flue_py.store.sqlite.migrate import migrate_file, migrate_file_with
 from flue_py.store.waiting import Waiting
 
@@ -44,14 +45,34 @@ async def migrate(target: str, *, busy_timeout: float = 30.0, waiting: Waiting |
     Raises as opening it does.
     """
     if dialect_of(target) == "postgresql":
-        if find_spec("asyncpg") is None:
-            raise MissingExtra("postgres", "postgresql+asyncpg://")
-        require_asyncio("postgresql+asyncpg://")
-        return await postgres.migrate_url(target, busy_timeout=busy_timeout)
-    return await (waiting or waiting_here()).call(partial(migrate_file, _path_of(target), busy_timeout))
+        return await _on_postgres(target, busy_timeout)
+    return await (waiting or waiting_here()).call(partial(migrate_file, path_of(target), busy_timeout))
 
 
-def _path_of(target: str) -> Path:
+async def look_at(target: str, *, busy_timeout: float = 30.0) -> Migrated:
+    """Return where the database of a path or URL is, and its format, None where there is no store; only read.
+
+    Blocks on a file. Raises as opening it does.
+    """
+    if dialect_of(target) == "sqlite":
+        path = path_of(target)
+        return Migrated(str(path), read_only.stored_format(path, busy_timeout))
+    return await _on_postgres(target, busy_timeout, partial(postgres.prepare_with, _nothing, True))
+
+
+async def _on_postgres(target: str, busy_timeout: float, prepare: postgres.Prepare | None = None) -> Migrated:
+    if find_spec("asyncpg") is None:
+        raise MissingExtra("postgres", "postgresql+asyncpg://")
+    require_asyncio("postgresql+asyncpg://")
+    return await postgres.migrate_url(target, busy_timeout=busy_timeout, prepare=prepare or postgres.prepare_postgres)
+
+
+def _nothing(*_: object) -> None:
+    """Do what alembic does in a database that is only looked at."""
+
+
+def path_of(target: str) -> Path:
+    """Return the file of a path or of a URL of SQLite. Raises `InvalidArgument` where that names none."""
     if "://" not in target:
         return Path(target)
     try:
@@ -77,15 +98,12 @@ def migrate_with(run: RunAlembic, target: str, *, reads_only: bool, busy_timeout
     """
     target = _with_driver(target)
     if dialect_of(target) == "sqlite":
-        path = _path_of(target)
+        path = path_of(target)
         if not reads_only:
             make_private_folder(path.parent)
         migrate_file_with(run, path, busy_timeout, reads_only=reads_only)
         return
-    if find_spec("asyncpg") is None:
-        raise MissingExtra("postgres", "postgresql+asyncpg://")
-    prepare = partial(postgres.prepare_with, run, reads_only)
-    asyncio.run(postgres.migrate_url(target, busy_timeout=busy_timeout, prepare=prepare))
+    asyncio.run(_on_postgres(target, busy_timeout, partial(postgres.prepare_with, run, reads_only)))
 
 
 def _with_driver(target: str) -> str:

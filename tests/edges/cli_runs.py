@@ -104,6 +104,36 @@ def on_a_terminal(*arguments: str, typed: str) -> tuple[int, str]:
     return process.returncode, process.stdout
 
 
+def seen_at_a_terminal(*arguments: str, before: str = "", cwd: Path | None = None, **env: str) -> tuple[int, str]:
+    """Return exit code and output of a command run from a terminal of 24 lines of 80 columns.
+
+    ``before`` is Python that its process runs first.
+    """
+    ours, theirs = pty.openpty()
+    settings = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24", **env}
+    surroundings = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "PAGER")}
+    try:
+        with subprocess.Popen(
+            [*COMMAND[:2], f"{before}\n{COMMAND[2]}", *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**surroundings, **settings},
+            cwd=cwd,
+        ) as process:
+            os.close(theirs)
+            shown = b""
+            try:
+                while part := os.read(ours, 100_000):
+                    shown += part
+            except OSError:  # Linux says so when nobody is left to write
+                pass
+            code = process.wait(60)
+    finally:
+        os.close(ours)
+    return code, shown.decode()
+
+
 def with_a_bar_at_once(*arguments: str, **env: str) -> tuple[str, str]:
     """Return what a command prints, and what it shows at the terminal that its stderr is, where no second passes."""
     code = "import flue_py.cli.progress as p; p.DELAY = 0; from flue_py.cli import main; main(prog_name='flue-py')"

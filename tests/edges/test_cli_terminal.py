@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pty
 import re
 import shutil
 import subprocess
@@ -19,7 +18,7 @@ from flue_py.cli.codes import CODES, NOT_FOUND
 from flue_py.cli.commands import tree
 from flue_py.cli.commands.salvage import SOMETHING_LOST
 from flue_py.cli.group import INTERRUPTED, READER_GONE
-from tests.edges.cli_runs import COMMAND, Flue, runner
+from tests.edges.cli_runs import COMMAND, Flue, runner, seen_at_a_terminal
 
 ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "cli.md"
@@ -30,30 +29,11 @@ def flue(tmp_path: Path) -> Flue:
     return Flue(tmp_path)
 
 
-def seen_at_a_terminal(flue: Flue, *arguments: str, **env: str) -> str:
-    """Return what a command shows at a terminal of 24 lines of 80 columns, from which it is run."""
-    ours, theirs = pty.openpty()
-    settings = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24", **env}
-    surroundings = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "PAGER")}
-    try:
-        with subprocess.Popen(
-            [*COMMAND, "--db", str(flue.database), *arguments],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env={**surroundings, **settings},
-        ) as process:
-            os.close(theirs)
-            shown = b""
-            try:
-                while part := os.read(ours, 100_000):
-                    shown += part
-            except OSError:  # Linux says so when nobody is left to write
-                pass
-            assert process.wait(60) == 0, shown
-    finally:
-        os.close(ours)
-    return shown.decode()
+def at_a_terminal(flue: Flue, *arguments: str, **env: str) -> str:
+    """Return what a command shows at a terminal."""
+    code, seen = seen_at_a_terminal("--db", str(flue.database), *arguments, **env)
+    assert code == 0, seen
+    return seen
 
 
 # -- the pager --------------------------------------------------------------------------------------------------------
@@ -62,9 +42,9 @@ def seen_at_a_terminal(flue: Flue, *arguments: str, **env: str) -> str:
 def test_what_is_longer_than_the_terminal_goes_through_the_pager(flue: Flue) -> None:
     session = flue.import_every_type()
     marking = "sed s/^/paged:/"
-    shown = seen_at_a_terminal(flue, "show", session, PAGER=marking, LINES="8")
+    shown = at_a_terminal(flue, "show", session, PAGER=marking, LINES="8")
     assert shown.count("paged:") > 8
-    assert "paged:" not in seen_at_a_terminal(flue, "show", session, PAGER=marking, LINES="99")
+    assert "paged:" not in at_a_terminal(flue, "show", session, PAGER=marking, LINES="99")
 
 
 def test_no_pager_in_a_pipe_even_where_colour_is_wanted(flue: Flue) -> None:
@@ -79,7 +59,7 @@ def test_no_pager_in_a_pipe_even_where_colour_is_wanted(flue: Flue) -> None:
 @pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"TERM": "dumb"}, False)], ids=str)
 def test_a_terminal_is_coloured_unless_somebody_minds(flue: Flue, env: dict[str, str], coloured: bool) -> None:
     session = flue.import_every_type()
-    shown = seen_at_a_terminal(flue, "tree", session, PAGER="cat", **env)
+    shown = at_a_terminal(flue, "tree", session, PAGER="cat", **env)
     codes = {code for found in ESCAPE.findall(shown) for code in found.split(";") if re.fullmatch(r"[39]\d", code)}
     assert bool(codes) == coloured
     assert "← leaf" in shown

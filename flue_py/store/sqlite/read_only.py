@@ -39,6 +39,18 @@ def read_only_on_caller(path: str | Path, *, sources: Sources, busy_timeout: flo
     return start_on_caller(ReadOnlyFile(Path(path), "full", busy_timeout), sources, create=False)
 
 
+def stored_format(path: Path, busy_timeout: float) -> int | None:
+    """Return the format of a file that is there, None where it is empty; nothing is written.
+
+    Raises as `open_read_only`, but for an older format.
+    """
+    check_magic(path)
+    require_not_inherited(path)
+    require_not_lost(path)
+    with translated(path), closing(connect_for_reading(path.absolute(), busy_timeout)) as connection:
+        return format_of(connection, path)
+
+
 class ReadOnlyFile(StoreFile):
     """A file that is read, and refuses writes."""
 
@@ -47,11 +59,7 @@ class ReadOnlyFile(StoreFile):
     def open(self, *, create: bool) -> None:
         """Look at the file. Raises `StoreUnavailable` and others of ours if it is not a store of the current format."""
         del create
-        check_magic(self.path)
-        require_not_inherited(self.path)
-        require_not_lost(self.path)
-        with translated(self.path), closing(self.connect()) as connection:
-            found = format_of(connection, self.path)
+        found = stored_format(self.path, self._busy_timeout)
         if found is None:
             raise NotAStore(f"{self.path} is empty; open it for writing to make a store of it")
         if found < FORMAT_VERSION:

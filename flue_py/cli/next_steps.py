@@ -1,0 +1,165 @@
+"""What to do next, in three lines: for a person at a terminal who names no command. The database is only read."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from os.path import exists, getsize
+from typing import TypeAlias
+
+import flue_py
+from flue_py.cli.about import sources_of
+from flue_py.cli.codes import exit_code_of
+from flue_py.cli.group import on_one_line
+from flue_py.cli.output import look, print_lines
+from flue_py.cli.place import Place, finished
+from flue_py.cli.wording import in_commands
+from flue_py.core.sessions import SessionInfo
+from flue_py.errors import FlueError, StoreUnavailable
+from flue_py.render.conversation import age
+from flue_py.render.lines import Line, cells, clip, counted, one_line, text_of
+from flue_py.render.views import name_among
+from flue_py.sessions.store import Store
+from flue_py.store.migrate import dialect_of, look_at, path_of
+
+Steps: TypeAlias = Callable[[str], tuple[Line, Line, Line]]
+"""Makes the lines, given how a command line begins: ``flue-py``, perhaps with the database."""
+
+_PATIENCE = 5.0
+"""How many seconds to wait for a server, or while a program keeps a file locked."""
+
+_ALL = "    (all commands: flue-py --help)"
+_LONGEST_PATH = 400
+_ID = 8
+_PLAIN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.:-]*")
+
+
+def print_next_steps(place: Place, *, is_typed: bool) -> int:
+    """Print what to do next with a database, and return the exit code: of the error, if it cannot be read.
+
+    ``is_typed`` says that it was named by --db, which the next command needs then, too.
+    """
+    code = 0
+    try:
+        steps = _steps(place)
+    except FlueError as error:
+        steps, code = _refused(error, place.target), exit_code_of(error)
+    begin = ["flue-py"]
+    if is_typed:
+        # A URL may hold a password, and a path with signs that a terminal acts on cannot be copied.
+        is_shown = place.is_file and place.target.isprintable()
+        begin = [f"flue-py --db {shlex.quote(place.target)}"] * is_shown + ["flue-py --db ..."]
+    width = look().width
+    made = [steps(each) for each in begin]
+    print_lines(next((lines for lines in made if all(cells(text_of(line)) <= width for line in lines)), made[-1]))
+    return code
+
+
+def _steps(place: Place) -> Steps:
+    if not place.is_file and dialect_of(place.target) != "sqlite":
+        return finished(_on_server(place.target), needs_loop=True)
+    path = str(path_of(place.target))
+    if not exists(path) or not getsize(path):  # unlike Path.exists, it has no opinion on names that no file can have
+        return _beginning(f"There is no database at {_room(path, 29)} yet.")
+    return finished(_on_store(path, is_file=True), needs_loop=False)
+
+
+async def _on_server(url: str) -> Steps:
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return await _on_store(url, is_file=False)
+    except TimeoutError as error:
+        if isinstance(error, FlueError):
+            raise
+        raise StoreUnavailable(f"the server did not answer in {_PATIENCE:g} seconds; is this its address?") from error
+
+
+async def _on_store(target: str, *, is_file: bool) -> Steps:
+    # Opening a database for writing would make the tables that it lacks, and upgrade those of an older format.
+    seen = await look_at(target, busy_timeout=_PATIENCE)
+    if seen.found is None:
+        return _beginning(f"There are no sessions in {_room(seen.location, 30)} yet.")
+    if seen.found < seen.format:
+        return _older(seen.location, seen.found, seen.format)
+    async with flue_py.open(
+        target, read_only=is_file, busy_timeout=_PATIENCE, threads=False if is_file else None, prices=False
+    ) as store:
+        latest = (await store.list_sessions(limit=1)).sessions
+        if not latest:
+            return _beginning(f"There are no sessions in {_room(seen.location, 30)} yet.")
+        return await _going_on(store, (await store.info()).sessions, latest[0])
+
+
+def _beginning(what: str) -> Steps:
+    return lambda flue: (
+        ((what, ""),),
+        (("Import your own sessions:  ", ""), (f"{flue} import auto --discover", "bold")),
+        (("See a real one first:      ", ""), ("flue-py demo", "bold"), (_ALL, "dim")),
+    )
+
+
+async def _going_on(store: Store, sessions: int, latest: SessionInfo) -> Steps:
+    name = name_among(latest, await sources_of(store, [latest]))
+    passed = age(datetime.now(UTC) - latest.active_at)
+    said = f"{counted(sessions, 'session')}; last active {passed} ago: "
+    shown = look()
+    first = (said, ""), (clip(name, max(_ID, shown.width - cells(said)), shown.glyphs.cut), "bold")
+    session = await _short_id(store, latest)
+
+    def steps(flue: str) -> tuple[Line, Line, Line]:
+        looking: Line = ((f"{flue} browse", "bold"),)
+        if find_spec("textual") is None:
+            looking = (f"{flue} sessions", "bold"), (", then ", ""), (f"{flue} resume {session}", "bold")
+        return (
+            first,
+            (("Look at them:  ", ""), *looking),
+            (("Find words:    ", ""), (f"{flue} search WORDS", "bold"), (_ALL, "dim")),
+        )
+
+    return steps
+
+
+async def _short_id(store: Store, latest: SessionInfo) -> str:
+    """Return the beginning of a session's id that names it, or SESSION where there is none to type."""
+    short = latest.id[:_ID]
+    if _PLAIN.fullmatch(short):
+        with suppress(FlueError):
+            if (await store.find_session(short)).id == latest.id:
+                return short
+    return "SESSION"
+
+
+def _older(location: str, found: int, current: int) -> Steps:
+    said = f" has format {found}, and this flue-py works on format {current}."
+    return lambda flue: (
+        ((_room(location, len(said)) + said, ""),),
+        (("Upgrade it:    ", ""), (f"{flue} migrate", "bold")),
+        (("All commands:  ", ""), ("flue-py --help", "bold")),
+    )
+
+
+def _refused(error: FlueError, target: str) -> Steps:
+    """Return what an error says, and what it says to do."""
+    what, _, advice = on_one_line(in_commands(str(error))).partition("; ")
+    for path in (target, repr(target)):
+        if what.startswith(path):
+            rest = what.removeprefix(path)
+            what = _room(path, cells(rest)) + rest
+    advice = advice or "name another database with --db, or FLUE_PY_DB"
+    shown = look()
+    return lambda _: (
+        ((clip(what, shown.width, shown.glyphs.cut), "red"),),
+        ((clip(advice[:1].upper() + advice[1:], shown.width, shown.glyphs.cut), ""),),
+        (("All commands:  ", ""), ("flue-py --help", "bold")),
+    )
+
+
+def _room(path: str, taken: int) -> str:
+    """Return the end of a path that fits a line in which so many cells are taken."""
+    shown = look()
+    return clip(one_line(path, _LONGEST_PATH)[::-1], max(_ID, shown.width - taken), shown.glyphs.cut)[::-1]

@@ -1,0 +1,307 @@
+"""`flue-py` without a command: at a terminal, three lines say what to do next; elsewhere it is a wrong call."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import re
+import socket
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import flue_py
+from flue_py.cli import next_steps
+from flue_py.cli.place import Place
+from flue_py.render.lines import cells
+from flue_py.store.schema.stamp import FORMAT_VERSION
+from tests.edges.cli_runs import in_own_process, seen_at_a_terminal
+from tests.edges.every_command import HOSTILE
+from tests.edges.test_cli_hostile_content import STYLE, acting
+from tests.migrations.postgres_catalog import catalog
+from tests.postgres import NewDatabase
+
+DATA = Path(__file__).parent.parent / "data"
+WITHOUT_BROWSER = "import sys; sys.modules['textual'] = None"
+WITH_BROWSER = """
+import importlib.machinery, sys, types
+sys.modules['textual'] = types.ModuleType('textual')
+sys.modules['textual'].__spec__ = importlib.machinery.ModuleSpec('textual', None)
+"""
+BEGINNING = [
+    "Import your own sessions:  flue-py import auto --discover",
+    "See a real one first:      flue-py demo    (all commands: flue-py --help)",
+]
+
+
+def lines(
+    folder: Path, *arguments: str, code: int = 0, columns: int = 80, before: str = WITHOUT_BROWSER, **env: str
+) -> list[str]:
+    """Return the three lines at a terminal whose working directory is a folder; whatever is there stays as it is."""
+    there = state(folder)
+    surroundings = {"HOME": str(folder), "FLUE_PY_DB": "", "COLUMNS": str(columns), **env}
+    ended, seen = seen_at_a_terminal(*arguments, before=before, cwd=folder, **surroundings)
+    assert ended == code, seen
+    assert state(folder) == there
+    plain = STYLE.sub("", seen).replace("\r\n", "\n")
+    assert acting(plain) == set()
+    assert plain.count("\n") == 3
+    found = plain.splitlines()
+    assert all(found)
+    assert max(map(cells, found)) <= columns
+    return found
+
+
+def state(folder: Path) -> dict[str, bytes]:
+    """Return what every file holds, but for the index of a log that is in use, in which readers leave their marks."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".db-shm"}
+
+
+def make(database: Path | str, *titles: str, **ago: float) -> list[str]:
+    """Make sessions with these titles, one an hour after the other, the last of them so long ago; return their ids."""
+    now = datetime.now(UTC) - timedelta(**ago) - timedelta(hours=len(titles))
+    moments = iter([now + timedelta(hours=number, minutes=1) for number in range(1, 1 + len(titles))])
+    moment = [now]
+
+    async def work() -> list[str]:
+        made = []
+        async with flue_py.open(database, clock=lambda: moment[0]) as store:
+            for title in titles:
+                moment[0] = next(moments)
+                session = await store.create_session(title=title)
+                await session.append_message({"role": "user", "content": "Hello"})
+                made.append(session.id)
+            assert not (await store.verify()).problems
+        return made
+
+    return asyncio.run(work())
+
+
+# -- no sessions yet --------------------------------------------------------------------------------------------------
+
+
+def test_without_a_database_it_says_where_none_is_and_how_to_begin(tmp_path: Path) -> None:
+    place = tmp_path / ".flue-py" / "sessions.db"
+    assert lines(tmp_path, columns=300) == [f"There is no database at {place} yet.", *BEGINNING]
+    assert lines(tmp_path, FLUE_PY_DB="missing.db") == ["There is no database at missing.db yet.", *BEGINNING]
+    assert not place.parent.exists()
+
+
+def test_of_a_long_path_the_end_is_shown(tmp_path: Path) -> None:
+    first, *rest = lines(tmp_path, FLUE_PY_DB=f"{'long/' * 40}日本.db")
+    assert re.fullmatch(r"There is no database at …[long/]+/日本\.db yet\.", first)
+    assert 78 <= cells(first) <= 80
+    assert rest == BEGINNING
+
+
+def test_the_next_command_names_the_database_that_was_named(tmp_path: Path) -> None:
+    assert lines(tmp_path, "--db", "my own.db")[1].endswith("  flue-py --db 'my own.db' import auto --discover")
+    long = "a-longer-name-of-a-file.db"
+    assert lines(tmp_path, "--db", long)[1].endswith("  flue-py --db ... import auto --discover")
+    assert lines(tmp_path, "--db", long, columns=100)[1].endswith(f"  flue-py --db {long} import auto --discover")
+    assert lines(tmp_path, "--db", "x\x1b[2J.db")[1].endswith("  flue-py --db ... import auto --discover")
+    assert lines(tmp_path, "--db", "sqlite+aiosqlite:///x.db?timeout=9") == [
+        "There is no database at x.db yet.",
+        BEGINNING[0].replace("flue-py", "flue-py --db ..."),
+        BEGINNING[1],
+    ]
+
+
+def test_a_database_without_sessions_is_begun_the_same_way(tmp_path: Path) -> None:
+    make(tmp_path / "sessions.db")
+    assert lines(tmp_path, FLUE_PY_DB="sessions.db") == ["There are no sessions in sessions.db yet.", *BEGINNING]
+
+
+def test_an_empty_file_is_no_database_and_does_not_become_one(tmp_path: Path) -> None:
+    (tmp_path / "sessions.db").touch()
+    assert lines(tmp_path, FLUE_PY_DB="sessions.db") == ["There is no database at sessions.db yet.", *BEGINNING]
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def test_with_sessions_it_names_the_last_active_one_and_how_to_look_at_it(tmp_path: Path) -> None:
+    *_, last = make(tmp_path / "sessions.db", "Older", "Fix the build", days=3, hours=9)
+    found = lines(tmp_path, FLUE_PY_DB="sessions.db")
+    assert found == [
+        "2 sessions; last active 3d ago: Fix the build",
+        f"Look at them:  flue-py sessions, then flue-py resume {last[:8]}",
+        "Find words:    flue-py search WORDS    (all commands: flue-py --help)",
+    ]
+    named = in_own_process("resume", last[:8], FLUE_PY_DB=str(tmp_path / "sessions.db"))
+    assert (named.returncode, "Hello" in named.stdout) == (0, True)
+
+
+def test_where_its_extra_is_installed_the_browser_is_named(tmp_path: Path) -> None:
+    make(tmp_path / "sessions.db", "Only", hours=5, minutes=30)
+    assert lines(tmp_path, "--db", "sessions.db", columns=100, before=WITH_BROWSER) == [
+        "1 session; last active 5h ago: Only",
+        "Look at them:  flue-py --db sessions.db browse",
+        "Find words:    flue-py --db sessions.db search WORDS    (all commands: flue-py --help)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "title", [HOSTILE, "題" * 200, "\ufe0f" * 300, "a\nb" * 99], ids=["acting", "wide", "none", "long"]
+)
+def test_a_title_cannot_write_to_the_terminal_and_is_clipped(tmp_path: Path, title: str) -> None:
+    make(tmp_path / "sessions.db", title, days=1, hours=9)
+    first = lines(tmp_path, FLUE_PY_DB="sessions.db")[0]
+    assert first.startswith("1 session; last active 1d ago: ")
+    assert cells(first) > 31
+
+
+@pytest.mark.parametrize("ids", [["$(reboot)"], ["twins-of-1", "twins-of-2"]], ids=["signs", "twins"])
+def test_an_id_that_cannot_be_typed_or_told_apart_is_not_offered(tmp_path: Path, ids: list[str]) -> None:
+    async def work() -> None:
+        async with flue_py.open(tmp_path / "sessions.db", session_ids=iter(ids).__next__) as store:
+            for _ in ids:
+                await store.create_session(title="x")
+            assert not (await store.verify()).problems
+
+    asyncio.run(work())
+    found = lines(tmp_path, FLUE_PY_DB="sessions.db")
+    assert found[1] == "Look at them:  flue-py sessions, then flue-py resume SESSION"
+
+
+def test_while_another_program_has_it_open_it_is_read_as_it_is_now(tmp_path: Path) -> None:
+    ahead = datetime.now(UTC) + timedelta(days=9)
+
+    async def work() -> list[str]:
+        async with flue_py.open(tmp_path / "sessions.db", clock=lambda: ahead) as store:
+            await store.create_session(title="Being written")
+            assert (tmp_path / "sessions.db-wal").stat().st_size
+            return await asyncio.to_thread(lines, tmp_path, FLUE_PY_DB="sessions.db")
+
+    assert asyncio.run(work())[0] == "1 session; last active 0m ago: Being written"
+
+
+# -- what cannot be read ----------------------------------------------------------------------------------------------
+
+
+def test_an_older_format_is_not_upgraded_but_said(tmp_path: Path) -> None:
+    (tmp_path / "old.db").write_bytes(gzip.decompress((DATA / "format-1.db.gz").read_bytes()))
+    assert lines(tmp_path, "--db", "old.db") == [
+        f"old.db has format 1, and this flue-py works on format {FORMAT_VERSION}.",
+        "Upgrade it:    flue-py --db old.db migrate",
+        "All commands:  flue-py --help",
+    ]
+
+
+def newer(path: Path) -> None:
+    make(path, "x")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE flue_store SET value = 99 WHERE name = 'format'")
+        connection.commit()
+
+
+def damaged(path: Path) -> None:
+    make(path, "x")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100] + b"\xa5" * (len(whole) - 100))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what", "advice"),
+    [
+        (newer, f"x.db has format 99, this flue_py reads up to {FORMAT_VERSION}", "Upgrade flue_py"),
+        (damaged, "x.db is damaged (", "Restore a backup, or run flue-py salvage"),
+        (lambda path: path.write_text("a text"), "x.db is not a SQLite database", "Name another file"),
+        (Path.mkdir, "'x.db' cannot be read: it is a directory", "Name another database with --db, or FLUE_PY_DB"),
+    ],
+    ids=["newer", "damaged", "text", "folder"],
+)
+def test_what_cannot_be_read_is_said_and_what_to_do(
+    tmp_path: Path, spoil: Callable[[Path], object], what: str, advice: str
+) -> None:
+    spoil(tmp_path / "x.db")
+    first, second, third = lines(tmp_path, FLUE_PY_DB="x.db", code=1)
+    assert first.startswith(what)
+    assert second.startswith(advice)
+    assert third == "All commands:  flue-py --help"
+
+
+def test_an_error_leaves_room_for_what_is_wrong_beside_a_long_path(tmp_path: Path) -> None:
+    folder = tmp_path / ("long-" * 30)
+    folder.mkdir()
+    (folder / "x.db").write_text("a text")
+    first = lines(tmp_path, FLUE_PY_DB=str(folder / "x.db"), code=1)[0]
+    assert first.startswith("…")
+    assert first.endswith("-/x.db is not a SQLite database")
+
+
+# -- PostgreSQL -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("postgresql+asyncpg://app:secret@/app?host=/nonexistent/folder", "postgresql+asyncpg://"),
+        ("postgresql+asyncpg://app:secret@[broken/app", "postgresql+asyncpg://"),
+        ("mysql://app:secret@host/app", "mysql:// is neither "),
+        ("memory://", "a store in memory is made anew"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_said_without_the_password(tmp_path: Path, url: str, what: str) -> None:
+    pytest.importorskip("asyncpg")
+    found = lines(tmp_path, "--db", url, code=1)
+    assert found[0].startswith(what)
+    assert found[2] == "All commands:  flue-py --help"
+    assert "secret" not in "".join(found)
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """The address of a server that takes connections and never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_server_that_does_not_answer_is_given_up_on(
+    silent_server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("asyncpg")
+    monkeypatch.setattr(next_steps, "_PATIENCE", 0.01)
+    url = f"postgresql+asyncpg://app:secret@{silent_server}/app"
+    assert next_steps.print_next_steps(Place(url), is_typed=False) == 1
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first == "the server did not answer in 0.01 seconds"
+    assert second == "Is this its address?"
+
+
+def test_on_postgresql_nothing_is_made_and_sessions_are_named(tmp_path: Path, new_database: NewDatabase) -> None:
+    url = new_database()
+    empty = asyncio.run(catalog(url))
+    assert re.fullmatch(r"There are no sessions in \S+ yet\.", lines(tmp_path, FLUE_PY_DB=url)[0])
+    assert asyncio.run(catalog(url)) == empty
+    *_, last = make(url, "Older", "Fix the build", days=3, hours=9)
+    assert lines(tmp_path, FLUE_PY_DB=url)[:2] == [
+        "2 sessions; last active 3d ago: Fix the build",
+        f"Look at them:  flue-py sessions, then flue-py resume {last[:8]}",
+    ]
+
+
+# -- elsewhere --------------------------------------------------------------------------------------------------------
+
+
+def test_in_a_pipe_a_missing_command_stays_a_wrong_call(tmp_path: Path) -> None:
+    make(tmp_path / "sessions.db", "x")
+    named = in_own_process("--db", str(tmp_path / "sessions.db"))
+    assert (named.returncode, named.stdout) == (2, "")
+    assert named.stderr == "Error: Missing command; see flue-py --help\n"
+    bare = in_own_process(FLUE_PY_DB=str(tmp_path / "sessions.db"))
+    assert "Usage: flue-py [OPTIONS] COMMAND [ARGS]..." in bare.stdout + bare.stderr
+    assert os.listdir(tmp_path) == ["sessions.db"]
+
+
+def test_help_and_wrong_calls_at_a_terminal_stay_as_they_are(tmp_path: Path) -> None:
+    code, seen = seen_at_a_terminal("--help", cwd=tmp_path)
+    assert code == 0
+    assert "Usage: flue-py [OPTIONS] COMMAND [ARGS]..." in seen
+    code, seen = seen_at_a_terminal("dance", cwd=tmp_path)
+    assert (code, seen) == (2, "Error: No such command 'dance'; see flue-py --help\r\n")
