@@ -3,7 +3,8 @@
 That is reading the context, saying what was lost, and finding it: the last two with a real session, repeated until it
 is as long. The counts of the messages are known, as they are after the first look at a session's size. Beside each
 figure stands what it costs to decode every message once (raw). A mode is given a plan of which nothing has been read
-before. The figures are CPU time, of all threads.
+before; what messages call is known as their counts are, or, in the lines that say so, is not. The figures are CPU time,
+of all threads.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from flue_py import Session, Store
 from flue_py.compaction.modes import Material, find_mode
 from flue_py.compaction.policy import CompactionSettings
 from flue_py.context.counters import counter_for
+from flue_py.core.traits import TRAITS
 
 MODEL = "gpt-5"
 MODES = ("intent", "window")
@@ -41,13 +43,17 @@ async def measure(options: Options) -> list[Line]:
             lambda: _decoded(store, options.count(5, 1)),
             lambda: _planned(store, options.count(20, 1)),
             *(lambda mode=mode: _made(store, mode, options.count(5, 1)) for mode in MODES),
+            *(lambda mode=mode: _made(store, mode, options.count(5, 1), is_known=False) for mode in MODES),
         )
         lines = [
             Line.of_latencies(f"plan a compaction of {count:,} messages", "ms", planned, decoded, Goal(5, "value"))
         ]
-        for mode, taken in zip(MODES, made, strict=True):
+        for mode, taken in zip(MODES, made[: len(MODES)], strict=True):
             what = f"text of mode {mode} for {count:,} messages"
             lines.append(Line.of_latencies(what, "ms", taken, decoded, Goal(50, "value")))
+        for mode, taken in zip(MODES, made[len(MODES) :], strict=True):
+            what = f"the same of mode {mode}, nothing known of them"
+            lines.append(Line.of_latencies(what, "ms", taken, decoded))
         return [*lines, await _context(store, session, options), *await _lost(store, count, options)]
 
 
@@ -135,7 +141,7 @@ async def _planned(store: Store, times: int) -> list[float]:
     return taken
 
 
-async def _made(store: Store, mode: str, times: int) -> Samples:
+async def _made(store: Store, mode: str, times: int, *, is_known: bool = True) -> Samples:
     session = await store.open_session("long")
     taken = []
     for _ in range(times):
@@ -143,6 +149,8 @@ async def _made(store: Store, mode: str, times: int) -> Samples:
         assert found.planned is not None
         leaving = found.tokens_before - found.tokens_staying
         material = Material(found.planned, counter_for(MODEL).count, window=WINDOW, tokens_leaving=leaving)
+        if not is_known:
+            TRAITS.clear()
         start = process_time()
         await find_mode(mode).make(material, None)
         taken.append(process_time() - start)

@@ -1,7 +1,8 @@
 """What the context pipeline costs, and how much of what it sends a provider would read from its cache.
 
-The cost: the steps over a context of 1,000 messages whose counts are known, beside decoding every message once (raw),
-in CPU time of all threads. The share: every request of real sessions for Anthropic, one before each answer, is made in
+The cost: the steps over a context of 1,000 messages whose counts are known, and `Session.request` for each target, of
+as many texts and of as many messages of a real session, beside decoding every message once (raw), in CPU time of all
+threads. The share: every request of real sessions for Anthropic, one before each answer, is made in
 turn; the messages with which two requests in a row begin, byte for byte, count as cached, in tokens. Raw is the share
 of the bare history: the messages of `build_context`, encoded without the pipeline. A part that frees tokens at epochs
 sends fewer of them, and pays for each epoch by reading anew.
@@ -9,7 +10,7 @@ sends fewer of them, and pays for each epoch by reading anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from time import process_time
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import flue_py
 from benchmarks.compaction.transcripts import Transcript, transcripts
 from benchmarks.measuring import Goal, Line, Options, Samples, fill, in_rounds, main, make_messages
+from flue_py import Session
 from flue_py.context.choosing import steps_of
 from flue_py.context.counters import ModelCounter, counter_for
 from flue_py.context.pipeline import Piped, run_steps
@@ -47,6 +49,7 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 MODEL = "gpt-5"
 TARGET: Shape = "anthropic"
+TARGETS: tuple[Shape, ...] = ("anthropic", "openai-chat", "openai-responses", "gemini")
 PRICER = CallPricer(PriceBook(), lambda: 1_767_225_600_000_000)  # published prices, of 2026-01-01
 
 
@@ -58,6 +61,11 @@ async def measure(options: Options) -> list[Line]:
         await fill(session, make_messages(100), count)
         items = await session.build_context_entries()
         lines = [await _cost(name, items, options) for name in PARTS if "every" not in name and name != "rewriting"]
+        lines += [await _whole(session, target, "texts", options) for target in TARGETS]
+        real = await store.create_session()
+        said = next(each.messages for each in transcripts() if each.name.startswith("pi-"))
+        await real.append_messages([said[at % len(said)] for at in range(count)])
+        lines += [await _whole(real, target, "messages of pi", options) for target in TARGETS]
     found = sorted(transcripts(), key=lambda each: each.tokens)[: 1 if options.short else None]
     for transcript in found:
         lines += await shares(transcript, options)
@@ -77,6 +85,28 @@ async def _cost(name: str, items: Sequence[ContextEntry], options: Options) -> L
     taken, decoded = await in_rounds(options.rounds, ours, raw)
     goal = Goal(15, "value") if name == "defaults" else None
     return Line.of_latencies(f"the steps of {name} over {len(items):,} messages", "ms", taken, decoded, goal)
+
+
+async def _whole(session: Session, target: Shape, what: str, options: Options) -> Line:
+    """Return what a request of a session costs with the defaults, with everything that is read for it."""
+    items = await session.build_context_entries()
+    await session.request(target)
+
+    async def ours() -> Samples:
+        return [await _waited(session.request(target)) for _ in range(options.count(20, 1))]
+
+    async def raw() -> Samples:
+        return [_timed(lambda: [item.data for item in items]) for _ in range(options.count(20, 1))]
+
+    taken, decoded = await in_rounds(options.rounds, ours, raw)
+    goal = Goal(15, "value") if what == "texts" else None
+    return Line.of_latencies(f"a request for {target} of {len(items):,} {what}", "ms", taken, decoded, goal)
+
+
+async def _waited(asked: Awaitable[object]) -> float:
+    start = process_time()
+    await asked
+    return process_time() - start
 
 
 def _run(items: Sequence[ContextEntry], settings: ContextSettings, counter: ModelCounter) -> Piped:

@@ -81,7 +81,11 @@ def gathered(material: Material, most: int, fits: Callable[[Operation], bool] = 
     )
     listed = list(takewhile(fits, islice(newest, most)))[::-1]
     new = min(len(listed), len(made))
-    counted = [_status(failed, results) for _, results in made[: len(made) - new]]
+    # As `_status` says, written out: of ten thousand calls most are counted only.
+    counted: list[Status] = [
+        ("failed" if results[0] in failed else "done") if results else "pending"
+        for _, results in made[: len(made) - new]
+    ]
     counted += [each.status for each in carried.listed[: len(carried.listed) + new - len(listed)]]
     folded = _added(carried.folded, counted)
     return Operations(carried.first_turn, turns[-1] if turns else before, listed, folded)

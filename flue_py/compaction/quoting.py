@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from html import escape
 
 _ID_CHARS = 1_000
+_SHORT = 300
 
 OWN_WORDS = ("user-said", "registered", "model-asked")
 """The tags around words that count as those of the user, or of the program: nothing else may be between them."""
@@ -46,6 +48,12 @@ def _without(text: str, tags: Sequence[str]) -> str:
 
 def quoted(text: str, most: int) -> str:
     """Return the beginning of a text for a line of ours: `on_one_line`, and nothing in it is a tag."""
+    # Names of tools, agents and files are in hundreds of lines.
+    return _quoted(text, most) if len(text) <= _SHORT else without_tags(on_one_line(text, most))
+
+
+@lru_cache(maxsize=1_024)
+def _quoted(text: str, most: int) -> str:
     return without_tags(on_one_line(text, most))
 
 

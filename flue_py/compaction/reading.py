@@ -115,7 +115,7 @@ class Messages(Sequence[Message]):
             if isinstance(item, ContextEntry) and item.entry.kind == MESSAGE and not item.excluded_parts:
                 entry = item.entry
                 traits = known(entry.id)
-                if traits is None or traits.payload_hash != hash(entry.payload):
+                if traits is None or traits[0] != hash(entry.payload):  # by its place, which takes half as long
                     traits = TRAITS.of(entry)
                 roles.append(entry.role or USER)
             else:

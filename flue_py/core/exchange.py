@@ -124,7 +124,16 @@ class Pairing:
                 if "content" in message:
                     self._read_calls(at, message["content"], latest)
             elif role == "toolResult":
-                self._read_result(at, message.get("toolCallId"), latest)
+                answered = message.get("toolCallId")
+                if not isinstance(answered, str):
+                    continue
+                calls = latest.get(answered)
+                if calls is None:
+                    self.unpaired.add(at)
+                elif len(calls) == 1:
+                    self.results[calls[0]].append(at)
+                else:
+                    self.results[next((each for each in calls if not self.results[each]), calls[-1])].append(at)
         self._last_said = max(self._last_said, last_said)
 
     def _read_calls(self, at: int, content: JsonValue, latest: dict[str, list[Call]]) -> None:
@@ -142,18 +151,6 @@ class Pairing:
                 same.append(call)
             else:
                 latest[call_id] = [call]
-
-    def _read_result(self, at: int, answered: JsonValue, latest: dict[str, list[Call]]) -> None:
-        if not isinstance(answered, str):
-            return
-        calls = latest.get(answered)
-        if calls is None:
-            self.unpaired.add(at)
-            return
-        call = calls[-1]
-        if len(calls) > 1:
-            call = next((each for each in calls if not self.results[each]), call)
-        self.results[call].append(at)
 
     @cached_property
     def _by_caller(self) -> dict[int, list[Call]]:

@@ -79,6 +79,10 @@ class KnownTraits:
         """Remember the traits of an entry, which somebody has decoded for another reason. O(parts)."""
         self._keep(entry, traits_in(message, hash(entry.payload)))
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._known.clear()
+
     def _keep(self, entry: Entry, traits: Traits) -> Traits:
         if not traits.calls or len(entry.payload) <= self._most_chars:
             if len(self._known) >= self._most:

@@ -7,7 +7,8 @@ The docstrings are the contract. `flue_py.testing.contracts` proves it on every 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,9 +106,13 @@ class Backend:
         self._runner = runner
         self._sources = sources
         self.waiting = runner.waiting
-        self._words_turn = runner.waiting.turn()
-        """Whose turn it is with the index of words. Who waits for another one in SQLite blocks a thread: with all
-        threads blocked, the one that holds the index could not go on."""
+
+    @cached_property
+    def _words_turn(self) -> AbstractAsyncContextManager[object]:
+        """Whose turn it is with the index of words, in all stores of the loop that have this database. Who waits for
+        another one in SQLite blocks a thread: with all threads blocked, the one that holds the index could not go on.
+        """
+        return self.waiting.shared_turn(self._runner.words_name)
 
     # -- sessions -------------------------------------------------------------------------------------------
 

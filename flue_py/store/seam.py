@@ -282,6 +282,11 @@ class Runner(Protocol):
             "or use what its server brings (pg_dump)"
         )
 
+    @property
+    def words_name(self) -> str:
+        """What the index of words is called by all stores of a process that have this database."""
+        return self.location
+
     async def words_location(self) -> str | None:
         """Return where the index of words beside the database lies; None if there is none yet."""
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 import trio
 from trio import lowlevel
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_SHARED = lowlevel.RunVar["WeakValueDictionary[str, trio.Lock] | None"]("locks of flue_py", None)
+
 
 class _OnTrio(Waiting):
     """On the event loop of trio: other tasks go on meanwhile, and what blocks runs on another thread."""
@@ -25,6 +28,14 @@ class _OnTrio(Waiting):
 
     def turn(self) -> AbstractAsyncContextManager[object]:
         lock: AbstractAsyncContextManager[object] = trio.Lock()
+        return lock
+
+    def shared_turn(self, name: str) -> AbstractAsyncContextManager[object]:
+        locks = _SHARED.get(None)
+        if locks is None:
+            locks = WeakValueDictionary[str, "trio.Lock"]()
+            _SHARED.set(locks)
+        lock: AbstractAsyncContextManager[object] = locks.setdefault(name, trio.Lock())
         return lock
 
     async def finish(self, work: Coroutine[object, object, Result]) -> Result:

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from threading import RLock, get_ident
 from time import sleep
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from flue_py.errors import InvalidArgument
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from anyio import CancelScope
 
 Result = TypeVar("Result")
+
+_SHARED: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
 
 POLL_SECONDS = 0.1
 """How often a store that nobody wakes looks for changes."""
@@ -36,6 +39,9 @@ class Waiting(Protocol):
 
     def turn(self) -> AbstractAsyncContextManager[object]:
         """Return a lock by which calls happen one after the other, in the order in which they were made."""
+
+    def shared_turn(self, name: str) -> AbstractAsyncContextManager[object]:
+        """Return such a lock that all stores of this loop have in common which ask for the same name."""
 
     async def finish(self, work: Coroutine[object, object, Result]) -> Result:
         """Return what ``work`` returns. Where the caller is cancelled meanwhile, finish it first, then say so."""
@@ -144,6 +150,10 @@ class OnLoop(Waiting):
     def turn(self) -> AbstractAsyncContextManager[object]:
         return asyncio.Lock()
 
+    def shared_turn(self, name: str) -> AbstractAsyncContextManager[object]:
+        locks = _SHARED.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
+        return locks.setdefault(name, asyncio.Lock())
+
     async def finish(self, work: Coroutine[object, object, Result]) -> Result:
         # It runs in a task of its own, so that whatever it notes down at its end is noted down in any case.
         task = asyncio.ensure_future(work)
@@ -194,6 +204,11 @@ class OnCaller(Waiting):
         assignment: an interrupt comes at calls only, and one before a reset would shut that thread out for good."""
 
     def turn(self) -> AbstractAsyncContextManager[object]:
+        return _Turn(self)
+
+    def shared_turn(self, name: str) -> AbstractAsyncContextManager[object]:
+        # Nothing is suspended while it has its turn: what another store of this thread does comes before or after.
+        del name
         return _Turn(self)
 
     async def finish(self, work: Coroutine[object, object, Result]) -> Result:

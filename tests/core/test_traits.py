@@ -66,6 +66,8 @@ def test_the_newest_are_remembered_and_no_long_calls() -> None:
     assert known.known("long") is None
     assert known.known("e8") is not None
     assert sum(known.known(f"e{number}") is not None for number in range(9)) <= 4
+    known.clear()
+    assert known.known("e8") is None
 
 
 def test_what_is_counted_is_remembered() -> None:

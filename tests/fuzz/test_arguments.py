@@ -222,12 +222,12 @@ async def all_outcomes(where: str, names: tuple[str, ...]) -> dict[tuple[str, st
     """Call every method with every odd argument in every place. Refusals must change nothing."""
     outcomes = {}
     async with made(where) as (store, session, first, last):
+        before = await rows_of(store)
         for owner, methods in ((session, usual_of_session(first, last)), (store, usual_of_store("s"))):
             assert public_methods(owner) == set(methods)
             for method, usual in methods.items():
                 call = getattr(owner, method)
                 for parameter in inspect.signature(call).parameters:
-                    before = await rows_of(store)
                     for name in names:
                         given = with_odd_argument(method, usual, parameter, ARGUMENTS[name])
                         outcome = await outcome_of(call, given)

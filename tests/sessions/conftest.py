@@ -11,6 +11,7 @@ from typing import TypeAlias
 import pytest
 
 import flue_py
+from tests.files import new_store_file
 from tests.postgres import KeptEngines, NewDatabase
 
 Opening: TypeAlias = Callable[[], AbstractAsyncContextManager[flue_py.Store]]
@@ -21,7 +22,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
         new_database: NewDatabase = request.getfixturevalue("new_store_database")
         return new_database()
-    return ":memory:" if request.param == "memory" else str(tmp_path / "sessions.db")
+    return ":memory:" if request.param == "memory" else str(new_store_file(tmp_path / "sessions.db"))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
+from tests.files import new_store_file
 from tests.sessions.guarded import SETTINGS, answer, events, guard_of, model, talk, wrong_results
 from tests.sessions.talk import user
 
@@ -33,7 +34,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: str) -> AsyncIterator[Store]:
-    target = ":memory:" if request.param == "memory" else str(tmp_path / "sessions.db")
+    target = ":memory:" if request.param == "memory" else str(new_store_file(tmp_path / "sessions.db"))
     async with flue_py.open(target, durability="normal") as opened:
         yield opened
         assert (await opened.verify()).problems == []

@@ -17,6 +17,7 @@ from flue_py.compaction.triggers import TriggerSettings
 from flue_py.core.model_seam import FunctionModel, ModelRequest
 from flue_py.runtime.guard import GuardAnswer
 from flue_py.runtime.guarding.memory import BY
+from tests.files import new_store_file
 from tests.postgres import NewDatabase
 from tests.sessions.guarded import SETTINGS, WINDOW, answer, larger, model, summary
 from tests.sessions.talk import user
@@ -28,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sync.Store
         new_database: NewDatabase = request.getfixturevalue("new_store_database")
         target = new_database()
     else:
-        target = ":memory:" if request.param == "memory" else str(tmp_path / "sessions.db")
+        target = ":memory:" if request.param == "memory" else str(new_store_file(tmp_path / "sessions.db"))
     with sync.open(target, durability="normal", threads=True if request.param == "threads" else None) as opened:
         yield opened
         assert opened.verify().problems == []

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -349,6 +350,82 @@ async def test_more_searches_and_deletions_at_once_than_there_are_threads(store:
     await asyncio.gather(searches, *(store.delete_session_tree(each) for each in doomed))
     for answer in await searches:
         assert (len(answer.hits), answer.searched.by_index) == (1, True)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_more_stores_on_one_file_than_there_are_threads(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    async with AsyncExitStack() as stack:
+        paths = [path, tmp_path / "link" / path.name] * 3
+        stores = [await stack.enter_async_context(flue_py.open(each, durability="normal")) for each in paths]
+        session = await stores[0].create_session()
+        await session.append_messages([user(f"needle n{number}") for number in range(3000)])
+        threads = stack.enter_context(ThreadPoolExecutor(2))
+        asyncio.get_running_loop().set_default_executor(threads)
+        doomed = [await each.create_session() for each in stores]
+        searches = asyncio.gather(*(store.search("n7") for store in stores * 2))
+        await asyncio.gather(*(stores[-1].delete_session_tree(each.id) for each in doomed[1:]), searches)
+        for answer in await searches:
+            assert (len(answer.hits), answer.searched.by_index) == (1, True)
+
+
+@pytest.mark.anyio
+async def test_who_comes_late_does_not_set_it_back(
+    store: flue_py.Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await store.create_session()
+    await session.append_message(user("needle one"))
+    heads = await store.backend.session_heads()
+    await session.append_message(user("needle two"))
+    assert len(await found(store, "needle")) == 2
+    late = await store.backend.open_words(indexing.VERSION)
+    assert late is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(words.WaitedWords, "known", nothing_known)
+        await indexing.Indexer(store.backend, late).catch_up(heads)
+    await late.close()
+    assert len(await found(store, "needle")) == 2
+    with closing(sqlite3.connect(index_of(path))) as index:
+        assert index.execute("SELECT count(*) FROM texts").fetchone() == (2,)
+
+
+async def nothing_known(_: object) -> dict[int, object]:
+    """Stand for what a process saw that looked before others had added anything."""
+    return {}
+
+
+APPENDING = textwrap.dedent(
+    """
+    import asyncio, sys
+    import flue_py
+    from flue_py.sessions.search import indexing
+    indexing._PAGE, indexing._CHUNK = 5, 7
+    async def main(path, name):
+        async with flue_py.open(path) as store, flue_py.open(path) as other:
+            session = await store.create_session(id=name)
+            for number in range(40):
+                await session.append_message({"role": "user", "content": f"needle n{number}"})
+                answers = await asyncio.gather(
+                    store.search("needle", sessions=[name], limit=100), other.search("needle", limit=1000)
+                )
+                assert len(answers[0].hits) == number + 1, len(answers[0].hits)
+                assert len(answers[1].hits) > number, len(answers[1].hits)
+                assert all(answer.searched.by_index for answer in answers), answers
+    asyncio.run(main(*sys.argv[1:]))
+    """
+)
+
+
+def test_stores_of_several_processes_search_while_all_of_them_append(path: Path) -> None:
+    many_needles(path, 0, 0)
+    processes = [subprocess.Popen([sys.executable, "-c", APPENDING, str(path), name], cwd=ROOT) for name in "abc"]
+    assert [process.wait() for process in processes] == [0] * 3
+    with flue_py.sync.open(path) as store:
+        assert len(store.search("needle", limit=1000).hits) == 120
+        assert store.verify().problems == []
+    with closing(sqlite3.connect(index_of(path))) as index:
+        assert index.execute("SELECT count(*), count(DISTINCT entry_id) FROM texts").fetchone() == (120, 120)
 
 
 @pytest.mark.anyio

@@ -16,6 +16,7 @@ from flue_py.store.sqlite.caller import open_on_caller
 from flue_py.store.sqlite.memory import open_memory
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.sources import OpenBackend
+from tests.files import new_store_file
 from tests.store.sqlite_workers import Nursery, nursery
 
 
@@ -39,7 +40,7 @@ def _sqlite(request: pytest.FixtureRequest) -> OpenBackend:
     folder: Path = request.getfixturevalue("tmp_path")
 
     async def open_it(sources: Sources) -> Backend:
-        return await open_sqlite(folder / f"{uuid4().hex}.db", sources=sources, durability="normal")
+        return await open_sqlite(new_store_file(folder / f"{uuid4().hex}.db"), sources=sources, durability="normal")
 
     return open_it
 
@@ -48,7 +49,7 @@ def _caller(request: pytest.FixtureRequest) -> OpenBackend:
     folder: Path = request.getfixturevalue("tmp_path")
 
     async def open_it(sources: Sources) -> Backend:
-        return open_on_caller(folder / f"{uuid4().hex}.db", sources=sources, durability="normal")
+        return open_on_caller(new_store_file(folder / f"{uuid4().hex}.db"), sources=sources, durability="normal")
 
     return open_it
 
@@ -57,7 +58,7 @@ def _aiosqlite(request: pytest.FixtureRequest) -> OpenBackend:
     folder: Path = request.getfixturevalue("tmp_path")
 
     async def open_it(sources: Sources) -> Backend:
-        url = f"sqlite+aiosqlite:///{folder / uuid4().hex}.db"
+        url = f"sqlite+aiosqlite:///{new_store_file(folder / f'{uuid4().hex}.db')}"
         return await open_engine(url, sources=sources, durability="normal")
 
     return open_it

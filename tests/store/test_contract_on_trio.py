@@ -11,6 +11,7 @@ from flue_py.store.backend import Backend
 from flue_py.store.seam import Sources
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.sources import OpenBackend
+from tests.files import new_store_file
 from tests.store.facets import RunnerContract
 
 
@@ -25,7 +26,9 @@ class OnTrio:
     @pytest.fixture
     def open_backend(self, tmp_path: Path) -> OpenBackend:
         async def open_it(sources: Sources) -> Backend:
-            return await open_sqlite(tmp_path / f"{uuid4().hex}.db", sources=sources, durability="normal")
+            return await open_sqlite(
+                new_store_file(tmp_path / f"{uuid4().hex}.db"), sources=sources, durability="normal"
+            )
 
         return open_it
 

@@ -95,14 +95,14 @@ def _found(material: Material) -> _Lists:
             break
         if role not in (ASSISTANT, TOOL_RESULT):
             continue
-        message, entry_id = material.message(at), material.leaving[at].entry_id
+        message = material.message(at)
         texts = _read(message)
         read += sum(map(len, texts))
-        if len(errors) < MOST_LINES:
-            _add(errors, _errors(message, texts), entry_id)
+        if len(errors) < MOST_LINES and (found := _errors(message, texts)):
+            _add(errors, found, material.leaving[at].entry_id)
         if role == ASSISTANT:
-            if len(decisions) < MOST_LINES:
-                _add(decisions, _decisions(texts[0]), entry_id)
+            if len(decisions) < MOST_LINES and (found := _decisions(texts[0])):
+                _add(decisions, found, material.leaving[at].entry_id)
             if read <= READ_CHARS:
                 for text in texts:
                     words.update(dict.fromkeys(text.split()))

@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from math import log
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import SessionHead, SessionInfo, SessionRef, retracted_in
-from flue_py.errors import InvalidArgument
+from flue_py.errors import InvalidArgument, SessionNotFound
 from flue_py.search import queries
 from flue_py.search.queries import MOST_WORDS, Query, Span
 from flue_py.search.texts import SearchedText, texts_of, title_text
@@ -56,6 +56,10 @@ class Finding(NamedTuple):
         return (-self.score, -self.at_us, "" if self.entry is None else self.entry.id, self.number)
 
 
+_Match: TypeAlias = tuple[Entry, int, SearchedText, list[Span]]
+"""A text with its number, and where it has what is looked for."""
+
+
 class Found(NamedTuple):
     """What was found, best first, and whether there is more."""
 
@@ -71,7 +75,7 @@ class Finder:
         self._query = query
         self._narrowing = narrowing
         self._chosen = chosen
-        self._infos: dict[int, Sequence[SessionInfo]] = {}
+        self._infos: dict[tuple[int, str], SessionInfo | None] = {}
         self._retracted: dict[int, frozenset[str]] = {}
         self._met: set[tuple[str, str | None, int, int]] = set()
 
@@ -147,43 +151,70 @@ class Finder:
             by_session.setdefault(each.session_key, []).append(each)
         found: list[Finding] = []
         for key, texts in by_session.items():
-            for info in await self._seen_by(key):
-                found += await self._look_at_session(self._chosen[key], info, texts)
+            head = self._chosen[key]
+            for name in self._names(head):
+                found += await self._look_at_session(head, name, texts)
         return found
 
-    async def _look_at_session(self, head: SessionHead, info: SessionInfo, texts: Sequence[FoundText]) -> list[Finding]:
-        found: list[Finding | None] = []
-        title = self._title(head, info)
-        if title is not None and any(each.entry_id is None and each.number == title_number(title) for each in texts):
-            found.append(await self._finding(info, None, title_number(title), title_text(title)))
-        numbers: dict[str, list[int]] = {}
+    async def _look_at_session(self, head: SessionHead, name: str, texts: Sequence[FoundText]) -> list[Finding]:
+        matches = await self._matches(name, texts)
+        titles = [each.number for each in texts if each.entry_id is None]
+        # Of a phrase of common words, most candidates are none: nothing more is read of their sessions.
+        info = await self._info(head, name) if matches or titles else None
+        if info is None:
+            return []
         without = await self._without(info)
-        for each in texts:
-            if each.entry_id is not None and each.entry_id not in without:
-                numbers.setdefault(each.entry_id, []).append(each.number)
-        entries = await self._backend.get_entries(info.ref, list(numbers)) if numbers else []
-        for entry in entries:
-            if entry is not None:
-                there = texts_of(entry)
-                found += [
-                    await self._finding(info, entry, number, there[number])
-                    for number in numbers[entry.id]
-                    if number < len(there)
-                ]
+        found = [self._made(info, *match) for match in matches if match[0].id not in without]
+        title = self._title(head, info)
+        if title is not None and title_number(title) in titles:
+            found.append(await self._finding(info, None, title_number(title), title_text(title)))
         return [each for each in found if each is not None]
 
+    async def _matches(self, name: str, texts: Iterable[FoundText]) -> list[_Match]:
+        """Return those of the candidates that are texts of entries and have what is looked for, and where they have it.
+
+        Of a session that is gone there are none.
+        """
+        numbers: dict[str, list[int]] = {}
+        for each in texts:
+            if each.entry_id is not None:
+                numbers.setdefault(each.entry_id, []).append(each.number)
+        entries: Sequence[Entry | None] = ()
+        if numbers:
+            with suppress(SessionNotFound):
+                entries = await self._backend.get_entries(name, list(numbers))
+        found = []
+        for entry in entries:
+            if entry is not None:
+                for number, text in enumerate(texts_of(entry)):
+                    if number in numbers[entry.id]:
+                        spans = await self._spans_in(name, entry, entry.created_us, text)
+                        if spans is not None:
+                            found.append((entry, number, text, spans))
+        return found
+
     async def _finding(self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText) -> Finding | None:
-        role = None if entry is None else entry.role
         at_us = info.created_us if entry is None else entry.created_us
-        if not self._narrowing.has_text(role, at_us, text):
+        spans = await self._spans_in(info.id, entry, at_us, text)
+        return None if spans is None else self._made(info, entry, number, text, spans)
+
+    def _made(
+        self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText, spans: list[Span]
+    ) -> Finding | None:
+        """Return the finding; None for a text that was found before."""
+        if self._was_found(entry, number):
+            return None
+        role = None if entry is None else entry.role
+        return Finding(info, entry, number, text, spans, _score(text, role, len(spans)))
+
+    async def _spans_in(self, name: str, entry: Entry | None, at_us: int, text: SearchedText) -> list[Span] | None:
+        """Return where a text has what is looked for; None where it does not match, or is not searched."""
+        if not self._narrowing.has_text(None if entry is None else entry.role, at_us, text):
             return None
         try:
-            spans = await self._spans(text.text)
+            return await self._spans(text.text)
         except TimeoutError as error:
-            raise _took_too_long(info, entry) from error
-        if spans is None or self._was_found(entry, number):
-            return None
-        return Finding(info, entry, number, text, spans, _score(text, role, len(spans)))
+            raise _took_too_long(name, entry) from error
 
     async def _spans(self, text: str) -> list[Span] | None:
         """Return where a text has what is looked for. What takes long is done where it holds up nobody else."""
@@ -201,14 +232,21 @@ class Finder:
         self._met.add(text)
         return is_again
 
+    def _names(self, head: SessionHead) -> Sequence[str]:
+        """Return the session itself, or the forks that it is looked at for."""
+        return self._narrowing.heirs.get(head.id, [SessionRef(head.id, head.session_key)])
+
     async def _seen_by(self, key: int) -> Sequence[SessionInfo]:
         """Return the session of this key, or the forks that it is looked at for; none that is gone."""
-        if key not in self._infos:
-            head = self._chosen[key]
-            names = self._narrowing.heirs.get(head.id, [SessionRef(head.id, key)])
-            infos = [await self._backend.get_session(name) for name in names]
-            self._infos[key] = [info for info in infos if info is not None]
-        return self._infos[key]
+        head = self._chosen[key]
+        infos = [await self._info(head, name) for name in self._names(head)]
+        return [info for info in infos if info is not None]
+
+    async def _info(self, head: SessionHead, name: str) -> SessionInfo | None:
+        """Return a session that is looked at, read once; None if it is gone."""
+        if (head.session_key, name) not in self._infos:
+            self._infos[head.session_key, name] = await self._backend.get_session(name)
+        return self._infos[head.session_key, name]
 
     async def _without(self, info: SessionInfo) -> frozenset[str]:
         """Return the entries that a session has retracted: they are in no history any more."""
@@ -218,10 +256,10 @@ class Finder:
         return self._retracted[key]
 
 
-def _took_too_long(info: SessionInfo, entry: Entry | None) -> InvalidArgument:
+def _took_too_long(name: str, entry: Entry | None) -> InvalidArgument:
     where = "its title" if entry is None else f"entry {entry.id}"
     return InvalidArgument(
-        f"words: the regular expression was tried for {queries.SECONDS:g} seconds on one text of session {info.id}, "
+        f"words: the regular expression was tried for {queries.SECONDS:g} seconds on one text of session {name}, "
         f"{where}; make it simpler, such as without a repetition in another, or search less (sessions, since, role)"
     )
 

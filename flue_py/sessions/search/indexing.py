@@ -90,7 +90,8 @@ class Indexer:
             entries += await left_by_deleted(self._backend, info)
         changes = await self._backend.changes(info.ref, max(start.revision, 0), _PAGE)
         entries += [entry for change in changes for entry in change.entries]
-        reached = changes[-1].revision if changes else head.revision
+        # Others may have gone further than the session was when this search began: that would be added again.
+        reached = changes[-1].revision if changes else max(start.revision, head.revision)
         title = title_of(info)
         waiting = self._backend.waiting
         found = await waiting.finish(

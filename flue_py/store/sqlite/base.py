@@ -49,6 +49,10 @@ class RunnerOnFile(RunnerOnSqlite):
             self.waiting, self._path, target, overwrite=overwrite, verified=verified, progress=progress
         )
 
+    @property
+    def words_name(self) -> str:
+        return str(words_file(self._place))
+
     async def words_location(self) -> str | None:
         path = words_file(self._place)
         return str(path) if path.exists() else None
