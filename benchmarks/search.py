@@ -40,7 +40,7 @@ class Texts:
         return text
 
 
-async def _fill(store: flue_py.Store, texts: Texts, count: int) -> flue_py.Session:
+async def fill(store: flue_py.Store, texts: Texts, count: int) -> flue_py.Session:
     """Write so many messages, to a new session for each thousand; return the last one."""
     session = await store.create_session()
     for low in range(0, count, _BATCH):
@@ -69,7 +69,7 @@ async def measure(options: Options) -> list[Line]:
     with scratch(options) as folder:
         path = folder / "store.db"
         async with flue_py.open(path, durability="normal") as store:
-            await _fill(store, texts, count)
+            await fill(store, texts, count)
             await store.search("nothing")
             share = 100 * database_bytes(Path(f"{path}-words")) / texts.characters
             what = f"index of {count:,} messages, of their text"

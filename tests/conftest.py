@@ -86,14 +86,23 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def _keep_bytecode(config: pytest.Config) -> None:
-    if config.pluginmanager.has_plugin("cacheprovider"):
-        folder = str(config.cache.mkdir("bytecode"))
-    else:
+    folder = _kept_folder(config)
+    if folder is None:
         folder = tempfile.mkdtemp(prefix="flue-py-bytecode-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     sys.dont_write_bytecode, sys.pycache_prefix = False, folder
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = folder
+
+
+def _kept_folder(config: pytest.Config) -> str | None:
+    """Return a folder that stays until pytest's cache is cleared, or None where that is switched off or read-only."""
+    if not config.pluginmanager.has_plugin("cacheprovider"):
+        return None
+    try:
+        return str(config.cache.mkdir("bytecode"))
+    except OSError:
+        return None
 
 
 @pytest.hookimpl(tryfirst=True)
