@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -102,8 +102,15 @@ class Basis:
             tokens_after=after,
             summary=made.text,
             calls=calls,
-            notes=(*self.notes, *made.notes),
+            notes=(*self.notes, *made.notes, *self._above(after)),
         )
+
+    def _above(self, after: int) -> Iterator[str]:
+        """Yield a note where the context is large enough for another compaction right after this one."""
+        most = after if self.window is None else self.window - self.settings.reserve_tokens
+        if after > most:
+            staying = f"{self.tokens_staying:,} of them stay word for word"
+            yield f"the context still takes {after:,} tokens, {after - most:,} more than leave the reserve: {staying}"
 
     def material(
         self,

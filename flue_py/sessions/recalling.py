@@ -38,7 +38,8 @@ class Recalling(Contexts):
         ``compaction`` is the id of its entry, also of one that was taken back. Files, identifiers, error messages, the
         user's instructions, questions, decisions and results of tools are found by the rules of
         `flue_py.compaction.facts`, in all that it stands for: what earlier compactions summarized included. Lost is
-        what neither the summary nor what it kept says word for word. Of each kind it has the share that is still said
+        what neither the summary nor what it kept says word for word; of a tool's result its errors and its first and
+        last line are looked for, not those between. Of each kind it has the share that is still said
         and up to ``limit`` lost facts, the most often said first, with the ids of their entries. The same history gives
         the same report. Raises `EntryNotFound`, and `InvalidArgument` for another entry. O(path).
         """

@@ -379,6 +379,22 @@ async def test_what_comes_back_can_make_a_compaction_larger_than_what_it_stands_
     assert await session.build_context() == before
 
 
+async def test_a_context_that_pins_leave_too_large_is_noted(session: Session) -> None:
+    huge = (await session.append_message(user("x" * 12_000))).entry_id
+    await session.pin(huge)
+    await talk(session, 40)
+
+    done = await session.compact(mode="window", settings=SETTINGS, window=4_000)
+
+    assert done.appended is not None
+    assert done.tokens_after is not None
+    assert done.notes[-1].startswith(f"the context still takes {done.tokens_after:,} tokens, ")
+    assert f": {done.tokens_staying:,} of them stay word for word" in done.notes[-1]
+    await session.unpin(huge)
+    await talk(session, 40)
+    assert (await session.compact(mode="window", settings=SETTINGS, window=4_000)).notes == ()
+
+
 async def test_what_is_kept_fits_into_the_window(session: Session) -> None:
     await talk(session, 40)
     assert (await session.plan_compaction()).reason == "no_cut_point"
