@@ -86,6 +86,11 @@ class OpenedSession:
         paid = await self.session.entry_costs()
         self._costs = await asyncio.to_thread(entry_costs, list(self.outline.entries), paid)
 
+    @property
+    def marked(self) -> frozenset[str]:
+        """The ids of the entries with a label or a pin."""
+        return self.pinned | self.labels.keys()
+
     def marks_of(self, entry: Entry) -> Marks:
         """Return what is known of an entry beside itself."""
         return Marks(

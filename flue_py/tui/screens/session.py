@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -20,16 +19,15 @@ from flue_py.core.sessions import Change
 from flue_py.errors import FlueError, SessionNotFound
 from flue_py.render.lines import Line, cells, clip, counted, one_line
 from flue_py.render.listing import project_name
-from flue_py.sessions.session import Session
 from flue_py.tui import editing, reading
-from flue_py.tui.deleting import plan_deletion
 from flue_py.tui.drawing import begun_row, entry_row
 from flue_py.tui.opened import OpenedSession
-from flue_py.tui.outline import VIEWS, Begun, Outline, Row, View, rows_of, shows
-from flue_py.tui.screens.asking import AskLine, Confirm, EditPrompt
-from flue_py.tui.screens.base import BY, BrowserScreen, in_words
+from flue_py.tui.outline import VIEWS, Begun, Row
+from flue_py.tui.screens.base import BrowserScreen, in_words
 from flue_py.tui.screens.before import BeforeScreen
+from flue_py.tui.screens.changing import ChangingScreen
 from flue_py.tui.screens.comparing import CompareScreen
+from flue_py.tui.shown import ShownTree
 from flue_py.tui.widgets.reader import Reader
 from flue_py.tui.widgets.rows import RowList
 
@@ -37,15 +35,6 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
 _CHANGES = 1_000
-
-
-class _Flagged(NamedTuple):
-    """Which entries of a list a view shows, with these labelled."""
-
-    entries: list[Entry]
-    view: View
-    labels: frozenset[str]
-    flags: bytearray
 
 
 class _Read(NamedTuple):
@@ -58,7 +47,7 @@ class _Read(NamedTuple):
     has_secrets: bool
 
 
-class SessionScreen(BrowserScreen[None]):
+class SessionScreen(ChangingScreen):
     """A session. ``entry_id`` is the entry to begin at: the leaf if it is left out."""
 
     DEFAULT_CSS = """
@@ -74,16 +63,7 @@ class SessionScreen(BrowserScreen[None]):
             "Open",
             tooltip="a prompt: edit it as a new branch; a fork or task: go there; a compaction: what was before",
         ),
-        Binding("e", "edit", "Edit", tooltip="edit the prompt as a new branch"),
-        Binding("m", "move", "Move", tooltip="move the leaf to this entry"),
-        Binding("l", "label", "Label", tooltip="label this entry; empty clears"),
-        Binding("p", "pin", "Pin", show=False, tooltip="pin or unpin this entry"),
-        Binding(
-            "x", "exclude", "Exclude", show=False, tooltip="exclude this entry from the context, or include it again"
-        ),
-        Binding("f", "fork", "Fork", show=False, tooltip="fork: a new session that begins at this entry"),
-        Binding("u", "undo", "Undo", tooltip="undo the last operation"),
-        Binding("r", "redo", "Redo", show=False, tooltip="redo what was undone last"),
+        *ChangingScreen.CHANGES,
         Binding("v", "view", "View", tooltip=f"the next view: {', '.join(VIEWS)}"),
         *(
             Binding(str(n), f"view({n - 1})", name, show=False, tooltip=f"view: {name}")
@@ -107,7 +87,6 @@ class SessionScreen(BrowserScreen[None]):
         Binding("w", "whole", "Whole", show=False, tooltip="show a long text whole"),
         Binding("z", "wide", "Wide", show=False, tooltip="give the message the whole screen"),
         Binding("tab", "other", "Other side", show=False, tooltip="go to the other side"),
-        Binding("D", "delete", "Delete", show=False, tooltip="delete this session, after a question"),
         *BrowserScreen.COMMON,
         Binding("escape,q", "leave", "Back", tooltip="go back"),
     ]
@@ -117,12 +96,7 @@ class SessionScreen(BrowserScreen[None]):
         self._session_id = session_id
         self._wanted = entry_id
         self._opened: OpenedSession | None = None
-        self._view: View = "default"
-        self._folded: set[str] = set()
-        self._rows: Sequence[Row] = []
-        self._outline = Outline.of((), None)
-        self._leaf_row: int | None = None
-        self._flagged: _Flagged | None = None
+        self._tree = ShownTree()
         self._seen = 0
         self._is_shown_whole = False
         self._changing = asyncio.Lock()
@@ -130,6 +104,11 @@ class SessionScreen(BrowserScreen[None]):
         self._is_markdown = True
         self._is_whole_text = False
         self._read: _Read | None = None
+
+    @property
+    def opened(self) -> OpenedSession | None:
+        """The session, once it was found."""
+        return self._opened
 
     @property
     def is_whole(self) -> bool:
@@ -175,7 +154,7 @@ class SessionScreen(BrowserScreen[None]):
             await opened.load_end()
             begin = self._wanted or session.leaf_id
             self._show_rows(begin)
-            is_there = begin is None or begin in self._outline.place
+            is_there = begin is None or begin in self._tree.outline.place
             await opened.load_all()
             await self._rebuild(self._chosen_id() if is_there else begin)
             self._is_shown_whole = True
@@ -198,72 +177,31 @@ class SessionScreen(BrowserScreen[None]):
                 changes += page
                 self._seen = page[-1].revision
             if changes:
-                was_at_leaf = self._chosen() == self._leaf_row
+                was_at_leaf = self._chosen() == self._tree.leaf_row
                 await opened.catch_up(changes)
                 await self._rebuild(opened.info.leaf_id if was_at_leaf else self._chosen_id())
 
     async def _rebuild(self, entry_id: str | None) -> None:
         """Work out the rows anew, and stay at an entry."""
-        await asyncio.to_thread(self._flag)
-        self._show_rows(entry_id)
-
-    def _flag(self) -> None:
-        """Note which entries the view shows. What was noted before is kept where the tree has only grown."""
         opened = self._opened
         assert opened is not None
-        entries = opened.outline.entries
-        labels = frozenset((*opened.labels, *opened.pinned))
-        if self._flagged is None or self._flagged.entries is not entries or self._flagged[1:3] != (self._view, labels):
-            self._flagged = _Flagged(entries, self._view, labels, bytearray())
-        flags = self._flagged.flags
-        is_shown = shows(self._view, labels)
-        flags.extend(is_shown(entry) for entry in entries[len(flags) :])
+        await asyncio.to_thread(self._tree.flag, opened.outline, opened.marked)
+        self._show_rows(entry_id)
 
     def _show_rows(self, entry_id: str | None) -> None:
         opened = self._opened
         assert opened is not None
-        self._flag()
-        assert self._flagged is not None
-        flags = self._flagged.flags
-        # What is drawn next are these rows of this outline, whatever is read meanwhile.
-        self._outline = opened.outline
-        self._rows = rows_of(self._outline, lambda at: bool(flags[at]), self._folded, opened.begun)
-        self._leaf_row = self._row_for_leaf()
-        self.query_one(RowList).show(len(self._rows), self._row_of(entry_id))
+        self._tree.show(opened.outline, opened.marked, opened.begun)
+        self.query_one(RowList).show(len(self._tree.rows), self._tree.number_of(entry_id))
         self._head()
-
-    def _row_for_leaf(self) -> int | None:
-        """Return the row of the leaf; where it is not shown, that of the last entry before it on its path that is."""
-        shown = {row for row in self._rows if isinstance(row, int)}
-        at = self._outline.place.get(self._outline.leaf or "")
-        while at is not None and at not in shown:
-            at = self._outline.parent_of(at)
-        return at
-
-    def _rows_at(self, at: int) -> Row | None:
-        return self._rows[at] if at < len(self._rows) else None
-
-    def _row_of(self, entry_id: str | None) -> int:
-        """Return the row of an entry, or of the nearest before it that is shown; the last row for None."""
-        assert self._opened is not None
-        place = self._outline.place.get(entry_id or "")
-        if place is None:
-            return max(len(self._rows) - 1, 0)
-        best = 0
-        for at, row in enumerate(self._rows):
-            if isinstance(row, int):
-                if row > place:
-                    break
-                best = at
-        return best
 
     def _head(self) -> None:
         opened = self._opened
         assert opened is not None
-        count = counted(len(self._outline.entries), "entry", "entries")
-        facts = [self._view, count if opened.is_whole else f"{count} so far"]
+        count = counted(len(self._tree.outline.entries), "entry", "entries")
+        facts = [self._tree.view, count if opened.is_whole else f"{count} so far"]
         if opened.is_whole:
-            facts.append(counted(self._outline.branches, "branch", "branches"))
+            facts.append(counted(self._tree.outline.branches, "branch", "branches"))
         facts.append(self.browser.masked(project_name(opened.info)))
         told = " · ".join(fact for fact in facts if fact)
         room = max(16, self.size.width - cells(told) - 3)
@@ -274,8 +212,7 @@ class SessionScreen(BrowserScreen[None]):
     def _draw(self, at: int, width: int) -> Line:
         opened = self._opened
         assert opened is not None
-        row = self._rows[at]
-        outline = self._outline
+        row, outline = self._tree.rows[at], self._tree.outline
         if isinstance(row, Begun):
             depth = outline.depths[outline.place[row.entry_id]]
             said = (
@@ -283,8 +220,8 @@ class SessionScreen(BrowserScreen[None]):
             )
             return begun_row(row, self.browser.masked(said), width, depth, self.browser.glyphs)
         entry = outline.entries[row]
-        is_folded = entry.id in self._folded
-        marks = replace(opened.marks_of(entry), is_leaf=row == self._leaf_row)
+        is_folded = self._tree.is_folded(entry.id)
+        marks = replace(opened.marks_of(entry), is_leaf=row == self._tree.leaf_row)
         return entry_row(
             entry,
             marks,
@@ -309,7 +246,7 @@ class SessionScreen(BrowserScreen[None]):
             self._read = None
             self.query_one(Reader).show([Text(self._about_begun(row), style="dim")])
             return
-        entry = self._outline.entries[row]
+        entry = self._tree.outline.entries[row]
         if self._read is None or entry.id != self._read.entry_id:
             self._is_whole_text = False
         else:
@@ -359,67 +296,58 @@ class SessionScreen(BrowserScreen[None]):
     # -- where one is ------------------------------------------------------------------------------------------
 
     def _chosen(self) -> Row | None:
-        return self._rows_at(self.query_one(RowList).at)
+        return self._tree.row(self.query_one(RowList).at)
 
-    def _chosen_entry(self) -> Entry | None:
+    def chosen_entry(self) -> Entry | None:
+        """Return the chosen entry; None where a fork, a task or nothing is chosen."""
         row = self._chosen()
-        return self._outline.entries[row] if self._opened is not None and isinstance(row, int) else None
+        return self._tree.outline.entries[row] if self._opened is not None and isinstance(row, int) else None
 
     def _chosen_id(self) -> str | None:
         row = self._chosen()
         if isinstance(row, Begun):
             return row.entry_id
-        entry = self._chosen_entry()
+        entry = self.chosen_entry()
         return None if entry is None else entry.id
 
     def action_view(self, number: int | None = None) -> None:
         """Show the next view, or one of them."""
-        self._view = VIEWS[(VIEWS.index(self._view) + 1) % len(VIEWS) if number is None else number]
+        self._tree.turn_to(None if number is None else VIEWS[number])
         if self._opened is not None:
             self._show_rows(self._chosen_id())
 
     def action_fold(self) -> None:
         """Fold what is below the chosen entry; if there is nothing to fold, go to its parent."""
-        opened, row = self._opened, self._chosen()
-        if opened is None or row is None:
-            return
+        row, tree = self._chosen(), self._tree
         if isinstance(row, Begun):
-            self.query_one(RowList).stand_on(self._row_of(row.entry_id))
-            return
-        entry = self._outline.entries[row]
-        if entry.id not in self._folded and self._outline.has_below(row):
-            self._folded.add(entry.id)
-            self._show_rows(entry.id)
-        elif (parent := self._outline.parent_of(row)) is not None:
-            self.query_one(RowList).stand_on(self._row_of(self._outline.entries[parent].id))
+            self._stand_on(row.entry_id)
+        elif row is not None:
+            entries = tree.outline.entries
+            if tree.fold(row):
+                self._show_rows(entries[row].id)
+            elif (parent := tree.outline.parent_of(row)) is not None:
+                self._stand_on(entries[parent].id)
 
     def action_unfold(self) -> None:
         """Unfold what is below the chosen entry."""
-        entry = self._chosen_entry()
-        if entry is not None and entry.id in self._folded:
-            self._folded.discard(entry.id)
+        entry = self.chosen_entry()
+        if entry is not None and self._tree.unfold(entry.id):
             self._show_rows(entry.id)
 
     def action_leaf(self) -> None:
         """Go to the leaf."""
         if self._opened is not None:
-            self._reveal(self._opened.info.leaf_id)
+            self.reveal(self._opened.info.leaf_id)
 
-    def _reveal(self, entry_id: str | None) -> None:
+    def _stand_on(self, entry_id: str | None) -> None:
+        self.query_one(RowList).stand_on(self._tree.number_of(entry_id))
+
+    def reveal(self, entry_id: str | None) -> None:
         """Go to an entry, and unfold what hides it."""
-        opened = self._opened
-        assert opened is not None
-        at = self._outline.place.get(entry_id or "")
-        is_hidden = False
-        while at is not None:
-            at = self._outline.parent_of(at)
-            if at is not None and self._outline.entries[at].id in self._folded:
-                self._folded.discard(self._outline.entries[at].id)
-                is_hidden = True
-        if is_hidden:
+        if self._tree.unfold_above(entry_id):
             self._show_rows(entry_id)
         else:
-            self.query_one(RowList).stand_on(self._row_of(entry_id))
+            self._stand_on(entry_id)
 
     def action_other(self) -> None:
         """Go to the other side, if both are shown."""
@@ -467,7 +395,7 @@ class SessionScreen(BrowserScreen[None]):
 
     def action_enter(self) -> None:
         """Edit a prompt, go to a session, show what a compaction replaced; else go to the text."""
-        row, entry = self._chosen(), self._chosen_entry()
+        row, entry = self._chosen(), self.chosen_entry()
         if isinstance(row, Begun):
             if row.info is None:
                 self.say("this session was deleted")
@@ -506,15 +434,14 @@ class SessionScreen(BrowserScreen[None]):
 
     def _found(self, entry_id: str | None) -> None:
         if entry_id is not None and self._opened is not None:
-            at = self._outline.place.get(entry_id)
-            if at is not None and self._flagged is not None and not self._flagged.flags[at]:
-                self._view = "all"
+            if not self._tree.has_entry(entry_id):
+                self._tree.turn_to("all")
                 self._show_rows(entry_id)
-            self._reveal(entry_id)
+            self.reveal(entry_id)
 
     def action_before(self) -> None:
         """Show what was before the chosen compaction."""
-        entry = self._chosen_entry()
+        entry = self.chosen_entry()
         if self._opened is None or entry is None or entry.kind != COMPACTION:
             self.say("this is no compaction")
         else:
@@ -522,7 +449,7 @@ class SessionScreen(BrowserScreen[None]):
 
     def action_compare(self) -> None:
         """Remember the chosen entry, or compare it with the one remembered."""
-        entry = self._chosen_entry()
+        entry = self.chosen_entry()
         if self._opened is None or entry is None:
             return
         first, self._compared = self._compared, None
@@ -533,154 +460,3 @@ class SessionScreen(BrowserScreen[None]):
             self.app.push_screen(CompareScreen(self._opened, first, entry.id))
         else:
             self.say("nothing is compared")
-
-    # -- changing ----------------------------------------------------------------------------------------------
-
-    @work
-    async def action_edit(self) -> None:
-        """Edit the chosen prompt, and append it as a new branch."""
-        entry, opened = self._chosen_entry(), self._opened
-        if entry is None or opened is None or not self.may_write():
-            return
-        if not editing.is_prompt(entry):
-            self.say("only what a user said can be edited")
-            return
-        text, failed = editing.text_of(entry), ""
-        if len(text) > editing.MOST_CHARACTERS:
-            self.say(f"{counted(len(text), 'character')} are too many to edit here; flue-py append takes them")
-            return
-        if not await self._may_show(text):
-            return
-        while True:
-            new = await self.app.push_screen_wait(EditPrompt(text, failed=failed))
-            if new is None:
-                return
-            try:
-                made = await editing.branch_off(opened.store, opened.session, entry, new, by=BY)
-            except FlueError as error:
-                # What was typed is kept, whatever happened meanwhile.
-                text, failed = new, in_words(error)
-                await self.tried(self.take_changes())
-                continue
-            await self.tried(self.take_changes())
-            self._reveal(made)
-            self.say("the edited prompt is the leaf of a new branch; u takes it back")
-            return
-
-    async def _may_show(self, text: str) -> bool:
-        """Return whether a text may be shown as it is: it has no secret, or the answer is yes."""
-        count = self.browser.mask(text).hidden
-        if not count:
-            return True
-        question = f"This prompt has {counted(count, 'secret')}. Show and edit it?"
-        agreed: bool = await self.app.push_screen_wait(Confirm(question))
-        return agreed
-
-    async def _do(self, work: Awaitable[object], said: str) -> None:
-        """Do something to the session, show it, and say so; or say why not."""
-        try:
-            done = await work
-        except FlueError as error:
-            await self.tried(self.take_changes())
-            self.say(in_words(error))
-            return
-        await self.tried(self.take_changes())
-        self.say(said if done is not False else "nothing changed")
-
-    def _session(self) -> Session | None:
-        """Return the session, if it can be changed."""
-        return self._opened.session if self._opened is not None and self.may_write() else None
-
-    @work
-    async def action_move(self) -> None:
-        """Move the leaf to the chosen entry."""
-        entry, session = self._chosen_entry(), self._session()
-        if entry is not None and session is not None:
-            await self._do(session.move_leaf(to=entry.id, by=BY), "this is the leaf now; u takes it back")
-
-    @work
-    async def action_label(self) -> None:
-        """Label the chosen entry."""
-        entry, opened = self._chosen_entry(), self._opened
-        if entry is None or opened is None or not self.may_write():
-            return
-        label = await self.app.push_screen_wait(
-            AskLine("Label of this entry (empty: none)", opened.labels.get(entry.id, ""))
-        )
-        if label is not None:
-            await self._do(
-                opened.session.set_label(entry.id, label.strip() or None, by=BY),
-                "labelled" if label.strip() else "no label",
-            )
-
-    @work
-    async def action_pin(self) -> None:
-        """Pin the chosen entry, or unpin it."""
-        entry, opened = self._chosen_entry(), self._opened
-        if entry is not None and opened is not None and self.may_write():
-            if entry.id in opened.pinned:
-                await self._do(opened.session.unpin(entry.id, by=BY), "unpinned")
-            else:
-                await self._do(
-                    opened.session.pin(entry.id, by=BY), "pinned: every later compaction keeps it word for word"
-                )
-
-    @work
-    async def action_exclude(self) -> None:
-        """Exclude the chosen entry from the context, or include it again."""
-        entry, opened = self._chosen_entry(), self._opened
-        if entry is not None and opened is not None and self.may_write():
-            if entry.id in opened.excluded:
-                await self._do(opened.session.include(entry.id, by=BY), "included in the context again")
-            else:
-                await self._do(
-                    opened.session.exclude(entry.id, by=BY), "excluded from the context; x includes it again"
-                )
-
-    @work
-    async def action_fork(self) -> None:
-        """Make a session that begins at the chosen entry, and go there."""
-        entry, session = self._chosen_entry(), self._session()
-        if entry is None or session is None:
-            return
-        title = await self.app.push_screen_wait(AskLine("Title of the fork (may be empty)"))
-        if title is None:
-            return
-        made = await self.tried(session.fork(at=entry.id, title=title.strip() or None))
-        if made is not None and self._opened is not None:
-            await self._opened.load_begun()
-            self._show_rows(entry.id)
-            self.browser.open_session(made.id)
-
-    @work
-    async def action_undo(self) -> None:
-        """Undo the last operation."""
-        session = self._session()
-        if session is not None:
-            await self._do(_or_false(session.undo(by=BY)), "undone; r does it again")
-
-    @work
-    async def action_redo(self) -> None:
-        """Redo what was undone last."""
-        session = self._session()
-        if session is not None:
-            await self._do(_or_false(session.redo(by=BY)), "done again")
-
-    @work
-    async def action_delete(self) -> None:
-        """Delete this session, if the answer is yes."""
-        opened = self._opened
-        if not self.may_write():
-            return
-        planned = None if opened is None else await self.tried(plan_deletion(opened.store, opened.session.id))
-        if planned is None:
-            return
-        agreed = await self.app.push_screen_wait(Confirm(self.browser.masked(planned.question), planned.facts))
-        if agreed and await self.tried(planned.go()) is not None:
-            self.browser.leave()
-
-
-async def _or_false(work: Awaitable[object | None]) -> object:
-    """Return what work returns, and False in place of None: there was nothing to do."""
-    done = await work
-    return False if done is None else done

@@ -25,6 +25,20 @@ _CHOSEN = Style(reverse=True)
 _CHOSEN_ELSEWHERE = Style(bold=True)
 
 
+class OfRow(Message):
+    """What happened to a row of a list: the one at ``at``."""
+
+    def __init__(self, rows: RowList, at: int) -> None:
+        self.rows = rows
+        self.at = at
+        super().__init__()
+
+    @property
+    def control(self) -> RowList:
+        """The list."""
+        return self.rows
+
+
 class RowList(ScrollView):
     """A list of lines. ``draw`` gives the line of a row in a width, when it is to be seen."""
 
@@ -43,31 +57,11 @@ class RowList(ScrollView):
         Binding("enter", "choose", "Open", show=False),
     ]
 
-    class Reached(Message):
+    class Reached(OfRow):
         """Another row is chosen, or the rows are others."""
 
-        def __init__(self, rows: RowList, at: int) -> None:
-            self.rows = rows
-            self.at = at
-            super().__init__()
-
-        @property
-        def control(self) -> RowList:
-            """The list that it is about."""
-            return self.rows
-
-    class Entered(Message):
+    class Entered(OfRow):
         """The chosen row was entered."""
-
-        def __init__(self, rows: RowList, at: int) -> None:
-            self.rows = rows
-            self.at = at
-            super().__init__()
-
-        @property
-        def control(self) -> RowList:
-            """The list that it is about."""
-            return self.rows
 
     def __init__(self, draw: Callable[[int, int], Line], *, id: str | None = None) -> None:
         super().__init__(id=id)
