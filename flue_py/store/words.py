@@ -98,7 +98,7 @@ class WordIndex(Protocol):
         """Have sessions be read from their beginning again: what is there already is passed over then."""
 
     async def moment(self) -> int:
-        """Return a number that is another one after other processes have changed it. O(1)."""
+        """Return a number that is another one once texts were taken out of it, by whichever process. O(1)."""
 
     async def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
         """Return up to ``limit`` texts that have what is wanted, those that came last first, before one of them.

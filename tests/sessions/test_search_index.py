@@ -21,9 +21,10 @@ import flue_py
 import flue_py.sync
 from flue_py.core.sessions import SessionHead
 from flue_py.errors import StoreUnavailable
-from flue_py.sessions.search import answering, indexing
+from flue_py.sessions.search import answering, finding, indexing
 from flue_py.store.sqlite import words
 from flue_py.store.sqlite.base import RunnerOnFile
+from flue_py.store.words import WordIndex
 from tests.sessions.test_search import found, result, user
 
 ROOT = Path(__file__).parents[2]
@@ -444,6 +445,52 @@ async def test_what_a_deletion_takes_out_during_a_search_is_added_before_it_answ
     monkeypatch.setattr(indexing.Indexer, "catch_up", then_delete)
     answer = await store.search("needle")
     assert (len(answer.hits), answer.searched.by_index) == (1, True)
+
+
+@pytest.mark.anyio
+async def test_what_was_taken_out_and_added_again_during_a_search_is_found(
+    store: flue_py.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, doomed = await store.create_session(), await store.create_session()
+    await session.append_message(user("needle"))
+    await doomed.append_message(user("hay"))
+    by_index = finding.Finder.by_index
+    has_run: list[bool] = []
+
+    async def between(finder: finding.Finder, index: WordIndex, limit: int) -> finding.Found:
+        if has_run:
+            return await by_index(finder, index, limit)
+        has_run.append(True)
+        await store.delete_session_tree(doomed)
+        found = await by_index(finder, index, limit)
+        assert len((await store.search("needle")).hits) == 1
+        return found
+
+    monkeypatch.setattr(finding.Finder, "by_index", between)
+    answer = await store.search("needle")
+    assert (len(answer.hits), answer.searched.by_index) == (1, True)
+
+
+@pytest.mark.anyio
+async def test_what_came_after_a_search_began_is_not_taken_out_by_it(store: flue_py.Store, path: Path) -> None:
+    session = await store.create_session()
+    await session.append_message(user("needle"))
+    heads = await store.backend.session_heads()
+    later = await store.create_session()
+    await later.append_message(user("needle"))
+    await later.fork()
+    await session.append_message(user("needle"))
+    assert len((await store.search("needle")).hits) == 3
+    index = await store.backend.open_words(indexing.VERSION)
+    assert index is not None
+    try:
+        before = await index.moment()
+        await indexing.Indexer(store.backend, index).catch_up(heads)
+        assert await index.moment() == before
+    finally:
+        await index.close()
+    with closing(sqlite3.connect(index_of(path))) as connection:
+        assert connection.execute("SELECT count(*) FROM texts").fetchone() == (3,)
 
 
 SEARCHING = textwrap.dedent(

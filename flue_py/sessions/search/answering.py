@@ -27,7 +27,7 @@ _LIKENESS = 0.7
 _MOST_MISSED = 8
 """Words that no text has, to which those that look like them are looked for: what was pasted may have any number."""
 _SHORTEST_ID = 8
-_ATTEMPTS = 3
+_ATTEMPTS = 5
 
 
 class Asked(NamedTuple):
@@ -201,12 +201,16 @@ async def _by_index(
 async def _by_whole_index(
     indexer: Indexer, index: WordIndex, asked: Asked, heads: Sequence[SessionHead], finder: Finder
 ) -> Found:
-    """Look when nothing is missing: a deletion by others takes out what lay beside it, to be added again."""
+    """Look when nothing is missing: a deletion takes out what lay beside it, to be added again by whoever comes next.
+
+    That may be somebody else, between what is looked for here and the look at what is missing: what counts is whether
+    anything was taken out meanwhile.
+    """
     for _ in range(_ATTEMPTS):
         before = await index.moment()
         await indexer.catch_up(heads)
         found = await finder.by_index(index, asked.limit)
-        if await index.moment() == before or not await indexer.has_lost():
+        if await index.moment() == before:
             return found
     raise StoreBusy("others keep taking out of it what they delete")
 

@@ -42,12 +42,10 @@ class Indexer:
     async def catch_up(self, heads: Sequence[SessionHead]) -> None:
         """Add what is missing, and remove what is gone. O(what was written since, and sessions)."""
         known = await self._index.known()
-        present = {head.session_key: head for head in heads}
-        # Somebody was killed between deleting a session and this, or has put an older store in place of this one.
-        gone = {key for key, session in known.items() if _is_gone(session, present.get(key))}
-        # What a deleted session has left to its forks is theirs from now on.
-        forks = {key: session.source_key for key, session in known.items() if session.source_key is not None}
-        heirs = {key for key, source in forks.items() if source not in present} - gone
+        gone, heirs = _without_source(known, heads)
+        if gone or heirs:
+            # Others may have added what came after the heads were read, which is not gone: newer ones tell.
+            gone, heirs = _without_source(known, await self._backend.session_heads())
         if gone or heirs:
             await self._index.begin()
             await self._index.forget(gone)
@@ -58,12 +56,6 @@ class Indexer:
         behind = [head for head in heads if _is_behind(known.get(head.session_key), head)]
         while behind:
             behind = await self._add_chunk(behind)
-
-    async def has_lost(self) -> bool:
-        """Return whether others took texts out of it that are to be added again. O(sessions)."""
-        known = await self._index.known()
-        heads = await self._backend.session_heads()
-        return any(head.session_key in known and known[head.session_key].revision < 0 for head in heads)
 
     async def _add_chunk(self, behind: list[SessionHead]) -> list[SessionHead]:
         """Add a chunk of what is missing in one transaction; return the sessions that are behind still."""
@@ -131,6 +123,16 @@ def _indexed_text(
 ) -> IndexedText:
     weight = weight_of(text.part, role)
     return IndexedText(entry_id, number, at_us, weight, bag_of(text.text), marks_of(head, role, text))
+
+
+def _without_source(known: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -> tuple[set[int], set[int]]:
+    """Return the known sessions that are gone from the store, and the forks of those that are."""
+    present = {head.session_key: head for head in heads}
+    # Somebody was killed between deleting a session and this, or has put an older store in place of this one.
+    gone = {key for key, session in known.items() if _is_gone(session, present.get(key))}
+    # What a deleted session has left to its forks is theirs from now on.
+    forks = {key: session.source_key for key, session in known.items() if session.source_key is not None}
+    return gone, {key for key, source in forks.items() if source not in present} - gone
 
 
 def _is_gone(known: KnownSession, head: SessionHead | None) -> bool:

@@ -32,12 +32,13 @@ SEGMENT = 1 << 15
 
 _SPOKEN_IN = 8
 """How many segments are asked which terms there are."""
-SCHEMA = 2
+SCHEMA = 3
 _APPLICATION = 0x464C5557
 _HEADER = 100
 """SQLite's: which application a database belongs to is written in it."""
 _BUSY_SECONDS = 60.0
 _KNOWN = "SELECT session_key, id, revision, source_key, title FROM sessions"
+_LOSES = "UPDATE origin SET losses = losses + 1"
 _TABLES = """
 CREATE TABLE sessions (session_key INTEGER PRIMARY KEY, id TEXT NOT NULL, revision INTEGER NOT NULL,
     source_key INTEGER, title TEXT,
@@ -48,7 +49,7 @@ CREATE TABLE spread (session_key INTEGER NOT NULL, segment INTEGER NOT NULL, PRI
     WITHOUT ROWID;
 CREATE TABLE segments (number INTEGER PRIMARY KEY, first_doc INTEGER NOT NULL, next_doc INTEGER NOT NULL,
     end_doc INTEGER NOT NULL);
-CREATE TABLE origin (inode TEXT NOT NULL);
+CREATE TABLE origin (inode TEXT NOT NULL, losses INTEGER NOT NULL);
 """
 
 
@@ -265,7 +266,8 @@ class SqliteWords:
             self._run(f"DROP TABLE IF EXISTS {name}")
         for statement in _TABLES.split(";"):
             self._run(statement)
-        self._run("INSERT INTO origin VALUES (?)", (inode,))
+        # From anywhere, so that one that was made anew under a search is not taken for the one before.
+        self._run("INSERT INTO origin VALUES (?, abs(random()) >> 2)", (inode,))
         self._run(f"PRAGMA application_id = {_APPLICATION}")
         self._run(f"PRAGMA user_version = {_stamp(version)}")
 
@@ -352,6 +354,7 @@ class SqliteWords:
         """Remove every trace of sessions (see `WordIndex.forget`)."""
         if not keys:
             return
+        self._run(_LOSES)
         gone = json.dumps(list(keys))
         segments = self._run(
             "SELECT number, first_doc, end_doc FROM segments WHERE number IN"
@@ -378,6 +381,8 @@ class SqliteWords:
 
     def reread(self, keys: Collection[int]) -> None:
         """Have sessions be read from their beginning again (see `WordIndex.reread`)."""
+        if keys:
+            self._run(_LOSES)
         self._run(
             "UPDATE sessions SET revision = -1, seen = max(seen, revision), source_key = NULL"
             " WHERE session_key IN (SELECT value FROM json_each(?))",
@@ -385,8 +390,8 @@ class SqliteWords:
         )
 
     def moment(self) -> int:
-        """Return a number that is another one after others have changed it (see `WordIndex.moment`)."""
-        return int(self._run("PRAGMA data_version")[0][0])
+        """Return a number that is another one after something was taken out (see `WordIndex.moment`)."""
+        return int(self._run("SELECT losses FROM origin")[0][0])
 
     def find(self, wanted: Wanted, before: int | None, limit: int) -> Sequence[FoundText]:
         """Return texts that have what is wanted (see `WordIndex.find`)."""
