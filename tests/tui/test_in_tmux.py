@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -31,7 +32,9 @@ class Terminal:
     """A tmux server of its own, with one terminal of 80 x 24 cells."""
 
     def __init__(self, folder: Path) -> None:
-        self._socket = folder / "tmux"
+        # The name of a socket may have some hundred characters at most.
+        self._place = TemporaryDirectory(prefix="flue-tmux-")
+        self._socket = Path(self._place.name) / "s"
         self._env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": str(folder)}
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "sh")
         self.tmux("set-option", "-g", "status", "off")
@@ -68,6 +71,7 @@ class Terminal:
 
     def close(self) -> None:
         self.tmux("kill-server")
+        self._place.cleanup()
 
 
 @pytest.fixture
