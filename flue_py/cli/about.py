@@ -12,7 +12,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import SessionInfo
-from flue_py.render.views import needs_source
+from flue_py.render.entries import exclusion_text
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -30,18 +30,6 @@ async def name_of(store: Store, session_id: str) -> str:
     return "" if session is None else await session.name()
 
 
-async def sources_of(store: Store, listed: Iterable[SessionInfo]) -> dict[str, SessionInfo]:
-    """Return the sessions that forks without a name of their own were made of, by id, and maybe others."""
-    there = {info.id: info for info in listed}
-    for info in [*there.values()]:
-        source = info.forked_from_session
-        if source is not None and source not in there and needs_source(info):
-            session = await store.get_session(source)
-            if session is not None:
-                there[source] = session.info
-    return there
-
-
 async def models_of(store: Store, listed: Sequence[SessionInfo]) -> dict[str, str]:
     """Return, by session, the model that most of its calls were made to. O(their calls)."""
     report = await store.usage(listed, group_by=("session", "model"))
@@ -56,8 +44,7 @@ async def marks_of(session: Session) -> dict[str, str]:
         marks.setdefault(entry_id, []).append("pinned")
     for exclusion in await session.exclusions():
         if exclusion.in_effect:
-            out = "excluded" if exclusion.part is None else f"part {exclusion.part} excluded"
-            marks.setdefault(exclusion.entry_id, []).append(out)
+            marks.setdefault(exclusion.entry_id, []).append(exclusion_text(exclusion))
     return {entry_id: ", ".join(words) for entry_id, words in marks.items()}
 
 

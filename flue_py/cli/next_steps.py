@@ -13,7 +13,6 @@ from os.path import exists, getsize
 from typing import TypeAlias
 
 import flue_py
-from flue_py.cli.about import sources_of
 from flue_py.cli.codes import exit_code_of
 from flue_py.cli.group import on_one_line
 from flue_py.cli.output import look, print_lines
@@ -24,6 +23,7 @@ from flue_py.errors import FlueError, StoreUnavailable
 from flue_py.render.conversation import age
 from flue_py.render.lines import Line, cells, clip, counted, one_line, text_of
 from flue_py.render.views import name_among
+from flue_py.sessions.families import sources_of
 from flue_py.sessions.store import Store
 from flue_py.store.migrate import dialect_of, look_at, path_of
 
@@ -104,7 +104,7 @@ def _beginning(what: str) -> Steps:
 
 
 async def _going_on(store: Store, sessions: int, latest: SessionInfo) -> Steps:
-    name = name_among(latest, await sources_of(store, [latest]))
+    name = name_among(latest, await sources_of(store.backend, [latest]))
     passed = age(datetime.now(UTC) - latest.active_at)
     said = f"{counted(sessions, 'session')}; last active {passed} ago: "
     shown = look()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
 from flue_py.core.entries import Entry
+from flue_py.core.exclusions import Exclusion
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, kind_of
@@ -85,6 +86,11 @@ def entry_name(entry: Entry) -> Span:
     name = entry.role or entry.kind if entry.kind == MESSAGE else entry.kind
     word = _ROLE_WORDS.get(name) or kind_of(name).word or name
     return padded(one_line(word, 24), NAME_WIDTH), STYLES.get(name, "blue")
+
+
+def exclusion_text(exclusion: Exclusion) -> str:
+    """Return what lists say of an entry that is excluded, or a part of which is."""
+    return "excluded" if exclusion.part is None else f"part {exclusion.part} excluded"
 
 
 def entry_text(entry: Entry) -> str:

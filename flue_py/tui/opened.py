@@ -9,7 +9,9 @@ from flue_py.core.costs import EntryCost, entry_costs
 from flue_py.core.entries import Entry
 from flue_py.core.kinds import COMPACTION, EXCLUSION, may_be_paid
 from flue_py.core.sessions import Change, SessionInfo
-from flue_py.render.views import name_among, needs_source
+from flue_py.render.entries import exclusion_text
+from flue_py.render.views import name_among
+from flue_py.sessions.families import forks_seen, sources_of
 from flue_py.sessions.finding import all_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -129,10 +131,11 @@ class OpenedSession:
         excluded: dict[str, str] = {}
         for each in await self.session.exclusions():
             if each.in_effect:
-                excluded[each.entry_id] = "excluded" if each.part is None else f"part {each.part} excluded"
+                excluded[each.entry_id] = exclusion_text(each)
         self.excluded = excluded
 
     async def load_begun(self) -> None:
+        """Read which tasks and forks begin here. O(tasks and forks of the store)."""
         links = await self.session.task_links()
         tasks: dict[str, SessionInfo] = {}
         if links:
@@ -141,18 +144,11 @@ class OpenedSession:
                 # A session that was linked later may be of another kind.
                 if link.child_id not in tasks and (child := await self.store.get_session(link.child_id)) is not None:
                     tasks[link.child_id] = child.info
-        forks = [each for each in await all_sessions(self.store.backend, kind="fork") if each.id != self.session.id]
-        forks = [each for each in forks if (each.forked_from_entry or "") in self.outline.place]
-        self.begun = begun_at(sorted(forks, key=lambda each: (each.created_us, each.id)), links, tasks)
+        forks = await forks_seen(self.store.backend, self.info, self.outline.place)
+        self.begun = begun_at([fork for begun in forks.values() for fork in begun], links, tasks)
 
 
 async def named(store: Store, infos: Sequence[SessionInfo]) -> dict[str, str]:
     """Return the names of sessions, by id. O(sessions); forks without a name of their own have their sources read."""
-    there = {info.id: info for info in infos}
-    for info in infos:
-        source = info.forked_from_session
-        if source is not None and source not in there and needs_source(info):
-            session = await store.get_session(source)
-            if session is not None:
-                there[source] = session.info
-    return {info.id: name_among(info, there) for info in infos}
+    sources = await sources_of(store.backend, infos)
+    return {info.id: name_among(info, sources) for info in infos}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flue_py.cli.about import sources_of
 from flue_py.cli.choosing import SESSION, project_option, scope_option
 from flue_py.cli.output import Answer
 from flue_py.cli.running import command
@@ -17,6 +16,7 @@ from flue_py.render.lines import Line
 from flue_py.render.search import search_lines, search_row
 from flue_py.render.views import name_among
 from flue_py.search.values import DEFAULT_PARTS, PARTS, How, Part
+from flue_py.sessions.families import sources_of
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ async def search(
         limit=limit,
     )
     infos = [group.session for group in answer.sessions]
-    sources = await sources_of(store, infos)
+    sources = await sources_of(store.backend, infos)
     names = {info.id: name_among(info, sources) for info in infos}
     return Answer(lambda: _lines(answer, names), lambda: search_row(answer, names))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import click
 
-from flue_py.cli.about import models_of, sources_of
+from flue_py.cli.about import models_of
 from flue_py.cli.choosing import project_option, scope_option
 from flue_py.cli.output import Answer, look
 from flue_py.cli.running import command
@@ -17,6 +17,7 @@ from flue_py.homes import is_below
 from flue_py.render.listing import session_lines
 from flue_py.render.rows import session_row
 from flue_py.render.views import name_among
+from flue_py.sessions.families import sources_of
 from flue_py.sessions.store import Store
 
 _PAGE = 1000
@@ -75,7 +76,7 @@ async def sessions(
         cursor = page.next_cursor
         if cursor is None:
             break
-    sources = await sources_of(store, found if order == "title" else found[:limit])
+    sources = await sources_of(store.backend, found if order == "title" else found[:limit])
     if order == "title":
         found.sort(key=lambda info: _place_by_name(info, sources), reverse=reverse)
     listed = found[:limit]

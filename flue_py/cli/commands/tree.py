@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from flue_py.cli.about import count_option, entry_sizes, marks_of, sources_of
+from flue_py.cli.about import count_option, entry_sizes, marks_of
 from flue_py.cli.choosing import session_argument
 from flue_py.cli.output import Answer, look
 from flue_py.cli.running import command
@@ -21,7 +21,7 @@ from flue_py.render.lines import Line, clip, counted
 from flue_py.render.rows import session_row, task_row, tree_row
 from flue_py.render.tree import begun_lines, plan_lines, task_lines
 from flue_py.render.views import name_among, spent, spent_tokens
-from flue_py.sessions.finding import all_sessions
+from flue_py.sessions.families import forks_seen, sources_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -57,7 +57,7 @@ async def tree(
     info, name = await session.refresh(), await session.name()
     entries = await session.get_tree()
     labels = await session.labels() if as_json else await marks_of(session)
-    forks = await _forks_of(store, info, {entry.id for entry in entries})
+    forks = await forks_seen(store.backend, info, {entry.id for entry in entries})
     forked = [fork for begun in forks.values() for fork in begun]
     links = await session.task_links()
     tasks = {}
@@ -69,7 +69,7 @@ async def tree(
     plan = plan_tree(entries, info.leaf_id, fold=not show_all, depth=depth, landmarks=labels, ends=ends)
     costs = entry_costs(entries, await session.entry_costs())
     line_costs, branch_costs = plan_costs(plan, entries, costs, whole=as_json)
-    sources = await sources_of(store, [info, *forked]) if as_json else {}
+    sources = await sources_of(store.backend, [info, *forked]) if as_json else {}
 
     def tokens() -> dict[str, int] | None:
         return entry_sizes(entries, count=count) if sizes else None
@@ -107,26 +107,3 @@ async def tree(
 def _spent(info: SessionInfo) -> str:
     amount = spent(info, f"${cost_text(Cost(info.spent_picodollars))}")
     return "no known cost" if amount == "-" else amount
-
-
-async def _forks_of(store: Store, info: SessionInfo, seen: set[str]) -> dict[str | None, list[SessionInfo]]:
-    """Return the forks, and forks of forks, that begin at an entry the session sees, oldest first. O(forks)."""
-    forks = {each.id: each for each in await all_sessions(store.backend, kind="fork")}
-    origins: dict[str, str] = {}
-
-    def origin_of(session_id: str) -> str:
-        climbed = []
-        at = session_id
-        while at not in origins and at in forks and at not in climbed:
-            climbed.append(at)
-            at = forks[at].forked_from_session or at
-        origins.update(dict.fromkeys(climbed, origins.get(at, at)))
-        return origins.get(at, at)
-
-    family = [each for each in forks.values() if each.id != info.id and origin_of(each.id) == origin_of(info.id)]
-    found: dict[str | None, list[SessionInfo]] = {}
-    for each in sorted(family, key=lambda each: (each.created_us, each.id)):
-        begins = each.forked_from_entry
-        if begins in seen if begins else each.forked_from_session == info.id:
-            found.setdefault(begins, []).append(each)
-    return found

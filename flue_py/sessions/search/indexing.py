@@ -42,10 +42,10 @@ class Indexer:
     async def catch_up(self, heads: Sequence[SessionHead]) -> None:
         """Add what is missing, and remove what is gone. O(what was written since, and sessions)."""
         known = await self._index.known()
-        gone, heirs = _without_source(known, heads)
+        gone, heirs = _gone_and_heirs(known, heads)
         if gone or heirs:
             # Others may have added what came after the heads were read, which is not gone: newer ones tell.
-            gone, heirs = _without_source(known, await self._backend.session_heads())
+            gone, heirs = _gone_and_heirs(known, await self._backend.session_heads())
         if gone or heirs:
             await self._index.begin()
             await self._index.forget(gone)
@@ -125,8 +125,8 @@ def _indexed_text(
     return IndexedText(entry_id, number, at_us, weight, bag_of(text.text), marks_of(head, role, text))
 
 
-def _without_source(known: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -> tuple[set[int], set[int]]:
-    """Return the known sessions that are gone from the store, and the forks of those that are."""
+def _gone_and_heirs(known: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -> tuple[set[int], set[int]]:
+    """Return the known sessions that are gone from the store, and the forks that a deleted one left its own to."""
     present = {head.session_key: head for head in heads}
     # Somebody was killed between deleting a session and this, or has put an older store in place of this one.
     gone = {key for key, session in known.items() if _is_gone(session, present.get(key))}
