@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flue_py.core.entries import Entry
-from flue_py.core.kinds import MESSAGE
 from flue_py.render.entries import entry_name, entry_text
 from flue_py.render.lines import Glyphs, Line, Span, cells, clip, one_line
 from flue_py.tui.outline import Begun
@@ -50,8 +49,6 @@ def entry_row(
     if marks.is_leaf:
         behind.append((f" {glyphs.leaf}", "bold green"))
     said = one_line(masked(entry_text(entry)))[:_SHOWN]
-    if entry.kind == MESSAGE and entry.role == "toolResult":
-        style = "dim"
     return _laid_out(first, said, behind, width, "" if marks.is_active else "dim", glyphs)
 
 

@@ -41,14 +41,19 @@ def grouped(sessions: Iterable[SessionInfo], words: str, name: Callable[[Session
 
 
 def next_session(rows: Sequence[Listed], at: int, step: int) -> int:
-    """Return the row of the next session from ``at`` on in the direction of ``step``, heads of projects passed over.
+    """Return the row of the next session from ``at`` on, heads of projects passed over, as `next_row` does."""
+    return next_row(len(rows), lambda place: not isinstance(rows[place], Project), at, step)
 
-    If there is none, that in the other direction; 0 without any.
+
+def next_row(count: int, stands: Callable[[int], bool], at: int, step: int) -> int:
+    """Return the next of ``count`` rows from ``at`` on, in the direction of ``step``, on which one ``stands``.
+
+    If there is none, that in the other direction; 0 without any. O(rows passed over).
     """
     for way in (1 if step >= 0 else -1, -1 if step >= 0 else 1):
-        place = min(max(at, 0), len(rows) - 1)
-        while 0 <= place < len(rows):
-            if not isinstance(rows[place], Project):
+        place = min(max(at, 0), count - 1)
+        while 0 <= place < count:
+            if stands(place):
                 return place
             place += way
     return 0

@@ -90,7 +90,7 @@ def _used(entry: Entry, marks: Marks) -> list[str]:
 
 
 def body(entry: Entry, masked: Masking, *, markdown: bool = True, whole: bool = False) -> Iterator[RenderableType]:
-    """Yield what an entry says, part by part. With ``whole`` no text is cut.
+    """Yield what an entry says, part by part. With ``whole``, texts are cut at `WHOLE_CHARACTERS` only.
 
     Without ``markdown`` texts are drawn as they stand, and the further fields of an imported row are there, too.
     """

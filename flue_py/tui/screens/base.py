@@ -13,6 +13,7 @@ from textual.widgets import Static
 from flue_py.errors import FlueError, LeafConflict, RevisionConflict
 from flue_py.render.lines import one_line
 from flue_py.tui.screens.keys import Keys, keys_of
+from flue_py.tui.widgets.reader import Reader
 from flue_py.tui.widgets.rows import RowList
 
 if TYPE_CHECKING:
@@ -76,3 +77,17 @@ class BrowserScreen(Screen[Given]):
         own = [binding for binding in type(self).BINDINGS if binding not in self.COMMON]
         moves = RowList.BINDINGS if self.query_one(RowList).can_focus else []
         self.app.push_screen(Keys([*keys_of(own), *keys_of(moves)]))
+
+    def action_leave(self) -> None:
+        """Go back to the screen before."""
+        self.browser.leave()
+
+    def action_other(self) -> None:
+        """Go from the list to the text beside it, or back."""
+        reader, rows = self.query_one(Reader), self.query_one(RowList)
+        (rows if reader.has_focus else reader).focus()
+
+    def action_list(self, what: str, step: int) -> None:
+        """Move in the list, while the keys for text go to where it is typed."""
+        rows = self.query_one(RowList)
+        (rows.action_page if what == "page" else rows.action_step)(step)

@@ -105,12 +105,3 @@ class BeforeScreen(BrowserScreen[None]):
         return entry_row(
             entry, marks, self.browser.masked, width, depth=0, opens=False, is_folded=False, glyphs=self.browser.glyphs
         )
-
-    def action_other(self) -> None:
-        """Go to the other side."""
-        reader, rows = self.query_one(Reader), self.query_one(RowList)
-        (rows if reader.has_focus else reader).focus()
-
-    def action_leave(self) -> None:
-        """Go back."""
-        self.browser.leave()

@@ -39,7 +39,6 @@ class CompareScreen(BrowserScreen[None]):
         self._ancestor: Entry | None = None
         self._lines: Sequence[Line] = ()
         self._shows_all = False
-        self._drawn_for = 0
 
     def compose(self) -> ComposeResult:
         """Lay out the lines and the keys."""
@@ -79,10 +78,6 @@ class CompareScreen(BrowserScreen[None]):
         """Show or hide secrets."""
         self.browser.toggle_secrets()
         self._lay_out()
-
-    def action_leave(self) -> None:
-        """Go back."""
-        self.browser.leave()
 
     def _lay_out(self) -> None:
         if self._diff is None:

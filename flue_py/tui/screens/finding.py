@@ -13,10 +13,11 @@ from textual.widgets import Footer, Input, Static
 from flue_py.core.entries import Entry
 from flue_py.render.lines import Line
 from flue_py.render.search import group_line, hit_lines, searched_text
-from flue_py.search.values import SearchAnswer, SearchHit, SessionHits
+from flue_py.search.values import SearchAnswer, SearchHit
 from flue_py.sessions.session import Session
 from flue_py.tui.masking import without
 from flue_py.tui.opened import named
+from flue_py.tui.projects import next_row
 from flue_py.tui.reading import strings_of
 from flue_py.tui.screens.base import BrowserScreen
 from flue_py.tui.widgets.rows import RowList
@@ -117,26 +118,13 @@ class FindScreen(BrowserScreen[str | None]):
         rows: list[_Shown] = []
         for group in answer.sessions:
             rows.append((group_line(group, names[group.session.id]), None))
-            rows += [row for hit in group.hits for row in self._hit(group, hit)]
+            for hit in group.hits:
+                first, second = hit_lines(hit)
+                rows += ((first, hit), (second, None))
         return rows
 
-    def _hit(self, group: SessionHits, hit: SearchHit) -> Sequence[_Shown]:
-        first, second = hit_lines(hit)
-        return ((first, hit), (second, None))
-
     def _next_hit(self, at: int, step: int) -> int:
-        for way in (1 if step >= 0 else -1, -1 if step >= 0 else 1):
-            place = at
-            while 0 <= place < len(self._rows):
-                if self._rows[place][1] is not None:
-                    return place
-                place += way
-        return 0
-
-    def action_list(self, what: str, step: int) -> None:
-        """Move in the list, while the keys for text go to the words."""
-        rows = self.query_one(RowList)
-        (rows.action_page if what == "page" else rows.action_step)(step)
+        return next_row(len(self._rows), lambda place: self._rows[place][1] is not None, at, step)
 
     def on_row_list_entered(self, _: RowList.Entered) -> None:
         """Open the hit that is clicked twice."""

@@ -351,10 +351,8 @@ class SessionScreen(ChangingScreen):
 
     def action_other(self) -> None:
         """Go to the other side, if both are shown."""
-        if self.has_class("wide"):
-            return
-        reader, rows = self.query_one(Reader), self.query_one(RowList)
-        (rows if reader.has_focus else reader).focus()
+        if not self.has_class("wide"):
+            super().action_other()
 
     def action_wide(self) -> None:
         """Give the message the whole screen, or take it back."""
@@ -385,7 +383,7 @@ class SessionScreen(ChangingScreen):
         if self.has_class("wide"):
             self.action_wide()
         else:
-            self.browser.leave()
+            super().action_leave()
 
     # -- going elsewhere ---------------------------------------------------------------------------------------
 

@@ -100,11 +100,6 @@ class SessionsScreen(BrowserScreen[None]):
         """Filter by what is typed."""
         self._show(is_whole=self._is_whole, from_top=True)
 
-    def action_list(self, what: str, step: int) -> None:
-        """Move in the list, while the keys for text go to the filter."""
-        rows = self.query_one(RowList)
-        (rows.action_page if what == "page" else rows.action_step)(step)
-
     def on_input_submitted(self, _: Input.Submitted) -> None:
         """Open the chosen session, once what was typed before has been taken in."""
         self.action_open()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.console import RenderableType
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
@@ -16,9 +15,8 @@ from textual.strip import Strip
 from flue_py.tui.widgets.strips import fitted
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from textual import events
-
-Drawn = Callable[[], Iterable[RenderableType]]
 
 
 def _styled(segment: Segment) -> Segment:
