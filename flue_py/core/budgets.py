@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from flue_py.core.entries import from_microseconds
 from flue_py.core.frozen import frozen
@@ -179,6 +179,14 @@ class HeldAmount:
     amount: int
     created_us: int
     expires_us: int
+
+
+class Reached(NamedTuple):
+    """When a budget had spent an amount, with whose call (None: it began with so much), and what was spent then."""
+
+    at_us: int
+    session_id: str | None
+    spent: int
 
 
 @frozen

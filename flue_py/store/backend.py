@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
+from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reached, Reservation
 from flue_py.core.calls import PaidCall
 from flue_py.core.costs import EntryCost
 from flue_py.core.documents import Document, DocumentFilter, DocumentInfo, DocumentName, DocumentsFound, NewDocument
@@ -792,6 +792,17 @@ class Backend:
                     last = revision
                     yield
 
+    async def commits(self) -> AsyncGenerator[None, None]:
+        """Yield at once, then whenever anything in the store may have changed, in this process or another.
+
+        What is committed after a wake-up brings another one, which may stand for several commits, or for none. Ends
+        when the store is closed. Raises nothing of its own. O(1) ten times a second (four times on PostgreSQL), where
+        other processes write; nothing for those who write.
+        """
+        async with aclosing(self._runner.wakeups(None)) as wakeups:
+            async for _ in wakeups:
+                yield
+
     # -- the ledger -----------------------------------------------------------------------------------------
 
     async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
@@ -871,6 +882,14 @@ class Backend:
         Raises `BudgetNotFound`. O(reservations in the budget).
         """
         return await self._runner.read(lambda tx: ops.budgets.held_amounts(tx, self._sources, budget_id))
+
+    async def budget_reached(self, budget_id: str, amount: int) -> Reached | None:
+        """Return when what a budget has spent came to ``amount``; None if it has not, or there is no such budget.
+
+        Commits count in order of their times, then of reservation id. What it began with was there when it was made,
+        whoever had spent it. Raises nothing of its own. O(reservations of all budgets).
+        """
+        return await self._runner.read(lambda tx: ops.budgets.budget_reached(tx, budget_id, amount))
 
     async def delete_budget(self, budget_id: str) -> Budget:
         """Delete a budget, with what is reserved in it, and return it as it was.

@@ -476,7 +476,7 @@ class EngineRunner(RunnerOnFile):
         if self._file is not None and self._keeper is not None:
             self._file.require_whole_log(self._keeper, size)
 
-    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
+    async def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
         """Wake after a commit here, or after a poll interval: another process may have written."""
         self._require_open()
         while not self._closed:

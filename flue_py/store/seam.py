@@ -258,10 +258,10 @@ class Runner(Protocol):
     async def storage_problems(self) -> list[Problem]:
         """Return what the database's own checks find."""
 
-    def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
+    def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
         """Yield at once, then whenever the session may have changed, here or elsewhere; end when the store is closed.
 
-        What is committed after a wake-up brings another one.
+        None is anything in the store. What is committed after a wake-up brings another one.
         """
 
     async def land(self, session_id: str, plan: Callable[[Transaction], Plan[Result] | Result]) -> Result | None:

@@ -51,7 +51,7 @@ def statements() -> Iterator[tuple[str, AnyStatement]]:
 
 STATEMENTS = dict(statements())
 ON_SQLITE_ALONE = {"verify.INTEGRITY_CHECK.0", "verify.FOREIGN_KEY_CHECK.0"}
-ON_POSTGRES_ALONE = ("FOR UPDATE", "pg_database_size", "current_setting")
+ON_POSTGRES_ALONE = ("FOR UPDATE", "pg_database_size", "current_setting", "pg_current_snapshot")
 
 
 def declared_types(statement: AnyStatement) -> list[str] | None:

@@ -15,6 +15,7 @@ from flue_py.core.budgets import (
     Budget,
     HeldAmount,
     NewBudget,
+    Reached,
     Reservation,
     Share,
     check_booked,
@@ -157,6 +158,18 @@ def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[Held
     """Return what is held of a budget (see `Backend.held_amounts`)."""
     key = _require_key(tx, budget_id)
     return list(tx.rows(budgets_sql.HELD, budget_key=key, now=sources.now_us()))
+
+
+def budget_reached(tx: Transaction, budget_id: str, amount: int) -> Reached | None:
+    """Return when a budget had spent an amount (see `Backend.budget_reached`). Three statements."""
+    key = _key_of(tx, budget_id)
+    found = None if key is None else tx.first(budgets_sql.WHOLE_BUDGET, budget_key=key)
+    if found is None:
+        return None
+    key, budget = found
+    if budget.seeded >= amount:
+        return Reached(budget.created_at, None, budget.seeded)
+    return tx.first(budgets_sql.REACHED, budget_key=key, amount=amount)
 
 
 class Deleting:

@@ -42,7 +42,7 @@ from flue_py.store.postgres.errors import (
     was_rolled_back,
 )
 from flue_py.store.postgres.format import prepare_postgres
-from flue_py.store.postgres.listener import Listener
+from flue_py.store.postgres.listener import POLL_SECONDS, Listener
 from flue_py.store.postgres.plans import land_in_one_statement
 from flue_py.store.postgres.transaction import Connection, PostgresTransaction
 from flue_py.store.schema.session_state import SessionState
@@ -159,6 +159,7 @@ class PostgresRunner(Runner):
         self._no_loose_reads.set()
         self._states: dict[str, SessionState] = {}
         self._listener = Listener(self._own_connection)
+        self._followers: set[asyncio.Event] = set()
         self._closed = False
 
     @property
@@ -221,7 +222,9 @@ class PostgresRunner(Runner):
         def once(connection: Connection, progress: _Progress) -> Result:
             return self._write_once(connection, progress, work)
 
-        return await self._run(once, repeatable=repeatable)
+        result = await self._run(once, repeatable=repeatable)
+        self._wake_followers()
+        return result
 
     async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
         if loose:
@@ -297,7 +300,9 @@ class PostgresRunner(Runner):
                     return result
             return None
 
-        return await self._run(once, repeatable=True)
+        landed = await self._run(once, repeatable=True)
+        self._wake_followers()
+        return landed
 
     def _write_once(self, connection: Connection, progress: _Progress, work: Callable[[Transaction], Result]) -> Result:
         tx = PostgresTransaction(connection, locks=True)
@@ -414,8 +419,13 @@ class PostgresRunner(Runner):
 
     # -- watching -----------------------------------------------------------------------------------------------
 
-    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
+    async def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
         self._require_open()
+        if session_id is None:
+            async with contextlib.aclosing(self._wakeups_of_all()) as wakeups:
+                async for _ in wakeups:
+                    yield
+            return
         try:
             event = await self._listener.add(session_id)
         except FlueError:
@@ -430,6 +440,37 @@ class PostgresRunner(Runner):
                 await event.wait()
         finally:
             await self._listener.remove(session_id, event)
+
+    async def _wakeups_of_all(self) -> AsyncGenerator[None, None]:
+        """Wake after a commit here, or when a look shows that anybody has committed, in whatever database.
+
+        Nobody is told to notify: all commits that notify wait for each other, and here each of them would.
+        """
+        event = asyncio.Event()
+        self._followers.add(event)
+        try:
+            seen = await self._snapshot()
+            # Beyond here the store was open: one that closes now, between any two steps, ends the watching.
+            with contextlib.suppress(StoreClosed):
+                while True:
+                    yield
+                    while (snapshot := await self._snapshot()) == seen:
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(POLL_SECONDS):
+                                await event.wait()
+                        event.clear()
+                    seen = snapshot
+        finally:
+            self._followers.discard(event)
+
+    async def _snapshot(self) -> str:
+        row = await self.read(lambda tx: tx.first(store_sql.SNAPSHOT), loose=True)
+        (snapshot,) = row or ("",)
+        return snapshot
+
+    def _wake_followers(self) -> None:
+        for event in self._followers:
+            event.set()
 
     async def _own_connection(self) -> asyncpg.Connection[Any]:
         """Return a new connection like those of the pool, which is no part of it any more."""
@@ -454,6 +495,7 @@ class PostgresRunner(Runner):
             # In a forked child the sockets are the parent's: to say goodbye on them would end its connections.
             return
         self._closed = True
+        self._wake_followers()
         await self._listener.close()
         if self._tasks:
             await asyncio.wait(self._tasks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypedDict
 
 from flue_py.core.budget_copies import BudgetRow, ReservationRow
-from flue_py.core.budgets import Budget, HeldAmount, ReservationState, Unit
+from flue_py.core.budgets import Budget, HeldAmount, Reached, ReservationState, Unit
 from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.seam import Nothing, Row
 from flue_py.store.sql.dialects import ID, IN_IDS, IN_KEYS, statement
@@ -26,6 +26,7 @@ Settle = TypedDict("Settle", {"budget_key": int, "now": int, "reservation_id": s
 Prolong = TypedDict("Prolong", {"reservation_id": str, "expires_at": int})
 Scope = TypedDict("Scope", {"scope": str})
 OfBudget = TypedDict("OfBudget", {"budget_key": int})
+BudgetAmount = TypedDict("BudgetAmount", {"budget_key": int, "amount": int})
 
 
 def _budget(row: Row) -> tuple[int, Budget]:
@@ -143,6 +144,15 @@ HELD = statement(BudgetNow, _held_amount)(
     "SELECT r.reservation_id, r.session_id, r.amount, r.created_at, r.expires_at FROM reservations r"
     " WHERE r.budget_key = :budget_key AND r.state = 'held' AND r.expires_at > :now"
     " ORDER BY r.expires_at, r.reservation_id"
+)
+
+# The call with which a budget came to an amount, of those that were booked, one after the other.
+REACHED = statement(BudgetAmount, Reached)(
+    "SELECT booked.at, booked.session_id, booked.spent FROM (SELECT r.settled_at AS at, r.session_id,"
+    " r.reservation_id, CAST(b.seeded + SUM(r.used) OVER (ORDER BY r.settled_at, r.reservation_id) AS BIGINT) AS spent"
+    "  FROM budgets b JOIN reservations r ON r.budget_key = b.budget_key"
+    "  WHERE b.budget_key = :budget_key AND r.state = 'committed') booked"
+    " WHERE booked.spent >= :amount ORDER BY booked.at, booked.reservation_id LIMIT 1"
 )
 
 # Each sum comes as two, of the high and the low halves of its numbers: one could leave 64 bits.

@@ -18,4 +18,6 @@ COUNTS = statement(Nothing, tuple[int, int, int, int])(
 )
 # PostgreSQL alone.
 DATABASE_SIZE = statement(Nothing, tuple[int])("SELECT pg_database_size(current_database())")
+# Which transactions have come to their end: it is another text after each commit.
+SNAPSHOT = statement(Nothing, tuple[str])("SELECT CAST(pg_current_snapshot() AS TEXT)")
 SYNCHRONOUS_COMMIT = statement(Nothing, tuple[str])("SELECT current_setting('synchronous_commit')")

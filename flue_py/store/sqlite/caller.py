@@ -109,7 +109,7 @@ class CallerRunner(RunnerOnFile):
                 return
         reader.close()
 
-    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
+    async def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
         seen = self._version()
         # Beyond here the store was open: one that closes now, between any two steps, ends the watching.
         with suppress(StoreClosed):

@@ -123,7 +123,7 @@ class _InMemory(RunnerOnSqlite):
         except (sqlite3.Error, MemoryError) as error:
             raise translate(error, LOCATION) from error
 
-    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
+    async def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
         self._require_open()
         while not self._closed:
             seen = self._changes

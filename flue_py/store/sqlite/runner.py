@@ -189,7 +189,7 @@ class SqliteRunner(RunnerOnFile):
                 with contextlib.suppress(self._loop.cancelled):
                     await job.ended
 
-    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
+    async def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
         change = await self._last_change()
         # Beyond here the store was open: one that closes now, between any two steps, ends the watching.
         with contextlib.suppress(StoreClosed):

@@ -204,6 +204,29 @@ class BudgetContract:
         async with refusals.refused(ReservationNotFound):
             await backend.commit_reservation(held.id, Amounts(5))
 
+    async def test_it_is_known_with_which_call_a_budget_came_to_an_amount(self, backend: Backend) -> None:
+        session = await new_session(backend, scope="s")
+        task = await backend.create_task(session.id, "t", NewSession())
+        budget = await budget_for(backend, session.id, 100, covers="tasks", spent=5)
+        await budget_for(backend, None, 100, covers="scope", scope="s")
+        held = [await reserve(backend, each.id, 10) for each in (session, task, session, session)]
+        for reservation, used in zip(reversed(held), (0, 7, 10, 3), strict=True):
+            await backend.commit_reservation(reservation.id, Amounts(used))
+        await reserve(backend, session.id, 10)
+        settled = [await backend.get_reservation(each.id) for each in reversed(held)]
+        times = [0 if each is None else each.settled_us for each in settled]
+        reached = [await backend.budget_reached(budget.id, amount) for amount in (0, 5, 6, 12, 13, 25, 26)]
+        assert reached == [
+            (budget.created_us, None, 5),
+            (budget.created_us, None, 5),
+            (times[1], session.id, 12),
+            (times[1], session.id, 12),
+            (times[2], task.id, 22),
+            (times[3], session.id, 25),
+            None,
+        ]
+        assert await backend.budget_reached(UNKNOWN, 0) is None
+
     # -- reserve, commit, release -----------------------------------------------------------------------------
 
     async def test_what_is_reserved_is_set_aside_until_it_is_committed_or_released(self, backend: Backend) -> None:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
+from flue_py.core.budgets import NewBudget
 from flue_py.core.entries import NewEntry
 from flue_py.core.projection import project
 from flue_py.core.sessions import STORED, NewSession
@@ -485,6 +486,23 @@ class ReadContract:
         with anyio.fail_after(PATIENCE_SECONDS):
             async with aclosing(backend.notifications(UNKNOWN)) as told:
                 await anext(told)
+
+    async def test_who_waits_for_commits_is_woken_by_each_in_any_session_and_by_none_when_the_store_closes(
+        self, open_backend: OpenBackend
+    ) -> None:
+        backend = await open_backend(counted_sources())
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with aclosing(backend.commits()) as woken:
+                await anext(woken)
+                session = await new_session(backend)
+                await anext(woken)
+                await backend.set_budget(NewBudget("session", "tokens", 1, session.id))
+                await anext(woken)
+                await backend.delete_tree(session.id)
+                await anext(woken)
+                await backend.close()
+                rest = [None async for _ in woken]
+        assert len(rest) <= 1
 
     async def test_watching_ends_when_the_store_closes(self, open_backend: OpenBackend) -> None:
         backend = await open_backend(counted_sources())

@@ -189,7 +189,9 @@ class BudgetMachine(SideBySide):
         there = [session for session in SESSIONS if await backend.get_session(session) is not None]
         covering = [await backend.covering_budgets(session) for session in there]
         settled = [await backend.get_reservation(each) for each in self._reservations[-5:]]
-        return [budgets, held, covering, settled]
+        amounts_of_all = [(budget.id, amount) for budget in budgets for amount in (1 + budget.spent // 2, budget.spent)]
+        reached = [await backend.budget_reached(budget_id, amount) for budget_id, amount in amounts_of_all]
+        return [budgets, held, covering, settled, reached]
 
 
 async def _sorted_deletion(backend: Backend, session_id: str) -> list[str]:

@@ -9,6 +9,7 @@ from flue_py.core.budgets import (
     Budget,
     HeldAmount,
     NewBudget,
+    Reached,
     Reservation,
     Share,
     check_booked,
@@ -131,6 +132,21 @@ class ModelBudgets(ModelReads):
             if budget_id in each.amounts and each.state == "held" and now < each.expires_us
         ]
         return sorted(held, key=lambda each: (each.expires_us, each.reservation_id))
+
+    async def budget_reached(self, budget_id: str, amount: int) -> Reached | None:
+        note = self._budgets.get(budget_id)
+        if note is None:
+            return None
+        if note.seeded >= amount:
+            return Reached(note.created_us, None, note.seeded)
+        spent = note.seeded
+        for settled_us, reservation_id in sorted(
+            (each.settled_us or 0, each.id) for each in self._reservations.values() if budget_id in each.used
+        ):
+            spent += self._reservations[reservation_id].used[budget_id]
+            if spent >= amount:
+                return Reached(settled_us, self._reservations[reservation_id].session_id, spent)
+        return None
 
     async def delete_budget(self, budget_id: str) -> Budget:
         budget = self._budget(self._require_budget(budget_id), self._sources.now_us())
