@@ -1,11 +1,16 @@
-"""Events: what happened to a session, derived from its revisions. The same revision gives the same events each time."""
+"""Events: what happened to sessions and budgets, derived from what is stored.
+
+The same revision of a session gives the same events each time. Of a budget, each amount that it allows gives the same
+ones, since it keeps only the last of these amounts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
 
+from flue_py.core.budgets import Budget, Reached, Unit
 from flue_py.core.entries import Entry, from_microseconds
 from flue_py.core.exchange import answered_id, tool_calls
 from flue_py.core.frozen import frozen
@@ -18,29 +23,37 @@ from flue_py.core.turns import begins_turn
 from flue_py.errors import InvalidArgument, shown
 
 EventType: TypeAlias = Literal[
-    "session_created", "session_titled", "session_completed", "session_reopened", "session_changed",
+    "session_created", "session_titled", "session_completed", "session_reopened", "session_changed", "session_deleted",
     "task_started", "task_ended", "turn_start", "turn_end", "answer", "tool_call", "tool_result", "message",
     "compaction", "branch_summary", "entry_added", "leaf_moved", "conflict",
+    "budget_set", "budget_warning", "budget_exceeded", "budget_deleted",
 ]  # fmt: skip
 
 MAX_FIELD_CHARACTERS = 1_000
+BUDGET_EVENTS: tuple[EventType, ...] = ("budget_set", "budget_warning", "budget_exceeded")
+"""Those of a budget for each amount that it allows, in their order."""
 _LARGEST = 2**63 - 1
+_DIGITS = len(str(_LARGEST))
+_NUMBERS: dict[EventType, int] = {"session_deleted": 1, "budget_deleted": 1, **dict.fromkeys(BUDGET_EVENTS, 2)}
+"""How many numbers are before the type in the id of an event that is of no revision."""
 
 
 @frozen
 class SessionEvent:
-    """One thing that happened to a session. Which fields an event has, other than None, is said by its type.
+    """One thing that happened to a session or a budget. Which fields it has, other than None, is said by its type.
 
     ``revision`` is that of the session at which it happened, 0 its creation, and ``number`` its place among the events
-    of that revision. ``session_created_us`` tells a session from a later one with the same id. ``what`` is the kind of
-    a session or an entry, why a leaf was moved, or what was changed; ``words`` is the first line of what was said.
+    of that revision; deletions and what happens to budgets are of no revision. ``session_created_us`` tells a session
+    from a later one with the same id. ``session_id`` is None of a budget that covers a scope. ``what`` is the kind of a
+    session or an entry, why a leaf was moved, what was changed, or what a budget covers; ``words`` is the first line of
+    what was said. ``by`` and ``why`` are as in the log.
     """
 
     type: EventType
-    session_id: str
-    session_created_us: int
-    revision: int
-    number: int
+    session_id: str | None
+    session_created_us: int | None = None
+    revision: int | None = None
+    number: int = 0
     at_us: int | None = None
     entry_id: str | None = None
     what: str | None = None
@@ -58,11 +71,23 @@ class SessionEvent:
     tokens_before: int | None = None
     other_session_id: str | None = None
     status: str | None = None
+    by: str | None = None
+    why: str | None = None
+    budget_id: str | None = None
+    budget_created_us: int | None = None
+    scope: str | None = None
+    unit: Unit | None = None
+    allowed: int | None = None
+    spent: int | None = None
 
     @property
     def id(self) -> str:
         """The id of the event, by which a second export of it is known; also the position to go on from."""
-        return f"{self.session_id}:{self.session_created_us}:{self.revision}:{self.number}"
+        if self.budget_id is not None:
+            allowed = () if self.allowed is None else (self.allowed,)
+            return ":".join(map(str, (self.budget_id, self.budget_created_us, *allowed, self.type)))
+        place = (self.type,) if self.revision is None else (self.revision, self.number)
+        return ":".join(map(str, (self.session_id, self.session_created_us, *place)))
 
     @property
     def at(self) -> datetime | None:
@@ -77,6 +102,51 @@ class Position(NamedTuple):
     revision: int
     number: int
 
+    @classmethod
+    def deleted(cls, created_us: int) -> Position:
+        """Return the position behind all events of a session: nothing comes after its deletion."""
+        return cls(created_us, _LARGEST, _LARGEST)
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the session's deletion was seen."""
+        return self.revision == _LARGEST
+
+
+class BudgetsSeen:
+    """Which events of budgets were seen: of each, by its id and when it was made, how many for each amount allowed."""
+
+    def __init__(self) -> None:
+        self.told: dict[tuple[str, int], dict[int, int]] = {}
+        self.gone: set[tuple[str, int]] = set()
+
+    def add(self, event: SessionEvent) -> None:
+        """Note an event as seen."""
+        assert event.budget_id is not None
+        assert event.budget_created_us is not None
+        self.note((event.budget_id, event.budget_created_us), event.type, event.allowed)
+
+    def note(self, budget: tuple[str, int], kind: EventType, allowed: int | None) -> None:
+        """Note an event of a budget as seen; those before it for the same amount count as seen, too."""
+        if allowed is None:
+            self.gone.add(budget)
+        else:
+            told = self.told.setdefault(budget, {})
+            told[allowed] = max(told.get(allowed, 0), 1 + BUDGET_EVENTS.index(kind))
+
+    def due(self, budget: Budget) -> Sequence[EventType]:
+        """Return the events of a budget as it is now that were not seen yet."""
+        told = self.told.get((budget.id, budget.created_us), {}).get(budget.allowed, 0)
+        reached = [kind for kind in BUDGET_EVENTS if budget.spent >= amount_of(kind, budget.allowed)]
+        return reached[told:]
+
+
+class Seen(NamedTuple):
+    """Which events were seen: of sessions by their ids, and of budgets."""
+
+    sessions: dict[str, Position]
+    budgets: BudgetsSeen
+
 
 class _Found(NamedTuple):
     """An event without its place."""
@@ -86,26 +156,36 @@ class _Found(NamedTuple):
     fields: dict[str, str | int | bool | None]
 
 
-def positions_of(ids: Iterable[str]) -> dict[str, Position]:
-    """Return how far each session was seen, given ids of events; of several of one session the furthest counts.
+def seen_by(ids: Iterable[str]) -> Seen:
+    """Return what was seen, given ids of events; of several of one session the furthest counts.
 
     Of two sessions that had the same id, the later one counts. Raises `InvalidArgument` for what is no id of an event.
     """
-    found: dict[str, Position] = {}
+    seen = Seen({}, BudgetsSeen())
     for event_id in ids:
-        session_id, position = _position(event_id)
-        found[session_id] = max(position, found.get(session_id, position))
-    return found
+        what, kind, numbers = _parts(event_id)
+        if kind is None or kind == "session_deleted":
+            position = Position.deleted(numbers[0]) if kind else Position(*numbers)
+            seen.sessions[what] = max(position, seen.sessions.get(what, position))
+        else:
+            seen.budgets.note((what, numbers[0]), kind, numbers[1] if len(numbers) > 1 else None)
+    return seen
 
 
-def _position(event_id: str) -> tuple[str, Position]:
-    parts = event_id.rsplit(":", 3) if isinstance(event_id, str) else []
-    numbers = [int(part) for part in parts[1:] if part.isascii() and part.isdigit() and len(part) <= 19]
-    if len(numbers) != 3 or max(numbers) > _LARGEST:
+def _parts(event_id: str) -> tuple[str, EventType | None, list[int]]:
+    """Return what an event is of, its type where the id says it, and the numbers of the id."""
+    rest = event_id if isinstance(event_id, str) else ""
+    before, _, last = rest.rpartition(":")
+    kind = next((each for each in _NUMBERS if each == last), None)
+    rest = rest if kind is None else before
+    count = 3 if kind is None else _NUMBERS[kind]
+    what, *parts = rest.rsplit(":", count)
+    numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= _DIGITS]
+    if len(numbers) != count or max(numbers) > _LARGEST:
         raise InvalidArgument(
             f"after: {shown(event_id)} is not the id of an event, such as 'SESSION:1780000000000000:1:0'"
         )
-    return parts[0], Position(*numbers)
+    return what, kind, numbers
 
 
 def created_event(info: SessionInfo) -> SessionEvent:
@@ -123,6 +203,40 @@ def created_event(info: SessionInfo) -> SessionEvent:
     )
 
 
+def deleted_event(session_id: str, created_us: int) -> SessionEvent:
+    """Return the event of a session's deletion: nothing is stored of it, not even when it was."""
+    return SessionEvent("session_deleted", session_id, created_us)
+
+
+def amount_of(kind: EventType, allowed: int) -> int:
+    """Return from which amount spent on a budget has an event: a warning at four fifths of what it allows."""
+    if kind == "budget_set":
+        return 0
+    return allowed if kind == "budget_exceeded" else -(-allowed * 4 // 5)
+
+
+def budget_event(kind: EventType, budget: Budget, reached: Reached | None) -> SessionEvent:
+    """Return an event of a budget, with the call by which it came to the amount, where it is of one."""
+    return SessionEvent(
+        kind,
+        budget.session_id,
+        at_us=None if reached is None else reached.at_us,
+        what=budget.covers,
+        other_session_id=None if reached is None else reached.session_id,
+        budget_id=budget.id,
+        budget_created_us=budget.created_us,
+        scope=budget.scope if budget.covers == "scope" else None,
+        unit=budget.unit,
+        allowed=budget.allowed,
+        spent=None if reached is None else reached.spent,
+    )
+
+
+def budget_deleted_event(budget_id: str, created_us: int) -> SessionEvent:
+    """Return the event of a budget's deletion."""
+    return SessionEvent("budget_deleted", None, budget_id=budget_id, budget_created_us=created_us)
+
+
 def events_of(info: SessionInfo, change: Change, line: LogLine | None) -> list[SessionEvent]:
     """Return the events of one revision, at least one; ``line`` is that of the log. O(entries)."""
     found = [*_found(change, line)]
@@ -135,6 +249,7 @@ def events_of(info: SessionInfo, change: Change, line: LogLine | None) -> list[S
 
 
 def _found(change: Change, line: LogLine | None) -> Iterator[_Found]:
+    noted = {} if line is None else {"by": _text(line.by), "why": _text(line.why)}
     for entry in change.entries:
         yield from _of_entry(entry)
     if change.reason == "branch":
@@ -143,10 +258,11 @@ def _found(change: Change, line: LogLine | None) -> Iterator[_Found]:
         yield _Found("conflict", change.at_us, {"entry_id": first, "from_id": expected, "to_id": change.to_id})
     elif change.reason is not None and change.reason != "append":
         moved = {"what": change.reason, "from_id": change.from_id, "to_id": change.to_id}
-        yield _Found("leaf_moved", change.at_us, {**moved})
+        yield _Found("leaf_moved", change.at_us, {**moved, **noted})
     if line is not None:
         for edit in line.edits:
-            yield _of_edit(edit, line.at_us)
+            found = _of_edit(edit, line.at_us)
+            yield found._replace(fields={**found.fields, **noted})
 
 
 def _of_entry(entry: Entry) -> Iterator[_Found]:

@@ -23,6 +23,13 @@ _FIELDS = {
     "tokensBefore": "tokens_before",
     "otherSessionId": "other_session_id",
     "status": "status",
+    "by": "by",
+    "why": "why",
+    "budgetId": "budget_id",
+    "scope": "scope",
+    "unit": "unit",
+    "allowed": "allowed",
+    "spent": "spent",
 }
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +17,7 @@ import pytest
 import flue_py
 from flue_py.cli.codes import NOT_FOUND
 from flue_py.cli.group import INTERRUPTED, READER_GONE
+from flue_py.render.events import event_row
 from tests.edges.cli_runs import COMMAND, Flue
 from tests.postgres import NewDatabase
 
@@ -103,8 +104,13 @@ def test_a_file_that_has_no_events_is_one_line_of_error(flue: Flue, tmp_path: Pa
 def test_each_event_is_written_once_however_often_the_follower_is_killed(target: str, tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
     rounds = 3
+
+    def has(wanted: str) -> Callable[[], bool]:
+        return lambda: wanted.encode() in file.read_bytes()
+
     with flue_py.sync.open(target, durability="normal") as store:
         first = store.create_session(key="first")
+        doomed, of_budget = [], ""
         for number in range(rounds):
             with (
                 file.open("ab") as written,
@@ -114,30 +120,49 @@ def test_each_event_is_written_once_however_often_the_follower_is_killed(target:
             ):
                 try:
                     other = store.create_session(key=f"other-{number}")
+                    doomed.append(store.create_session())
+                    budget = store.set_budget(first, tokens=1 + number)
+                    of_budget = f"{budget.id}:{budget.created_us}"
+                    wait_until(has(doomed[-1].id))
                     for each in range(10):
                         first.append_message({"role": "user", "content": f"{number}.{each}"})
                         other.append_message({"role": "assistant", "content": f"{number}.{each}"})
-                    wanted = f'"words":"{number}.{5 if number < rounds - 1 else 9}"'.encode()
-                    told = threading.Event()
-                    guard = threading.Timer(GUARD_SECONDS, told.set)
-                    guard.start()
-                    while not told.is_set() and file.read_bytes().count(wanted) < (1 if number < rounds - 1 else 2):
-                        told.wait(0.01)
-                    guard.cancel()
+                        if each == 5:
+                            store.delete_session_tree(doomed[-1])
+                            with first.budgeted(tokens=1):
+                                pass
+                    if number < rounds - 1:
+                        wait_until(has(f'"words":"{number}.5"'))
+                    else:
+                        wait_until(has(f"{of_budget}:{rounds}:budget_exceeded"))
                 finally:
                     follower.kill()
         lines = file.read_bytes().splitlines(keepends=True)
         assert all(line.endswith(b"\n") for line in lines)
-        ids = [json.loads(line)["id"] for line in lines]
+        told: list[Any] = [json.loads(line) for line in lines]
+        told += [event_row(event) for event in store.events(after=[row["id"] for row in told])]
+        ids = [row["id"] for row in told]
         assert len(set(ids)) == len(ids)
-        rest = [event.id for event in store.events(after=ids)]
-        assert {*ids, *rest} == {event.id for event in store.events()}
-        assert not set(ids) & set(rest)
-        of_first = [json.loads(line) for line in lines if json.loads(line)["session"] == first.id]
-        assert [event["words"] for event in of_first if event["type"] == "turn_start"] == [
+        of_doomed = [f"{each.id}:{each.info.created_us}" for each in doomed]
+        of_amount = f"{of_budget}:{rounds}:"
+        lasting = {name for name in ids if not name.startswith((*of_doomed, of_budget))}
+        assert lasting | {name for name in ids if name.startswith(of_amount)} == {event.id for event in store.events()}
+        for name in of_doomed:
+            assert [each for each in ids if each.startswith(name)] == [f"{name}:0:0", f"{name}:session_deleted"]
+        assert [row["words"] for row in told if row["session"] == first.id and row["type"] == "turn_start"] == [
             f"{number}.{each}" for number in range(rounds) for each in range(10)
         ]
         assert store.verify().problems == []
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    stopped = threading.Event()
+    guard = threading.Timer(GUARD_SECONDS, stopped.set)
+    guard.start()
+    while not stopped.is_set() and not is_so():
+        stopped.wait(0.01)
+    guard.cancel()
+    assert is_so()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
 
@@ -10,7 +11,7 @@ import pytest
 
 import flue_py
 from flue_py import InvalidArgument, JsonObject, Session, SessionEvent, SessionNotFound, Store, sync
-from flue_py.sessions import eventing
+from flue_py.sessions import happenings
 from tests.sessions.talk import assistant, say, user
 
 pytestmark = pytest.mark.anyio
@@ -106,8 +107,8 @@ async def test_an_export_goes_on_from_any_event_and_adds_nothing_twice(store: St
 async def test_more_revisions_than_fit_a_page_and_many_sessions_are_told(
     store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eventing, "_REVISIONS_AT_ONCE", 3)
-    monkeypatch.setattr(eventing, "_SESSIONS_AT_ONCE", 2)
+    monkeypatch.setattr(happenings, "_REVISIONS_AT_ONCE", 3)
+    monkeypatch.setattr(happenings, "_AT_ONCE", 2)
     for number in range(5):
         other = await store.create_session(scope=f"s{number % 2}")
         await say(other, *"abcd")
@@ -144,11 +145,200 @@ async def test_a_session_whose_id_is_used_again_is_another_one(store: Store) -> 
     old = await store.create_session(id="abc")
     await say(old, "a", "b")
     seen = [event.id for event in await told(store)]
-    await store.delete_session_tree(old)
-    assert await told(store, after=seen) == []
-    new = await store.create_session(id="abc")
+    new = await renewed(store, old)
+    assert types(await told(store, after=seen)) == ["session_deleted", "session_created", "turn_start"]
+    await store.delete_session_tree(new)
+    seen += [event.id for event in await told(store, after=seen)]
+    assert types(await told(store, after=seen)) == []
+    third = await renewed(store, new)
+    events = await told(store, after=seen)
+    assert [(event.type, event.words) for event in events] == [("session_created", None), ("turn_start", "c")]
+    assert {event.session_created_us for event in events} == {third.info.created_us}
+
+
+async def renewed(store: Store, session: Session) -> Session:
+    """Delete a session if it is there, and make another one with its id."""
+    await store.delete_session_tree(session)
+    new = await store.create_session(id=session.id)
     await say(new, "c")
-    assert [event.words for event in await told(store, after=seen)] == [None, "c"]
+    return new
+
+
+async def test_what_was_told_and_is_deleted_is_told_once(store: Store, session: Session) -> None:
+    await lived(store, session)
+    kept = await store.create_session(scope="kept")
+    await store.set_budget(session, tokens=10)
+    events = await told(store)
+    seen = [event.id for event in events]
+    budget = next(event for event in events if event.type == "budget_set")
+    deletion = await store.delete_session_tree(session)
+    gone = await told(store, after=seen)
+    assert types(gone) == 2 * ["session_deleted"] + ["budget_deleted"]
+    assert {event.session_id for event in gone[:2]} == set(deletion.session_ids)
+    made = [event.session_id for event in events if event.type == "session_created"]
+    assert [event.session_id for event in gone[:2]] == [name for name in made if name in deletion.session_ids]
+    assert gone[2].budget_id == budget.budget_id
+    assert {event.at for event in gone} == {None}
+    assert await told(store, after=[*seen, *(event.id for event in gone)]) == []
+    assert types(await told(store, sessions=[kept], after=seen)) == []
+    assert types(await told(store, sessions=[session.id], after=seen)) == ["session_deleted"]
+    # Nothing is stored of it: who never heard of it hears nothing.
+    assert session.id not in {event.session_id for event in await told(store)}
+
+
+BUDGET_FIELDS = ("type", "session_id", "what", "scope", "unit", "allowed", "spent", "other_session_id")
+
+
+def about_budgets(events: list[SessionEvent]) -> list[tuple[object, ...]]:
+    return [tuple(getattr(event, name) for name in BUDGET_FIELDS) for event in events if event.budget_id is not None]
+
+
+async def spend(session: Session, tokens: int) -> None:
+    async with session.budgeted(tokens=1) as call:
+        call.used(tokens=tokens)
+
+
+async def test_budgets_are_told_as_they_are_set_and_spent(store: Store, session: Session) -> None:
+    of = (session.id, "session", None, "tokens")
+    budget = await store.set_budget(session, tokens=100)
+    await store.set_budget(scope="user-7", cost="1.00")
+    for tokens in (50, 29):
+        await spend(session, tokens)
+    events = await told(store)
+    assert about_budgets(events) == [
+        ("budget_set", *of, 100, None, None),
+        ("budget_set", None, "scope", "user-7", "picodollars", 10**12, None, None),
+    ]
+    seen = [event.id for event in events]
+    await spend(session, 1)
+    (warning,) = await told(store, after=seen)
+    assert about_budgets([warning]) == [("budget_warning", *of, 100, 80, session.id)]
+    assert (warning.budget_id, warning.at is not None) == (budget.id, True)
+    await spend(session, 30)
+    with pytest.raises(flue_py.BudgetExceeded):
+        await spend(session, 1)
+    (exceeded,) = await told(store, after=[*seen, warning.id])
+    assert about_budgets([exceeded]) == [("budget_exceeded", *of, 100, 110, session.id)]
+    # The same anew, whenever it is asked for.
+    assert (await told(store))[-3:-1] == [warning, exceeded]
+    seen += [warning.id, exceeded.id]
+    assert await told(store, after=seen) == []
+    # What it allows is another amount: what was told of the first one stays told.
+    await store.set_budget(session, tokens=120)
+    later = await told(store, after=seen)
+    assert about_budgets(later) == [
+        ("budget_set", *of, 120, None, None),
+        ("budget_warning", *of, 120, 110, session.id),
+    ]
+    seen += [event.id for event in later]
+    await store.set_budget(session, tokens=100)
+    await store.set_budget(session, tokens=120)
+    assert await told(store, after=seen) == []
+    assert about_budgets(await told(store, scope="user-7"))[:2] == about_budgets(later)
+    assert about_budgets(await told(store, sessions=[session])) == about_budgets(later)
+    assert about_budgets(await told(store, scope="another")) == []
+
+
+async def test_a_budget_tells_whose_call_it_was_and_what_it_began_with(store: Store, session: Session) -> None:
+    task = await session.create_task(task_id="t")
+    await store.set_budget(session, tasks=True, tokens=100)
+    await spend(task, 90)
+    nothing = await store.set_budget(task, tokens=0)
+    await store.set_budget(task, cost="1.00", spent_so_far="0.80")
+    events = await told(store)
+    of_tasks = (session.id, "tasks", None, "tokens", 100)
+    assert about_budgets(events) == [
+        ("budget_set", *of_tasks, None, None),
+        ("budget_warning", *of_tasks, 90, task.id),
+        ("budget_set", task.id, "session", None, "tokens", 0, None, None),
+        ("budget_warning", task.id, "session", None, "tokens", 0, 0, None),
+        ("budget_exceeded", task.id, "session", None, "tokens", 0, 0, None),
+        ("budget_set", task.id, "session", None, "picodollars", 10**12, None, None),
+        ("budget_warning", task.id, "session", None, "picodollars", 10**12, 8 * 10**11, None),
+    ]
+    assert {event.at for event in events if event.budget_id == nothing.id} == {None, nothing.created_at}
+    # The last event of each is enough.
+    last = {event.budget_id or event.session_id: event.id for event in events}
+    assert await told(store, after=last.values()) == []
+    await store.delete_budget(nothing.id)
+    assert types(await told(store, after=last.values())) == ["budget_deleted"]
+    assert types(await told(store, after=last.values(), sessions=[task])) == []
+
+
+async def test_who_did_it_and_why_is_told_where_the_log_has_it(store: Store, session: Session) -> None:
+    first, *_ = await say(session, "a", "b")
+    await session.move_leaf(first, by="reviewer", why="wrong way")
+    await session.set_title("t", by="titler")
+    moved, titled = (await told(store))[-2:]
+    assert (moved.type, moved.by, moved.why) == ("leaf_moved", "reviewer", "wrong way")
+    assert (titled.type, titled.by, titled.why) == ("session_titled", "titler", None)
+
+
+async def test_a_follower_looks_when_something_was_committed_and_not_before(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = store._backend
+    woken, rests, looks = asyncio.Event(), asyncio.Event(), 0
+    list_sessions = backend.list_sessions
+
+    async def counted(**given: object) -> object:
+        nonlocal looks
+        looks += 1
+        return await list_sessions(**given)  # type: ignore[arg-type]
+
+    async def commits() -> AsyncGenerator[None, None]:
+        while True:
+            yield
+            rests.set()
+            await woken.wait()
+            woken.clear()
+
+    monkeypatch.setattr(backend, "list_sessions", counted)
+    monkeypatch.setattr(backend, "commits", commits)
+    seen: dict[str, str] = {}
+
+    async def follow() -> None:
+        async with aclosing(store.events(follow=True)) as events:
+            async for event in events:
+                seen[event.id] = event.type
+
+    following = asyncio.ensure_future(follow())
+    for number in range(1, 4):
+        await rests.wait()
+        rests.clear()
+        assert (looks, len(seen)) == (number, number)
+        await say(session, "a")
+        assert (looks, len(seen)) == (number, number)
+        woken.set()
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+
+
+async def test_a_follower_hears_of_deletions_and_budgets(store: Store, session: Session) -> None:
+    seen: list[SessionEvent] = []
+    known: dict[int, asyncio.Event] = {number: asyncio.Event() for number in (1, 3, 5)}
+
+    async def follow() -> None:
+        async with aclosing(store.events(follow=True, scope="user-7")) as events:
+            async for event in events:
+                seen.append(event)
+                if len(seen) in known:
+                    known[len(seen)].set()
+
+    following = asyncio.ensure_future(follow())
+    await known[1].wait()
+    await store.create_session(scope="another")
+    await store.set_budget(session, tokens=5)
+    async with session.budgeted(tokens=4):
+        pass
+    await known[3].wait()
+    await store.delete_session_tree(session)
+    await known[5].wait()
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+    assert types(seen) == ["session_created", "budget_set", "budget_warning", "session_deleted", "budget_deleted"]
 
 
 async def test_named_sessions_have_to_be_there(store: Store, session: Session) -> None:
@@ -165,6 +355,8 @@ async def test_named_sessions_have_to_be_there(store: Store, session: Session) -
     "given",
     [
         {"after": "x:1:1:1"}, {"after": 5}, {"after": ["x"]}, {"after": ["x:1:1"]}, {"after": ["x:1:-1:1"]},
+        {"after": ["x:session_deleted"]}, {"after": ["x:1:budget_set"]}, {"after": ["1:budget_set"]},
+        {"after": ["x:1:-1:budget_warning"]}, {"after": ["session_deleted"]},
         {"after": ["x:1:1:99999999999999999999"]}, {"after": [None]}, {"after": ["x:²:1:1"]}, {"sessions": "x"},
         {"sessions": [5]}, {"scope": 5}, {"follow": 1},
     ],
@@ -175,11 +367,14 @@ async def test_what_cannot_be_asked_for_is_refused(store: Store, given: dict[str
 
 
 async def test_an_id_may_have_colons_in_it(store: Store) -> None:
-    session = await store.create_session(id="a:b:1:2:3")
+    session = await store.create_session(id="a:b:1:2:budget_set")
     await say(session, "a")
     first, second = await told(store)
     assert await told(store, after=[first.id]) == [second]
     assert await told(store, after=[second.id]) == []
+    await store.delete_session_tree(session)
+    (gone,) = await told(store, after=[second.id])
+    assert await told(store, after=[gone.id]) == []
 
 
 async def test_odd_messages_have_events_too(store: Store, session: Session) -> None:

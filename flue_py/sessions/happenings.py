@@ -1,0 +1,184 @@
+"""What is told of sessions and budgets: one look after another at what is stored, each event once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from flue_py.core.budgets import Budget
+from flue_py.core.events import (
+    Position,
+    Seen,
+    SessionEvent,
+    amount_of,
+    budget_deleted_event,
+    budget_event,
+    created_event,
+    deleted_event,
+    events_of,
+)
+from flue_py.core.listing import Ordering
+from flue_py.core.sessions import SessionInfo
+from flue_py.errors import BudgetNotFound, SessionNotFound
+from flue_py.store.backend import Backend
+
+_AT_ONCE = 1_000
+_REVISIONS_AT_ONCE = 100
+_BY_CREATION = Ordering("created", descending=False)
+_ALL = 2**63 - 1
+"""The number of an event behind all those of a revision."""
+
+
+class Looking:
+    """Looks at the sessions that are named, or those of a scope, or all, and at the budgets of the same.
+
+    ``seen`` is what was told, and grows with what is. ``looks`` counts the sessions and budgets of the last look.
+    """
+
+    def __init__(self, backend: Backend, named: Sequence[str] | None, scope: str | None, seen: Seen) -> None:
+        self._backend = backend
+        self._named = named
+        self._scope = scope
+        self._seen = seen
+        self._present: set[str] = set()
+        self._elsewhere: set[str] = set()
+        """Sessions of other scopes, whose events were told elsewhere."""
+        self._budgets: set[tuple[str, int]] = set()
+        self._known_budgets: set[tuple[str, int]] = set()
+        """Those of earlier looks, too: their deletion is told, also where sessions are named."""
+        self._other_budgets: set[tuple[str, int]] = set()
+        self.looks = 0
+
+    async def look(self) -> AsyncGenerator[SessionEvent, None]:
+        """Yield what was not told yet. O(sessions + budgets), and O(revisions that are new, and their entries)."""
+        self.looks = 0
+        for part in (self._of_sessions, self._of_gone_sessions, self._of_budgets, self._of_gone_budgets):
+            async with aclosing(part()) as found:
+                async for event in found:
+                    yield event
+
+    async def _of_sessions(self) -> AsyncGenerator[SessionEvent, None]:
+        self._present = set()
+        async with aclosing(self._sessions()) as sessions:
+            async for info in sessions:
+                self.looks += 1
+                self._present.add(info.id)
+                async with aclosing(self._new_events(info)) as found:
+                    async for event in found:
+                        yield event
+
+    async def _sessions(self) -> AsyncGenerator[SessionInfo, None]:
+        """Yield the sessions as they are now, in the order in which they were made, or were named."""
+        if self._named is not None:
+            for session_id in self._named:
+                info = await self._backend.get_session(session_id, self._scope)
+                if info is not None:
+                    yield info
+            return
+        cursor: str | None = None
+        while True:
+            page = await self._backend.list_sessions(
+                scope=self._scope, kind=None, limit=_AT_ONCE, cursor=cursor, ordering=_BY_CREATION
+            )
+            for info in page.sessions:
+                yield info
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def _new_events(self, info: SessionInfo) -> AsyncGenerator[SessionEvent, None]:
+        """Yield the events of a session that were not seen yet, and note them; none if it is gone."""
+        seen = self._seen.sessions
+        at = seen.get(info.id)
+        if at is None or at.created_us != info.created_us:
+            if at is not None and not at.is_deleted:
+                yield deleted_event(info.id, at.created_us)
+                seen[info.id] = Position.deleted(at.created_us)
+            yield created_event(info)
+            seen[info.id] = at = Position(info.created_us, 0, _ALL)
+        while at < Position(info.created_us, info.revision, _ALL):
+            # The revision of the last event may have further ones.
+            first = at.revision if at.number == _ALL else max(at.revision - 1, 0)
+            try:
+                changes = await self._backend.changes(info.ref, first, _REVISIONS_AT_ONCE)
+                if not changes:
+                    seen[info.id] = at._replace(number=_ALL)
+                    return
+                last = changes[-1].revision
+                lines = await self._backend.read_log(info.ref, before=last + 1, limit=len(changes))
+            except SessionNotFound:
+                return
+            by_revision = {line.revision: line for line in lines}
+            for change in changes:
+                for number, event in enumerate(events_of(info, change, by_revision.get(change.revision))):
+                    if (change.revision, number) > (at.revision, at.number):
+                        yield event
+            seen[info.id] = at = Position(info.created_us, last, _ALL)
+
+    async def _of_gone_sessions(self) -> AsyncGenerator[SessionEvent, None]:
+        """Yield the deletions of sessions of which events were told, in the order in which these were made."""
+        seen = self._seen.sessions
+        known = seen.keys() if self._named is None else [name for name in self._named if name in seen]
+        missing = [name for name in known if name not in self._present and name not in self._elsewhere]
+        for session_id in sorted(missing, key=lambda name: (seen[name], name)):
+            at = seen[session_id]
+            if at.is_deleted:
+                continue
+            if await self._backend.get_session(session_id) is None:
+                yield deleted_event(session_id, at.created_us)
+                seen[session_id] = Position.deleted(at.created_us)
+            elif self._scope is not None:
+                self._elsewhere.add(session_id)
+
+    async def _of_budgets(self) -> AsyncGenerator[SessionEvent, None]:
+        self._budgets = set()
+        async with aclosing(self._all_budgets()) as budgets:
+            async for budget in budgets:
+                self.looks += 1
+                self._budgets.add((budget.id, budget.created_us))
+                for kind in self._seen.budgets.due(budget):
+                    reached = None
+                    if kind != "budget_set":
+                        reached = await self._backend.budget_reached(budget.id, amount_of(kind, budget.allowed))
+                        if reached is None:
+                            break
+                    event = budget_event(kind, budget, reached)
+                    yield event
+                    self._seen.budgets.add(event)
+
+    async def _all_budgets(self) -> AsyncGenerator[Budget, None]:
+        """Yield the budgets as they are now, in the order in which they were made; of named sessions, their own."""
+        for session_id in self._named or ():
+            try:
+                covering = await self._backend.covering_budgets(session_id)
+            except SessionNotFound:
+                continue
+            for budget in covering:
+                if budget.session_id == session_id and self._scope in (None, budget.scope):
+                    yield budget
+        after: str | None = None
+        while self._named is None:
+            try:
+                page = await self._backend.list_budgets(scope=self._scope, after=after, limit=_AT_ONCE)
+            except BudgetNotFound:
+                # Its deletion brings another look.
+                return
+            for budget in page:
+                yield budget
+            if len(page) < _AT_ONCE:
+                return
+            after = page[-1].id
+
+    async def _of_gone_budgets(self) -> AsyncGenerator[SessionEvent, None]:
+        """Yield the deletions of budgets of which events were told."""
+        seen = self._seen.budgets
+        self._known_budgets |= self._budgets
+        known = seen.told.keys() if self._named is None else self._known_budgets & seen.told.keys()
+        missing = known - self._budgets - seen.gone - self._other_budgets
+        for budget_id, created_us in sorted(missing, key=lambda budget: (budget[1], budget[0])):
+            if await self._backend.get_budget(budget_id) is None:
+                event = budget_deleted_event(budget_id, created_us)
+                yield event
+                seen.add(event)
+            elif self._scope is not None:
+                self._other_budgets.add((budget_id, created_us))
