@@ -64,7 +64,12 @@ CALLS: dict[str, list[list[str]]] = {
     "events": [[], ["--session", "SESSION"], ["--scope", HOSTILE], ["--after", HOSTILE], ["--after-file", "{odd}"]],
     "diff": [["SESSION", "@{first}"], ["SESSION", "fork", "--all"]],
     "new": [[], ["--key", HOSTILE_NAME, "--title", HOSTILE], ["--key", "made", "--scope", HOSTILE, "--if-missing"]],
-    "append": [["SESSION", HOSTILE], ["SESSION"], ["SESSION", "x", "--expected", HOSTILE], ["made", "x", "--create"]],
+    "append": [
+        ["SESSION", HOSTILE],
+        ["SESSION"],
+        ["SESSION", "x", "--expected", HOSTILE, "--note-conflict"],
+        ["made", "x", "--create"],
+    ],
     "task": [["SESSION", "t9", "--title", HOSTILE], ["SESSION", HOSTILE], ["SESSION", HOSTILE_NAME, "--end", "done"]],
     "resume": [["SESSION"]],
     "conversation": [["SESSION", "--all"]],

@@ -170,6 +170,18 @@ def test_a_moved_leaf_is_code_5_a_branch_or_below_what_is_there(flue: Flue) -> N
     assert (branch["parentId"], branch["leafId"], branch["onBranch"]) == (first, second, True)
     rebased = flue.json("append", "talk", "Late", "--expected", first, "--on-conflict", "rebase")
     assert (rebased["parentId"], rebased["leafId"]) == (second, rebased["entryId"])
+    before = flue.json("show", "talk")
+    flue.run("append", "talk", "Late", "--expected", first, "--note-conflict", code=CHANGED)
+    after = flue.json("show", "talk")
+    assert {name for name in after if after[name] != before[name]} <= {"revision", "updatedAt"}
+    (line, *_) = flue.json("log", "talk")
+    leaf = rebased["entryId"]
+    refused = f"append refused: it builds on leaf '{first}', and the leaf is '{leaf}'"
+    assert (line["what"], line["by"], line["why"]) == ("metadata", "flue-py", refused)
+    event = json.loads(flue.run("events").stdout.splitlines()[-1])
+    assert (event["type"], event["by"], event["why"]) == ("session_changed", "flue-py", refused)
+    flue.run("append", "talk", "In time", "--expected", leaf, "--note-conflict")
+    assert flue.json("log", "talk")[0]["what"] == "append"
     flue.run("task", "talk", "t", "--expected", first, code=CHANGED)
     flue.run("compact", "talk", "--expected", first, code=CHANGED)
     verified(flue)

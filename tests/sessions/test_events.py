@@ -171,6 +171,8 @@ async def test_what_was_told_and_is_deleted_is_told_once(store: Store, session: 
     events = await told(store)
     seen = [event.id for event in events]
     budget = next(event for event in events if event.type == "budget_set")
+    # What is of another scope is there, although it is not looked at.
+    assert await told(store, after=seen, scope="kept") == []
     deletion = await store.delete_session_tree(session)
     gone = await told(store, after=seen)
     assert types(gone) == 2 * ["session_deleted"] + ["budget_deleted"]

@@ -8,7 +8,7 @@ from typing import cast
 
 import click
 
-from flue_py.cli.choosing import SESSION_NAME
+from flue_py.cli.choosing import BY, SESSION_NAME
 from flue_py.cli.expecting import expected_option, idempotency_option
 from flue_py.cli.given import json_from_stdin, text_from_stdin
 from flue_py.cli.output import Answer
@@ -18,7 +18,7 @@ from flue_py.core.entries import checked_source
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.sessions import Appended, LeafChoice, OnConflict, check_name
-from flue_py.errors import InvalidEntry, shown
+from flue_py.errors import FlueError, InvalidEntry, LeafConflict, shown
 from flue_py.render.lines import counted
 from flue_py.sessions.incoming import incoming_messages
 from flue_py.sessions.session import Session
@@ -48,6 +48,7 @@ def _check(text: str | None, role: str | None, create: bool, expected: LeafChoic
     show_default=True,
     help="Where the leaf is not the one expected: nothing, a branch below it, or below the leaf that is there.",
 )
+@click.option("--note-conflict", is_flag=True, help="Note in the log of SESSION that the append was refused.")
 @idempotency_option
 @click.option("--source", metavar="TEXT", help="How it came in: prompt, skill, shell, task, retry.")
 @click.option("--create", is_flag=True, help="Create the session with this key, and the database, if missing.")
@@ -58,6 +59,7 @@ def append(
     role: str | None,
     expected: LeafChoice,
     on_conflict: OnConflict,
+    note_conflict: bool,
     idempotency_key: str | None,
     source: str | None,
     create: bool,
@@ -72,14 +74,19 @@ def append(
 
     async def work(store: Store) -> Answer:
         found = await _found(store, session, create=create)
-        done = await store.append_messages(
-            found,
-            messages,
-            source=source,
-            idempotency_key=idempotency_key,
-            on_conflict=on_conflict,
-            expected_leaf=expected,
-        )
+        try:
+            done = await store.append_messages(
+                found,
+                messages,
+                source=source,
+                idempotency_key=idempotency_key,
+                on_conflict=on_conflict,
+                expected_leaf=expected,
+            )
+        except LeafConflict as conflict:
+            if note_conflict:
+                await _note(found, conflict)
+            raise
         return _answer(found, done)
 
     return run(place, work, create=create)
@@ -90,6 +97,15 @@ def _refuse_what_cannot_be_stored(messages: Sequence[JsonObject], source: str | 
     check_name(key, "idempotency_key")
     DEFAULT_LIMITS.check_entries(incoming_messages(messages, source).entries)
     checked_source(source)
+
+
+async def _note(session: Session, conflict: LeafConflict) -> None:
+    """Note a refusal in the session's log: metadata that are merged with nothing stay as they are."""
+    why = f"append refused: it builds on leaf {shown(conflict.expected)}, and the leaf is {shown(conflict.actual)}"
+    try:
+        await session.set_metadata({}, merge=True, by=BY, why=why)
+    except FlueError as error:
+        conflict.add_note(f"this could not be noted in the log: {error}")
 
 
 async def _found(store: Store, name: str, *, create: bool) -> Session:
