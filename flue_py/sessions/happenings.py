@@ -95,7 +95,10 @@ class Looking:
                 yield deleted_event(info.id, at.created_us)
                 seen[info.id] = Position.deleted(at.created_us)
             yield created_event(info)
-            seen[info.id] = at = Position(info.created_us, 0, _ALL)
+            at = Position(info.created_us, 0, 0)
+        if at.revision == 0:
+            # A creation is one event.
+            seen[info.id] = at = at._replace(number=_ALL)
         while at < Position(info.created_us, info.revision, _ALL):
             # The revision of the last event may have further ones.
             first = at.revision if at.number == _ALL else max(at.revision - 1, 0)
