@@ -267,6 +267,17 @@ async def test_a_budget_tells_whose_call_it_was_and_what_it_began_with(store: St
     assert types(await told(store, after=last.values(), sessions=[task])) == []
 
 
+async def test_a_copy_of_a_store_tells_the_same(store: Store, session: Session) -> None:
+    await lived(store, session)
+    await store.set_budget(session, tokens=10)
+    await spend(session, 9)
+    events = await told(store)
+    async with flue_py.open(":memory:") as other:
+        await flue_py.copy_store(store, other)
+        assert sorted(await told(other), key=repr) == sorted(events, key=repr)
+        assert await told(other, after=[event.id for event in events]) == []
+
+
 async def test_who_did_it_and_why_is_told_where_the_log_has_it(store: Store, session: Session) -> None:
     first, *_ = await say(session, "a", "b")
     await session.move_leaf(first, by="reviewer", why="wrong way")
