@@ -21,6 +21,8 @@ from flue_py.errors import InvalidArgument, InvalidEntry, SessionNotFound, shown
 SessionKind: TypeAlias = Literal["root", "fork", "task"]
 OnConflict: TypeAlias = Literal["raise", "branch", "rebase"]
 MoveReason: TypeAlias = Literal["move", "rewind", "retract", "undo", "redo", "branch", "import", "back"]
+EntryPlace: TypeAlias = Literal["active", "abandoned", "compacted"]
+"""Where an entry lies: in the context, on another branch than the leaf's, or on its path, but compacted away."""
 
 
 class Stored:

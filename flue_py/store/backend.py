@@ -30,6 +30,7 @@ from flue_py.core.sessions import (
     Change,
     Deletion,
     EditMetadata,
+    EntryPlace,
     Expected,
     LeafChoice,
     Mark,
@@ -160,6 +161,13 @@ class Backend:
         Raises nothing of its own. O(sessions), of which little is read.
         """
         return await self._runner.read(lambda tx: tx.rows(sessions_sql.SESSION_HEADS), loose=True)
+
+    async def get_sessions(self, session_ids: Sequence[str]) -> list[SessionInfo | None]:
+        """Return these sessions, in the order given: None for one that is missing.
+
+        Raises nothing of its own. O(ids), a statement for every 5,000 ids.
+        """
+        return await self._runner.read(lambda tx: ops.many.get_sessions(tx, session_ids))
 
     async def open_words(self, version: int) -> WordIndex | None:
         """Open the index of words beside the store; None where there is none, and can be none.
@@ -654,6 +662,24 @@ class Backend:
         statement for every 5,000 ids.
         """
         return await self._runner.read(lambda tx: ops.entries.get_entries(tx, session_id, ids))
+
+    async def read_named(self, named: Sequence[tuple[str, str]]) -> list[Entry | None]:
+        """Return the entries that are named with the id of a session and their own, in the order given.
+
+        None for one that its session does not see, and where that is missing. Raises nothing of its own. O(entries +
+        lanes the sessions build on), two statements for every 5,000 entries, and three more for each large entry.
+        """
+        return await self._runner.read(lambda tx: ops.many.read_named(tx, named))
+
+    async def places_of(self, named: Sequence[tuple[str, str]]) -> list[EntryPlace | None]:
+        """Return where entries lie that are named as for `read_named`, in the order given.
+
+        It is ``active`` if the context at the stored leaf has it, or would have but for exclusions; ``compacted`` if
+        the path alone has it; else ``abandoned``. None as for `read_named`. Raises nothing of its own. O(entries +
+        lanes the sessions build on), three statements for every 5,000 entries, and some more for each session whose
+        latest compaction is large or restores another one.
+        """
+        return await self._runner.read(lambda tx: ops.many.places_of(tx, named))
 
     async def read_leaves(self, session_ids: Sequence[str]) -> list[Entry | None]:
         """Return the entry at the stored leaf of each session, in the order given.

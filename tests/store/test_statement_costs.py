@@ -77,6 +77,18 @@ async def _entries(backend: Backend, session: str) -> object:
     return await backend.get_entries(session, _ids(await backend.read_path_end(session, 20)))
 
 
+async def _named(backend: Backend, session: str) -> list[tuple[str, str]]:
+    return [(session, entry_id) for entry_id in _ids(await backend.read_path_end(session, 20))]
+
+
+async def _read_named(backend: Backend, session: str) -> object:
+    return await backend.read_named(await _named(backend, session))
+
+
+async def _places(backend: Backend, session: str) -> object:
+    return await backend.places_of(await _named(backend, session))
+
+
 def _ids(read: PathRead) -> list[str]:
     return [entry.id for entry in read.entries or ()]
 
@@ -86,6 +98,8 @@ PARTS: dict[str, Read] = {
     "the end of a context": lambda backend, session: backend.read_context_end(session, 20),
     "the children of an entry": _children,
     "entries by their ids": _entries,
+    "entries by the ids of their sessions and theirs": _read_named,
+    "where entries lie": _places,
 }
 
 

@@ -80,7 +80,7 @@ def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: Rea
             return PathRead(at, state.leaf, state.revision, unless, None)
         compaction = _latest_compaction(tx, state, position)
     stamp = ReadStamp(at, epoch)
-    compaction = _in_effect(tx, state, compaction)
+    compaction = in_effect(tx, state, compaction)
     if compaction is None or position is None:
         return PathRead(at, state.leaf, state.revision, stamp, path_entries(tx, state, position, -1, contents=False))
     entries = _kept_entries(tx, state, position, kept_by(tx, state, compaction))
@@ -131,11 +131,11 @@ def place_and_compaction(
     """Return a session, a leaf to read at, its place, and the compaction in effect there."""
     if isinstance(leaf, Stored):
         state, _, compaction = _read_state_and_compaction(tx, session_id)
-        return state, state.leaf, state.position, _in_effect(tx, state, compaction)
+        return state, state.leaf, state.position, in_effect(tx, state, compaction)
     tx.require_snapshot()
     state = read_state(tx, session_id)
     at, position = place(tx, state, leaf)
-    return state, at, position, _in_effect(tx, state, _latest_compaction(tx, state, position))
+    return state, at, position, in_effect(tx, state, _latest_compaction(tx, state, position))
 
 
 def _read_state_and_compaction(tx: Transaction, session_id: str) -> tuple[SessionState, int, Compaction | None]:
@@ -152,15 +152,15 @@ def _latest_compaction(tx: Transaction, state: SessionState, position: Position 
 
 def latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> tuple[str, JsonObject] | None:
     """Return the id and the fields of the compaction in effect at a place; None where there is none."""
-    compaction = _in_effect(tx, state, _latest_compaction(tx, state, position))
-    return None if compaction is None else (compaction.id, _fields_of(tx, state, compaction))
+    compaction = in_effect(tx, state, _latest_compaction(tx, state, position))
+    return None if compaction is None else (compaction.id, fields_of(tx, state, compaction))
 
 
-def _in_effect(tx: Transaction, state: SessionState, latest: Compaction | None) -> Compaction | None:
+def in_effect(tx: Transaction, state: SessionState, latest: Compaction | None) -> Compaction | None:
     """Return the compaction whose summary counts: the latest on a path, or the one that this restores, if any."""
     if latest is None or (latest.payload is not None and _RESTORES not in latest.payload):
         return latest
-    fields = _fields_of(tx, state, latest)
+    fields = fields_of(tx, state, latest)
     if RESTORES not in fields:
         return latest
     restored = fields[RESTORES]
@@ -169,7 +169,8 @@ def _in_effect(tx: Transaction, state: SessionState, latest: Compaction | None) 
     return tx.first(read_sql.COMPACTION_ON_PATH, **place_at(state, latest.lane_id, latest.depth), entry_id=restored)
 
 
-def _fields_of(tx: Transaction, state: SessionState, compaction: Compaction) -> JsonObject:
+def fields_of(tx: Transaction, state: SessionState, compaction: Compaction) -> JsonObject:
+    """Return the fields of a compaction. Raises `CorruptStore`."""
     _, _, entry_id, digest, payload, packed, blob = compaction
     return decode_object(checked_payload(tx, state, entry_id, digest, payload, packed, blob))
 
@@ -213,7 +214,7 @@ def _messages(
 
 def kept_by(tx: Transaction, state: SessionState, compaction: Compaction) -> Kept:
     """Return what a compaction keeps of the path that it is on."""
-    fields = _fields_of(tx, state, compaction)
+    fields = fields_of(tx, state, compaction)
     layout, pinned = layout_of(compaction.id, fields), pinned_ids(fields)
     where = place_at(state, compaction.lane_id, compaction.depth)
     first_kept = layout.first_kept_id

@@ -70,11 +70,12 @@ def read_leaves(tx: Transaction, session_ids: Sequence[str]) -> list[Entry | Non
         rows = tx.rows(read_sql.LEAVES, ids=some)
         with collector_held(len(rows)):
             for session_id, key, creator, row in rows:
-                found[session_id] = key, _leaf_of(tx, session_id, creator, row)
+                found[session_id] = key, entry_of_row(tx, session_id, creator, row)
     return [_meant(session_id, found.get(session_id)) for session_id in session_ids]
 
 
-def _leaf_of(tx: Transaction, session_id: str, creator: str | None, row: StoredEntry) -> Entry | None:
+def entry_of_row(tx: Transaction, session_id: str, creator: str | None, row: StoredEntry) -> Entry | None:
+    """Return the entry of a row that was read beside those of other sessions, of which ``session_id`` sees it."""
     depth, id_, _, parent, _, kind, role, source, revision, ordinal, at, extra, digest, payload, packed, _ = row
     try:
         text = intact_text(payload if packed is None else unpack(packed), digest)

@@ -99,6 +99,83 @@ class EntryContract:
         assert [entry.id for entry in found if entry is not None] == asked[:150]
         assert len(found) == len(asked)
 
+    # -- of many sessions at once -------------------------------------------------------------------------------------
+
+    async def test_entries_of_many_sessions_are_read_at_once(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(3))
+        ids = ids_of(await path_of(backend, session.id))
+        fork = await backend.fork(session.id, ids[1], NewSession())
+        (own,) = await add(backend, fork.id, user())
+        other = await new_session(backend, placed(user("elsewhere"), ids[0]), user("large " * 4_000))
+        picture = await new_session(backend, user(base64.b64encode(bytes(range(256)) * 40).decode()))
+        await backend.retract(session.id, ids[2])
+        of_other, of_picture = [ids_of(await path_of(backend, each.id)) for each in (other, picture)]
+        every = [*ids, own, *of_other, *of_picture, UNKNOWN, "", "\0", "\ud800"]
+        sessions = [session.id, fork.id, other.id, picture.id]
+        named = [(each, entry_id) for each in sessions for entry_id in every]
+        found = await backend.read_named(named)
+        assert found == [await backend.get_entry(*each) for each in named]
+        assert {each.id for each in found if each is not None} == {*ids[:2], own, *of_other, *of_picture}
+        assert await backend.read_named([named[0], named[0]]) == [found[0], found[0]]
+        assert await backend.read_named([(UNKNOWN, ids[0]), ("\ud800", ids[0])]) == [None, None]
+        assert await backend.read_named([]) == []
+        await backend.delete_tree(session.id)
+        left = [(fork.id, ids[0]), (session.id, ids[0]), (fork.id, own)]
+        assert await backend.read_named(left) == [
+            await backend.get_entry(fork.id, ids[0]), None, await backend.get_entry(fork.id, own),
+        ]  # fmt: skip
+
+    async def test_more_entries_than_a_statement_takes_parameters_are_found(self, backend: Backend) -> None:
+        session = await new_session(backend, *(placed(user(), f"e{number}") for number in range(150)))
+        named = [(session.id, f"e{number}") for number in range(20_000)]
+        found = await backend.read_named(named)
+        assert [entry.id for entry in found if entry is not None] == [entry_id for _, entry_id in named[:150]]
+        assert len(found) == len(named)
+        assert (await backend.places_of(named)).count("active") == 150
+
+    async def test_where_entries_of_many_sessions_lie_is_told_at_once(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(4))
+        ids = ids_of(await path_of(backend, session.id))
+        fork = await backend.fork(session.id, ids[2], NewSession())
+        (own,) = await add(backend, fork.id, user())
+        (summary,) = await add(backend, session.id, compaction(ids[1], "what was before"))
+        (large,) = await add(backend, fork.id, compaction(own, "large " * 40_000))
+        await backend.move(session.id, summary)
+        empty = await backend.create_session(NewSession())
+        every = [*ids, summary, own, large, UNKNOWN, "\ud800"]
+
+        async def places(session_id: str) -> list[str | None]:
+            return list(await backend.places_of([(session_id, entry_id) for entry_id in every]))
+
+        after = ["compacted", "active", "active", "active", "active", None, None, None, None]
+        of_fork = ["compacted", "compacted", "compacted", None, None, "active", "active", None, None]
+        assert await places(session.id) == after
+        assert await places(fork.id) == of_fork
+        assert await places(empty.id) == await places(UNKNOWN) == [None] * len(every)
+        both = [(each, entry_id) for entry_id in every for each in (session.id, fork.id)]
+        assert await backend.places_of(both) == [place for pair in zip(after, of_fork, strict=True) for place in pair]
+        await backend.move(session.id, ids[1])
+        assert await places(session.id) == ["active"] * 2 + ["abandoned"] * 3 + [None] * 4
+        await backend.move(session.id, None)
+        assert await places(session.id) == ["abandoned"] * 5 + [None] * 4
+        assert await backend.places_of([]) == []
+
+    async def test_sessions_of_many_ids_are_read_at_once(self, backend: Backend) -> None:
+        first = await new_session(backend, *talk(1))
+        second = await backend.create_session(NewSession(title="second"))
+        asked = [second.id, UNKNOWN, first.id, "\ud800", second.ref]
+        found = await backend.get_sessions(asked)
+        assert found == [await backend.get_session(each) for each in asked]
+        await backend.delete_tree(second.id)
+        again = await backend.create_session(NewSession(id=second.id))
+        (entry_id,) = await add(backend, again.id, user("again"))
+        assert await backend.get_sessions([second.ref, again.ref, first.id]) == [
+            None, await backend.get_session(again.id), found[2],
+        ]  # fmt: skip
+        named = [(second.ref, entry_id), (again.ref, entry_id)]
+        assert await backend.read_named(named) == [None, await backend.get_entry(again.id, entry_id)]
+        assert await backend.places_of(named) == [None, "active"]
+
     # -- at the leaves of sessions ------------------------------------------------------------------------------------
 
     async def test_the_leaves_of_many_sessions_are_read_at_once(self, backend: Backend) -> None:

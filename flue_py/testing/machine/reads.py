@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from flue_py.core.entries import Entry
 from flue_py.core.projection import project
+from flue_py.core.sessions import EntryPlace, PathRead
 from flue_py.store.backend import Backend
 from flue_py.testing.checks import check_window
 from flue_py.testing.samples import entries_of, path_of, projected
@@ -18,10 +19,14 @@ async def check_reads(backend: Backend, session_id: str) -> None:
     assert len(by_id) == len(tree)
     path = await path_of(backend, session_id)
     _check_is_path(path, by_id)
-    context = projected(await backend.read_context(session_id))
+    read = await backend.read_context(session_id)
+    context = projected(read)
     assert [item.data for item in context] == [item.data for item in project(path)]
     assert (await backend.read_messages(session_id)).messages == [item.data for item in context]
     assert await backend.get_entries(session_id, list(by_id)) == tree
+    named = [(session_id, entry_id) for entry_id in by_id]
+    assert await backend.read_named(named) == tree
+    assert await backend.places_of(named) == [_place(entry_id, path, read) for entry_id in by_id]
     assert await backend.read_leaves([session_id]) == [path[-1] if path else None]
     assert await backend.children(session_id, None) == [entry for entry in tree if entry.parent_id is None]
     half = len(tree) // 2 + 1
@@ -44,6 +49,13 @@ async def check_reads(backend: Backend, session_id: str) -> None:
         after = await backend.read_usage(session_id, middle)
         assert before.usage + after.usage == whole.usage
         assert await backend.is_ancestor(session_id, middle, path[-1].id)
+
+
+def _place(entry_id: str, path: Sequence[Entry], context: PathRead) -> EntryPlace:
+    """Return where an entry of the tree lies, by the path and what a read of the context has of it."""
+    if any(entry.id == entry_id for entry in context.entries or ()):
+        return "active"
+    return "compacted" if any(entry.id == entry_id for entry in path) else "abandoned"
 
 
 def _check_is_path(path: Sequence[Entry], seen: dict[str, Entry]) -> None:

@@ -28,6 +28,7 @@ from flue_py.core.rows import CallRow
 from flue_py.core.sessions import (
     STORED,
     Change,
+    EntryPlace,
     LeafChoice,
     Mark,
     MessagesRead,
@@ -76,6 +77,14 @@ class ModelReads:
         self._sessions_made = 0
 
     # -- sessions and tasks ------------------------------------------------------------------------------------
+
+    async def get_sessions(self, session_ids: Sequence[str]) -> list[SessionInfo | None]:
+        return [await self._session_or_none(session_id) for session_id in session_ids]
+
+    async def _session_or_none(self, session_id: str) -> SessionInfo | None:
+        with suppress(SessionNotFound):
+            return await self.get_session(session_id)
+        return None
 
     async def get_session(self, session_id: str, scope: str | None = None) -> SessionInfo | None:
         session = self._sessions.get(session_id)
@@ -245,6 +254,27 @@ class ModelReads:
 
     async def get_entries(self, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
         return [await self.get_entry(session_id, entry_id) for entry_id in ids]
+
+    async def read_named(self, named: Sequence[tuple[str, str]]) -> list[Entry | None]:
+        return [await self._named(*each) for each in named]
+
+    async def _named(self, session_id: str, entry_id: str) -> Entry | None:
+        with suppress(SessionNotFound):
+            return await self.get_entry(session_id, entry_id)
+        return None
+
+    async def places_of(self, named: Sequence[tuple[str, str]]) -> list[EntryPlace | None]:
+        return [await self._place(*each) for each in named]
+
+    async def _place(self, session_id: str, entry_id: str) -> EntryPlace | None:
+        if await self._named(session_id, entry_id) is None:
+            return None
+        kept = (await self.read_context(session_id)).entries or ()
+        if any(entry.id == entry_id for entry in kept):
+            return "active"
+        session = self._session(session_id)
+        on_path = any(entry.id == entry_id for entry in session.path(session.info.leaf_id))
+        return "compacted" if on_path else "abandoned"
 
     async def read_leaves(self, session_ids: Sequence[str]) -> list[Entry | None]:
         return [await self._leaf_entry(session_id) for session_id in session_ids]
