@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +18,9 @@ from flue_py.errors import InvalidArgument, SessionNotFound
 from flue_py.search import queries
 from flue_py.search.values import PARTS, Part, SearchAnswer, SearchHit
 from flue_py.store.backend import Backend
+from flue_py.store.postgres.transaction import PostgresTransaction
+from flue_py.store.sqlite.transaction import SqliteTransaction
+from flue_py.store.sqlite.words import SqliteWords
 
 pytestmark = pytest.mark.anyio
 
@@ -150,6 +153,48 @@ async def test_where_on_the_tree_a_hit_lies(store: flue_py.Store) -> None:
     assert one.go == f"flue-py show {session.id} {one.entry_id}"
 
 
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What databases are asked from now on."""
+    asked: list[object] = []
+
+    def noting(plain: Callable[..., object]) -> Callable[..., object]:
+        def noted(self: object, statement: object, /, *given: object, **named: object) -> object:
+            asked.append(statement)
+            return plain(self, statement, *given, **named)
+
+        return noted
+
+    for kind, name in (
+        (SqliteTransaction, "rows"), (SqliteTransaction, "first"), (SqliteWords, "_run"),
+        (PostgresTransaction, "rows"), (PostgresTransaction, "first"),
+    ):  # fmt: skip
+        monkeypatch.setattr(kind, name, noting(getattr(kind, name)))
+    return asked
+
+
+async def test_hits_in_many_sessions_take_as_many_statements_as_one(
+    store: flue_py.Store, statements: list[object]
+) -> None:
+    for number in range(20):
+        session = await store.create_session(title=f"needle {number}" if number % 2 else None)
+        await session.append_message(user(f"needle n{number} before"))
+        kept = await session.append_message(user("kept"))
+        await session.append_compaction(summary="short", first_kept_entry_id=kept.entry_ids[0], tokens_before=10)
+        fork = await session.fork()
+        await fork.append_message(user("needle of the fork"))
+    taken = []
+    for words in ("n7", "needle"):
+        await store.search(words)
+        statements.clear()
+        answer = await store.search(words, limit=100)
+        taken.append((len(answer.sessions), len(answer.hits), len(statements)))
+    (sessions, hits, few), (all_sessions, all_hits, many) = taken
+    assert (sessions, hits) == (1, 1)
+    assert (all_sessions, all_hits) == (40, 50)
+    assert many == few, taken
+
+
 async def test_tasks_are_searched_with_their_session_and_forks_with_what_they_see(store: flue_py.Store) -> None:
     session = await store.create_session()
     first = await session.append_message(user("needle of the source"))
@@ -262,6 +307,16 @@ async def test_an_id_is_looked_up(store: flue_py.Store) -> None:
     assert [(hit.session_id, hit.entry_id, hit.snippet.text) for hit in answer.hits] == [(session.id, None, "Mine")]
     assert (await store.search(done.entry_ids[0], scope="b")).hits == ()
     assert (await store.search(session.id, scope="b")).hits == ()
+
+
+async def test_an_id_of_what_was_retracted_is_not_found(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    await session.append_message(user("kept"))
+    (entry_id,) = (await session.append_message(user("needle"))).entry_ids
+    fork = await session.fork()
+    await store.backend.retract(session.id, entry_id)
+    assert (await store.search(entry_id)).hits == ()
+    assert [hit.session_id for hit in (await store.search(entry_id, sessions=[fork])).hits] == [fork.id]
 
 
 async def test_texts_that_have_an_id_are_found_beside_what_it_is_the_id_of(store: flue_py.Store) -> None:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import NamedTuple
 
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import changed
 from flue_py.core.sessions import MAX_NAME_BYTES, SessionHead, SessionInfo
 from flue_py.errors import AmbiguousId, CorruptStore, SessionNotFound, StoreBusy, StoreUnavailable
 from flue_py.search.queries import MOST_WORDS, Need, Query
 from flue_py.search.snippets import snippet
 from flue_py.search.texts import texts_of, title_text
-from flue_py.search.values import PARTS, SearchAnswer, Searched, SearchHit, SessionHits
+from flue_py.search.values import PARTS, Place, SearchAnswer, Searched, SearchHit, SessionHits
 from flue_py.sessions.search.finding import Finder, Finding, Found
 from flue_py.sessions.search.indexing import VERSION, Indexer, title_of
 from flue_py.sessions.search.narrowing import Narrowing
-from flue_py.sessions.search.places import Places, command_to
 from flue_py.store.backend import Backend
 from flue_py.store.words import Wanted, WordIndex
 
@@ -132,20 +133,19 @@ async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHea
     owner = None if entry is None or entry.session_id is None else await backend.get_session(entry.session_id)
     if entry is None or owner is None or owner.session_key not in chosen:
         return None
-    if owner.id in asked.narrowing.heirs:
-        owner = await _who_sees(backend, entry.id, asked.narrowing.heirs[owner.id])
-        if owner is None:
-            return None
+    owner = await _who_sees(backend, entry.id, asked.narrowing.heirs.get(owner.id, [owner.ref]))
+    if owner is None:
+        return None
     texts = texts_of(entry)
     return Finding(owner, entry, 0, texts[0] if texts else title_text(entry.kind), (), 0.0, by_id=True)
 
 
 async def _who_sees(backend: Backend, entry_id: str, names: Iterable[str]) -> SessionInfo | None:
     """Return the first of these sessions that sees an entry."""
-    for name in names:
-        if (await backend.get_entries(name, [entry_id]))[0] is not None:
-            return await backend.get_session(name)
-    return None
+    asked = list(names)
+    seen = await backend.read_named([(name, entry_id) for name in asked])
+    infos = await backend.get_sessions([name for name, entry in zip(asked, seen, strict=True) if entry is not None])
+    return next((info for info in infos if info is not None), None)
 
 
 def _with(named: Finding, found: Found, limit: int) -> Found:
@@ -261,10 +261,14 @@ async def _grouped(
     backend: Backend, findings: Sequence[Finding], revisions: Mapping[str, int]
 ) -> tuple[SessionHits, ...]:
     """Return findings by session, with the revision that each had when the search began: it may have come further."""
-    places = Places(backend)
+    named = [(each.session.ref, each.entry.id) for each in findings if each.entry is not None]
+    places = dict(zip(named, await backend.places_of(named) if named else (), strict=True))
     groups: dict[str, tuple[SessionInfo, list[SearchHit]]] = {}
     for each in findings:
-        place = await places.place_of(each.session, each.entry)
+        place: Place | None = "title" if each.entry is None else places[each.session.ref, each.entry.id]
+        if place is None:
+            # It was deleted meanwhile, or retracted.
+            continue
         _, hits = groups.setdefault(each.session.id, (each.session, []))
         hits.append(
             SearchHit(
@@ -277,8 +281,13 @@ async def _grouped(
                 place=place,
                 snippet=snippet(each.text.text, each.spans),
                 is_cut=each.text.is_cut,
-                go=command_to(each.session, each.entry),
+                go=_command_to(each.session.id, each.entry),
                 by_id=each.by_id,
             )
         )
     return tuple(SessionHits(session, revisions[session.id], tuple(hits)) for session, hits in groups.values())
+
+
+def _command_to(session_id: str, entry: Entry | None) -> str:
+    """Return the command line that shows an entry, or a session."""
+    return shlex.join(["flue-py", "show", session_id, *([] if entry is None else [entry.id])])

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import SessionHead, SessionInfo, SessionRef, retracted_in
-from flue_py.errors import InvalidArgument, SessionNotFound
+from flue_py.errors import InvalidArgument
 from flue_py.search import queries
 from flue_py.search.queries import MOST_WORDS, Query, Span
 from flue_py.search.texts import SearchedText, texts_of, title_text
@@ -75,7 +75,7 @@ class Finder:
         self._query = query
         self._narrowing = narrowing
         self._chosen = chosen
-        self._infos: dict[tuple[int, str], SessionInfo | None] = {}
+        self._infos: dict[str, SessionInfo | None] = {}
         self._retracted: dict[int, frozenset[str]] = {}
         self._met: set[tuple[str, str | None, int, int]] = set()
 
@@ -145,53 +145,47 @@ class Finder:
         return None if head.id in self._narrowing.heirs else title_of(info)
 
     async def _look_at(self, candidates: Iterable[FoundText]) -> list[Finding]:
-        """Return those of the candidates that have what is looked for."""
-        by_session: dict[int, list[FoundText]] = {}
+        """Return those of the candidates that have what is looked for. Two reads, of however many sessions."""
+        numbers: dict[tuple[str, str], list[int]] = {}
+        titles: dict[str, tuple[SessionHead, list[int]]] = {}
         for each in candidates:
-            by_session.setdefault(each.session_key, []).append(each)
-        found: list[Finding] = []
-        for key, texts in by_session.items():
-            head = self._chosen[key]
+            head = self._chosen[each.session_key]
             for name in self._names(head):
-                found += await self._look_at_session(head, name, texts)
-        return found
-
-    async def _look_at_session(self, head: SessionHead, name: str, texts: Sequence[FoundText]) -> list[Finding]:
-        matches = await self._matches(name, texts)
-        titles = [each.number for each in texts if each.entry_id is None]
+                if each.entry_id is not None:
+                    numbers.setdefault((name, each.entry_id), []).append(each.number)
+                elif head.id not in self._narrowing.heirs:
+                    titles.setdefault(name, (head, []))[1].append(each.number)
+        matches = await self._matches(numbers)
         # Of a phrase of common words, most candidates are none: nothing more is read of their sessions.
-        info = await self._info(head, name) if matches or titles else None
-        if info is None:
-            return []
-        without = await self._without(info)
-        found = [self._made(info, *match) for match in matches if match[0].id not in without]
-        title = self._title(head, info)
-        if title is not None and title_number(title) in titles:
-            found.append(await self._finding(info, None, title_number(title), title_text(title)))
+        infos = await self._read_infos([*(name for name, _ in matches), *titles])
+        found = [self._made(infos[name], *match) for name, match in matches if name in infos]
+        for name, (head, titled) in titles.items():
+            title = self._title(head, infos[name]) if name in infos else None
+            if title is not None and title_number(title) in titled:
+                found.append(await self._finding(infos[name], None, title_number(title), title_text(title)))
         return [each for each in found if each is not None]
 
-    async def _matches(self, name: str, texts: Iterable[FoundText]) -> list[_Match]:
-        """Return those of the candidates that are texts of entries and have what is looked for, and where they have it.
+    async def _matches(self, numbers: Mapping[tuple[str, str], Sequence[int]]) -> list[tuple[str, _Match]]:
+        """Return which texts of entries have what is looked for, and where, with the session that each is seen by.
 
-        Of a session that is gone there are none.
+        What a session has retracted is none, and nothing is of one that is gone.
         """
-        numbers: dict[str, list[int]] = {}
-        for each in texts:
-            if each.entry_id is not None:
-                numbers.setdefault(each.entry_id, []).append(each.number)
-        entries: Sequence[Entry | None] = ()
-        if numbers:
-            with suppress(SessionNotFound):
-                entries = await self._backend.get_entries(name, list(numbers))
         found = []
-        for entry in entries:
-            if entry is not None:
-                for number, text in enumerate(texts_of(entry)):
-                    if number in numbers[entry.id]:
-                        spans = await self._spans_in(name, entry, entry.created_us, text)
-                        if spans is not None:
-                            found.append((entry, number, text, spans))
+        entries = await self._backend.read_named(list(numbers)) if numbers else ()
+        for ((name, _), asked), entry in zip(numbers.items(), entries, strict=True):
+            for number, text in enumerate(() if entry is None else texts_of(entry)):
+                if entry is not None and number in asked:
+                    spans = await self._spans_in(name, entry, entry.created_us, text)
+                    if spans is not None:
+                        found.append((name, (entry, number, text, spans)))
         return found
+
+    async def _read_infos(self, names: Iterable[str]) -> Mapping[str, SessionInfo]:
+        """Return those of some sessions that are there, by name, each of them read once."""
+        asked = [name for name in dict.fromkeys(names) if name not in self._infos]
+        if asked:
+            self._infos.update(zip(asked, await self._backend.get_sessions(asked), strict=True))
+        return {name: info for name, info in self._infos.items() if info is not None}
 
     async def _finding(self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText) -> Finding | None:
         at_us = info.created_us if entry is None else entry.created_us
@@ -239,14 +233,8 @@ class Finder:
     async def _seen_by(self, key: int) -> Sequence[SessionInfo]:
         """Return the session of this key, or the forks that it is looked at for; none that is gone."""
         head = self._chosen[key]
-        infos = [await self._info(head, name) for name in self._names(head)]
-        return [info for info in infos if info is not None]
-
-    async def _info(self, head: SessionHead, name: str) -> SessionInfo | None:
-        """Return a session that is looked at, read once; None if it is gone."""
-        if (head.session_key, name) not in self._infos:
-            self._infos[head.session_key, name] = await self._backend.get_session(name)
-        return self._infos[head.session_key, name]
+        infos = await self._read_infos(self._names(head))
+        return [infos[name] for name in self._names(head) if name in infos]
 
     async def _without(self, info: SessionInfo) -> frozenset[str]:
         """Return the entries that a session has retracted: they are in no history any more."""
