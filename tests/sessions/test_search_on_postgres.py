@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -145,16 +146,21 @@ async def test_it_is_asked_by_a_plan_for_these_words_which_may_be_rare(
     await session.append_message(user("a needle"))
     setting = statement(Nothing, tuple[str])("SELECT current_setting('plan_cache_mode')")
     seen: list[object] = []
+    counts: list[int] = []
     rows = PostgresTransaction.rows
 
     def seeing(tx: PostgresTransaction, asked: object, **values: object) -> object:
         if "query" in values:
             seen.append(tx.first(setting))
+            counts.append(cast("int", values["count"]))
         return rows(tx, asked, **values)  # type: ignore[arg-type]
 
     monkeypatch.setattr(PostgresTransaction, "rows", seeing)
     assert len(await found(store, "needle")) == 1
     assert seen == [("force_custom_plan",)]
+    # Where a word may be nowhere, one text is not asked for alone, which would be looked for among all of them.
+    assert await found(store, "neddle") == []
+    assert min(counts) >= 1_000
     async with connected(target) as connection:
         assert await connection.fetchval("SELECT current_setting('plan_cache_mode')") == "auto"
 
