@@ -490,6 +490,7 @@ class EngineRunner(RunnerOnFile):
         if self._closed or not self._opener.is_here:
             return
         self._closed = True
+        self.close_words()
         self._committed.set()
         if self._tasks:
             await asyncio.wait(self._tasks)

@@ -12,7 +12,7 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -249,6 +249,42 @@ async def test_verify_tells_of_an_index_that_does_not_find_what_the_store_has(pa
         assert all(problem.where == str(index_of(path)) for problem in problems)
         index_of(path).unlink()
         assert (await store.verify()).problems == []
+
+
+@pytest.mark.anyio
+async def test_what_others_do_to_it_between_two_searches_is_noticed(store: flue_py.Store, path: Path) -> None:
+    session = await store.create_session()
+    await session.append_message(user("needle"))
+    assert await found(store, "needle") == ["messages: needle"]
+    async with flue_py.open(path) as other:
+        await other.backend.remove_words()
+        await (await other.create_session()).append_message(user("needle of the other"))
+        both = ["messages: needle", "messages: needle of the other"]
+        assert await found(other, "needle") == await found(store, "needle") == both
+        await other.delete_session_tree(session.id)
+    assert await found(store, "needle") == ["messages: needle of the other"]
+    index_of(path).unlink()
+    assert await found(store, "needle") == ["messages: needle of the other"]
+    assert b"needle" in bytes_beside(path)
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+async def test_an_index_that_a_search_leaves_open_is_closed_with_its_store(path: Path) -> None:
+    async with flue_py.open(path) as store:
+        await (await store.create_session()).append_message(user("needle"))
+        await asyncio.gather(*(found(store, "needle") for _ in range(5)))
+        left = open_files(index_of(path))
+    assert (left, open_files(index_of(path))) == (1, 0)
+
+
+def open_files(path: Path) -> int:
+    """Return how many times this process has a file open."""
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found += each.readlink() == path
+    return found
 
 
 @pytest.mark.anyio

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import AbstractAsyncContextManager
-from functools import partial
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ class RunnerOnFile(RunnerOnSqlite):
     _place: Path
     """The same from the root: the working directory may be another one later."""
 
+    _closed: bool
     _writes_beside = True
     """Whether the store is open for writing, so that its index may be written, too."""
 
@@ -69,12 +70,36 @@ class RunnerOnFile(RunnerOnSqlite):
             for index in opened:
                 index.close()
             raise
-        return words.WaitedWords(opened[0], self.waiting, turn)
+        return words.WaitedWords(opened[0], self.waiting, turn, self._leave_words_open)
+
+    @cached_property
+    def _left_open(self) -> list[words.SqliteWords]:
+        """The index as the last search has left it, if it has: opening its many tables takes longer than asking them.
+
+        Threads take it out and put it back, which a list does at once.
+        """
+        return []
 
     def _opened_words(self, version: int) -> words.SqliteWords:
+        with suppress(IndexError):
+            left = self._left_open.pop()
+            if left.is_current(self._place, version):
+                return left
+            left.close()
         return words.open_words(self._place, version)
 
+    def _leave_words_open(self, index: words.SqliteWords) -> None:
+        self._left_open.append(index)
+        self.close_words(0 if self._closed else 1)
+
+    def close_words(self, but: int = 0) -> None:
+        """Let go of the index, as far as no search uses it; ``but`` so many connections."""
+        with suppress(IndexError):
+            while len(self._left_open) > but:
+                self._left_open.pop().close()
+
     async def remove_words(self) -> None:
+        self.close_words()
         await self.waiting.finish(self.waiting.call(partial(words.remove_words, self._place)))
 
     async def forget_words(self, session_ids: Collection[str]) -> None:

@@ -140,6 +140,7 @@ class CallerRunner(RunnerOnFile):
             if self._closed:
                 return
             self._closed = True
+            self.close_words()
             for reader in self._idle:
                 reader.close()
             # The writer lets go last: only it can move the log into the database.

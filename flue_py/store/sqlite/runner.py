@@ -221,6 +221,7 @@ class SqliteRunner(RunnerOnFile):
         if self._closed:
             return
         self._closed = True
+        self.close_words()
         self._notify()
         for _ in self._threads[1:]:
             self._reads.put(None)

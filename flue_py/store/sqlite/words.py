@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from flue_py.errors import CorruptStore, FlueError, NotAStore, StoreUnavailable
 from flue_py.search.queries import Need
 from flue_py.store.sqlite.file import create_private, translated, words_file
+from flue_py.store.sqlite.log_files import Identity, identity_of
 from flue_py.store.waiting import Waiting
 from flue_py.store.words import FoundText, IndexedText, KnownSession, Wanted, session_mark
 
@@ -30,7 +31,7 @@ Result = TypeVar("Result")
 SEGMENT = 1 << 15
 """How many texts lie in one piece: forgetting one takes reading so many again, and each one takes asking a table."""
 
-_SPOKEN_IN = 8
+_SPOKEN_IN = 4
 """How many segments are asked which terms there are."""
 SCHEMA = 3
 _APPLICATION = 0x464C5557
@@ -135,13 +136,14 @@ def _inode(store: Path) -> str:
 
 
 def _opened(path: Path, version: int | None, inode: str) -> SqliteWords:
+    identity = identity_of(str(path))
     with translated(path):
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         with translated(path):
             for setting in ("synchronous = NORMAL", "secure_delete = ON", "temp_store = MEMORY", "cache_size = -16000"):
                 connection.execute(f"PRAGMA {setting}")
-        index = SqliteWords(connection, path)
+        index = SqliteWords(connection, path, identity)
         index.prepare(version, inode)
     except BaseException:
         connection.close()
@@ -157,11 +159,19 @@ class WaitedWords:
     threads blocked, the one that holds the file could not go on.
     """
 
-    def __init__(self, index: SqliteWords, waiting: Waiting, turn: AbstractAsyncContextManager[object]) -> None:
+    def __init__(
+        self,
+        index: SqliteWords,
+        waiting: Waiting,
+        turn: AbstractAsyncContextManager[object],
+        leave: Callable[[SqliteWords], None],
+    ) -> None:
         self._index = index
         self._waiting = waiting
         self._turn = turn
+        self._leave = leave
         self._has_turn = False
+        self._has_failed = False
 
     async def _call(self, function: Callable[[], Result]) -> Result:
         if self._has_turn:
@@ -170,7 +180,11 @@ class WaitedWords:
             return await self._now(function)
 
     async def _now(self, function: Callable[[], Result]) -> Result:
-        return await self._waiting.finish(self._waiting.call(function))
+        try:
+            return await self._waiting.finish(self._waiting.call(function))
+        except FlueError:
+            self._has_failed = True
+            raise
 
     async def begin(self) -> None:
         await self._turn.__aenter__()
@@ -183,9 +197,16 @@ class WaitedWords:
 
     async def close(self) -> None:
         try:
-            await self._now(self._index.close)
+            await self._now(self._let_go)
         finally:
             await self._end_turn()
+
+    def _let_go(self) -> None:
+        if self._has_failed:
+            self._index.close()
+        else:
+            self._index.roll_back()
+            self._leave(self._index)
 
     async def _end_turn(self) -> None:
         if self._has_turn:
@@ -223,9 +244,10 @@ class WaitedWords:
 class SqliteWords:
     """The index of words in a SQLite file. Its functions raise `StoreBusy`, `StoreUnavailable` and `CorruptStore`."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, identity: Identity) -> None:
         self._connection = connection
         self.path = path
+        self._identity = identity
 
     def _run(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with translated(self.path):
@@ -249,6 +271,13 @@ class SqliteWords:
         if not self._is_prepared(version, inode):
             self._make(version or 0, inode)
         self.commit()
+
+    def is_current(self, store: Path, version: int) -> bool:
+        """Return whether it is what `open_words` would open: it was left open, and others may have removed it since."""
+        try:
+            return identity_of(str(self.path)) == self._identity and self._is_prepared(version, _inode(store))
+        except (OSError, FlueError):
+            return False
 
     def _is_prepared(self, version: int | None, inode: str) -> bool:
         application, found = (self._run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
@@ -444,7 +473,7 @@ class SqliteWords:
                 if count != after - first:
                     found.append(f"segment {segment}: {count} texts of {after - first}")
         finally:
-            self._roll_back()
+            self.roll_back()
         return found
 
     @contextlib.contextmanager
@@ -454,9 +483,10 @@ class SqliteWords:
         try:
             yield
         finally:
-            self._roll_back()
+            self.roll_back()
 
-    def _roll_back(self) -> None:
+    def roll_back(self) -> None:
+        """Take back what was not committed."""
         if self._connection.in_transaction:
             self._connection.rollback()
 
