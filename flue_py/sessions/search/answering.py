@@ -28,6 +28,8 @@ _LIKENESS = 0.7
 _MOST_MISSED = 8
 """Words that no text has, to which those that look like them are looked for: what was pasted may have any number."""
 _SHORTEST_ID = 8
+_POOL = 100
+"""Of how many texts that have a word one has to be among those that are searched."""
 _ATTEMPTS = 5
 
 
@@ -222,8 +224,8 @@ async def _suggestions(index: WordIndex, asked: Asked, chosen: Mapping[int, Sess
 
     async def has_text(term: str) -> bool:
         wanted = Wanted(Need("term", term), marks, asked.narrowing.since_us)
-        texts = await index.find(wanted, None, 1)
-        return any(each.session_key in chosen for each in texts)
+        texts = await index.find(wanted, None, _POOL)
+        return any(asked.narrowing.may_have(each, chosen) for each in texts)
 
     missed = 0
     for term in asked.query.words[:MOST_WORDS]:

@@ -15,8 +15,8 @@ from flue_py.errors import InvalidArgument
 from flue_py.search import queries
 from flue_py.search.queries import MOST_WORDS, Query, Span
 from flue_py.search.texts import SearchedText, texts_of, title_text
-from flue_py.sessions.search.indexing import left_by_deleted, title_number, title_of, weight_of
-from flue_py.sessions.search.narrowing import Narrowing
+from flue_py.sessions.search.indexing import left_by_deleted, title_number, title_of
+from flue_py.sessions.search.narrowing import Narrowing, weight_of
 from flue_py.store.backend import Backend
 from flue_py.store.words import FoundText, Wanted, WordIndex
 
@@ -87,7 +87,7 @@ class Finder:
         self._met.clear()
         while True:
             pool = await index.find(wanted, before, _POOL)
-            ranked = sorted((each for each in pool if each.session_key in self._chosen), key=_rank)
+            ranked = sorted((each for each in pool if self._narrowing.may_have(each, self._chosen)), key=_rank)
             # Where few of them have it, as of a phrase of common words, more at a time are fewer reads.
             low, many = 0, limit + _SPARE
             while low < len(ranked):

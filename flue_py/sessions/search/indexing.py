@@ -12,8 +12,7 @@ from flue_py.core.sessions import SessionHead, SessionInfo, SessionRef
 from flue_py.search import terms, texts
 from flue_py.search.terms import bag_of
 from flue_py.search.texts import SearchedText, texts_of, title_text
-from flue_py.search.values import Part
-from flue_py.sessions.search.narrowing import marks_of
+from flue_py.sessions.search.narrowing import marks_of, weight_of
 from flue_py.store.backend import Backend
 from flue_py.store.words import IndexedText, KnownSession, WordIndex
 
@@ -21,14 +20,6 @@ VERSION = terms.VERSION * 1000 + texts.VERSION
 _PAGE = 500
 _CHUNK = 4 * _PAGE
 """How many entries are indexed in one transaction: others who search wait for its end."""
-
-_WEIGHTS: Mapping[Part, int] = {"titles": 40, "messages": 12, "summaries": 14, "tools": 8, "thinking": 6}
-_WEIGHT_OF_USER = 20
-
-
-def weight_of(part: Part, role: str | None) -> int:
-    """Return what a text weighs in a ranking: what people said before what tools did."""
-    return _WEIGHT_OF_USER if part == "messages" and role == "user" else _WEIGHTS[part]
 
 
 class Indexer:

@@ -10,9 +10,13 @@ from flue_py.core.frozen import frozen
 from flue_py.core.sessions import SessionHead
 from flue_py.homes import is_below
 from flue_py.search.texts import SearchedText
-from flue_py.search.values import PARTS, Part
-from flue_py.store.words import MARK, session_mark
+from flue_py.search.values import Part
+from flue_py.store.words import MARK, FoundText, session_mark
 
+_MOST_TEXTS: frozenset[Part] = frozenset(("messages", "tools"))
+_WEIGHTS: Mapping[Part, int] = {"titles": 40, "messages": 12, "summaries": 14, "tools": 8, "thinking": 6}
+_WEIGHT_OF_USER = 20
+_PARTS_BY_WEIGHT: Mapping[int, Part] = {weight: part for part, weight in _WEIGHTS.items()}
 _MOST_MARKS = 200
 """How many sessions are asked for by their marks; of more, what is found is looked through."""
 
@@ -56,10 +60,17 @@ class Narrowing:
             and (self.since_us is None or at_us >= self.since_us)
         )
 
+    def may_have(self, found: FoundText, chosen: Mapping[int, SessionHead]) -> bool:
+        """Return whether a text that an index names may be one that is searched, by its session and what it weighs."""
+        return found.session_key in chosen and part_of(found.weight) in self.parts
+
     def marks(self, chosen: Mapping[int, SessionHead]) -> Sequence[Sequence[str]]:
-        """Return the marks of which a text has one of each group."""
+        """Return the marks of which a text has one of each group.
+
+        Nearly all texts are messages or of tools: an index would take ten times as long to find that out of each.
+        """
         groups: list[list[str]] = []
-        if set(self.parts) != set(PARTS):
+        if not set(self.parts) >= _MOST_TEXTS:
             groups.append([part_mark(part) for part in self.parts])
         if self.role is not None:
             groups.append([role_mark(self.role)])
@@ -80,6 +91,16 @@ def marks_of(head: SessionHead, role: str | None, text: SearchedText) -> list[st
     if text.tool is not None:
         marks.append(tool_mark(text.tool))
     return marks
+
+
+def weight_of(part: Part, role: str | None) -> int:
+    """Return what a text weighs in a ranking: what people said before what tools did."""
+    return _WEIGHT_OF_USER if part == "messages" and role == "user" else _WEIGHTS[part]
+
+
+def part_of(weight: int) -> Part:
+    """Return the part that a text of this weight is."""
+    return _PARTS_BY_WEIGHT.get(weight, "messages")
 
 
 def part_mark(part: Part) -> str:
