@@ -1,4 +1,4 @@
-"""What every test run shares: --run-slow, hypothesis profiles, and the check that nothing is left running."""
+"""What every test run shares: its options, hypothesis profiles, and the check that nothing is left running."""
 
 from __future__ import annotations
 
@@ -34,16 +34,22 @@ MEMORY_BYTES = 4 * 2**30
 _ALWAYS = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 # The same examples every time, so that a red run is the change's doing. Failed examples are not kept for later runs:
 # what a test draws must not depend on what ran before.
-settings.register_profile("modest", _ALWAYS, max_examples=50, derandomize=True, database=None)
+settings.register_profile("quick", _ALWAYS, max_examples=15, derandomize=True, database=None)
+settings.register_profile("thorough", _ALWAYS, max_examples=50, derandomize=True, database=None)
 settings.register_profile("seeded", _ALWAYS, max_examples=50, derandomize=False, database=None)
 settings.register_profile("long", _ALWAYS, max_examples=2000, stateful_step_count=100, derandomize=False, database=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--thorough",
+        action="store_true",
+        help="also run the tests and variants marked thorough, and three times the examples of every property",
+    )
+    parser.addoption(
         "--run-slow",
         action="store_true",
-        help="also run the tests marked slow, and many more examples of every property, from a seed that is printed",
+        help="beyond --thorough, run the tests marked slow, and many more examples, from a seed that is printed",
     )
 
 
@@ -58,7 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(secrets.randbelow(2**32))
     if not config.getoption("--hypothesis-profile"):
         seeded = config.getoption("--hypothesis-seed") is not None
-        settings.load_profile("long" if slow else "seeded" if seeded else "modest")
+        thorough = config.getoption("--thorough")
+        settings.load_profile("long" if slow else "seeded" if seeded else "thorough" if thorough else "quick")
     if "TMPDIR" not in os.environ and not config.getoption("basetemp"):
         _keep_files_in_memory(config)
 
@@ -159,10 +166,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--run-slow"):
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="slow: needs --run-slow"))
+    slow = config.getoption("--run-slow")
+    thorough = slow or config.getoption("--thorough")
+    for item in items:
+        if not slow and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: needs --run-slow"))
+        elif not thorough and _is_left_to_thorough(item):
+            item.add_marker(pytest.mark.skip(reason="thorough: needs --thorough"))
+
+
+def _is_left_to_thorough(item: pytest.Item) -> bool:
+    """Return whether an item is marked thorough, and not one of the variants that always run."""
+    marker = item.get_closest_marker("thorough")
+    if marker is None:
+        return False
+    variant = item.callspec.id if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
+    return not any(kept in variant for kept in marker.kwargs.get("but", ()))
 
 
 @pytest.fixture(scope="session")

@@ -213,6 +213,7 @@ def test_anything_may_be_a_message(message: JsonObject) -> None:
         facts_of([{**message, "role": role}, message])
 
 
+@pytest.mark.thorough
 def test_long_runs_take_no_longer_than_their_length() -> None:
     for run in ("a" * 10**6, "a-" * 500_000, "a_" * 500_000, "a." * 500_000, "error[" * 200_000, "/a" * 500_000):
         for message in (user(run), assistant(run), tool_result(run)):

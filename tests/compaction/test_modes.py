@@ -395,6 +395,7 @@ def size(request: ModelRequest) -> int:
     return -(-(len(request.system or "") + len(str(request.messages[0]["content"]))) // 4)
 
 
+@pytest.mark.thorough(but=["True"])
 @pytest.mark.parametrize("known", [True, False])
 def test_two_million_tokens_compact_with_a_small_summarizer(known: bool) -> None:
     window = 32_000

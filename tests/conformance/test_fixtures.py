@@ -43,8 +43,9 @@ PURE = {"compaction_prepare", "serialize", "tokens"}
 LENGTHY = ("history_random", "history_long")
 RUNS = [
     *((suite, "memory") for suite in COUNTS),
-    *((suite, "sqlite") for suite in COUNTS if suite not in PURE),
-    *((suite, "aiosqlite") for suite in ("history_hand", "lifecycle")),
+    *((suite, "sqlite") for suite in COUNTS if suite not in PURE and suite not in LENGTHY),
+    *(pytest.param(suite, "sqlite", marks=pytest.mark.thorough) for suite in LENGTHY),
+    *(pytest.param(suite, "aiosqlite", marks=pytest.mark.thorough) for suite in ("history_hand", "lifecycle")),
     # The same deletions as on a file, slower.
     pytest.param("delete_tree", "aiosqlite", marks=pytest.mark.slow),
     *((suite, "postgres") for suite in COUNTS if suite not in PURE and suite not in LENGTHY),
@@ -67,6 +68,7 @@ async def test_every_case_passes_or_gets_the_documented_own_answer(
     check_outcome(await run_file(SUITES[suite], backend, url), read_fixture(SUITES[suite])["cases"])
 
 
+@pytest.mark.thorough
 @pytest.mark.anyio
 @pytest.mark.parametrize("suite", LENGTHY)
 async def test_some_of_the_many_cases_pass_on_postgresql(suite: str, request: pytest.FixtureRequest) -> None:
@@ -185,6 +187,7 @@ def test_the_script_counts_over_all_files_and_exits_with_0() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.thorough
 def test_the_script_starts_a_server_where_it_is_given_no_url() -> None:
     require_programs()
     # The same file twice: a database that has its sessions already would not do.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.token_counts import stretches, table
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, encode_json
@@ -12,6 +14,7 @@ from flue_py.core.projection import ContextEntry
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "token-counts.md"
 
 
+@pytest.mark.thorough
 def test_the_page_has_the_table_that_is_measured() -> None:
     assert "\n".join(table()) in PAGE.read_text(encoding="utf-8")
 

@@ -16,7 +16,7 @@ from threading import Barrier
 
 import pytest
 import tiktoken
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.context import ranks, tokens
@@ -37,6 +37,7 @@ from flue_py.context.tokens import (
 )
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import FixTheSetup, InvalidArgument, UnreadableFile
+from tests.effort import examples
 
 BOTH = pytest.mark.parametrize("name", list(VOCABULARIES))
 MODEL_OF = {"o200k_base": "gpt-4o", "cl100k_base": "gpt-4"}
@@ -90,6 +91,7 @@ def test_rebuilding_refuses_a_source_that_is_not_the_published_one() -> None:
         rebuild.pack_source(b"IQ== 0\n", VOCABULARIES["cl100k_base"])
 
 
+@pytest.mark.thorough
 def test_rebuilding_writes_files_that_read_back_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
@@ -255,7 +257,7 @@ def published() -> Iterator[dict[str, tiktoken.Encoding]]:
 
 @BOTH
 @given(text=TEXTS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_the_shipped_encodings_agree_with_the_definitions_in_tiktoken(
     published: dict[str, tiktoken.Encoding], name: str, text: str
 ) -> None:
@@ -277,7 +279,7 @@ def _is_free_cut(before: str, after: str) -> bool:
 
 
 @given(text=TEXTS, limit=st.integers(1, 40))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_slices_join_to_the_text_and_keep_the_count(text: str, limit: int) -> None:
     pieces = slices(text, limit)
     assert "".join(pieces) == text
@@ -296,6 +298,7 @@ def test_a_text_with_blanks_is_counted_exactly_across_many_slices() -> None:
         assert count_text_tokens(text, MODEL_OF[name]).tokens == len(load_encoding(name).encode_ordinary(text))
 
 
+@pytest.mark.thorough(but=["1000000"])
 # Longest token of a run of the character, in either vocabulary: what the count must come to.
 @pytest.mark.parametrize("length", [1_000_000, 3_000_000])
 @pytest.mark.parametrize(
@@ -451,7 +454,7 @@ def test_a_message_without_content_counts_its_json_and_makes_an_estimate() -> No
 
 
 @given(st.lists(TEXTS, max_size=6), st.sampled_from([None, "gpt-4", "claude-opus-4-5"]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_messages_together_count_the_sum_of_each(texts: list[str], model: str | None) -> None:
     messages: list[JsonObject] = [{"role": "user", "content": text} for text in texts]
     together = count_tokens(iter(messages), model)

@@ -74,6 +74,7 @@ def go_on(store: flue_py.sync.Store) -> None:
     store.create_session(key="unknown").append_messages([{"role": "user", "content": "what?"}, unknown])
 
 
+@pytest.mark.thorough
 def test_each_session_is_told_alike_by_everything_that_tells_of_it(flue: Flue) -> None:
     found = facts_of_all(flue)
     assert len(found) == len(REAL) + len(EXPORTED) + 2 + 3 + 2 + 3

@@ -101,6 +101,7 @@ def test_a_file_that_has_no_events_is_one_line_of_error(flue: Flue, tmp_path: Pa
         assert (result.stdout, len(result.stderr.splitlines())) == ("", 1)
 
 
+@pytest.mark.thorough(but=["sqlite"])
 def test_each_event_is_written_once_however_often_the_follower_is_killed(target: str, tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
     rounds = 3

@@ -29,6 +29,7 @@ def acting(text: str) -> set[str]:
     return {char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {"\n", "\t"}
 
 
+@pytest.mark.thorough
 def test_no_command_lets_what_is_stored_write_to_a_terminal(tmp_path: Path) -> None:
     store = make_hostile(tmp_path / "store")
     calls = []

@@ -99,6 +99,7 @@ def test_of_a_long_path_the_end_is_shown(tmp_path: Path) -> None:
     assert rest == BEGINNING
 
 
+@pytest.mark.thorough
 def test_the_next_command_names_the_database_that_was_named(tmp_path: Path) -> None:
     assert lines(tmp_path, "--db", "my own.db")[1].endswith("  flue-py --db 'my own.db' import auto --discover")
     long = "a-longer-name-of-a-file.db"

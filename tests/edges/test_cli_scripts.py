@@ -255,6 +255,7 @@ def test_every_error_has_one_code() -> None:
     assert {str(error): exit_code_of(error) for error in made} == {str(error): code for error, code in made.items()}
 
 
+@pytest.mark.thorough
 def test_many_processes_make_one_session_and_append_each_its_own(flue: Flue) -> None:
     def started(*arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

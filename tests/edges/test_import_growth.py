@@ -25,6 +25,7 @@ PI = "pi/large-session.jsonl.gz"
 FILES = [CLAUDE, CODEX_REAL, CODEX_MADE]
 
 
+@pytest.mark.thorough(but=["codex"])
 @pytest.mark.anyio
 @pytest.mark.parametrize(("name", "step"), [(CLAUDE, 6), (CODEX_REAL, 1), (CODEX_MADE, 1)])
 async def test_some_beginning_and_then_the_whole_file_is_the_file_imported_at_once(
@@ -53,6 +54,7 @@ async def check_beginnings(name: str, tmp_path: Path, step: int) -> None:
             assert not again.changed
 
 
+@pytest.mark.thorough(but=["codex"])
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", [*FILES, PI])
 async def test_a_file_that_grows_line_by_line_is_the_file_imported_at_once(name: str, tmp_path: Path) -> None:

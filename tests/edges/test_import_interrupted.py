@@ -103,6 +103,7 @@ def death(monkeypatch: pytest.MonkeyPatch) -> Death:
     return death
 
 
+@pytest.mark.thorough(but=["labels and titles"])
 @pytest.mark.parametrize(
     ("name", "at_once"), [*((name, 100_000) for name in GROWN), ("an answer that grew, and more", 2)]
 )

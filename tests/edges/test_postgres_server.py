@@ -127,6 +127,7 @@ def test_tests_skip_with_a_reason_and_fail_where_postgresql_is_required(
 # -- the server -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_only_its_owner_reaches_the_server(server: PostgresServer) -> None:
     assert stat.S_IMODE(server.folder.stat().st_mode) == 0o700
     assert server.psql("SHOW listen_addresses") == ""
@@ -218,6 +219,7 @@ def test_databases_are_made_copied_and_dropped_under_any_name(server: PostgresSe
         server.drop_database(name)
 
 
+@pytest.mark.thorough
 def test_a_closed_server_leaves_no_process_and_no_folder() -> None:
     with own_server() as server:
         own = "SELECT pid FROM pg_stat_activity WHERE backend_type IN ('checkpointer', 'background writer')"
@@ -259,6 +261,7 @@ server.psql("SELECT 1")
 """
 
 
+@pytest.mark.thorough
 def test_a_server_ends_with_the_process_that_forgot_it() -> None:
     require_programs()
     done = subprocess.run([sys.executable, "-c", MAKE], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -266,6 +269,7 @@ def test_a_server_ends_with_the_process_that_forgot_it() -> None:
     assert (Path(folder).exists(), [is_running(int(pid)) for pid in pids], done.stderr) == (False, [False, False], "")
 
 
+@pytest.mark.thorough
 def test_the_end_of_a_forked_child_leaves_the_server_alone() -> None:
     require_programs()
     command = [sys.executable, "-W", "ignore", "-c", MAKE + FORK]
@@ -273,6 +277,7 @@ def test_the_end_of_a_forked_child_leaves_the_server_alone() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.thorough(but=["9"])
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="there is no way to wait for a process that is not a child")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_server_ends_with_the_process_that_was_killed(number: signal.Signals) -> None:

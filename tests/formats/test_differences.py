@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py import wire
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.wire.differences import close_difference, difference, restored
+from tests.effort import examples
 
 JSON: st.SearchStrategy[JsonValue] = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 2) | st.floats(allow_nan=False) | st.text(max_size=4),
@@ -19,7 +20,7 @@ JSON: st.SearchStrategy[JsonValue] = st.recursive(
 )
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(JSON, JSON)
 def test_differences_make_one_json_value_of_another(printed: JsonValue, original: JsonValue) -> None:
     one: JsonObject = {"parts": [{"content": printed}, 1]}

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.entries import Entry, NewEntry
@@ -17,6 +17,7 @@ from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.noumen.read import parse_noumen
 from flue_py.formats.pi.context import messages_for_model
 from flue_py.formats.pi.write import export_pi
+from tests.effort import examples
 from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines, sequence_digest
 from tests.formats.trees import context_of, info_of, labels_of, path_in, tree_of
 
@@ -225,7 +226,7 @@ def test_an_empty_session_is_a_header() -> None:
 ids = st.sampled_from([f"e{n}" for n in range(8)])
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.lists(st.tuples(st.integers(0, 7), st.sampled_from(["message", "compaction", "label", "session_info"]), ids)),
     ids,

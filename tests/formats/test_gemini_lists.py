@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py import wire
@@ -19,6 +19,7 @@ from flue_py.wire.lists.anthropic import anthropic_list
 from flue_py.wire.lists.gemini import gemini_list
 from flue_py.wire.lists.openai_chat import chat_list
 from flue_py.wire.lists.said import Said, SystemApart, said_in, with_own_ids
+from tests.effort import examples
 from tests.formats.test_list_round_trips import (
     anthropic_lists,
     chat_lists,
@@ -91,7 +92,7 @@ def gemini_lists(draw: st.DrawFn) -> list[dict[str, Any]]:
     return contents if not calls else contents[:-1]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(gemini_lists())
 def test_gemini_lists_come_back_as_they_were(contents: list[dict[str, Any]]) -> None:
     found, notes = printed(contents)
@@ -100,7 +101,7 @@ def test_gemini_lists_come_back_as_they_were(contents: list[dict[str, Any]]) -> 
     assert found.system is None
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(gemini_lists(), st.integers(0, 5))
 def test_gemini_lists_become_valid_ones_of_other_providers_even_torn(contents: list[dict[str, Any]], cut: int) -> None:
     said = said_from(contents[cut % len(contents) :])
@@ -122,7 +123,7 @@ def is_valid_gemini(contents: list[dict[str, Any]]) -> bool:
     return not names and (not contents or contents[0]["role"] == "user")
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(anthropic_lists(), chat_lists(), responses_lists(), st.integers(0, 5))
 def test_every_list_becomes_a_valid_one_for_gemini_even_torn(
     anthropic: list[Any], chat: list[Any], responses: list[Any], cut: int

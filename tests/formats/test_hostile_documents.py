@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.imported import check_imported_session, checked_imported_entries
@@ -28,6 +28,7 @@ from flue_py.formats.openai.read_responses import looks_like_openai_responses, p
 from flue_py.formats.openai.write_chat import export_openai_chat
 from flue_py.formats.openai.write_responses import export_openai_responses
 from flue_py.formats.pi.write import export_pi
+from tests.effort import examples
 from tests.formats.pi_files import HEADER, as_lines, parse_pi
 from tests.formats.trees import info_of, items_of, tree_of
 
@@ -181,7 +182,7 @@ anything: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(st.dictionaries(keys, words | anything, min_size=1, max_size=5), max_size=5))
 def test_random_items_never_crash_a_parser_or_an_exporter(items: list[Any]) -> None:
     for parse in EVERY:
@@ -189,7 +190,7 @@ def test_random_items_never_crash_a_parser_or_an_exporter(items: list[Any]) -> N
             is_whole(parsed)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.binary(max_size=60)
     | st.lists(st.dictionaries(keys, anything), max_size=2).map(lambda v: json.dumps(v).encode()[:-1])

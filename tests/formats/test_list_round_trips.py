@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.projection import ContextEntry
@@ -19,6 +19,7 @@ from flue_py.formats.openai.read_chat import looks_like_openai_chat, parse_opena
 from flue_py.formats.openai.read_responses import looks_like_openai_responses, parse_openai_responses
 from flue_py.formats.openai.write_chat import export_openai_chat
 from flue_py.formats.openai.write_responses import export_openai_responses
+from tests.effort import examples
 from tests.formats.trees import document, items_of
 
 Parser = Callable[[bytes, str], tuple[ParsedSession, ...]]
@@ -94,7 +95,7 @@ def anthropic_lists(draw: st.DrawFn) -> list[dict[str, Any]]:
     return messages if not calls else messages[:-1]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(anthropic_lists())
 def test_anthropic_lists_come_back_as_they_were(messages: list[dict[str, Any]]) -> None:
     exported = through(parse_anthropic, export_anthropic, messages)
@@ -152,7 +153,7 @@ def chat_lists(draw: st.DrawFn) -> list[dict[str, Any]]:
     return messages
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(chat_lists())
 def test_chat_lists_come_back_as_they_were(messages: list[dict[str, Any]]) -> None:
     exported = through(parse_openai_chat, export_openai_chat, messages)
@@ -219,7 +220,7 @@ def responses_lists(draw: st.DrawFn) -> list[dict[str, Any]]:
     return items
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(responses_lists())
 def test_responses_items_come_back_as_they_were(items: list[dict[str, Any]]) -> None:
     exported = through(parse_openai_responses, export_openai_responses, items)
@@ -272,7 +273,7 @@ def is_valid_anthropic(messages: list[dict[str, Any]]) -> bool:
     return not uses
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(anthropic_lists(), chat_lists(), responses_lists(), st.integers(0, 5))
 def test_every_list_becomes_a_valid_one_of_another_provider_even_torn(
     anthropic: list[Any], chat: list[Any], responses: list[Any], cut: int

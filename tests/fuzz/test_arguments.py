@@ -239,6 +239,7 @@ async def all_outcomes(where: str, names: tuple[str, ...]) -> dict[tuple[str, st
     return outcomes
 
 
+@pytest.mark.thorough(but=["None", "bytes", "a lone surrogate", "a deep list", "an integer beyond"])
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_every_method_refuses_what_it_does_not_take_and_every_store_alike(tmp_path: Path, name: str) -> None:
     in_memory = asyncio.run(all_outcomes(":memory:", (name,)))

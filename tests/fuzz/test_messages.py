@@ -298,6 +298,7 @@ LARGE = 50 * 2**20
 _slow = pytest.mark.slow
 
 
+@pytest.mark.thorough
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", ["memory", pytest.param("sqlite", marks=_slow), pytest.param("postgres", marks=_slow)])
 async def test_fifty_megabytes_of_text_are_kept_and_more_than_the_limit_is_refused(

@@ -72,6 +72,7 @@ def backups(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.glob("*.bak"))
 
 
+@pytest.mark.thorough
 def test_in_a_checkout_alembic_needs_no_ini_file(tmp_path: Path) -> None:
     path = tmp_path / "new.db"
     checkout = {"FLUE_PY_DB": str(path), "PYTHONPATH": str(ROOT)}
@@ -93,6 +94,7 @@ def test_in_a_checkout_alembic_needs_no_ini_file(tmp_path: Path) -> None:
     assert run(ROOT, "check", **checkout).stdout == "No new upgrade operations detected.\n"
 
 
+@pytest.mark.thorough
 def test_an_installed_package_says_where_its_ini_file_is(tmp_path: Path, installed: Path) -> None:
     settings = {"PYTHONPATH": str(installed)}
     told = subprocess.run(
@@ -250,6 +252,7 @@ def test_a_url_of_another_database_and_an_unknown_argument_are_refused(tmp_path:
     assert "name the database by -x url=" in done.stderr
 
 
+@pytest.mark.thorough
 def test_processes_that_upgrade_at_once_do_it_once(tmp_path: Path) -> None:
     path = unpack(1, tmp_path / "a.db")
     commands = [

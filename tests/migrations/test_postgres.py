@@ -260,6 +260,7 @@ def open_at_once(url: str, count: int) -> list[str]:
     return sorted(found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [3, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("older", "found"), [(None, "None"), (OLDER, "0")], ids=["new", "older"])
 async def test_processes_at_once_make_one_store(

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.render.branches import MOST_BRANCHES, MOST_TURNS, Plan, plan_tree
+from tests.effort import examples
 from tests.render.entries import forest
 
 
@@ -23,7 +24,7 @@ def trees(draw: st.DrawFn) -> tuple[list[int | None], int | None]:
     return parents, draw(st.one_of(st.none(), st.integers(0, count - 1)))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(trees(), st.booleans(), st.one_of(st.none(), st.integers(0, 3)), st.sets(st.integers(0, 59), max_size=5))
 def test_every_entry_is_on_one_line_or_counted_as_folded_away(
     tree: tuple[list[int | None], int | None], fold: bool, depth: int | None, marked: set[int]
@@ -51,7 +52,7 @@ def test_every_entry_is_on_one_line_or_counted_as_folded_away(
         assert [run[-1] for run in ids(plan) if leaf_id in run] == [leaf_id]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(trees())
 def test_unfolded_every_entry_is_a_line_and_a_parent_comes_first(tree: tuple[list[int | None], int | None]) -> None:
     parents, _ = tree

@@ -16,6 +16,7 @@ from flue_py.search import queries
 from flue_py.search.queries import MOST_CHARACTERS, Need, Span, read_query
 from flue_py.search.terms import bag_of
 from flue_py.search.values import How
+from tests.effort import examples
 
 
 def _holds(need: Need, terms: set[str]) -> bool:
@@ -128,6 +129,7 @@ _PASTES = {
 }
 
 
+@pytest.mark.thorough(but=["paths", "one word"])
 @pytest.mark.parametrize("paste", _PASTES.values(), ids=_PASTES)
 def test_what_was_pasted_is_found_where_it_is_and_nowhere_else(paste: str) -> None:
     query = read_query(paste)
@@ -193,7 +195,7 @@ _OF_EXPRESSIONS += ["\n", r"\N{LATIN SMALL LETTER A}", r"\d", "&&", "--", "(?i:"
 _EXPRESSIONS = st.tuples(st.sampled_from(["", "(?x)"]), st.lists(st.sampled_from(_OF_EXPRESSIONS), max_size=8))
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(_EXPRESSIONS.map(lambda each: each[0] + "".join(each[1])), st.text("abe1:{}[]#=<&-A\n", max_size=12))
 def test_an_expression_means_what_it_means_to_python(expression: str, text: str) -> None:
     with warnings.catch_warnings():
@@ -223,7 +225,7 @@ _ALIKE = ["a", "b", "aB", "ab", "a/a", "a/b", "a/a/b", "a/b/a/a", "/".join("aaba
 _MANY = st.lists(st.sampled_from(_ALIKE), min_size=1, max_size=12)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(_MANY, _MANY, st.integers(1, 3), st.integers(0, 2))
 def test_more_words_than_an_index_is_asked_for_find_what_each_of_them_finds(
     words: list[str], texts: list[str], most: int, few: int
@@ -259,7 +261,7 @@ _QUERIES = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(_QUERIES, _TEXTS)
 def test_whatever_matches_has_the_terms_that_an_index_is_asked_for(words: str, text: str) -> None:
     query = read_query(words, "query")
@@ -274,7 +276,7 @@ _PIECES = st.lists(st.sampled_from(["a", "A", "b1", "B", "1", "ab", "-", " ", "a
 )
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(_PIECES, _PIECES, st.booleans())
 def test_a_text_of_ascii_has_what_the_same_text_has_beside_another_script(
     words: str, text: str, is_prefix: bool

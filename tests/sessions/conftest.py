@@ -17,7 +17,8 @@ from tests.postgres import KeptEngines, NewDatabase
 Opening: TypeAlias = Callable[[], AbstractAsyncContextManager[flue_py.Store]]
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+# What a database has to do for a session is in the contract of stores, which runs on PostgreSQL each time.
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.thorough)])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
         new_database: NewDatabase = request.getfixturevalue("new_store_database")

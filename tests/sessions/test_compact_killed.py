@@ -69,6 +69,7 @@ def killed(path: Path, at: str, what: str) -> Iterator[None]:
     yield
 
 
+@pytest.mark.thorough(but=["whole"])
 @pytest.mark.parametrize(("at", "calls", "compactions"), [("asked", 0, 0), ("answered", 1, 0), ("appended", 1, 1)])
 @pytest.mark.parametrize("what", ["whole", "range"])
 def test_a_killed_compaction_leaves_the_session_whole(

@@ -35,6 +35,7 @@ async def grow(session: Session, messages: Sequence[JsonObject]) -> None:
     await session.append_messages([*messages, user("go on " * 900), {"role": "assistant", "content": "done " * 1500}])
 
 
+@pytest.mark.thorough(but=["intent"])
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_lists_of_files_take_no_more_and_no_more_room(mode: str) -> None:
     model = FunctionModel(lambda _: "model says", "small", context_window=WINDOW)
@@ -86,6 +87,7 @@ async def is_due(session: Session, window: int) -> bool:
     return should_compact(size.tokens, window, sized_for(CompactionSettings(), window))
 
 
+@pytest.mark.thorough(but=["intent"])
 @pytest.mark.parametrize("window", [WINDOW, 32_000])
 @pytest.mark.parametrize("mode", MODES)
 async def test_none_is_due_right_after_a_compaction_whatever_it_has_to_carry_on(mode: str, window: int) -> None:
@@ -121,6 +123,7 @@ async def test_what_ranges_said_is_carried_on_without_end(anyio_backend: str) ->
         assert (await store.verify()).problems == []
 
 
+@pytest.mark.thorough(but=["intent"])
 @pytest.mark.parametrize("share", [0.1, 0.4])
 @pytest.mark.parametrize("window", [WINDOW, 32_000])
 @pytest.mark.parametrize("mode", MODES)

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py
@@ -17,6 +17,7 @@ from flue_py.compaction.policy import sized_for
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelRequest
 from flue_py.errors import ModelUnavailable
+from tests.effort import examples
 from tests.sessions.talk import user
 
 AROUND = Around(
@@ -100,7 +101,7 @@ async def check(mode: Mode, chosen: CompactionSettings, window: int, words: int,
         assert (await store.verify()).problems == []
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     st.sampled_from(sorted(EVERYTHING)),
     st.integers(2_000, 16_000),

@@ -6,7 +6,7 @@ import json
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py
@@ -19,6 +19,7 @@ from flue_py.sessions.incoming import incoming_messages
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.gemini import gemini_list
 from flue_py.wire.lists.said import said_in
+from tests.effort import examples
 from tests.formats.test_list_round_trips import anthropic_lists, chat_lists, responses_lists, same
 
 pytestmark = pytest.mark.anyio
@@ -342,7 +343,7 @@ async def test_an_entry_that_is_no_message_says_so(session: Session) -> None:
         _ = entry.message
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(messages=chat_lists())
 def test_any_chat_list_comes_out_as_it_went_in(messages: list[dict[str, Any]]) -> None:
     # Roles and texts alone are ours: only where something is of this form is the rest taken for it, too.
@@ -350,13 +351,13 @@ def test_any_chat_list_comes_out_as_it_went_in(messages: list[dict[str, Any]]) -
     assert same(appended_and_exported(messages, "openai-chat"), messages)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(messages=anthropic_lists())
 def test_any_anthropic_list_comes_out_as_it_went_in(messages: list[dict[str, Any]]) -> None:
     assert same(appended_and_exported(messages, "anthropic"), messages)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(items=responses_lists())
 def test_any_list_of_responses_comes_out_as_it_went_in(items: list[dict[str, Any]]) -> None:
     # By itself a message without a type is one of ours.

@@ -114,6 +114,7 @@ async def test_an_overflow_of_a_context_that_somebody_else_has_compacted_compact
     assert asked[1] < asked[0] == 40
 
 
+@pytest.mark.thorough
 async def test_a_hundred_compactions_in_a_row(session: Session, store: Store, target: str) -> None:
     guard = guard_of(store, session)
     rounds = 100 if target == ":memory:" else 3

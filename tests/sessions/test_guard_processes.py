@@ -62,6 +62,7 @@ def another(target: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+@pytest.mark.thorough(but=["sqlite"])
 async def test_of_two_processes_one_compacts(target: str) -> None:
     async with flue_py.open(target) as store:
         session = await store.create_session(key="triage")
@@ -79,6 +80,7 @@ async def test_of_two_processes_one_compacts(target: str) -> None:
         assert (await store.verify()).problems == []
 
 
+@pytest.mark.thorough(but=["sqlite"])
 async def test_a_process_that_is_killed_leaves_the_session_to_others(target: str) -> None:
     async with flue_py.open(target) as store:
         session = await store.create_session(key="triage")
@@ -95,6 +97,7 @@ async def test_a_process_that_is_killed_leaves_the_session_to_others(target: str
         assert (await store.verify()).problems == []
 
 
+@pytest.mark.thorough(but=["sqlite"])
 async def test_an_overflow_waits_for_the_other_process_and_asks_no_model(target: str) -> None:
     async with flue_py.open(target) as store:
         session = await store.create_session(key="triage")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py
@@ -21,6 +21,7 @@ from flue_py.store.backend import Backend
 from flue_py.store.postgres.transaction import PostgresTransaction
 from flue_py.store.sqlite.transaction import SqliteTransaction
 from flue_py.store.sqlite.words import SqliteWords
+from tests.effort import examples
 
 pytestmark = pytest.mark.anyio
 
@@ -391,6 +392,7 @@ async def test_the_best_come_first(store: flue_py.Store) -> None:
     assert [hit.role for hit in (await store.search("needle")).hits] == ["user", "assistant", "toolResult"]
 
 
+@pytest.mark.thorough
 async def test_a_message_of_five_million_characters_is_searched_whole(store: flue_py.Store) -> None:
     session = await store.create_session()
     await session.append_message(user(" ".join(f"word{number:012}" for number in range(300_000))))
@@ -399,6 +401,7 @@ async def test_a_message_of_five_million_characters_is_searched_whole(store: flu
     assert marked(answer.hits[0]) in (["word000000000000"], ["word000000299999"])
 
 
+@pytest.mark.thorough
 async def test_a_megabyte_that_was_pasted_is_found(store: flue_py.Store) -> None:
     session = await store.create_session()
     paste = " ".join(f"src/{number}{'long' * 14}.py" for number in range(15_000))
@@ -479,7 +482,7 @@ _ASKED = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(_TEXTS, st.lists(_ASKED, min_size=1, max_size=4))
 def test_an_index_finds_what_reading_everything_finds(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], searches: list[tuple[str, str]]

@@ -454,6 +454,7 @@ APPENDING = textwrap.dedent(
 )
 
 
+@pytest.mark.thorough
 def test_stores_of_several_processes_search_while_all_of_them_append(path: Path) -> None:
     many_needles(path, 0, 0)
     processes = [subprocess.Popen([sys.executable, "-c", APPENDING, str(path), name], cwd=ROOT) for name in "abc"]

@@ -165,6 +165,7 @@ async def test_it_is_asked_by_a_plan_for_these_words_which_may_be_rare(
         assert await connection.fetchval("SELECT current_setting('plan_cache_mode')") == "auto"
 
 
+@pytest.mark.thorough
 async def test_several_processes_make_it_at_once(store: flue_py.Store, target: str) -> None:
     for _ in range(4):
         session = await store.create_session()

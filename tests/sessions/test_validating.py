@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import flue_py
 from flue_py import InvalidArgument, JsonObject, JsonValue, Store, sync
 from flue_py.wire import LIMITS, broken_as_it_is, wire_request
 from flue_py.wire.lists.said import Said
+from tests.effort import examples
 from tests.wire.hostile import histories
 
 pytestmark = pytest.mark.anyio
@@ -113,7 +114,7 @@ def test_the_blocking_twin_finds_the_same() -> None:
         assert [each.what for each in found.repairs] == ["a tool call without a result got an error as its result"]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(histories)
 def test_of_any_history_it_says_what_is_refused(messages: list[JsonObject]) -> None:
     said = [Said(each, entry_id=f"e{number}") for number, each in enumerate(messages)]

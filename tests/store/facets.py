@@ -29,8 +29,9 @@ class RunnerContract(
     """What waits for others, what is done wholly or not at all, and what every program does."""
 
 
-class EngineContract(RunnerContract, AttachmentContract, DocumentContract, LedgerContract, ListingContract):
-    """Beyond that, what SQLAlchemy is given bytes by, and statements that are put together for each call.
+@pytest.mark.anyio
+class EngineContract(NewStore, AttachmentContract, DocumentContract, LedgerContract, ListingContract):
+    """What SQLAlchemy is given bytes by beyond that, and statements that are put together for each call.
 
     That it makes of every other statement what the driver makes of it, `test_statements` shows.
     """

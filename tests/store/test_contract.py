@@ -26,7 +26,13 @@ class TestContractOnCaller(RunnerContract):
 
 
 @pytest.mark.parametrize("kind", ["aiosqlite"], indirect=True)
-class TestContractOnEngine(EngineContract):
+class TestContractOnEngine(RunnerContract):
+    """What of it depends on the thread that SQLAlchemy's driver asks."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["aiosqlite"], indirect=True)
+class TestMoreOnEngine(EngineContract):
     """What of it depends on SQLAlchemy."""
 
 

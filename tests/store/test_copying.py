@@ -416,6 +416,7 @@ async def test_the_epoch_is_the_higher_of_both(open_kind: Opening, kind: str) ->
     assert {tree.epoch for tree in await whole_trees(target)} == {5}
 
 
+@pytest.mark.thorough
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=slow_where(kind != "sqlite")) for kind in KINDS])
 async def test_a_long_history_crosses_whole(open_kind: Opening, kind: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.documents import (
@@ -25,6 +25,7 @@ from flue_py.store.backend import Backend
 from flue_py.store.sqlite.memory import open_memory
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.sources import counted_sources
+from tests.effort import examples
 
 names = st.sampled_from(["a", "A", "b", "ä", "a b", "a%", "z_", "🚨"])
 spaces = st.sampled_from(["", "repl", "agents/a"])
@@ -105,7 +106,7 @@ async def check(backend: Backend, made: Sequence[tuple[object, ...]]) -> None:
     assert (await backend.verify()).problems == []
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(calls, max_size=30))
 def test_any_calls_on_documents_are_answered_as_a_dict_answers_them(made: list[tuple[object, ...]]) -> None:
     async def run() -> None:
@@ -116,7 +117,7 @@ def test_any_calls_on_documents_are_answered_as_a_dict_answers_them(made: list[t
     asyncio.run(run())
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.lists(calls, max_size=30))
 def test_a_file_whose_clock_goes_back_answers_them_likewise(made: list[tuple[object, ...]]) -> None:
     async def run(folder: Path) -> None:

@@ -133,6 +133,7 @@ def run(
     return ended.stdout.splitlines(), ended.returncode
 
 
+@pytest.mark.thorough(but=["path"])
 @pytest.mark.parametrize("url", ["{}", "sqlite+aiosqlite:///{}"], ids=["path", "engine"])
 def test_an_append_whose_sync_fails_has_an_unknown_outcome_and_a_retry_with_its_key_is_done_once(
     tmp_path: Path, failing_sync: Path, url: str
@@ -142,6 +143,7 @@ def test_an_append_whose_sync_fails_has_an_unknown_outcome_and_a_retry_with_its_
     assert (lines, code) == (["OutcomeUnknown True True", "before perhaps", "[]"], 0)
 
 
+@pytest.mark.thorough(but=["path"])
 @pytest.mark.parametrize("url", ["{}", "sqlite+aiosqlite:///{}"], ids=["path", "engine"])
 def test_after_a_crash_an_append_whose_sync_failed_may_be_there_and_is_not_made_twice(
     tmp_path: Path, failing_sync: Path, url: str
@@ -165,6 +167,7 @@ except flue_py.FlueError as error:
 """
 
 
+@pytest.mark.thorough(but=["path"])
 @pytest.mark.parametrize("url", ["{}", "sqlite+aiosqlite:///{}"], ids=["path", "engine"])
 def test_a_disk_that_cannot_read_is_named_and_not_taken_for_damage(
     tmp_path: Path, failing_sync: Path, url: str

@@ -224,6 +224,7 @@ class FailingCommand(Fault):
         return left < 0
 
 
+@pytest.mark.thorough(but=["append"])
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_whichever_statement_fails_on_an_engine_nothing_is_left_and_a_retry_succeeds(
     tmp_path: Path, prepared: Prepared, name: str

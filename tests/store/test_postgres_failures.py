@@ -151,6 +151,7 @@ class Load:
         return bool(what == "landed")
 
 
+@pytest.mark.thorough
 async def test_a_server_that_crashes_under_load_loses_nothing_that_was_acknowledged(server: PostgresServer) -> None:
     url = server.create_database("crashes")
     with workers(4) as team:
@@ -567,6 +568,7 @@ def enlarge(disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=200m", disk], check=True)
 
 
+@pytest.mark.thorough
 async def test_a_full_disk_is_told_and_leaves_everything_as_it_was(small_disk: Path) -> None:
     with own_server() as server:
         owner = server.folder.stat()

@@ -160,22 +160,19 @@ class Partitioned:
         await partitioned_engines.end_test()
 
 
-# Where rows are written to, read from, moved between or deleted from partitioned tables. Of the other facets, which
-# `test_contract` keeps on PostgreSQL, --run-slow runs all here as well.
-OF_PARTITIONS = (
-    AppendContract,
-    AttachmentContract,
+# Where rows are written to, moved between or deleted from partitioned tables; then, with --thorough, where that is done
+# in other ways, or rows are read. Of the other facets, which `test_contract` keeps on PostgreSQL, --run-slow runs all
+# here as well.
+OF_PARTITIONS = (AppendContract, AttachmentContract, DeletionContract, ForkContract, UndoContract)
+ALSO_OF_PARTITIONS = (
     AtomicContract,
     CatchUpContract,
     CopyContract,
-    DeletionContract,
     EndContract,
-    ForkContract,
     ImportContract,
     MergingContract,
     ReadContract,
     ReusedIdContract,
-    UndoContract,
 )
 
 
@@ -190,9 +187,12 @@ class TestPartitionedContract(Partitioned, BackendContract):
     def on_partitions(self, request: pytest.FixtureRequest) -> None:
         name = request.function.__name__
         promised_by = next(cls for cls in type(self).__mro__ if name in vars(cls))
-        is_left_out = promised_by not in OF_PARTITIONS or name == LONG.__name__
-        if is_left_out and not request.config.getoption("--run-slow"):
+        if request.config.getoption("--run-slow") or promised_by in OF_PARTITIONS:
+            return
+        if promised_by not in ALSO_OF_PARTITIONS or name == LONG.__name__:
             pytest.skip("slow: needs --run-slow")
+        if not request.config.getoption("--thorough"):
+            pytest.skip("thorough: needs --thorough")
 
 
 @pytest.mark.slow

@@ -123,6 +123,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.thorough(but=["backup", "export"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_full_disk_is_one_line_of_error_and_leaves_nothing(store: Path, folder: Path, command: str) -> None:
     target = folder / "out.file"

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py
@@ -16,6 +16,7 @@ from flue_py.wire import LIMITS
 from flue_py.wire.bound import STALE, prefix_digest
 from flue_py.wire.lists.said import Said
 from flue_py.wire.requests import wire_request
+from tests.effort import examples
 from tests.wire.hostile import histories
 
 OTHER = "0" * 32
@@ -31,7 +32,7 @@ def stale(messages: list[JsonObject]) -> list[Said]:
     return said
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(histories, st.sampled_from([None, "claude-sonnet-4-5", "gpt-5"]))
 def test_without_stale_reasoning_any_history_breaks_no_rule(messages: list[JsonObject], model: str | None) -> None:
     before = json.dumps(messages)

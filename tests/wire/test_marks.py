@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.context.counters import counter_for
@@ -21,6 +21,7 @@ from flue_py.wire.marks import CacheMarks
 from flue_py.wire.requests import wire_request
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, result, user
+from tests.effort import examples
 from tests.wire.hostile import histories
 
 COUNTER = counter_for("gpt-5")
@@ -118,7 +119,7 @@ def test_a_marked_request_of_a_real_session_begins_with_the_one_before_it(name: 
         before = sent
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(histories, st.integers(1, 4))
 def test_any_history_has_at_most_so_many_marks_and_breaks_no_rule(messages: list[JsonObject], count: int) -> None:
     said = [Said(each, entry_id=f"e{number}") for number, each in enumerate(messages)]

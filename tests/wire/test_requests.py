@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py
@@ -20,6 +20,7 @@ from flue_py.wire.marks import CacheMarks
 from flue_py.wire.requests import WireRequest, wire_request
 from flue_py.wire.rules import LIMITS, RequestLimits, broken_rules
 from tests.adapters.messages.contexts import EVERYTHING, TRANSCRIPTS, context_of
+from tests.effort import examples
 from tests.formats.test_gemini_lists import gemini_lists
 from tests.formats.test_list_round_trips import anthropic_lists, chat_lists, responses_lists
 from tests.wire.hostile import PNG, histories
@@ -40,7 +41,7 @@ def told(found: WireRequest) -> list[tuple[str | None, str]]:
     return [(each.entry_id, each.what) for each in found.repairs]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(histories, st.sampled_from([None, "claude-sonnet-4-5", "gpt-5"]))
 def test_any_history_breaks_no_rule_of_any_provider(messages: list[JsonObject], model: str | None) -> None:
     before = json.dumps(messages)
@@ -49,7 +50,7 @@ def test_any_history_breaks_no_rule_of_any_provider(messages: list[JsonObject], 
     assert json.dumps(messages) == before
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(chat_lists(), responses_lists(), anthropic_lists(), gemini_lists(), st.integers(0, 5))
 def test_a_history_made_with_one_provider_is_taken_by_each_other_even_torn(
     chat: list[Any], items: list[Any], anthropic: list[Any], contents: list[Any], cut: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -23,6 +23,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseInputItemParam
 
 from tests.adapters.messages.test_client_types import assert_declared
+from tests.effort import examples
 
 SYSTEM: TypeAdapter[Any] = TypeAdapter(str | list[TextBlockParam])
 DECLARED: dict[str, TypeAdapter[Any]] = {
@@ -60,7 +61,7 @@ def assert_taken(target: str, sent: WireRequest) -> None:
 
 
 @pytest.mark.parametrize("target", [*DECLARED, "gemini"])
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(messages=histories, model=st.sampled_from([None, "claude-sonnet-4-5", "gpt-5", "gemini-3-pro"]))
 def test_any_history_is_sent_as_its_client_declares(target: str, messages: list[JsonObject], model: str | None) -> None:
     said = [Said(each, entry_id=f"e{number}") for number, each in enumerate(messages)]

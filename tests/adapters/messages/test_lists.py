@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import flue_py
 from flue_py import InvalidEntry, Session
@@ -17,6 +17,7 @@ from flue_py.adapters import messages as adapter
 from flue_py.adapters.messages import OurMessages, ProviderList
 from flue_py.core.messages import validate_message
 from tests.adapters.messages.contexts import EVERYTHING, TRANSCRIPTS, context_of
+from tests.effort import examples
 from tests.formats.test_gemini_lists import gemini_lists, is_valid_gemini
 from tests.formats.test_list_round_trips import (
     anthropic_lists,
@@ -75,7 +76,7 @@ def test_a_list_of_a_real_transcript_is_one_that_the_provider_takes(name: str) -
     assert is_valid_gemini(adapter.to_gemini(context).messages)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(chat_lists(), responses_lists(), anthropic_lists(), gemini_lists())
 def test_any_list_comes_back_as_it_was(
     chat: list[Any], items: list[Any], anthropic: list[Any], contents: list[Any]

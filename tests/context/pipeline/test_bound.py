@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flue_py import sync
@@ -16,6 +16,7 @@ from flue_py.context import ContextRequest
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument
 from flue_py.wire.bound import STALE
+from tests.effort import examples
 
 SIGNING = ("anthropic", "openai-responses", "gemini")
 TOOLS: list[JsonObject] = [{"name": "read_file", "description": "Read.", "parameters": {"type": "object"}}]
@@ -138,7 +139,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(SIGNING), st.sampled_from(SETTINGS), st.lists(steps, min_size=3, max_size=14))
 @example("anthropic", RESUMING, [("turn", 0), ("turn", 0), ("forget", 1)])
 @example("gemini", RESUMING, [("turn", 1), ("turn", 1), ("forget", 1)])
@@ -179,7 +180,7 @@ def test_answers_that_come_to_follow_each_other_are_bound_each_to_its_own_beginn
         assert not store.verify().problems
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.sampled_from(SIGNING), st.lists(st.booleans(), min_size=1, max_size=8))
 def test_without_a_change_all_of_it_is_sent(target: str, turns: list[bool]) -> None:
     with sync.open(":memory:") as store:

@@ -55,6 +55,7 @@ def is_over_budget(found: Piped) -> bool:
     return any(step.changes for step in limits[1::2])
 
 
+@pytest.mark.thorough(but=["defaults", "all"])
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", TRANSCRIPTS)
 def test_a_request_begins_with_the_one_before_it_until_an_epoch_begins(name: str, part: str) -> None:
@@ -77,6 +78,7 @@ def test_a_request_begins_with_the_one_before_it_until_an_epoch_begins(name: str
     assert broken <= max(len(ends) * 3 // 4, 1)
 
 
+@pytest.mark.thorough(but=["anthropic"])
 @pytest.mark.parametrize("target", LIMITS)
 def test_what_a_provider_is_sent_begins_so_too(target: str) -> None:
     items = context_of("pi/large-session.jsonl.gz")

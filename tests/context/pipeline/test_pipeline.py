@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.context.choosing import steps_of
@@ -23,6 +23,7 @@ from flue_py.errors import InvalidArgument
 from flue_py.wire import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
+from tests.effort import examples
 from tests.wire.hostile import histories
 
 EVERYTHING: list[dict[str, Any]] = [
@@ -158,7 +159,7 @@ def test_the_turn_in_progress_is_what_follows_the_user(said: list[JsonObject], a
     assert turn_start(items, agent) == start
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(histories, st.sampled_from(EVERYTHING), st.sampled_from(EVERYTHING), st.sampled_from([None, "Coder"]))
 def test_any_history_under_any_settings_is_taken_and_nothing_goes_silently(
     messages: list[JsonObject], one: dict[str, Any], other: dict[str, Any], agent: str | None
@@ -194,6 +195,7 @@ def check_report(items: Sequence[Any], chosen: ContextSettings, agent: str | Non
     assert order == sorted(order)
 
 
+@pytest.mark.thorough(but=["codex"])
 @pytest.mark.parametrize("part", range(len(EVERYTHING)))
 @pytest.mark.parametrize("name", TRANSCRIPTS)
 def test_real_sessions_go_through_every_part_wherever_they_end(name: str, part: int) -> None:
