@@ -33,6 +33,7 @@ from flue_py.sessions.claiming import Claiming
 from flue_py.sessions.claims import Claim, claim_of_this_task, compacting_under
 from flue_py.sessions.handle import KnownContext
 from flue_py.sessions.hooking import ask_hook, checked_hook
+from flue_py.sessions.marking import pins_in
 from flue_py.sessions.measuring import checked_request
 from flue_py.sessions.registering import Registering
 from flue_py.sessions.usage import Usage
@@ -273,10 +274,11 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
         settings = policy.checked_settings(settings)
         optional(checked_count, window, "window")
         read = await self._read_context(STORED)
-        pins = await self.pins()
         async with self._turn:
+            marks = await self._backend.read_marks(self._ref)
             links = await self._backend.task_links(self._ref)
-        had = await self.settings(leaf=read.stamp.leaf_id)
+        pins = pins_in(marks, read.compaction, read.tail)
+        had = await self._settings_of(read)
         counter = counters.counter_for(had.model)
         path = await self._path_of_hidden(read, pins)
         waiting = running.waited_for(chosen)

@@ -9,6 +9,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.projection import ContextEntry, context_of
 from flue_py.core.sessions import STORED, LeafChoice, Stored
+from flue_py.core.settings import PathSettings
 from flue_py.sessions.arguments import checked_end, checked_leaf
 from flue_py.sessions.handle import KnownContext
 from flue_py.sessions.reading import Reading
@@ -66,6 +67,12 @@ class Contexts(Reading):
         if found is None and context.compaction is not None:
             found = _last_assistant(await self.get_active_path(leaf=context.stamp.leaf_id))
         return found
+
+    async def _settings_of(self, known: KnownContext) -> PathSettings:
+        """Return what `settings` does at the leaf of a context: once, since the path to it never changes."""
+        if not known.settings:
+            known.settings.append(await self.settings(leaf=known.stamp.leaf_id))
+        return known.settings[0]
 
     async def _read_context(self, leaf: LeafChoice) -> KnownContext:
         checked_leaf(leaf)

@@ -30,6 +30,7 @@ from flue_py.core.sessions import (
     SessionRef,
     Stored,
 )
+from flue_py.core.settings import PathSettings
 from flue_py.errors import SessionNotFound
 from flue_py.prices.book import NO_PRICER, CallPricer
 from flue_py.store.backend import Backend
@@ -51,7 +52,8 @@ class KnownPath:
 class KnownContext:
     """The context as last read, good while the stamp holds; ``tail`` is the stretch of path it was made from.
 
-    ``counts`` is what each item takes, by the name of the counter, where that was asked for before.
+    ``counts`` is what each item takes, by the name of the counter, where that was asked for before; ``settings`` are
+    those of the path, one at most, likewise.
     """
 
     stamp: ReadStamp
@@ -59,6 +61,7 @@ class KnownContext:
     compaction: Entry | None
     tail: Sequence[Entry]
     counts: dict[str, list[int]] = field(default_factory=dict, compare=False, repr=False)
+    settings: list[PathSettings] = field(default_factory=list, compare=False, repr=False)
 
 
 @frozen

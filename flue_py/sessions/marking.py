@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from flue_py import context
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.log import Note
 from flue_py.core.pins import effective_pins
 from flue_py.core.projection import ContextEntry, context_of
-from flue_py.core.sessions import STORED, LeafChoice, Seen, check_entry_label, retracted_in
+from flue_py.core.sessions import STORED, LeafChoice, Mark, Seen, check_entry_label, retracted_in
 from flue_py.sessions.arguments import checked_id, checked_seen
 from flue_py.sessions.handle import Handle
 
@@ -152,10 +153,13 @@ class Marking(Handle):
         if read.entries is None and known is not None:
             # It is as it was when this handle last read it.
             compaction, tail = known.compaction, known.tail
-        retracted = retracted_in(marks)
-        own = {
-            mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin" and mark.entry_id not in retracted
-        }
-        pinned = effective_pins(own, None if compaction is None else compaction.fields)
-        order = {entry.id: number for number, entry in enumerate(tail)} if len(pinned) > 1 else {}
-        return sorted(pinned, key=lambda entry_id: (order.get(entry_id, len(order)), entry_id))
+        return pins_in(marks, compaction, tail)
+
+
+def pins_in(marks: Sequence[Mark], compaction: Entry | None, tail: Sequence[Entry]) -> list[str]:
+    """Return what `Marking.pins` does, of the marks of a session, the compaction in effect, and what it keeps."""
+    retracted = retracted_in(marks)
+    own = {mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin" and mark.entry_id not in retracted}
+    pinned = effective_pins(own, None if compaction is None else compaction.fields)
+    order = {entry.id: number for number, entry in enumerate(tail)} if len(pinned) > 1 else {}
+    return sorted(pinned, key=lambda entry_id: (order.get(entry_id, len(order)), entry_id))

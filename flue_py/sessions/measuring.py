@@ -49,7 +49,7 @@ class Measuring(Contexts):
         checked_flag(use_reported, "use_reported")
         found = await self._read_context(checked_leaf(leaf))
         if model is None:
-            model = (await self.settings(leaf=found.stamp.leaf_id)).model
+            model = (await self._settings_of(found)).model
         counter = context.counters.counter_for(model, faithful=faithful)
         measure = partial(
             context.measuring.measure_context,

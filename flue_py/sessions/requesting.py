@@ -195,7 +195,7 @@ class Requesting(Gathering):
         found = await self._read_context(leaf)
         counted_as, provider = model, None
         if counted_as is None or chosen.rewriting is not None:
-            had = await self.settings(leaf=found.stamp.leaf_id)
+            had = await self._settings_of(found)
             counted_as, provider = model or had.model, None if model else had.provider
         counter = counters.counter_for(counted_as)
         when = rewriting.epoch_rules(chosen, counted_as, provider, self._pricer)

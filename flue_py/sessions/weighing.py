@@ -173,7 +173,7 @@ class Weighing(Ranging, Moving, Excluding, Measuring):
         read = await self._read_context(STORED)
         leaf = read.stamp.leaf_id
         if model is None:
-            settings = await self.settings(leaf=leaf)
+            settings = await self._settings_of(read)
             model, provider = settings.model, provider or settings.provider
         rules = caches.cache_rules(model, provider)
         if cached is None:
