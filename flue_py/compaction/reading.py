@@ -33,23 +33,14 @@ class Outline(NamedTuple):
     """What can be told of messages by the traits of their entries: their roles, and what each is beside that.
 
     ``last_said`` is the place of the last of those that call nothing in which the user or the model says something, -1
-    for none.
+    for none; ``callers`` are the places of those that call tools, ``results`` those of the results of tools.
     """
 
     roles: list[JsonValue]
     traits: list[Traits]
     last_said: int
-
-    @property
-    def callers(self) -> list[int]:
-        """The places of the messages that call tools."""
-        traits = self.traits
-        return [place for place, role in enumerate(self.roles) if role == ASSISTANT and traits[place].calls]
-
-    @property
-    def results(self) -> list[int]:
-        """The places of the results of tools."""
-        return [place for place, role in enumerate(self.roles) if role == TOOL_RESULT]
+    callers: list[int]
+    results: list[int]
 
 
 class Messages(Sequence[Message]):
@@ -124,7 +115,9 @@ class Messages(Sequence[Message]):
                     traits = traits._replace(is_spoken=False)
                 roles.append(self.role(at))
             found.append(traits)
-        return Outline(roles, found, _last_said(roles, found))
+        callers = [place for place, traits in enumerate(found) if traits.calls and roles[place] == ASSISTANT]
+        results = [place for place, role in enumerate(roles) if role == TOOL_RESULT]
+        return Outline(roles, found, _last_said(roles, found), callers, results)
 
     def pairing(self, among: Sequence[int], outline: Outline | None = None) -> Pairing:
         """Return which of some messages answer which calls, by their places among these."""
