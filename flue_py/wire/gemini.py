@@ -246,16 +246,18 @@ def is_of_google(message: Mapping[str, JsonValue]) -> bool:
 def printed_part(part: Mapping[str, JsonValue], left: Leftovers, *, is_google: bool) -> list[JsonValue]:
     """Return a part as one of the API: a list of one, or of none where it has no place for it."""
     kind = part.get("type")
+    printer = _PRINTERS.get(str(kind))
+    if printer is not None:
+        return printer(part, left, is_google)
     if isinstance(kind, str) and kind.startswith(_OWN_KIND):
         return [{name: item for name, item in part.items() if name != "type"}]
-    printer = _PRINTERS.get(str(kind))
-    if printer is None:
-        left.note(f"a part {kind!r}", part)
-        return []
-    return printer(part, left, is_google)
+    left.note(f"a part {kind!r}", part)
+    return []
 
 
 def _text(part: Mapping[str, JsonValue], left: Leftovers, is_google: bool) -> list[JsonValue]:
+    if not is_google:
+        return [{"text": part.get("text")}]
     return [{"text": part.get("text"), **_signature(part, "textSignature", is_google)}]
 
 

@@ -258,9 +258,10 @@ def _printed_answer(message: Mapping[str, JsonValue], said: Sequence[JsonObject]
     content = message.get("content")
     if isinstance(content, str):
         return content
-    if all(part.get("type") == "text" for part in said):
+    texts = [str(part.get("text", "")) for part in said if part.get("type") == "text"]
+    if len(texts) == len(said):
         # Several parts were one text to the reader; the format has one text, too.
-        return "\n".join(str(part.get("text", "")) for part in said) if said else None
+        return "\n".join(texts) if said else None
     return _printed_parts(said, left)
 
 

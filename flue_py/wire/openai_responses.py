@@ -37,7 +37,6 @@ _TOOLS = {
 }
 """Calls of tools that the API defines and the program runs, each with the field that has its arguments."""
 _TOOL_OUTPUTS = frozenset({*(f"{kind}_output" for kind in _TOOLS), TOOL_SEARCH_OUTPUT} - {f"{TOOL_SEARCH_CALL}_output"})
-_FILLED_IN: Mapping[str, JsonObject] = {"output_text": {"annotations": []}, "input_image": {"detail": "auto"}}
 _TEXTS = ("input_text", "output_text", "text")
 
 
@@ -173,19 +172,19 @@ def printed_items(message: Mapping[str, JsonValue], left: Leftovers) -> list[Jso
     if role == "toolResult":
         return [_printed_result(message, left)]
     content = message.get("content")
+    begun: JsonObject = {**beside(message), "type": "message", "role": role, "content": content}
+    if isinstance(content, str):
+        return [begun]
     items: list[JsonObject] = []
     said: list[JsonValue] = []
     for part in parts_of(message):
-        kind = str(part.get("type"))
-        if _FROM_USER.fullmatch(kind):
+        kind = part.get("type")
+        if kind != "text" and _FROM_USER.fullmatch(str(kind)):
             items.append(part)
         else:
             said += _printed_part(part, left, "input_text")
-    if isinstance(content, str):
-        return [{**beside(message), "type": "message", "role": role, "content": content}]
-    if said or not items:
-        items.insert(0, {**beside(message), "type": "message", "role": role, "content": said})
-    return items
+    begun["content"] = said
+    return [begun, *items] if said or not items else items
 
 
 def _printed_answer(message: Mapping[str, JsonValue], left: Leftovers) -> list[JsonObject]:
@@ -333,8 +332,16 @@ def completed(item: JsonObject, item_id: str) -> JsonObject:
     content = item.get(field)
     if not isinstance(content, list):
         return item
-    whole = [{**_FILLED_IN.get(str(part.get("type")), {}), **part} for part in content if isinstance(part, dict)]
+    whole: list[JsonValue] = [_filled_in(part) for part in content if isinstance(part, dict)]
     is_answer = item.get("role") == "assistant" and not ("id" in item and "status" in item)
     if not is_answer and whole == content:
         return item
-    return {**({"id": item_id, "status": "completed"} if is_answer else {}), **item, field: [*whole]}
+    told: JsonObject = {"id": item_id, "status": "completed"} if is_answer else {}
+    return {**told, **item, field: whole}
+
+
+def _filled_in(part: JsonObject) -> JsonObject:
+    kind = part.get("type")
+    if kind == "output_text":
+        return {"annotations": [], **part}
+    return {"detail": "auto", **part} if kind == "input_image" else part

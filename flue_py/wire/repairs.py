@@ -95,7 +95,7 @@ def without_foreign_reasoning(said: Sequence[Said], model: str | None, left: Lef
     for each in said:
         bare = _without_reasoning(each, left) if _is_foreign(each.message, model) else each
         has_lost = each.role == "assistant" and (has_lost or bare is not each)
-        kept.append(bare._replace(has_lost=True) if has_lost else bare)
+        kept.append(Said(bare.message, bare.extra, bare.entry_id, has_lost=True) if has_lost else bare)
     return kept
 
 

@@ -15,7 +15,7 @@ from flue_py.wire.lists.anthropic import anthropic_list
 from flue_py.wire.lists.gemini import gemini_list, with_signature
 from flue_py.wire.lists.openai_chat import chat_list
 from flue_py.wire.lists.openai_responses import responses_list
-from flue_py.wire.lists.said import Said, SystemApart, kinds_in, with_own_ids
+from flue_py.wire.lists.said import BLANK, Said, SystemApart, kinds_in, with_own_ids
 from flue_py.wire.marks import CacheMarks, with_cache_marks
 from flue_py.wire.openai_responses import part_of_reasoning
 from flue_py.wire.repairs import (
@@ -81,7 +81,7 @@ def wire_request(
     found = _made(name, given, within, beside)
     if found.broken and any(each.extra for each in given):
         # What stood beside a message brought back what the provider refuses.
-        bare = [each._replace(extra={}) for each in given]
+        bare = [each.with_message(each.message) for each in given]
         again = _made(name, bare, within, beside)
         if len(again.broken) < len(found.broken):
             return again
@@ -116,7 +116,8 @@ def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _B
         fitting = with_fitting_calls(fitting, limits, left)
     if "image" in kinds:
         fitting = with_fitting_images(fitting, limits, left, in_answers=target == "gemini")
-    fitting = without_empty(fitting, left)
+    if BLANK in kinds or left.repairs:  # of what a repair took something from, nothing may be left
+        fitting = without_empty(fitting, left)
     left.at = None
     system, messages = _LISTS[target](fitting, left, beside.account)
     messages = _ENDS[target](messages, left)
@@ -164,6 +165,9 @@ def _with_parts_that_are_taken(messages: list[JsonObject], left: Leftovers) -> l
         if isinstance(content, list):
             taken = PARTS_OF.get(message.get("role"), frozenset())
             parts: list[JsonValue] = [part for part in content if isinstance(part, dict) and part.get("type") in taken]
+            if parts and len(parts) == len(content):
+                kept.append(message)
+                continue
             for part in content:
                 if part not in parts:
                     lost = (part,) if isinstance(part, dict) else ()
@@ -224,8 +228,10 @@ def _signed(content: JsonObject, left: Leftovers) -> JsonObject:
 
 
 def _with_readable_signature(part: JsonValue, left: Leftovers) -> JsonValue:
-    signature = part.get("thoughtSignature") if isinstance(part, dict) else None
-    if not isinstance(part, dict) or not isinstance(signature, str) or not signature.startswith("{"):
+    if not isinstance(part, dict) or "thoughtSignature" not in part:
+        return part
+    signature = part["thoughtSignature"]
+    if not isinstance(signature, str) or not signature.startswith("{"):
         return part
     left.change("a signature that is an item of another provider's is left out, since the API reads base64 alone")
     return {name: value for name, value in part.items() if name != "thoughtSignature"}
@@ -252,9 +258,10 @@ def _with_reasoning_followed(items: list[JsonObject], left: Leftovers) -> list[J
     """Return Responses items without reasoning that nothing of the model's follows, and without empty messages."""
     kept: list[JsonObject] = []
     for item in reversed(items):
-        if kind_of(item) == "message" and item.get("content") in ([], None):
+        kind = kind_of(item)
+        if kind == "message" and item.get("content") in ([], None):
             left.note("a message that says nothing")
-        elif kind_of(item) == "reasoning" and not (kept and is_of_the_model(kept[-1])):
+        elif kind == "reasoning" and not (kept and is_of_the_model(kept[-1])):
             left.note("reasoning without the item that it led to, which the API refuses", part_of_reasoning(item))
         else:
             kept.append(item)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import flue_py
 from flue_py import ArtifactNotFound, EntryNotFound, InvalidArgument, Session
 from flue_py.context import ContextSettings
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.wire import LIMITS
 
 pytestmark = pytest.mark.anyio
@@ -54,6 +55,38 @@ async def test_a_request_at_another_leaf_is_that_of_its_time(session: Session) -
     later = await session.request("anthropic")
     assert later.messages[:1] == earlier.messages
     assert session.leaf_id != first
+
+
+@pytest.mark.parametrize("target", LIMITS)
+async def test_what_a_program_changes_in_a_request_is_in_no_later_one(session: Session, target: str) -> None:
+    await session.append_messages([USER, {**USER, "content": [{"type": "text", "text": "Well?"}]}, call("t1")])
+    await session.append_messages([{"role": "toolResult", "toolCallId": "t1", "toolName": "read", "content": "red"}])
+    await session.append_message({"role": "assistant", "content": [{"type": "text", "text": "A test times out."}]})
+    first = await session.request(target)
+    kept = copy.deepcopy(first.messages)
+    _spoil(first.messages)
+    assert (await session.request(target)).messages == kept
+
+
+def _spoil(value: JsonValue) -> None:
+    """Add something to each list and object in a value."""
+    for each in [*value.values()] if isinstance(value, dict) else [*value] if isinstance(value, list) else ():
+        _spoil(each)
+    if isinstance(value, dict):
+        value["spoilt"] = True
+    elif isinstance(value, list):
+        value.append("spoilt")
+
+
+async def test_tokens_are_those_of_the_model_that_another_handle_has_brought_onto_the_path() -> None:
+    async with flue_py.open(":memory:", prices=False) as store:
+        own = await store.create_session(key="own")
+        first = (await own.append_message(USER)).entry_id
+        assert (await own.request()).report.counter == (await own.measure_context()).counter == "bytes/3"
+        other = await store.open_session("own")
+        await other.append_message({"role": "assistant", "model": "gpt-5", "content": "A test times out."})
+        assert (await own.request()).report.counter == (await own.measure_context()).counter == "tiktoken:o200k_base"
+        assert (await own.request(leaf=first)).report.counter == "bytes/3"
 
 
 async def test_wrong_arguments_are_refused(session: Session) -> None:

@@ -147,7 +147,7 @@ def said_of_item(shown_item: ContextEntry, message: JsonObject) -> list[Said]:
     if not is_odd and shown_item.kind != COMPACTION:
         if EXTRA not in said.extra and len(wire.to_provider(message, SHAPE).messages) == 1:
             # Without this a request gives an answer an id that it did not come with.
-            return [said._replace(extra={EXTRA: {}})]
+            return [said.with_message(said.message, {EXTRA: {}})]
         return [said]
     names: dict[str, str] = {}
     entry_id = shown_item.entry_id

@@ -74,7 +74,7 @@ def _turns(said: Sequence[Said], left: Leftovers, *, is_sent: bool) -> list[Json
         left.at = each.entry_id
         role = "assistant" if each.role == "assistant" else "user"
         content = _content(each, left)
-        if content == []:
+        if not content:
             if not each.message.get("content"):
                 left.note("a message without content, which the API refuses", each.message)
             continue  # whatever else it held has no place here, and has been noted
@@ -143,15 +143,16 @@ def _content(said: Said, left: Leftovers) -> JsonValue:
         return []
     if isinstance(content, str):
         return without_blanks(content, left)
-    provider = message.get("provider")
     blocks: list[JsonValue] = []
-    for part in parts_of(message):
-        text = part.get("text")
+    for part in content if isinstance(content, list) else ():
         # Written out, since almost every part is this: a text and nothing beside it.
+        if not isinstance(part, dict):
+            continue
+        text = part.get("text")
         if len(part) == 2 and part.get("type") == "text" and isinstance(text, str) and not is_blank(text):
             blocks.append({"type": "text", "text": text})
         else:
-            blocks += block_from_part(part, quiet, provider=provider)
+            blocks += block_from_part(part, quiet, provider=message.get("provider"))
     if found is None:
         return blocks  # none of them is blank: such a text is no block
     # What stands beside a message may come from any file: only what can be content counts.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.wire.differences import restored
 from flue_py.wire.gemini import EXTRA, FOREIGN_SIGNATURE, STARTS, is_of_google, printed_content
 from flue_py.wire.leftovers import Leftovers
-from flue_py.wire.lists.said import CONTINUED, Said, SystemApart, answered, joined_answers, split_system
+from flue_py.wire.lists.said import CONTINUED, Said, SystemApart, answered, joined_answers, pairing_of, split_system
 
 
 def gemini_list(messages: Iterable[Said], left: Leftovers) -> SystemApart:
@@ -33,14 +32,13 @@ def gemini_list(messages: Iterable[Said], left: Leftovers) -> SystemApart:
 
 def _named(said: Sequence[Said]) -> list[Said]:
     """Return the messages with the name of the tool that was called on every result: the API finds the call by it."""
-    pairing = Pairing([each.message for each in said])
+    pairing = pairing_of(said)
     named = [*said]
     for call, results in pairing.results.items():
-        content = said[call.at].message.get("content")
-        part = content[call.part] if isinstance(content, list) else None
+        name = pairing.parts[call].get("name")
         for at in results:
-            if isinstance(part, dict) and said[at].message.get("toolName") != part.get("name"):
-                named[at] = said[at]._replace(message={**said[at].message, "toolName": part.get("name")})
+            if said[at].message.get("toolName") != name:
+                named[at] = said[at].with_message({**said[at].message, "toolName": name}, said[at].extra)
     return named
 
 
@@ -65,6 +63,8 @@ def _contents(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
 
 def _goes_on(said: Said, before: Said) -> bool:
     """Return whether a message is part of the content that the one before it is in."""
+    if not said.extra:
+        return said.role == before.role == "toolResult"
     beside = said.extra.get(EXTRA)
     starts = beside.get(STARTS) if isinstance(beside, dict) else None
     return starts is False or (starts is None and said.role == before.role == "toolResult")
@@ -91,8 +91,8 @@ def _printed(said: Said, left: Leftovers) -> JsonObject:
 def with_signature(content: JsonObject, left: Leftovers) -> JsonObject:
     """Return a content of the model whose first call has a signature: its own, or `FOREIGN_SIGNATURE`. O(parts)."""
     parts = _parts(content)
-    at = next((at for at, part in enumerate(parts) if isinstance(part, dict) and "functionCall" in part), None)
-    if at is None or (isinstance(first := parts[at], dict) and first.get("thoughtSignature")):
+    calls = [at for at, part in enumerate(parts) if isinstance(part, dict) and "functionCall" in part]
+    if not calls or (isinstance(first := parts[at := calls[0]], dict) and first.get("thoughtSignature")):
         return content
     left.change("calls that a model other than Google's made go out with a mark in place of its signature")
     signed: JsonObject = {**dict(parts[at]), "thoughtSignature": FOREIGN_SIGNATURE}  # type: ignore[arg-type]

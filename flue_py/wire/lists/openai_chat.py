@@ -23,7 +23,7 @@ def chat_list(messages: Iterable[Said], left: Leftovers) -> list[JsonObject]:
     images: list[JsonValue] = []
     for said in answered(joined_answers(speakers_only(messages, left, also=_ALSO)), left):
         left.at = said.entry_id
-        if said.role != "toolResult":
+        if images and said.role != "toolResult":
             _flush(printed, images)
         found = _printed(said, left)
         if found is not None:
@@ -36,13 +36,12 @@ def chat_list(messages: Iterable[Said], left: Leftovers) -> list[JsonObject]:
 
 
 def _printed(said: Said, left: Leftovers) -> JsonObject | None:
-    # Reasoning that came from such a list goes back into it, so that it is not left out.
-    quiet = Leftovers() if EXTRA in said.extra or said.is_made_up else left
-    printed = restored(printed_chat(said.message, quiet), said.extra.get(EXTRA))
-    is_empty = said.role == "assistant" and printed.get("content") is None and "tool_calls" not in printed
-    if is_empty and EXTRA not in said.extra and isinstance(said.message.get("content"), list):
-        return None
-    return printed
+    if EXTRA in said.extra:
+        # Reasoning that came from such a list goes back into it, so that it is not left out.
+        return restored(printed_chat(said.message, Leftovers()), said.extra[EXTRA])
+    printed = printed_chat(said.message, Leftovers() if said.is_made_up else left)
+    is_empty = said.role == "assistant" and printed["content"] is None and "tool_calls" not in printed
+    return None if is_empty and isinstance(said.message.get("content"), list) else printed
 
 
 def _images(message: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:

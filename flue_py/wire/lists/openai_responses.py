@@ -35,17 +35,20 @@ def responses_list(
     spoken = speakers_only(messages, left, also=_ALSO, provider="openai", account=account)
     for said in answered(spoken, left, in_place=True):
         left.at = said.entry_id
-        printed = [_without_pi_id(item) for item in _printed(said, left)]
-        if is_complete:
-            printed = [item for item in printed if _is_taken(item, left)]
+        printed: list[JsonObject] = []
+        for item in _printed(said, left):
+            plain = _without_pi_id(item) if "call_id" in item else item
+            if not is_complete or _is_taken(plain, left):
+                printed.append(plain)
         if said.has_lost:
             bare = [without_its_reasoning(item, f"msg_{number}") for number, item in enumerate(printed, len(items))]
             if bare != printed:
                 left.change("ids by which the API would look for reasoning that is left out are left out, too")
             printed = bare
-        if is_complete and EXTRA not in said.extra and all(item.get("type") != COMPACTION_PART for item in printed):
-            printed = [completed(item, f"msg_{number}") for number, item in enumerate(printed, len(items))]
-        items += [_paired(item, called, is_made_up=said.is_made_up) for item in printed]
+        stays = not is_complete or EXTRA in said.extra or COMPACTION_PART in [item.get("type") for item in printed]
+        for item in printed:
+            whole = item if stays else completed(item, f"msg_{len(items)}")
+            items.append(_paired(whole, called, said) if "call_id" in whole else whole)
     left.at = None
     return items
 
@@ -59,6 +62,8 @@ def _printed(said: Said, left: Leftovers) -> list[JsonObject]:
 
 def _is_taken(item: JsonObject, left: Leftovers) -> bool:
     kind = kind_of(item)
+    if kind == "message":
+        return True
     if kind == COMPACTION_PART and not holds_compaction(item):
         left.note("a compaction that holds nothing", item)
         return False
@@ -78,12 +83,12 @@ def _without_pi_id(item: JsonObject) -> JsonObject:
     return {**item, "call_id": both[1], **({"id": both[2]} if is_call else {})}
 
 
-def _paired(item: JsonObject, called: dict[str, str], *, is_made_up: bool) -> JsonObject:
+def _paired(item: JsonObject, called: dict[str, str], said: Said) -> JsonObject:
     """Return an item; an output that was made up as what its call asks for. ``called`` are the calls before it."""
     kind, call_id = item.get("type"), item.get("call_id")
     if not isinstance(call_id, str):
         return item
-    if not is_made_up:
+    if not said.is_made_up:
         if isinstance(kind, str) and kind.endswith("_call"):
             called[call_id] = kind
         return item

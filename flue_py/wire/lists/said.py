@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.native import NATIVE, sent_to
 from flue_py.core.projection import ContextEntry
+from flue_py.wire.anthropic import is_blank
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.openai_chat import parts_of
 
@@ -21,6 +23,9 @@ CONTINUED = "(continued)"
 """What the user says where a request would begin with an answer, which some providers refuse."""
 _FURTHER = "a further result of a tool call stands in the first one, since the API takes one"
 _SAME = "a further result of a tool call, which says the same as an earlier one, is left out"
+
+BLANK = "blank"
+"""What `kinds_in` finds where a message, or a text in it, is empty or white space."""
 
 SPEAKERS = frozenset({"user", "assistant", "toolResult", "system"})
 _SYSTEM = frozenset({"system", "developer"})
@@ -36,49 +41,58 @@ class SystemApart(NamedTuple):
 _NOTHING: JsonObject = {}
 
 
-class Said(NamedTuple):
+@dataclass(slots=True, init=False)
+class Said:
     """A message of the context, and what its entry carried beside it; ``extra`` is empty if it was made here.
 
     ``entry_id`` is the entry behind it, None if it was made here or is not known. ``has_lost`` where reasoning that led
-    to it is left out. Nobody changes any of it.
+    to it is left out. ``role`` is whose message it is, ``calls`` are the ids of its tool calls, in order: found once,
+    since a dozen passes ask each message of a request for them. Nobody changes any of it.
     """
 
     message: JsonObject
-    extra: JsonObject = _NOTHING
-    entry_id: str | None = None
-    has_lost: bool = False
+    extra: JsonObject
+    entry_id: str | None
+    has_lost: bool
+    role: JsonValue
+    calls: Sequence[str]
 
-    @property
-    def role(self) -> JsonValue:
-        """Whose message it is."""
-        return self.message.get("role")
+    def __init__(
+        self, message: JsonObject, extra: JsonObject = _NOTHING, entry_id: str | None = None, *, has_lost: bool = False
+    ) -> None:
+        self.message = message
+        self.extra = extra
+        self.entry_id = entry_id
+        self.has_lost = has_lost
+        self.role = message.get("role")
+        self.calls = called_ids(message) if self.role == "assistant" else ()
 
     @property
     def is_made_up(self) -> bool:
         """Whether it is the error that stands for a result that never came."""
         return self.role == "toolResult" and self.message.get("content") == NO_RESULT
 
-    @property
-    def calls(self) -> list[str]:
-        """The ids of the tool calls in it, each once."""
-        return list(dict.fromkeys(called_ids(self.message)))
-
-    def with_message(self, message: JsonObject) -> Said:
+    def with_message(self, message: JsonObject, extra: JsonObject = _NOTHING) -> Said:
         """Return this with another message. What stood beside the old one would bring that back, and is left out."""
-        return self._replace(message=message, extra=_NOTHING)
+        return Said(message, extra, self.entry_id, has_lost=self.has_lost)
 
 
 def kinds_in(said: Iterable[Said]) -> frozenset[str]:
-    """Return what there is in messages: the types of their parts, and their roles. O(parts)."""
+    """Return what there is in messages: types of parts, roles, and `BLANK` where content or a text is. O(parts)."""
     found: set[str] = set()
     for each in said:
-        message = each.message
-        if isinstance(role := message.get("role"), str):
-            found.add(role)
-        content = message.get("content")
-        for part in content if isinstance(content, list) else ():
+        if isinstance(each.role, str):
+            found.add(each.role)
+        content = each.message.get("content")
+        if not isinstance(content, list) or not content:
+            if is_blank(content):
+                found.add(BLANK)
+            continue
+        for part in content:
             if isinstance(part, dict) and isinstance(kind := part.get("type"), str):
                 found.add(kind)
+                if kind == "text" and is_blank(part.get("text")):
+                    found.add(BLANK)
     return frozenset(found)
 
 
@@ -110,10 +124,14 @@ def speakers_only(
     as providers ask. Commands of the user become text, ``custom`` messages the user's; what the user kept from the
     model, and other roles, are noted. Cost: O(messages).
     """
+    given = [*messages]
+    spoken = SPEAKERS | also
+    if all(each.role in spoken and NATIVE not in each.message for each in given):
+        return given
     said: list[Said] = []
-    for each in _sent(messages, provider, account):
+    for each in _sent(given, provider, account):
         message, role, left.at = each.message, each.role, each.entry_id
-        if role in SPEAKERS or role in also:
+        if role in spoken:
             said.append(each)
         elif role == "bashExecution":
             if message.get("excludeFromContext"):
@@ -152,6 +170,12 @@ def split_system(
     return system, [each for each in said if each.role not in _SYSTEM]
 
 
+def pairing_of(said: Sequence[Said]) -> Pairing:
+    """Return which results answer which calls in messages, by their places. Cost: O(messages that call or answer)."""
+    places = [at for at, each in enumerate(said) if each.calls or each.role == "toolResult"]
+    return Pairing([said[at].message for at in places], places)
+
+
 def joined_answers(said: Sequence[Said]) -> list[Said]:
     """Return the messages with an answer that calls tools, and what the model says right after it, as one."""
     joined: list[Said] = []
@@ -175,15 +199,10 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
     of a call say stands in its first one; all of it is noted. With ``in_place`` results stay where they are, and only
     those three things are done; an error stands behind the results that follow the answer. Cost: O(messages).
     """
-    pairing = Pairing([each.message for each in said])
+    pairing = pairing_of(said)
     if not pairing.results and all(each.role != "toolResult" for each in said):
         return [*said]
-    one: dict[int, Said] = {}
-    further: dict[int, str] = {}
-    for results in filter(None, pairing.results.values()):
-        told = _saying_something_else(said, results)
-        one[results[0]] = _as_one([said[at] for at in told])
-        further.update((at, _FURTHER if at in told else _SAME) for at in results[1:])
+    one, further = _one_for_each_call(said, pairing)
     behind = _ends_of_results(said, one) if in_place else {}
     errors: dict[int, list[Said]] = {}
     out: list[Said] = []
@@ -198,23 +217,33 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
                 out += [one[at], *errors.pop(at, ())]
             continue
         out.append(each)
-        if each.role != "assistant":
-            continue
-        paired = pairing.results_of(at)
-        found = {call.id: results[0] for call, results in paired.items() if results}
-        if not in_place:
-            places = sorted(results[0] for results in paired.values() if results)
-            if places != list(range(at + 1, at + 1 + len(places))):
-                left.change("results of tools were moved right behind their calls")
-            out += [one[place] for place in places]
-        for call in each.calls:
-            if call not in found:
-                error = _no_result(each, call)
-                left.change("a tool call without a result got an error as its result", put=[error])
-                errors.setdefault(behind.get(at, at), []).append(Said(error))
-        out += errors.pop(at, ())
+        if each.calls:
+            paired = pairing.results_of(at)
+            answers = sorted([results[0] for results in paired.values() if results])
+            if not in_place:
+                if answers != [*range(at + 1, at + 1 + len(answers))]:
+                    left.change("results of tools were moved right behind their calls")
+                out += [one[place] for place in answers]
+            if len(answers) < len(paired):
+                found = {call.id for call, results in paired.items() if results}
+                errors.setdefault(behind.get(at, at), []).extend(_errors(each, found, left))
+            out += errors.pop(at, ())
     left.at = None
     return out
+
+
+def _one_for_each_call(said: Sequence[Said], pairing: Pairing) -> tuple[dict[int, Said], dict[int, str]]:
+    """Return the result that goes out for each call that has one, and what is noted of further ones, by place."""
+    one: dict[int, Said] = {}
+    further: dict[int, str] = {}
+    for results in pairing.results.values():
+        if len(results) == 1:
+            one[results[0]] = said[results[0]]
+        elif results:
+            told = _saying_something_else(said, results)
+            one[results[0]] = _as_one([said[at] for at in told])
+            further.update((at, _FURTHER if at in told else _SAME) for at in results[1:])
+    return one, further
 
 
 def _ends_of_results(said: Sequence[Said], answers: Container[int]) -> dict[int, int]:
@@ -240,10 +269,10 @@ def _ends_of_results(said: Sequence[Said], answers: Container[int]) -> dict[int,
 def _saying_something_else(said: Sequence[Said], results: Sequence[int]) -> dict[int, None]:
     """Return those of the results of a call that say what none before them does, in order."""
     first: dict[str, int] = {}
-    for at in results if len(results) > 1 else ():
+    for at in results:
         message = said[at].message
         first.setdefault(json.dumps([message.get("content"), message.get("isError") is True], sort_keys=True), at)
-    return dict.fromkeys(first.values() or results)
+    return dict.fromkeys(first.values())
 
 
 def _as_one(results: Sequence[Said]) -> Said:
@@ -265,7 +294,10 @@ def with_own_ids(said: Sequence[Said], left: Leftovers) -> list[Said]:
 
     Some programs use ids again, turn by turn, and some providers give none. Cost: O(messages).
     """
-    pairing = Pairing([each.message for each in said])
+    called = [call_id for each in said for call_id in each.calls]
+    if len({*called}) == len(called):
+        return [*said]
+    pairing = pairing_of(said)
     # An id that only comes later must not change one before it: a longer conversation begins with the same bytes.
     taken: set[str] = set()
     numbers: dict[str, int] = {}
@@ -293,6 +325,15 @@ def with_own_ids(said: Sequence[Said], left: Leftovers) -> list[Said]:
 
 def _object(value: JsonValue) -> JsonObject:
     return value if isinstance(value, dict) else {}
+
+
+def _errors(said: Said, answered_ids: Container[str], left: Leftovers) -> Iterator[Said]:
+    """Yield what stands as the result of each call of a message that has none."""
+    for call in dict.fromkeys(said.calls):
+        if call not in answered_ids:
+            error = _no_result(said, call)
+            left.change("a tool call without a result got an error as its result", put=[error])
+            yield Said(error)
 
 
 def _no_result(said: Said, call: str) -> JsonObject:

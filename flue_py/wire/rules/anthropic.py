@@ -24,6 +24,8 @@ def _blocks(request: SentRequest, *kinds: str) -> Iterator[tuple[str, Mapping[st
 
 def _all_blocks(request: SentRequest, has: Callable[[JsonObject], bool]) -> Iterator[tuple[str, JsonObject]]:
     """Yield those blocks of system and messages, and those inside of results, that have something, with their paths."""
+    if not any(map(has, request.all_in("content"))):
+        return
     for place, block in objects_in(request.system):
         if has(block):
             yield f"system[{place}]", block
@@ -100,14 +102,15 @@ def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
             where = f"messages[{at}].content"
             if "tool_result" in kinds[len(results) :]:
                 yield where, "something stands before a tool_result"
-            yield from ((where, f"no tool_result for {use!r}") for use in uses if use not in results)
-            yield from (
-                (where, f"a tool_result for {one!r}, which was not called just before")
-                for one in _not_in(results, uses)
-            )
+            if uses != results:
+                yield from ((where, f"no tool_result for {use!r}") for use in uses if use not in results)
+                yield from (
+                    (where, f"a tool_result for {one!r}, which was not called just before")
+                    for one in _not_in(results, uses)
+                )
             if len(results) != len(set(map(str, results))):
                 yield where, "two results of the same call"
-        uses = [block.get("id") for block in blocks if block.get("type") == "tool_use"]
+        uses = [block.get("id") for block in blocks if block.get("type") == "tool_use"] if "tool_use" in kinds else []
     yield from (("messages", f"no tool_result for {use!r}") for use in uses)
 
 
@@ -159,8 +162,6 @@ def _compaction(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _marks(request: SentRequest, limits: RequestLimits) -> Found:
-    if not request.has_field("content", CACHE_MARK):
-        return
     marked = [where for where, _ in _all_blocks(request, lambda block: CACHE_MARK in block)]
     if len(marked) > MAX_CACHE_MARKS:
         yield marked[0], f"{len(marked)} marks for the cache, and {MAX_CACHE_MARKS} are taken"
@@ -189,10 +190,10 @@ def _files(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _size(request: SentRequest, limits: RequestLimits) -> Found:
-    whole = {"system": request.system, "messages": [dict(each) for each in request.messages]}
+    whole = {"system": request.system, "messages": [*request.messages]}
     try:
         size = len(to_json(whole))
-    except ValueError:  # half of a surrogate pair, which a client replaces
+    except ValueError:  # half of a surrogate pair, which a client replaces, or a mapping that is no dict
         size = len(encode_json(whole, "request")[0].encode())
     if limits.request_bytes is not None and size > limits.request_bytes:
         yield "messages", f"{size:,} bytes, and a request may have {limits.request_bytes:,}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.wire.rules.limits import RequestLimits
@@ -12,30 +12,28 @@ from flue_py.wire.rules.rule import Found, Rule, SentRequest, objects_in
 _SIDES = ("user", "model")
 
 
-def _parts(
-    request: SentRequest, has: Callable[[JsonObject], bool]
-) -> Iterator[tuple[str, Mapping[str, JsonValue], JsonObject]]:
-    """Yield those parts that have something, each with its path and its content."""
-    for at, place, content, part in request.parts_in("parts"):
-        if has(part):
-            yield f"contents[{at}].parts[{place}]", content, part
+def _parts(request: SentRequest, *fields: str) -> Iterator[tuple[str, Mapping[str, JsonValue], JsonObject]]:
+    """Yield those parts that have one of some fields, each with its path and its content."""
+    if request.has_field("parts", *fields):
+        for at, place, content, part in request.parts_in("parts"):
+            if not part.keys().isdisjoint(fields):
+                yield f"contents[{at}].parts[{place}]", content, part
 
 
 def _names(parts: Sequence[JsonObject], kind: str) -> list[str]:
     """Return the names of the calls or the responses among the parts of a content, sorted."""
-    held = [part[kind] for part in parts if kind in part]
-    return sorted([str(each.get("name")) for each in held if isinstance(each, dict)])
+    return sorted([str(held.get("name")) for part in parts if isinstance(held := part.get(kind), dict)])
 
 
 def is_thought_alone(content: Mapping[str, JsonValue]) -> bool:
     """Return whether the model says nothing in a content: it only thinks."""
     parts = content.get("parts")
-    return (
-        content.get("role") == "model"
-        and isinstance(parts, list)
-        and bool(parts)
-        and all(isinstance(part, dict) and part.get("thought") is True for part in parts)
-    )
+    if content.get("role") != "model" or not isinstance(parts, list):
+        return False
+    for part in parts:
+        if not isinstance(part, dict) or part.get("thought") is not True:
+            return False
+    return bool(parts)
 
 
 def _turns(request: SentRequest, limits: RequestLimits) -> Found:
@@ -57,14 +55,16 @@ def _content(request: SentRequest, limits: RequestLimits) -> Found:
             yield f"contents[{at}].parts", "is empty"
         elif is_thought_alone(content):
             yield f"contents[{at}].parts", "an answer of thoughts alone"
-    for where, _, part in _parts(request, lambda part: not isinstance(part.get("text", None if part else 0), str)):
+    for at, place, _, part in request.parts_in("parts"):
         if not part:
-            yield where, "is empty"
-        if "text" in part:
-            yield f"{where}.text", "is not a string"
+            yield f"contents[{at}].parts[{place}]", "is empty"
+        elif not isinstance(part.get("text", ""), str):
+            yield f"contents[{at}].parts[{place}].text", "is not a string"
 
 
 def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
+    if not request.has_field("parts", "functionCall", "functionResponse"):
+        return
     awaited: list[str] = []
     before: JsonValue = None
     for at, content in enumerate(request.messages):
@@ -80,7 +80,7 @@ def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _calls(request: SentRequest, limits: RequestLimits) -> Found:
-    for where, content, part in _parts(request, lambda part: "functionCall" in part or "functionResponse" in part):
+    for where, content, part in _parts(request, "functionCall", "functionResponse"):
         for kind, side in (("functionCall", "model"), ("functionResponse", "user")):
             held = part.get(kind)
             if kind not in part:
@@ -98,6 +98,8 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _signatures(request: SentRequest, limits: RequestLimits) -> Found:
+    if not request.has_field("parts", "functionCall"):
+        return
     last: int | None = None
     for at, place, _, part in request.parts_in("parts"):
         if "functionCall" in part and at != last:
@@ -108,7 +110,7 @@ def _signatures(request: SentRequest, limits: RequestLimits) -> Found:
 
 def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
     found: list[Picture] = []
-    for where, _, part in _parts(request, lambda part: "inlineData" in part or "fileData" in part):
+    for where, _, part in _parts(request, "inlineData", "fileData"):
         for kind in ("inlineData", "fileData"):
             held = part.get(kind)
             mime_type = held.get("mimeType") if isinstance(held, dict) else None

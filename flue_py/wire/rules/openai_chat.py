@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.wire.openai_chat import image_from_url
@@ -22,8 +22,8 @@ PARTS_OF: Mapping[JsonValue, frozenset[JsonValue]] = {
 _SAYS_SOMETHING = ("tool_calls", "function_call", "refusal", "audio")
 
 
-def _calls_in(message: Mapping[str, JsonValue]) -> Iterator[tuple[int, JsonObject]]:
-    yield from objects_in(message.get("tool_calls"))
+def _calls_in(message: Mapping[str, JsonValue]) -> Sequence[tuple[int, JsonObject]]:
+    return objects_in(message["tool_calls"]) if "tool_calls" in message else ()
 
 
 def _roles(request: SentRequest, limits: RequestLimits) -> Found:
@@ -36,7 +36,10 @@ def _roles(request: SentRequest, limits: RequestLimits) -> Found:
 
 def _content(request: SentRequest, limits: RequestLimits) -> Found:
     for at, message in enumerate(request.messages):
-        where, content, role = f"messages[{at}].content", message.get("content"), message.get("role")
+        content = message.get("content")
+        if isinstance(content, str):
+            continue
+        where, role = f"messages[{at}].content", message.get("role")
         if content is None:
             if role != "assistant" or not any(message.get(name) for name in _SAYS_SOMETHING):
                 yield where, "there is none"
@@ -48,7 +51,7 @@ def _content(request: SentRequest, limits: RequestLimits) -> Found:
                     yield f"{where}[{place}].type", f"{part.get('type')!r} is no part of a message of {role}"
                 elif part.get("type") == "text" and not isinstance(part.get("text"), str):
                     yield f"{where}[{place}].text", "is not a string"
-        elif not isinstance(content, str):
+        else:
             yield where, "is neither text nor parts"
 
 
@@ -62,7 +65,8 @@ def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
             else:
                 awaited.remove(call_id)
             continue
-        yield from ((f"messages[{at}]", f"no result for {call_id!r} before it") for call_id in awaited)
+        for call_id in awaited:
+            yield f"messages[{at}]", f"no result for {call_id!r} before it"
         awaited = [call.get("id") for _, call in _calls_in(message)]
     yield from (("messages", f"no result for {call_id!r}") for call_id in awaited)
 
@@ -89,12 +93,11 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
 
 def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
     found: list[Picture] = []
-    for at, message in enumerate(request.messages):
-        for place, part in objects_in(message.get("content")):
-            held = part.get("image_url")
-            url = held.get("url") if isinstance(held, dict) else held
-            if part.get("type") == "image_url" and isinstance(url, str):
-                found.append(picture_at(f"messages[{at}].content[{place}]", url))
+    for at, place, _, part in request.parts_in("content"):
+        held = part.get("image_url")
+        url = held.get("url") if isinstance(held, dict) else held
+        if part.get("type") == "image_url" and isinstance(url, str):
+            found.append(picture_at(f"messages[{at}].content[{place}]", url))
     yield from wrong_pictures(found, limits)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from flue_py.core.jsontext import JsonValue
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.openai_chat import picture_at
 from flue_py.wire.rules.pictures import Picture, wrong_pictures
-from flue_py.wire.rules.rule import Found, Rule, SentRequest, objects_in
+from flue_py.wire.rules.rule import Found, Rule, SentRequest
 
 _ROLES = frozenset({"system", "developer", "user", "assistant"})
 _REASONING = "reasoning"
@@ -30,6 +31,7 @@ def kind_of(item: Mapping[str, JsonValue]) -> str:
     return found if isinstance(found, str) else ""
 
 
+@lru_cache(maxsize=256)
 def is_known(kind: str) -> bool:
     """Return whether a type is one of this form, so far as the names of its types tell."""
     return _KINDS.fullmatch(kind) is not None
@@ -59,20 +61,18 @@ def _items(request: SentRequest, limits: RequestLimits) -> Found:
         if not kind:
             yield f"input[{at}].type", "is missing"
         elif kind == "message":
-            yield from _message(f"input[{at}]", item)
+            if item.get("role") not in _ROLES:
+                yield f"input[{at}].role", f"{item.get('role')!r} is no role of this form"
+            content = item.get("content")
+            if not isinstance(content, str) and not (isinstance(content, list) and content):
+                yield f"input[{at}].content", "is neither text nor parts"
         elif not is_known(kind):
             yield f"input[{at}].type", f"{kind!r} is no type of this form"
 
 
-def _message(where: str, item: Mapping[str, JsonValue]) -> Found:
-    if item.get("role") not in _ROLES:
-        yield f"{where}.role", f"{item.get('role')!r} is no role of this form"
-    content = item.get("content")
-    if not isinstance(content, str) and not (isinstance(content, list) and content):
-        yield f"{where}.content", "is neither text nor parts"
-
-
 def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
+    if not any(kind.endswith(("_call", "_output")) for kind in {*map(kind_of, request.messages)}):
+        return
     called = [item.get("call_id") for item in request.messages if _awaits_output(item)]
     awaited: list[JsonValue] = []
     for at, item in enumerate(request.messages):
@@ -105,7 +105,7 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
 
 def _reasoning(request: SentRequest, limits: RequestLimits) -> Found:
     for at, item in enumerate(request.messages):
-        if kind_of(item) != _REASONING:
+        if item.get("type") != _REASONING:
             continue
         following = request.messages[at + 1] if at + 1 < len(request.messages) else None
         if following is None or not is_of_the_model(following):
@@ -119,10 +119,12 @@ def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
 def _found_pictures(request: SentRequest) -> Iterator[Picture]:
     for at, item in enumerate(request.messages):
         for field in ("content", "output"):
-            for place, part in objects_in(item.get(field)):
-                url = part.get("image_url")
-                if part.get("type") == "input_image" and isinstance(url, str):
-                    yield picture_at(f"input[{at}].{field}[{place}]", url)
+            parts = item.get(field)
+            for place, part in enumerate(parts if isinstance(parts, list) else ()):
+                if isinstance(part, dict) and part.get("type") == "input_image":
+                    url = part.get("image_url")
+                    if isinstance(url, str):
+                        yield picture_at(f"input[{at}].{field}[{place}]", url)
 
 
 RULES = (

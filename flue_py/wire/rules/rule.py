@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
-from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from flue_py.core.frozen import frozen
@@ -28,61 +26,56 @@ class Broken:
         return f"{self.where}: {self.what} ({self.rule})"
 
 
-class Part(NamedTuple):
-    """A part of a message: the places of both, and themselves."""
-
-    at: int
-    place: int
-    message: Mapping[str, JsonValue]
-    part: JsonObject
+Part: TypeAlias = tuple[int, int, Mapping[str, JsonValue], JsonObject]
+"""A part of a message: the places of both, and themselves."""
 
 
-@frozen
 class SentRequest:
     """What of a request the rules are about: the messages as the provider takes them, and what the system says.
 
-    ``parts`` are the parts of the messages, ``kinds`` and ``names`` their types and fields, once a rule has asked.
+    The parts of the messages are collected once, when a rule first asks for them, by the field that has them.
     """
 
-    messages: Sequence[Mapping[str, JsonValue]]
-    system: JsonValue = None
-    parts: list[Part] = field(default_factory=list, compare=False, repr=False)
-    kinds: set[str] = field(default_factory=set, compare=False, repr=False)
-    names: set[str] = field(default_factory=set, compare=False, repr=False)
+    def __init__(self, messages: Sequence[Mapping[str, JsonValue]], system: JsonValue = None) -> None:
+        self.messages = messages
+        self.system = system
+        self._parts: list[Part] = []
+        self._all: list[JsonObject] = []
+        self._kinds: set[str] = set()
+        self._names: set[str] = set()
 
     def parts_in(self, name: str) -> list[Part]:
-        """Return the objects that the messages have in a field, in order. They are collected once. O(parts)."""
-        if not self.parts:
-            for at, message in enumerate(self.messages):
-                value = message.get(name)
-                for place, part in enumerate(value if isinstance(value, list) else ()):
-                    if isinstance(part, dict):
-                        self.parts.append(Part(at, place, message, part))
-        return self.parts
+        """Return the objects that the messages have in a field, in order. O(parts) the first time."""
+        if not self._parts:
+            self._parts = [
+                (at, place, message, part)
+                for at, message in enumerate(self.messages)
+                if isinstance(parts := message.get(name), list)
+                for place, part in enumerate(parts)
+                if isinstance(part, dict)
+            ]
+        return self._parts
+
+    def all_in(self, name: str) -> list[JsonObject]:
+        """Return those objects, and those of the system, and those that these have in the field. As `parts_in`."""
+        if not self._all:
+            lists = [self.system, *[message.get(name) for message in self.messages]]
+            outer = [part for each in lists if isinstance(each, list) for part in each if isinstance(part, dict)]
+            inner = [part[name] for part in outer if name in part]
+            self._all = [*outer, *[part for each in inner for _, part in objects_in(each)]]
+        return self._all
 
     def has_kind(self, name: str, kinds: Iterable[str]) -> bool:
-        """Return whether a part of the messages has one of some types, or one of the system, or one inside of these.
+        """Return whether something in `all_in` has one of some types. O(parts) the first time."""
+        if not self._kinds:
+            self._kinds = {str(part.get("type")) for part in self.all_in(name)}
+        return not self._kinds.isdisjoint(kinds)
 
-        Parts are what the messages have in a field, and what these have in it. O(parts) the first time.
-        """
-        self._look(name)
-        return not self.kinds.isdisjoint(kinds)
-
-    def has_field(self, name: str, wanted: str) -> bool:
-        """Return whether one of the parts that `has_kind` is about has a field."""
-        self._look(name)
-        return wanted in self.names
-
-    def _look(self, name: str) -> None:
-        if self.kinds:
-            return
-        for part in chain((part for _, part in objects_in(self.system)), (each.part for each in self.parts_in(name))):
-            self.kinds.add(str(part.get("type")))
-            self.names.update(part)
-            if name in part:
-                for _, inner in objects_in(part[name]):
-                    self.kinds.add(str(inner.get("type")))
-                    self.names.update(inner)
+    def has_field(self, name: str, *wanted: str) -> bool:
+        """Return whether something in `all_in` has one of some fields. O(parts) the first time."""
+        if not self._names:
+            self._names = set().union(*self.all_in(name))
+        return not self._names.isdisjoint(wanted)
 
 
 Found: TypeAlias = Iterator[tuple[str, str]]
