@@ -102,15 +102,44 @@ class Position(NamedTuple):
     revision: int
     number: int
 
-    @classmethod
-    def deleted(cls, created_us: int) -> Position:
-        """Return the position behind all events of a session: nothing comes after its deletion."""
-        return cls(created_us, _LARGEST, _LARGEST)
 
-    @property
-    def is_deleted(self) -> bool:
-        """Whether the session's deletion was seen."""
-        return self.revision == _LARGEST
+class SessionsSeen:
+    """How far the events of sessions were seen: of those whose deletion was not, by id, and of those that are gone."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Position] = {}
+        self.gone: dict[tuple[str, int], Position] = {}
+        """By id and when it was made. One that is restored is gone on with from there, and not deleted once more."""
+
+    def at(self, session_id: str, created_us: int) -> Position | None:
+        """Return how far a session was seen; None if it was not."""
+        told = self.told.get(session_id)
+        if told is not None and told.created_us == created_us:
+            return told
+        return self.gone.get((session_id, created_us))
+
+    def knows(self, session_id: str) -> bool:
+        """Whether any event of a session with this id was seen. O(sessions that are gone)."""
+        return session_id in self.told or any(name == session_id for name, _ in self.gone)
+
+    def note(self, session_id: str, position: Position) -> None:
+        """Note an event as seen. Of two sessions with the same id, the earlier one counts as gone."""
+        key = (session_id, position.created_us)
+        if key in self.gone:
+            self.gone[key] = max(position, self.gone[key])
+            return
+        told = self.told.get(session_id, position)
+        if told.created_us != position.created_us:
+            earlier = min(told, position)
+            self.gone[session_id, earlier.created_us] = earlier
+        self.told[session_id] = max(told, position)
+
+    def note_deletion(self, session_id: str, created_us: int) -> None:
+        """Note the deletion of a session as seen. One that is known by that alone counts as seen when it was made."""
+        at = self.at(session_id, created_us) or Position(created_us, 0, 0)
+        if self.told.get(session_id) == at:
+            del self.told[session_id]
+        self.gone[session_id, created_us] = at
 
 
 class BudgetsSeen:
@@ -118,7 +147,7 @@ class BudgetsSeen:
 
     def __init__(self) -> None:
         self.told: dict[tuple[str, int], dict[int, int]] = {}
-        self.gone: set[tuple[str, int]] = set()
+        self.gone: dict[tuple[str, int], dict[int, int]] = {}
 
     def add(self, event: SessionEvent) -> None:
         """Note an event as seen."""
@@ -129,22 +158,23 @@ class BudgetsSeen:
     def note(self, budget: tuple[str, int], kind: EventType, allowed: int | None) -> None:
         """Note an event of a budget as seen; those before it for the same amount count as seen, too."""
         if allowed is None:
-            self.gone.add(budget)
-        else:
-            told = self.told.setdefault(budget, {})
-            told[allowed] = max(told.get(allowed, 0), 1 + BUDGET_EVENTS.index(kind))
+            self.gone[budget] = self.gone.get(budget) or self.told.pop(budget, {})
+            return
+        told = self.gone[budget] if budget in self.gone else self.told.setdefault(budget, {})
+        told[allowed] = max(told.get(allowed, 0), 1 + BUDGET_EVENTS.index(kind))
 
     def due(self, budget: Budget) -> Sequence[EventType]:
         """Return the events of a budget as it is now that were not seen yet."""
-        told = self.told.get((budget.id, budget.created_us), {}).get(budget.allowed, 0)
+        key = (budget.id, budget.created_us)
+        told = (self.told.get(key) or self.gone.get(key) or {}).get(budget.allowed, 0)
         reached = [kind for kind in BUDGET_EVENTS if budget.spent >= amount_of(kind, budget.allowed)]
         return reached[told:]
 
 
 class Seen(NamedTuple):
-    """Which events were seen: of sessions by their ids, and of budgets."""
+    """Which events were seen: of sessions, and of budgets."""
 
-    sessions: dict[str, Position]
+    sessions: SessionsSeen
     budgets: BudgetsSeen
 
 
@@ -159,14 +189,15 @@ class _Found(NamedTuple):
 def seen_by(ids: Iterable[str]) -> Seen:
     """Return what was seen, given ids of events; of several of one session the furthest counts.
 
-    Of two sessions that had the same id, the later one counts. Raises `InvalidArgument` for what is no id of an event.
+    Raises `InvalidArgument` for what is no id of an event.
     """
-    seen = Seen({}, BudgetsSeen())
+    seen = Seen(SessionsSeen(), BudgetsSeen())
     for event_id in ids:
         what, kind, numbers = _parts(event_id)
-        if kind is None or kind == "session_deleted":
-            position = Position.deleted(numbers[0]) if kind else Position(*numbers)
-            seen.sessions[what] = max(position, seen.sessions.get(what, position))
+        if kind is None:
+            seen.sessions.note(what, Position(*numbers))
+        elif kind == "session_deleted":
+            seen.sessions.note_deletion(what, numbers[0])
         else:
             seen.budgets.note((what, numbers[0]), kind, numbers[1] if len(numbers) > 1 else None)
     return seen

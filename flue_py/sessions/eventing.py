@@ -58,7 +58,7 @@ class StoreEvents:
         seen = core_events.seen_by(_checked_ids(after))
         named = None if sessions is None else _checked_sessions(sessions)
         for session_id in named or ():
-            if session_id not in seen.sessions and await self._backend.get_session(session_id, scope) is None:
+            if not seen.sessions.knows(session_id) and await self._backend.get_session(session_id, scope) is None:
                 raise SessionNotFound(session_id)
         looking = happenings.Looking(self._backend, named, scope, seen)
         if not follow:
@@ -81,10 +81,10 @@ class StoreEvents:
                 raise
 
 
-def _checked_ids(after: Iterable[str]) -> list[str]:
+def _checked_ids(after: Iterable[str]) -> Iterable[str]:
     if isinstance(after, (str, bytes)) or not isinstance(after, Iterable):
         raise InvalidArgument(f"after: {shown(after)} is not a list of ids of events")
-    return [*after]
+    return after
 
 
 def _checked_sessions(sessions: Sequence[HasId | str]) -> list[str]:

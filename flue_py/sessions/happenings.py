@@ -41,12 +41,9 @@ class Looking:
         self._scope = scope
         self._seen = seen
         self._present: set[str] = set()
-        self._elsewhere: set[str] = set()
-        """Sessions of other scopes, whose events were told elsewhere."""
         self._budgets: set[tuple[str, int]] = set()
         self._known_budgets: set[tuple[str, int]] = set()
-        """Those of earlier looks, too: their deletion is told, also where sessions are named."""
-        self._other_budgets: set[tuple[str, int]] = set()
+        """Those of earlier looks, too, where sessions are named: which others are theirs is not known."""
         self.looks = 0
 
     async def look(self) -> AsyncGenerator[SessionEvent, None]:
@@ -89,23 +86,25 @@ class Looking:
     async def _new_events(self, info: SessionInfo) -> AsyncGenerator[SessionEvent, None]:
         """Yield the events of a session that were not seen yet, and note them; none if it is gone."""
         seen = self._seen.sessions
-        at = seen.get(info.id)
-        if at is None or at.created_us != info.created_us:
-            if at is not None and not at.is_deleted:
-                yield deleted_event(info.id, at.created_us)
-                seen[info.id] = Position.deleted(at.created_us)
+        told = seen.told.get(info.id)
+        if told is not None and told.created_us != info.created_us:
+            yield deleted_event(info.id, told.created_us)
+            seen.note_deletion(info.id, told.created_us)
+        at = seen.at(info.id, info.created_us)
+        if at is None:
             yield created_event(info)
             at = Position(info.created_us, 0, 0)
         if at.revision == 0:
             # A creation is one event.
-            seen[info.id] = at = at._replace(number=_ALL)
+            at = at._replace(number=_ALL)
+            seen.note(info.id, at)
         while at < Position(info.created_us, info.revision, _ALL):
             # The revision of the last event may have further ones.
             first = at.revision if at.number == _ALL else max(at.revision - 1, 0)
             try:
                 changes = await self._backend.changes(info.ref, first, _REVISIONS_AT_ONCE)
                 if not changes:
-                    seen[info.id] = at._replace(number=_ALL)
+                    seen.note(info.id, at._replace(number=_ALL))
                     return
                 last = changes[-1].revision
                 lines = await self._backend.read_log(info.ref, before=last + 1, limit=len(changes))
@@ -116,22 +115,24 @@ class Looking:
                 for number, event in enumerate(events_of(info, change, by_revision.get(change.revision))):
                     if (change.revision, number) > (at.revision, at.number):
                         yield event
-            seen[info.id] = at = Position(info.created_us, last, _ALL)
+            at = Position(info.created_us, last, _ALL)
+            seen.note(info.id, at)
 
     async def _of_gone_sessions(self) -> AsyncGenerator[SessionEvent, None]:
         """Yield the deletions of sessions of which events were told, in the order in which these were made."""
         seen = self._seen.sessions
-        known = seen.keys() if self._named is None else [name for name in self._named if name in seen]
-        missing = [name for name in known if name not in self._present and name not in self._elsewhere]
-        for session_id in sorted(missing, key=lambda name: (seen[name], name)):
-            at = seen[session_id]
-            if at.is_deleted:
-                continue
-            if await self._backend.get_session(session_id) is None:
+        known = seen.told if self._named is None else self._named
+        missing = [name for name in known if name in seen.told and name not in self._present]
+        for session_id in sorted(missing, key=lambda name: (seen.told[name], name)):
+            self.looks += 1
+            at = seen.told[session_id]
+            found = await self._backend.get_session(session_id)
+            if found is None or found.created_us != at.created_us:
                 yield deleted_event(session_id, at.created_us)
-                seen[session_id] = Position.deleted(at.created_us)
-            elif self._scope is not None:
-                self._elsewhere.add(session_id)
+                seen.note_deletion(session_id, at.created_us)
+            elif self._scope not in (None, found.scope):
+                # Whoever tells of its scope tells of its end.
+                del seen.told[session_id]
 
     async def _of_budgets(self) -> AsyncGenerator[SessionEvent, None]:
         self._budgets = set()
@@ -164,8 +165,9 @@ class Looking:
             try:
                 page = await self._backend.list_budgets(scope=self._scope, after=after, limit=_AT_ONCE)
             except BudgetNotFound:
-                # Its deletion brings another look.
-                return
+                # It was deleted meanwhile. From the beginning: what was told is not told twice.
+                after = None
+                continue
             for budget in page:
                 yield budget
             if len(page) < _AT_ONCE:
@@ -175,13 +177,15 @@ class Looking:
     async def _of_gone_budgets(self) -> AsyncGenerator[SessionEvent, None]:
         """Yield the deletions of budgets of which events were told."""
         seen = self._seen.budgets
-        self._known_budgets |= self._budgets
-        known = seen.told.keys() if self._named is None else self._known_budgets & seen.told.keys()
-        missing = known - self._budgets - seen.gone - self._other_budgets
-        for budget_id, created_us in sorted(missing, key=lambda budget: (budget[1], budget[0])):
-            if await self._backend.get_budget(budget_id) is None:
+        if self._named is not None:
+            self._known_budgets |= self._budgets
+        known = seen.told.keys() if self._named is None else seen.told.keys() & self._known_budgets
+        for budget_id, created_us in sorted(known - self._budgets, key=lambda budget: (budget[1], budget[0])):
+            self.looks += 1
+            found = await self._backend.get_budget(budget_id)
+            if found is None or found.created_us != created_us:
                 event = budget_deleted_event(budget_id, created_us)
                 yield event
                 seen.add(event)
-            elif self._scope is not None:
-                self._other_budgets.add((budget_id, created_us))
+            elif self._scope not in (None, found.scope):
+                del seen.told[budget_id, created_us]

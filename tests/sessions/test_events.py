@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import flue_py
 from flue_py import InvalidArgument, JsonObject, Session, SessionEvent, SessionNotFound, Store, sync
+from flue_py.core.events import seen_by
 from flue_py.sessions import happenings
 from tests.sessions.talk import assistant, say, user
 
@@ -162,6 +163,51 @@ async def renewed(store: Store, session: Session) -> Session:
     new = await store.create_session(id=session.id)
     await say(new, "c")
     return new
+
+
+async def test_a_session_whose_id_another_scope_uses_now_is_gone(store: Store) -> None:
+    old = await store.create_session(id="abc", scope="one")
+    seen = [event.id for event in await told(store, scope="one")]
+    await store.delete_session_tree(old)
+    await store.create_session(id="abc", scope="two")
+    (gone,) = await told(store, scope="one", after=seen)
+    assert (gone.type, gone.session_created_us) == ("session_deleted", old.info.created_us)
+    assert await told(store, scope="one", after=[*seen, gone.id]) == []
+
+
+async def test_a_clock_that_goes_back_tells_nothing_twice_of_an_id_that_is_used_again(target: str) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    async with flue_py.open(target, clock=lambda: now) as store:
+        old = await store.create_session(id="abc")
+        seen = [event.id for event in await told(store)]
+        now -= timedelta(hours=1)
+        new = await renewed(store, old)
+        assert new.info.created_us < old.info.created_us
+        events = await told(store, after=seen)
+        assert types(events) == ["session_deleted", "session_created", "turn_start"]
+        seen += [event.id for event in events]
+        assert await told(store, after=seen) == await told(store, after=reversed(seen)) == []
+
+
+async def test_a_session_that_is_restored_is_gone_on_with(store: Store, session: Session) -> None:
+    await say(session, "a")
+    async with flue_py.open(":memory:") as other:
+        await flue_py.copy_store(store, other)
+        seen = [event.id for event in await told(store)]
+        await store.delete_session_tree(session)
+        seen += [event.id for event in await told(store, after=seen)]
+        await flue_py.copy_store(other, store)
+    restored = await store.open_session("triage", scope="user-7")
+    assert await told(store, after=seen) == []
+    await say(restored, "b")
+    assert [event.words for event in await told(store, after=seen)] == ["b"]
+    await store.delete_session_tree(restored)
+    assert await told(store, after=seen) == []
+
+
+def test_what_is_known_to_be_gone_is_not_looked_for() -> None:
+    seen = seen_by(["a:1:0:0", "a:1:session_deleted", "b:1:session_deleted", "x:1:9:budget_set", "x:1:budget_deleted"])
+    assert (seen.sessions.told, seen.budgets.told) == ({}, {})
 
 
 async def test_what_was_told_and_is_deleted_is_told_once(store: Store, session: Session) -> None:
