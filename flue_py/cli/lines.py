@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from flue_py.cli.output import print_document
 from flue_py.cli.place import expanded
@@ -42,7 +44,8 @@ def _signals_waiting() -> Iterator[None]:
 def ids_in(option: str, file: str) -> Iterator[str]:
     """Yield the ``id`` of each line of a file of JSON lines; a last line that has no end is passed over.
 
-    Raises `InvalidArgument` for a file that cannot be read, and for a line that is no JSON object with an id.
+    Raises `InvalidArgument` for a file that cannot be read, for a line that is no JSON object with an id, and for a
+    last line without an end where the output goes behind it: the first line would be joined to it.
     """
     where = f"{option} {file}"
     try:
@@ -59,6 +62,19 @@ def ids_in(option: str, file: str) -> Iterator[str]:
             yield _id_of(f"{where}: line {number}", line)
         if len(line) == _MOST_BYTES:
             raise InvalidArgument(f"{where}: line {number + 1} has more than {_MOST_BYTES:,} bytes")
+        if line and _is_stdout(opened):
+            raise InvalidArgument(
+                f"{where}: its last line, {number + 1}, has no end, and the output would be joined to it; take it out "
+                "(sed -i '$d' FILE), it is told again"
+            )
+
+
+def _is_stdout(opened: BinaryIO) -> bool:
+    try:
+        return os.path.sameopenfile(opened.fileno(), sys.stdout.fileno())
+    except (OSError, ValueError):
+        # No file at all, as in a test, or one that was closed.
+        return False
 
 
 def _id_of(where: str, line: bytes) -> str:

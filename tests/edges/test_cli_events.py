@@ -91,6 +91,30 @@ def test_it_goes_on_behind_an_event_or_a_file(flue: Flue, tmp_path: Path) -> Non
     assert [event["type"] for event in events_of(flue, "--after-file", str(file))] == [events[-1]["type"], "turn_start"]
 
 
+def test_a_line_without_an_end_is_not_written_behind(flue: Flue, tmp_path: Path) -> None:
+    flue.import_every_type()
+    file, lines = tmp_path / "events.jsonl", flue.run("events").stdout_bytes
+    follow = ("--after-file", str(file))
+    file.write_bytes(lines[:-5])
+    with file.open("ab") as written, started(str(flue.database), *follow, stdout=written) as process:
+        errors = process.communicate(timeout=GUARD_SECONDS)[1]
+    assert (process.returncode, len(errors.splitlines()), file.read_bytes()) == (1, 1, lines[:-5])
+    file.write_bytes(lines[: lines[:-1].rindex(b"\n") + 1])
+    with file.open("ab") as written, started(str(flue.database), *follow, stdout=written) as process:
+        assert process.wait(GUARD_SECONDS) == 0
+    assert file.read_bytes() == lines
+
+
+def test_the_deletion_of_a_session_that_is_named_is_told(flue: Flue, tmp_path: Path) -> None:
+    session = flue.import_every_type()
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(flue.run("events", "--session", session).stdout_bytes)
+    flue.run("rm", session, "--yes")
+    (gone,) = events_of(flue, "--session", session, "--after-file", str(file))
+    assert (gone["type"], gone["session"]) == ("session_deleted", session)
+    flue.run("events", "--session", session, code=NOT_FOUND)
+
+
 @pytest.mark.parametrize("text", ["5\n", "{}\n", "{\n", '{"id": 5}\n', '{"id": "x"}\n', "[" * 50_000 + "\n"])
 def test_a_file_that_has_no_events_is_one_line_of_error(flue: Flue, tmp_path: Path, text: str) -> None:
     flue.import_every_type()

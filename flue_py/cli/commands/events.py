@@ -7,24 +7,27 @@ from contextlib import aclosing
 
 import click
 
-from flue_py.cli.choosing import SESSION, scope_option
+from flue_py.cli.choosing import SESSION_NAME, scope_option
 from flue_py.cli.lines import ids_in, print_line
 from flue_py.cli.output import Answer
 from flue_py.cli.running import command
+from flue_py.errors import SessionNotFound
 from flue_py.render.events import event_row
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 
 @command(json=False)
-@click.option("--session", "session", type=SESSION, multiple=True, help="Only of this session; may be given again.")
+@click.option(
+    "--session", "session", type=SESSION_NAME, multiple=True, help="Only of this session; may be given again."
+)
 @scope_option
 @click.option("--after", metavar="EVENT", multiple=True, help="Go on behind the event with this id, in its session.")
 @click.option("--after-file", metavar="FILE", multiple=True, help="Go on behind the events that this file has.")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
 async def events(
     store: Store,
-    session: Sequence[Session],
+    session: Sequence[str],
     scope: str | None,
     after: Sequence[str],
     after_file: Sequence[str],
@@ -37,8 +40,17 @@ async def events(
         for file in after_file:
             yield from ids_in("--after-file", file)
 
-    told = store.events(sessions=session or None, scope=scope, after=seen(), follow=follow)
+    named = [await _found(store, name) for name in session]
+    told = store.events(sessions=named or None, scope=scope, after=seen(), follow=follow)
     async with aclosing(told) as found:
         async for event in found:
             print_line(event_row(event))
     return Answer()
+
+
+async def _found(store: Store, name: str) -> Session | str:
+    """Return the session that is meant; a name that none has may be the id of one whose deletion is to be told."""
+    try:
+        return await store.find_session(name)
+    except SessionNotFound:
+        return name
