@@ -44,6 +44,21 @@ async def test_it_compacts_what_is_due_and_says_why(session: Session, store: Sto
     assert await session.latest_compaction() is None
 
 
+async def test_what_it_decides_is_told_as_events(session: Session, store: Store) -> None:
+    await talk(session, 20)
+    seen = [event.id async for event in store.events()]
+    await guard_of(store, session).before_call()
+    told = [event async for event in store.events(after=seen)]
+    assert [(event.type, event.what) for event in told] == [
+        ("session_changed", "metadata"),
+        ("session_changed", "other"),  # the paid call
+        ("compaction", None),
+        ("session_changed", "metadata"),
+    ]
+    assert [event.why for event in told if event.by == BY] == await events(session)
+    assert [event.by for event in told] == [BY, None, None, BY]
+
+
 async def test_an_agent_is_warned_of_once_and_then_cut_over(session: Session, store: Store) -> None:
     budget = TriggerSettings(budget=ContextBudget(warn_at=300, cutover_at=500))
     guard = guard_of(store, session, window=200_000, triggers=budget)
