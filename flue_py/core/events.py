@@ -16,7 +16,7 @@ from flue_py.core.exchange import answered_id, tool_calls
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_json
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE
-from flue_py.core.log import Edit, LogLine
+from flue_py.core.log import MAX_BY_CHARACTERS, MAX_WHY_CHARACTERS, Edit, LogLine
 from flue_py.core.sessions import Change, SessionInfo
 from flue_py.core.spoken import message_preview, message_text
 from flue_py.core.turns import begins_turn
@@ -280,9 +280,11 @@ def events_of(info: SessionInfo, change: Change, line: LogLine | None) -> list[S
 
 
 def _found(change: Change, line: LogLine | None) -> Iterator[_Found]:
-    noted = {} if line is None else {"by": _text(line.by), "why": _text(line.why)}
+    noted = {} if line is None else {"by": _cut(line.by, MAX_BY_CHARACTERS), "why": _cut(line.why, MAX_WHY_CHARACTERS)}
+    is_exclusion = line is not None and line.what in ("exclusion", "inclusion")
     for entry in change.entries:
-        yield from _of_entry(entry)
+        for found in _of_entry(entry):
+            yield found._replace(fields={**found.fields, **noted}) if is_exclusion else found
     if change.reason == "branch":
         expected = change.entries[0].parent_id if change.entries else None
         first = change.entries[0].id if change.entries else None
@@ -356,4 +358,8 @@ def _of_edit(edit: Edit, at_us: int | None) -> _Found:
 
 
 def _text(value: JsonValue) -> str | None:
-    return value[:MAX_FIELD_CHARACTERS] if isinstance(value, str) else None
+    return _cut(value, MAX_FIELD_CHARACTERS) if isinstance(value, str) else None
+
+
+def _cut(text: str | None, most: int) -> str | None:
+    return None if text is None else text[:most]

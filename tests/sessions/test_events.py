@@ -12,6 +12,7 @@ import pytest
 import flue_py
 from flue_py import InvalidArgument, JsonObject, Session, SessionEvent, SessionNotFound, Store, sync
 from flue_py.core.events import seen_by
+from flue_py.core.log import MAX_WHY_CHARACTERS
 from flue_py.sessions import happenings
 from tests.sessions.talk import assistant, say, user
 
@@ -328,8 +329,10 @@ async def test_who_did_it_and_why_is_told_where_the_log_has_it(store: Store, ses
     first, *_ = await say(session, "a", "b")
     await session.move_leaf(first, by="reviewer", why="wrong way")
     await session.set_title("t", by="titler")
-    moved, titled = (await told(store))[-2:]
+    await session.exclude(first, by="editor", why="w" * MAX_WHY_CHARACTERS)
+    moved, titled, excluded = (await told(store))[-3:]
     assert (moved.type, moved.by, moved.why) == ("leaf_moved", "reviewer", "wrong way")
+    assert (excluded.what, excluded.by, excluded.why) == ("exclusion", "editor", "w" * MAX_WHY_CHARACTERS)
     assert (titled.type, titled.by, titled.why) == ("session_titled", "titler", None)
 
 
