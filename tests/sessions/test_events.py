@@ -314,6 +314,23 @@ async def test_a_budget_tells_whose_call_it_was_and_what_it_began_with(store: St
     assert types(await told(store, after=last.values(), sessions=[task])) == []
 
 
+async def test_budgets_that_are_deleted_while_they_are_told_hide_no_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(happenings, "_AT_ONCE", 2)
+    for number in range(5):
+        session = await store.create_session(scope="s")
+        await store.set_budget(session, tokens=number)
+    seen: list[SessionEvent] = []
+    async with aclosing(store.events(scope="s")) as events:
+        async for event in events:
+            seen.append(event)
+            if event.type == "budget_set" and event.allowed in (1, 3):
+                await store.delete_budget(str(event.budget_id))
+    assert [event.allowed for event in seen if event.type == "budget_set"] == [0, 1, 2, 3, 4]
+    assert types(await told(store, after=[event.id for event in seen])) == 2 * ["budget_deleted"]
+
+
 async def test_a_copy_of_a_store_tells_the_same(store: Store, session: Session) -> None:
     await lived(store, session)
     await store.set_budget(session, tokens=10)
