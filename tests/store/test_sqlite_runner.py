@@ -915,6 +915,31 @@ async def test_a_new_file_opened_by_many_at_once_becomes_one_store(tmp_path: Pat
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+async def test_a_watcher_that_is_cancelled_while_it_looks_takes_no_change_from_another(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(path) as backend, opened(path, random_sources()) as other:
+        session = await new_session(backend)
+        runner = runner_of(backend)
+        seen, gate, version = await runner._last_change(), Gate(), runner._file.version
+
+        def held() -> object:
+            found = version()
+            gate.hold()
+            return found
+
+        monkeypatch.setattr(runner._file, "version", held)
+        await add(other, session.id, user("a"))
+        looking = asyncio.create_task(runner._last_change())
+        await gate.reached.wait()
+        looking.cancel()
+        gate.open()
+        with pytest.raises(asyncio.CancelledError):
+            await looking
+        monkeypatch.undo()
+        assert await runner._last_change() > seen
+
+
 async def test_a_change_made_elsewhere_wakes_everyone_who_waits(path: Path) -> None:
     async with opened(path) as backend, opened(path, random_sources()) as other:
         session = await new_session(backend)

@@ -113,6 +113,7 @@ class SqliteRunner(RunnerOnFile):
         self._committed = Bell(self._loop)
         self._ended: Promise[None] = self._loop.promise()
         self._changes = 0
+        self._file_changes = 0
         self._watch_lock = threading.Lock()
         self._version: object = None
 
@@ -201,13 +202,16 @@ class SqliteRunner(RunnerOnFile):
 
     async def _last_change(self) -> int:
         """Return how many commits were seen, here or in another process."""
-        if await self.read(lambda _: self._file_changed()):
-            self._changes += 1
-        return self._changes
+        await self.read(lambda _: self._look_at_file())
+        return self._all_changes
+
+    @property
+    def _all_changes(self) -> int:
+        return self._changes + self._file_changes
 
     async def _wait_beyond(self, change: int) -> bool:
         """Return after a commit here, or when another process has changed the file (looked up at each poll)."""
-        while not self._closed and self._changes <= change:
+        while not self._closed and self._all_changes <= change:
             has_rung = await self._committed.wait_at_most(POLL_SECONDS)
             if not has_rung and not self._closed and await self._last_change() > change:
                 break
@@ -237,13 +241,13 @@ class SqliteRunner(RunnerOnFile):
 
     # -- on the threads -----------------------------------------------------------------------------------------
 
-    def _file_changed(self) -> bool:
-        """Return whether anybody has committed since the last call."""
+    def _look_at_file(self) -> None:
+        """Count a change if anybody has committed since the last look, whoever looks: one of two may be cancelled."""
         with self._watch_lock:
             version = self._file.version()
-            changed = self._version not in (None, version)
+            if self._version not in (None, version):
+                self._file_changes += 1
             self._version = version
-            return changed
 
     def _write_loop(self, ready: Promise[None], create: bool) -> None:
         try:
