@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from flue_py.core.frozen import frozen
 from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
+from flue_py.search.pairs import MOST_GROUPS, Pairs, one_of, pairs_of
 from flue_py.search.terms import LONGEST_TERM, Term, bag_of, begins_term, is_term, terms_of, wholes_of
 from flue_py.search.values import How
 
@@ -142,6 +143,10 @@ class _Node(Protocol):
     def need(self) -> Need:
         """What a text must have for it."""
 
+    @property
+    def pairs(self) -> Pairs:
+        """Which terms one behind the other a text must have for it."""
+
     def find(self, text: Text) -> list[Span] | None:
         """Return where a text has it, which may be nowhere; None where it does not match."""
 
@@ -164,6 +169,12 @@ class _Phrase:
         needs = [Need("term", term) for term in _longest(dict.fromkeys(whole), _MOST_ASKED)]
         ending = Need("prefix" if self.is_prefix else "term", last)
         return ending if not needs else Need("all", parts=(*needs, ending))
+
+    @property
+    def pairs(self) -> Pairs:
+        end = -1 if self.is_prefix else None
+        ways = [pairs_of(terms[:end]) for terms in dict.fromkeys((self.terms, self.wholes))]
+        return one_of([[[pair] for pair in way[:MOST_GROUPS]] for way in ways])
 
     def find(self, text: Text) -> list[Span] | None:
         if len(self.terms) > _MOST_TRIED or not text.text.isascii():
@@ -228,6 +239,10 @@ def _in_ascii(
     return re.compile(letters), re.compile(parts, re.IGNORECASE), re.compile(whole, re.IGNORECASE)
 
 
+def _pairs_of_all(parts: Iterable[_Node]) -> Pairs:
+    return list(dict.fromkeys(tuple(group) for part in parts for group in part.pairs))[:MOST_GROUPS]
+
+
 @frozen
 class _All:
     parts: tuple[_Node, ...]
@@ -236,6 +251,10 @@ class _All:
     @property
     def need(self) -> Need:
         return Need("all", parts=tuple(part.need for part in self.parts))
+
+    @property
+    def pairs(self) -> Pairs:
+        return _pairs_of_all(self.parts)
 
     def find(self, text: Text) -> list[Span] | None:
         found: list[Span] = []
@@ -256,6 +275,10 @@ class _Many:
     @property
     def need(self) -> Need:
         return Need("all", parts=tuple(part.need for part in self.parts[:MOST_WORDS]))
+
+    @property
+    def pairs(self) -> Pairs:
+        return _pairs_of_all(self.parts)
 
     def find(self, text: Text) -> list[Span] | None:
         first, *others = self.parts
@@ -278,6 +301,10 @@ class _Any:
     def need(self) -> Need:
         return Need("any", parts=tuple(part.need for part in self.parts))
 
+    @property
+    def pairs(self) -> Pairs:
+        return one_of(part.pairs for part in self.parts)
+
     def find(self, text: Text) -> list[Span] | None:
         found = [spans for part in self.parts if (spans := part.find(text)) is not None]
         return [span for spans in found for span in spans] if found else None
@@ -292,6 +319,10 @@ class _Piece:
     @property
     def need(self) -> Need:
         return ANYTHING
+
+    @property
+    def pairs(self) -> Pairs:
+        return ()
 
     def find(self, text: Text) -> list[Span] | None:
         piece, there = _without_case(self.piece), _without_case(text.text)
@@ -331,6 +362,10 @@ class _Pattern:
     def need(self) -> Need:
         return ANYTHING
 
+    @property
+    def pairs(self) -> Pairs:
+        return ()
+
     def find(self, text: Text) -> list[Span] | None:
         matches = self.pattern.finditer(text.text, timeout=text.seconds, concurrent=True)
         return [match.span() for match in islice(matches, _MOST_MATCHES)] or None
@@ -353,6 +388,11 @@ class Query:
     def need(self) -> Need:
         """What a text must have to match; more texts may have it than match."""
         return self.node.need
+
+    @property
+    def pairs(self) -> Pairs:
+        """Which terms a text must have one behind the other to match: one pair of each group."""
+        return self.node.pairs
 
     def find(self, text: str, seconds: float = SECONDS) -> list[Span] | None:
         """Return where a text has what is looked for, in order and without overlaps; None where it does not match.

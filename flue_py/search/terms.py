@@ -58,13 +58,23 @@ def wholes_of(text: str) -> Iterator[Term]:
 def bag_of(text: str) -> dict[str, None]:
     """Return the terms of a text and its words as wholes, each once, by their first place. O(characters)."""
     found: dict[str, None] = {}
-    for word in dict.fromkeys((_ASCII_WORD if text.isascii() else _WORD).findall(text)):
+    for word in dict.fromkeys(words_of(text)):
         parts = _parts(word)
         for term, _, _ in parts:
             found[term] = None
         if len(parts) > 1:
             found[_folded(word)] = None
     return found
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, in order, as they are written. O(characters)."""
+    return (_ASCII_WORD if text.isascii() else _WORD).findall(text)
+
+
+def as_terms(word: str) -> tuple[tuple[str, ...], str]:
+    """Return the terms of a word, and its whole as one."""
+    return tuple(term for term, _, _ in _parts(word)), _folded(word)
 
 
 def _parts(word: str) -> tuple[tuple[str, int, int], ...]:

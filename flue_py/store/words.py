@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from flue_py.core.frozen import frozen
+from flue_py.search.pairs import Pairs
 from flue_py.search.queries import Need
 
 MARK = "\ue000"
@@ -24,7 +25,8 @@ def session_mark(key: int) -> str:
 class IndexedText(NamedTuple):
     """A text on its way into the index: whose it is, what it weighs in a ranking, and its terms.
 
-    ``number`` is its place among the texts of its entry; a title has no entry. ``marks`` are what searches narrow by.
+    ``number`` is its place among the texts of its entry; a title has no entry. ``marks`` are what searches narrow by,
+    ``pairs`` the bits that say which terms are not one behind the other (`search.pairs`).
     """
 
     entry_id: str | None
@@ -33,6 +35,7 @@ class IndexedText(NamedTuple):
     weight: int
     terms: Collection[str]
     marks: Collection[str]
+    pairs: bytes = b""
 
 
 class FoundText(NamedTuple):
@@ -63,11 +66,14 @@ class KnownSession:
 
 
 class Wanted(NamedTuple):
-    """What an index is asked for: terms, marks that a text has (one of each group), and how old it may be."""
+    """What an index is asked for: terms, marks that a text has (one of each group), how old it may be, and which terms
+    it must have one behind the other (one pair of each group).
+    """
 
     need: Need
     marks: Sequence[Sequence[str]] = ()
     since_us: int | None = None
+    pairs: Pairs = ()
 
 
 class WordIndex(Protocol):

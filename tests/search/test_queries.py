@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from flue_py.errors import InvalidArgument
 from flue_py.search import queries
+from flue_py.search.pairs import bits_of, may_have, one_of, pairs_of
 from flue_py.search.queries import MOST_CHARACTERS, Need, Span, read_query
 from flue_py.search.terms import bag_of
 from flue_py.search.values import How
@@ -243,6 +244,7 @@ def test_more_words_than_an_index_is_asked_for_find_what_each_of_them_finds(
     if found is not None:
         assert _covered(found) == _covered(span for spans in each for span in spans or ())
         assert _holds(need, set(bag_of(text)))
+        assert may_have(bits_of(text), query.pairs)
 
 
 def _covered(spans: Iterable[Span]) -> set[int]:
@@ -268,6 +270,7 @@ def test_whatever_matches_has_the_terms_that_an_index_is_asked_for(words: str, t
     spans = query.find(text)
     if spans is not None:
         assert _holds(query.need, set(bag_of(text)))
+        assert may_have(bits_of(text), query.pairs)
         assert all(before[1] <= after[0] for before, after in pairwise(spans))
 
 
@@ -287,4 +290,44 @@ def test_a_text_of_ascii_has_what_the_same_text_has_beside_another_script(
             f"{'x OR ' if is_prefix else ''}{words.replace(' ', '').lstrip('-')}{'*' if is_prefix else ''}", how
         )
         # A sign that is not ASCII has the text taken apart into its terms instead.
-        assert query.find(text) == query.find(f"{text} \u00ff")
+        spans = query.find(text)
+        assert spans == query.find(f"{text} \u00ff")
+        assert spans is None or may_have(bits_of(text), query.pairs)
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "may"),
+    [
+        ("one/two", "one two", True),
+        ("one/two", "one or two, two or one", False),
+        ("one/two", "two one", False),
+        ("one two", "two one", True),
+        ("userName", "getUserName", True),
+        ("userName/x", "the username, x", True),
+        ("userName/x", "x username", False),
+        ("本語", "日本語", True),
+    ],
+)
+def test_a_few_bits_say_that_words_are_not_one_behind_the_other(words: str, text: str, may: bool) -> None:
+    assert may_have(bits_of(text), read_query(words).pairs) == may
+
+
+def test_few_pairs_are_taken_for_those_of_a_text_that_it_does_not_have() -> None:
+    words = [f"w{number}" for number in range(2_000)]
+    bits = bits_of(" ".join(words))
+    assert len(bits) == 750
+    wrong = sum(may_have(bits, [[pair]]) for pair in pairs_of(words[::2]))
+    assert wrong < 0.35 * 1_000
+    assert bits_of(" ".join(f"w{number}" for number in range(20_000))) == bits_of("alone") == b""
+    assert may_have(b"", [pairs_of(words)])
+
+
+_ONE_OR_TWO = [[(1,), (2,)], [(3,)]]
+
+
+def test_of_several_ways_a_text_has_the_pairs_of_one() -> None:
+    assert one_of([]) == one_of([_ONE_OR_TWO, []]) == ()
+    assert one_of(_ONE_OR_TWO) == [(1, 3), (2, 3)]
+    assert read_query('"a b" OR "c d"', "query").pairs == one_of([[pairs_of("ab")], [pairs_of("cd")]])
+    assert read_query('"a b" OR c', "query").pairs == ()
+    assert list(read_query('"a b" "c d"', "query").pairs) == [pairs_of("ab"), pairs_of("cd")]

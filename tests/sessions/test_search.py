@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import flue_py
 import flue_py.sync
+from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import SessionHead
 from flue_py.errors import InvalidArgument, SessionNotFound
@@ -194,6 +195,27 @@ async def test_hits_in_many_sessions_take_as_many_statements_as_one(
     assert (sessions, hits) == (1, 1)
     assert (all_sessions, all_hits) == (40, 50)
     assert many == few, taken
+
+
+async def test_of_a_phrase_of_common_words_few_texts_are_read(
+    store: flue_py.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await store.create_session()
+    for number in range(200):
+        await session.append_message(user(f"user {number} has w{number} as name v{number}"))
+    await session.append_message(user("the userName, or the name of the user"))
+    asked = []
+    plain = Backend.read_named
+
+    async def noting(backend: Backend, named: Sequence[tuple[str, str]]) -> list[Entry | None]:
+        asked.append(len(named))
+        return await plain(backend, named)
+
+    monkeypatch.setattr(Backend, "read_named", noting)
+    answer = await store.search("user/name")
+    assert [marked(hit) for hit in answer.hits] == [["userName"]]
+    assert sum(asked) < 100
+    assert len((await store.search("name of", limit=300)).hits) == 1
 
 
 async def test_tasks_are_searched_with_their_session_and_forks_with_what_they_see(store: flue_py.Store) -> None:

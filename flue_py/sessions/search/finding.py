@@ -81,7 +81,9 @@ class Finder:
 
     async def by_index(self, index: WordIndex, limit: int) -> Found:
         """Return up to ``limit`` findings among what the index names. O(terms' texts, and the texts looked at)."""
-        wanted = Wanted(self._query.need, self._narrowing.marks(self._chosen), self._narrowing.since_us)
+        wanted = Wanted(
+            self._query.need, self._narrowing.marks(self._chosen), self._narrowing.since_us, self._query.pairs
+        )
         found: list[Finding] = []
         before: int | None = None
         self._met.clear()

@@ -10,6 +10,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.frozen import changed
 from flue_py.core.sessions import SessionHead, SessionInfo, SessionRef
 from flue_py.search import terms, texts
+from flue_py.search.pairs import bits_of
 from flue_py.search.terms import bag_of
 from flue_py.search.texts import SearchedText, texts_of, title_text
 from flue_py.sessions.search.narrowing import marks_of, weight_of
@@ -112,8 +113,8 @@ def _indexed(head: SessionHead, entries: Sequence[Entry], title: str | None, inf
 def _indexed_text(
     head: SessionHead, entry_id: str | None, number: int, role: str | None, at_us: int, text: SearchedText
 ) -> IndexedText:
-    weight = weight_of(text.part, role)
-    return IndexedText(entry_id, number, at_us, weight, bag_of(text.text), marks_of(head, role, text))
+    weight, marks = weight_of(text.part, role), marks_of(head, role, text)
+    return IndexedText(entry_id, number, at_us, weight, bag_of(text.text), marks, bits_of(text.text))
 
 
 def _gone_and_heirs(known: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -> tuple[set[int], set[int]]:

@@ -22,7 +22,7 @@ from flue_py.store.words import MARK, FoundText, IndexedText, KnownSession, Want
 if TYPE_CHECKING:
     from flue_py.store.postgres.transaction import PostgresTransaction
 
-SCHEMA = 1
+SCHEMA = 2
 LOCATION = "the tables flue_words_sessions and flue_words_texts"
 _LOCK = 7_161_022
 """What sets our locks of those who make the tables, or add to them, apart from those of other programs."""
@@ -44,7 +44,7 @@ CREATE UNLOGGED TABLE flue_words_sessions (session_key BIGINT PRIMARY KEY, id TE
 CREATE INDEX ix_flue_words_sessions_id ON flue_words_sessions (id);
 CREATE UNLOGGED TABLE flue_words_texts (doc BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     session_key BIGINT NOT NULL, entry_id TEXT NOT NULL, number BIGINT NOT NULL, at_us BIGINT NOT NULL,
-    weight BIGINT NOT NULL, length BIGINT NOT NULL, terms TSVECTOR NOT NULL);
+    weight BIGINT NOT NULL, length BIGINT NOT NULL, terms TSVECTOR NOT NULL, pairs BYTEA NOT NULL);
 CREATE UNIQUE INDEX uq_flue_words_texts ON flue_words_texts (session_key, entry_id, number);
 CREATE INDEX ix_flue_words_texts_terms ON flue_words_texts USING gin (terms);
 CREATE UNLOGGED TABLE flue_words_more (doc BIGINT NOT NULL REFERENCES flue_words_texts ON DELETE CASCADE,
@@ -61,6 +61,7 @@ class Range(TypedDict):
 
 class Search(TypedDict):
     query: str
+    pairs: str
     many: str
     some: str
     before: int
@@ -110,9 +111,9 @@ _SET_KNOWN = statement(Session, Nothing)(
     " title = excluded.title"
 )
 _ADD = statement(Texts, tuple[int, str, int])(
-    "INSERT INTO flue_words_texts (session_key, entry_id, number, at_us, weight, length, terms)"
+    "INSERT INTO flue_words_texts (session_key, entry_id, number, at_us, weight, length, terms, pairs)"
     " SELECT :session_key, t->>0, (t->>1)::bigint, (t->>2)::bigint, (t->>3)::bigint, (t->>4)::bigint,"
-    " array_to_tsvector(ARRAY(SELECT json_array_elements_text(t->5)))"
+    " array_to_tsvector(ARRAY(SELECT json_array_elements_text(t->5))), decode(t->>6, 'hex')"
     " FROM json_array_elements(:texts::json) WITH ORDINALITY AS given(t, place) ORDER BY place"
     " ON CONFLICT (session_key, entry_id, number) DO NOTHING RETURNING doc, entry_id, number"
 )
@@ -129,9 +130,16 @@ _TEXT = "SELECT t.doc, t.session_key, NULLIF(t.entry_id, ''), t.number, t.at_us,
 # How rare a term is decides how it is looked for: a plan for any term reads all texts where a rare one is asked for.
 _PLAN_EACH = statement(Nothing, tuple[str])("SELECT set_config('plan_cache_mode', 'force_custom_plan', true)")
 _NEWEST = "AND t.doc < :before AND t.at_us >= :since ORDER BY t.doc DESC LIMIT :count"
+# What `search.pairs.may_have` says of the bits of a text.
+_MAY_HAVE = (
+    "(:pairs = '[]' OR octet_length(t.pairs) = 0 OR NOT EXISTS"
+    " (SELECT FROM json_array_elements(:pairs::json) AS wanted(pairs) WHERE NOT EXISTS"
+    " (SELECT FROM json_array_elements_text(wanted.pairs) AS wanted(pair)"
+    " WHERE get_bit(t.pairs, pair::bigint * (8 * octet_length(t.pairs)) >> 32) = 1)))"
+)
 # Each side has an order and a limit of its own: of a common word, the newest texts are read, and not all that have it.
 _FIND = statement(Search, FoundText)(
-    f"({_TEXT} FROM flue_words_texts t WHERE t.terms @@ :query::tsquery {_NEWEST})"
+    f"({_TEXT} FROM flue_words_texts t WHERE t.terms @@ :query::tsquery AND {_MAY_HAVE} {_NEWEST})"
     f" UNION ALL ({_TEXT} FROM flue_words_texts t WHERE t.terms @@ :many::tsquery"
     f" AND EXISTS (SELECT FROM flue_words_more m WHERE m.doc = t.doc AND m.terms @@ :some::tsquery) {_NEWEST})"
     " ORDER BY doc DESC LIMIT :count"
@@ -240,6 +248,7 @@ class PostgresWords:
             "query": " & ".join([*marks, _needed(wanted.need)]),
             "many": " & ".join([*marks, _quoted(_MANY)]),
             "some": _any(_leaves(wanted.need)),
+            "pairs": json.dumps(wanted.pairs),
         }
         low, high = -(2**62) if wanted.since_us is None else wanted.since_us, 2**62 if before is None else before
 
@@ -289,7 +298,7 @@ def _add(tx: Transaction, before: KnownSession, after: KnownSession, texts: Sequ
 def _row(own: str, text: IndexedText) -> list[object]:
     is_long = len(text.terms) > _MOST_TERMS
     terms = [own, *text.marks, *([_MANY] if is_long else text.terms)]
-    return [text.entry_id or "", text.number, text.at_us, text.weight, len(text.terms), terms]
+    return [text.entry_id or "", text.number, text.at_us, text.weight, len(text.terms), terms, text.pairs.hex()]
 
 
 def _vectors(terms: Collection[str]) -> Iterator[list[str]]:
