@@ -136,30 +136,36 @@ class Looking:
 
     async def _of_budgets(self) -> AsyncGenerator[SessionEvent, None]:
         self._budgets = set()
-        async with aclosing(self._all_budgets()) as budgets:
-            async for budget in budgets:
-                self.looks += 1
-                self._budgets.add((budget.id, budget.created_us))
-                for kind in self._seen.budgets.due(budget):
-                    reached = None
-                    if kind != "budget_set":
-                        reached = await self._backend.budget_reached(budget.id, amount_of(kind, budget.allowed))
-                        if reached is None:
-                            break
-                    event = budget_event(kind, budget, reached)
-                    yield event
-                    self._seen.budgets.add(event)
+        async with aclosing(self._all_budgets()) as pages:
+            async for page in pages:
+                self.looks += len(page)
+                self._budgets.update((budget.id, budget.created_us) for budget in page)
+                async with aclosing(self._due(page)) as found:
+                    async for event in found:
+                        yield event
 
-    async def _all_budgets(self) -> AsyncGenerator[Budget, None]:
-        """Yield the budgets as they are now, in the order in which they were made; of named sessions, their own."""
+    async def _due(self, budgets: Sequence[Budget]) -> AsyncGenerator[SessionEvent, None]:
+        """Yield the events of budgets that were not seen yet: those that are gone meanwhile were set."""
+        seen = self._seen.budgets
+        due = [(budget, kind, amount_of(kind, budget.allowed)) for budget in budgets for kind in seen.due(budget)]
+        asked = [(budget.id, amount) for budget, kind, amount in due if kind != "budget_set"]
+        calls = await self._backend.budgets_reached(asked) if asked else []
+        reached = dict(zip(asked, calls, strict=True))
+        for budget, kind, amount in due:
+            call = None if kind == "budget_set" else reached[budget.id, amount]
+            if call is not None or kind == "budget_set":
+                event = budget_event(kind, budget, call)
+                yield event
+                seen.add(event)
+
+    async def _all_budgets(self) -> AsyncGenerator[Sequence[Budget], None]:
+        """Yield the budgets as they are now, in pages, in the order they were made in; of named sessions, theirs."""
         for session_id in self._named or ():
             try:
                 covering = await self._backend.covering_budgets(session_id)
             except SessionNotFound:
                 continue
-            for budget in covering:
-                if budget.session_id == session_id and self._scope in (None, budget.scope):
-                    yield budget
+            yield [each for each in covering if each.session_id == session_id and self._scope in (None, each.scope)]
         after: str | None = None
         while self._named is None:
             try:
@@ -168,8 +174,7 @@ class Looking:
                 # It was deleted meanwhile. From the beginning: what was told is not told twice.
                 after = None
                 continue
-            for budget in page:
-                yield budget
+            yield page
             if len(page) < _AT_ONCE:
                 return
             after = page[-1].id

@@ -909,13 +909,14 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.budgets.held_amounts(tx, self._sources, budget_id))
 
-    async def budget_reached(self, budget_id: str, amount: int) -> Reached | None:
-        """Return when what a budget has spent came to ``amount``; None if it has not, or there is no such budget.
+    async def budgets_reached(self, asked: Sequence[tuple[str, int]]) -> list[Reached | None]:
+        """Return, of pairs of a budget's id and an amount, when what it has spent came to it.
 
-        Commits count in order of their times, then of reservation id. What it began with was there when it was made,
-        whoever had spent it. Raises nothing of its own. O(reservations of all budgets).
+        None if it has not, or there is no such budget. Commits count in order of their times, then of reservation id.
+        What a budget began with was there when it was made, whoever had spent it. Raises nothing of its own.
+        O(reservations of all budgets), however many are asked for.
         """
-        return await self._runner.read(lambda tx: ops.budgets.budget_reached(tx, budget_id, amount))
+        return await self._runner.read(lambda tx: ops.budgets.budgets_reached(tx, asked))
 
     async def delete_budget(self, budget_id: str) -> Budget:
         """Delete a budget, with what is reserved in it, and return it as it was.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 
@@ -329,6 +329,30 @@ async def test_budgets_that_are_deleted_while_they_are_told_hide_no_other(
                 await store.delete_budget(str(event.budget_id))
     assert [event.allowed for event in seen if event.type == "budget_set"] == [0, 1, 2, 3, 4]
     assert types(await told(store, after=[event.id for event in seen])) == 2 * ["budget_deleted"]
+
+
+async def test_what_budgets_came_to_is_asked_once_for_many(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        other = await store.create_session(key=f"other {number}")
+        await store.set_budget(other, tokens=5)
+        await store.set_budget(other, tasks=True, tokens=5)
+        await spend(other, 5)
+    asked: list[int] = []
+    backend = store._backend
+    budgets_reached = backend.budgets_reached
+
+    async def counted(of: Sequence[tuple[str, int]]) -> object:
+        asked.append(len(of))
+        return await budgets_reached(of)
+
+    monkeypatch.setattr(backend, "budgets_reached", counted)
+    events = await told(store)
+    assert [events.count(event) for event in events if event.type in ("budget_warning", "budget_exceeded")] == 12 * [1]
+    assert asked == [12]
+    assert await told(store, after=[event.id for event in events]) == []
+    assert asked == [12]
 
 
 async def test_a_copy_of_a_store_tells_the_same(store: Store, session: Session) -> None:

@@ -7,7 +7,7 @@ is read, and are taken out of its row by the next reservation.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from flue_py.core.budget_copies import BudgetRow, ReservationRow
 from flue_py.core.budgets import (
@@ -160,16 +160,11 @@ def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[Held
     return list(tx.rows(budgets_sql.HELD, budget_key=key, now=sources.now_us()))
 
 
-def budget_reached(tx: Transaction, budget_id: str, amount: int) -> Reached | None:
-    """Return when a budget had spent an amount (see `Backend.budget_reached`). Three statements."""
-    key = _key_of(tx, budget_id)
-    found = None if key is None else tx.first(budgets_sql.WHOLE_BUDGET, budget_key=key)
-    if found is None:
-        return None
-    key, budget = found
-    if budget.seeded >= amount:
-        return Reached(budget.created_at, None, budget.seeded)
-    return tx.first(budgets_sql.REACHED, budget_key=key, amount=amount)
+def budgets_reached(tx: Transaction, asked: Sequence[tuple[str, int]]) -> list[Reached | None]:
+    """Return when budgets had spent amounts (see `Backend.budgets_reached`). One statement."""
+    storable = [each for each in asked if is_storable(each[0])]
+    found = dict(tx.rows(budgets_sql.REACHED, ids=json.dumps(storable)))
+    return [found.get(each) for each in asked]
 
 
 class Deleting:

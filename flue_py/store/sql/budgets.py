@@ -8,7 +8,7 @@ from flue_py.core.budget_copies import BudgetRow, ReservationRow
 from flue_py.core.budgets import Budget, HeldAmount, Reached, ReservationState, Unit
 from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.seam import Nothing, Row
-from flue_py.store.sql.dialects import ID, IN_IDS, IN_KEYS, statement
+from flue_py.store.sql.dialects import FIRST_OF_PAIR, ID, IN_IDS, IN_KEYS, PAIRS, SECOND_OF_PAIR, statement
 from flue_py.store.sql.takes import AfterCount, Id, Ids, Keys
 
 BudgetOfSession = TypedDict("BudgetOfSession", {"session_id": str, "covers": str, "unit": str})
@@ -26,7 +26,6 @@ Settle = TypedDict("Settle", {"budget_key": int, "now": int, "reservation_id": s
 Prolong = TypedDict("Prolong", {"reservation_id": str, "expires_at": int})
 Scope = TypedDict("Scope", {"scope": str})
 OfBudget = TypedDict("OfBudget", {"budget_key": int})
-BudgetAmount = TypedDict("BudgetAmount", {"budget_key": int, "amount": int})
 
 
 def _budget(row: Row) -> tuple[int, Budget]:
@@ -36,6 +35,11 @@ def _budget(row: Row) -> tuple[int, Budget]:
 
 def _held_amount(row: Row) -> HeldAmount:
     return HeldAmount(*row)
+
+
+def _reached(row: Row) -> tuple[tuple[str, int], Reached]:
+    budget_id, amount, *columns = row
+    return (budget_id, amount), Reached(*columns)
 
 
 def _whole_budget(row: Row) -> tuple[int, BudgetRow]:
@@ -146,13 +150,18 @@ HELD = statement(BudgetNow, _held_amount)(
     " ORDER BY r.expires_at, r.reservation_id"
 )
 
-# The call with which a budget came to an amount, of those that were booked, one after the other.
-REACHED = statement(BudgetAmount, Reached)(
-    "SELECT booked.at, booked.session_id, booked.spent FROM (SELECT r.settled_at AS at, r.session_id,"
-    " r.reservation_id, CAST(b.seeded + SUM(r.used) OVER (ORDER BY r.settled_at, r.reservation_id) AS BIGINT) AS spent"
+# The calls with which budgets came to amounts, of those that were booked, one after the other: pairs of a budget and an
+# amount, and what it began with where that is the amount or more. All in one go through the reservations.
+REACHED = statement(Ids, _reached)(
+    f"WITH asked AS (SELECT {FIRST_OF_PAIR} AS id, CAST({SECOND_OF_PAIR} AS BIGINT) AS amount FROM {PAIRS}),"
+    " booked AS (SELECT b.id, r.settled_at, r.session_id, r.used, CAST(b.seeded + SUM(r.used)"
+    "   OVER (PARTITION BY b.id ORDER BY r.settled_at, r.reservation_id) AS BIGINT) AS spent"
     "  FROM budgets b JOIN reservations r ON r.budget_key = b.budget_key"
-    "  WHERE b.budget_key = :budget_key AND r.state = 'committed') booked"
-    " WHERE booked.spent >= :amount ORDER BY booked.at, booked.reservation_id LIMIT 1"
+    "  WHERE r.state = 'committed' AND b.id IN (SELECT a.id FROM asked a))"
+    " SELECT a.id, a.amount, k.settled_at, k.session_id, k.spent FROM asked a JOIN booked k ON k.id = a.id"
+    "  WHERE k.spent >= a.amount AND k.spent - k.used < a.amount"
+    " UNION ALL SELECT a.id, a.amount, b.created_at, NULL, b.seeded FROM asked a JOIN budgets b ON b.id = a.id"
+    "  WHERE b.seeded >= a.amount"
 )
 
 # Each sum comes as two, of the high and the low halves of its numbers: one could leave 64 bits.

@@ -215,7 +215,7 @@ class BudgetContract:
         await reserve(backend, session.id, 10)
         settled = [await backend.get_reservation(each.id) for each in reversed(held)]
         times = [0 if each is None else each.settled_us for each in settled]
-        reached = [await backend.budget_reached(budget.id, amount) for amount in (0, 5, 6, 12, 13, 25, 26)]
+        reached = await backend.budgets_reached([(budget.id, amount) for amount in (0, 5, 6, 12, 13, 25, 26)])
         assert reached == [
             (budget.created_us, None, 5),
             (budget.created_us, None, 5),
@@ -225,7 +225,8 @@ class BudgetContract:
             (times[3], session.id, 25),
             None,
         ]
-        assert await backend.budget_reached(UNKNOWN, 0) is None
+        assert await backend.budgets_reached([(UNKNOWN, 0), (budget.id, 26), ("\0", 0)]) == [None, None, None]
+        assert await backend.budgets_reached([]) == []
 
     # -- reserve, commit, release -----------------------------------------------------------------------------
 

@@ -190,7 +190,7 @@ class BudgetMachine(SideBySide):
         covering = [await backend.covering_budgets(session) for session in there]
         settled = [await backend.get_reservation(each) for each in self._reservations[-5:]]
         amounts_of_all = [(budget.id, amount) for budget in budgets for amount in (1 + budget.spent // 2, budget.spent)]
-        reached = [await backend.budget_reached(budget_id, amount) for budget_id, amount in amounts_of_all]
+        reached = await backend.budgets_reached(amounts_of_all)
         return [budgets, held, covering, settled, reached]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from flue_py.core.budgets import (
     Amounts,
@@ -133,7 +133,10 @@ class ModelBudgets(ModelReads):
         ]
         return sorted(held, key=lambda each: (each.expires_us, each.reservation_id))
 
-    async def budget_reached(self, budget_id: str, amount: int) -> Reached | None:
+    async def budgets_reached(self, asked: Sequence[tuple[str, int]]) -> list[Reached | None]:
+        return [self._reached(budget_id, amount) for budget_id, amount in asked]
+
+    def _reached(self, budget_id: str, amount: int) -> Reached | None:
         note = self._budgets.get(budget_id)
         if note is None:
             return None
