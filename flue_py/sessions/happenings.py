@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from flue_py.core.budgets import Budget
 from flue_py.core.events import (
@@ -68,7 +68,10 @@ class Looking:
         """Yield the sessions as they are now, in the order in which they were made, or were named."""
         if self._named is not None:
             for session_id in self._named:
-                info = await self._backend.get_session(session_id, self._scope)
+                info = None
+                # One that was given as itself, and whose id is used again, is gone.
+                with suppress(SessionNotFound):
+                    info = await self._backend.get_session(session_id, self._scope)
                 if info is not None:
                     yield info
             return
@@ -126,7 +129,8 @@ class Looking:
         for session_id in sorted(missing, key=lambda name: (seen.told[name], name)):
             self.looks += 1
             at = seen.told[session_id]
-            found = await self._backend.get_session(session_id)
+            # By the bare id: whether there is one with it, whichever was meant.
+            found = await self._backend.get_session(str(session_id))
             if found is None or found.created_us != at.created_us:
                 yield deleted_event(session_id, at.created_us)
                 seen.note_deletion(session_id, at.created_us)

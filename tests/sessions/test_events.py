@@ -176,6 +176,18 @@ async def test_a_session_whose_id_another_scope_uses_now_is_gone(store: Store) -
     assert await told(store, scope="one", after=[*seen, gone.id]) == []
 
 
+async def test_a_handle_whose_id_is_used_again_tells_of_its_own_session(store: Store) -> None:
+    old = await store.create_session(id="abc")
+    seen = [event.id for event in await told(store)]
+    new = await renewed(store, old)
+    assert types(await told(store, sessions=[old], after=seen)) == ["session_deleted"]
+    assert types(await told(store, sessions=[new])) == ["session_created", "turn_start"]
+    seen += [event.id for event in await told(store, after=seen)]
+    assert await told(store, sessions=[old], after=seen) == []
+    with pytest.raises(SessionNotFound):
+        await told(store, sessions=[old])
+
+
 async def test_a_clock_that_goes_back_tells_nothing_twice_of_an_id_that_is_used_again(target: str) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     async with flue_py.open(target, clock=lambda: now) as store:
