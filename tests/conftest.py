@@ -34,7 +34,7 @@ MEMORY_BYTES = 4 * 2**30
 _ALWAYS = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 # The same examples every time, so that a red run is the change's doing. Failed examples are not kept for later runs:
 # what a test draws must not depend on what ran before.
-settings.register_profile("quick", _ALWAYS, max_examples=15, derandomize=True, database=None)
+settings.register_profile("quick", _ALWAYS, max_examples=15, stateful_step_count=30, derandomize=True, database=None)
 settings.register_profile("thorough", _ALWAYS, max_examples=50, derandomize=True, database=None)
 settings.register_profile("seeded", _ALWAYS, max_examples=50, derandomize=False, database=None)
 settings.register_profile("long", _ALWAYS, max_examples=2000, stateful_step_count=100, derandomize=False, database=None)

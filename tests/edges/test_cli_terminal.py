@@ -19,6 +19,7 @@ from flue_py.cli.commands import tree
 from flue_py.cli.commands.salvage import SOMETHING_LOST
 from flue_py.cli.group import INTERRUPTED, READER_GONE
 from tests.edges.cli_runs import COMMAND, Flue, runner, seen_at_a_terminal
+from tests.effort import first
 
 ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "cli.md"
@@ -171,7 +172,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(flue: Flue) -> None:
 PLAIN = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
 
 
-@pytest.mark.parametrize("surroundings", [{}, {"PYTHONUNBUFFERED": "1"}], ids=str)
+@pytest.mark.parametrize("surroundings", first(1, [{}, {"PYTHONUNBUFFERED": "1"}]), ids=str)
 @pytest.mark.parametrize(
     "arguments", [["tree"], ["show", "--json"], ["export", "pi"], ["--help"], ["completion", "bash"]]
 )

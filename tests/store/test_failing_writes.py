@@ -185,6 +185,7 @@ FAULTS: dict[str, Callable[[Brittle, Path], Fault]] = {
 }
 
 
+@pytest.mark.thorough(but=["after it ran", "halfway"])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_whichever_statement_fails_nothing_is_left_and_a_retry_succeeds(
