@@ -24,6 +24,8 @@ RULES: Mapping[Shape, tuple[Rule, ...]] = {
     "openai-responses": openai_responses.RULES,
     "gemini": gemini.RULES,
 }
+_PARTS: Mapping[Shape, str] = {**dict.fromkeys(RULES, "content"), "gemini": "parts"}
+"""In which field a message has its parts."""
 
 
 def broken_rules(
@@ -39,5 +41,5 @@ def broken_rules(
     the target unless others are given. Raises `InvalidArgument` for a target that is none. O(size).
     """
     name = checked_target(target)
-    request, within = SentRequest(messages, system), limits or LIMITS[name]
+    request, within = SentRequest(messages, system, _PARTS[name]), limits or LIMITS[name]
     return tuple(Broken(rule.name, *found) for rule in RULES[name] for found in rule.find(request, within))

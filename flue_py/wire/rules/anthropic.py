@@ -16,20 +16,20 @@ _SIDES = ("user", "assistant")
 
 def _blocks(request: SentRequest, *kinds: str) -> Iterator[tuple[str, Mapping[str, JsonValue], JsonObject]]:
     """Yield those blocks of the messages that are of some types, each with its path and its message."""
-    if request.has_kind("content", kinds):
-        for at, place, message, block in request.parts_in("content"):
+    if request.has_kind(*kinds):
+        for at, place, message, block in request.parts:
             if block.get("type") in kinds:
                 yield f"messages[{at}].content[{place}]", message, block
 
 
 def _all_blocks(request: SentRequest, has: Callable[[JsonObject], bool]) -> Iterator[tuple[str, JsonObject]]:
     """Yield those blocks of system and messages, and those inside of results, that have something, with their paths."""
-    if not any(map(has, request.all_in("content"))):
+    if not any(map(has, request.all_parts)):
         return
     for place, block in objects_in(request.system):
         if has(block):
             yield f"system[{place}]", block
-    for at, place, _, block in request.parts_in("content"):
+    for at, place, _, block in request.parts:
         if has(block):
             yield f"messages[{at}].content[{place}]", block
         if "content" in block:
@@ -40,7 +40,7 @@ def _all_blocks(request: SentRequest, has: Callable[[JsonObject], bool]) -> Iter
 
 def _all_of(request: SentRequest, kind: str) -> Iterator[tuple[str, JsonObject]]:
     """Yield the blocks of a type, as `_all_blocks` does."""
-    if request.has_kind("content", (kind,)):
+    if request.has_kind(kind):
         yield from _all_blocks(request, lambda block: block.get("type") == kind)
 
 
@@ -91,7 +91,7 @@ def _end(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
-    if not request.has_kind("content", ("tool_use", "tool_result")):
+    if not request.has_kind("tool_use", "tool_result"):
         return
     uses: list[JsonValue] = []
     for at, message in enumerate(request.messages):
@@ -139,7 +139,7 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _reasoning(request: SentRequest, limits: RequestLimits) -> Found:
-    if not request.has_kind("content", REASONING):
+    if not request.has_kind(*REASONING):
         return
     for where, message, block in _blocks(request, *REASONING):
         if message.get("role") != "assistant":

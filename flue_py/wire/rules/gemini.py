@@ -14,8 +14,8 @@ _SIDES = ("user", "model")
 
 def _parts(request: SentRequest, *fields: str) -> Iterator[tuple[str, Mapping[str, JsonValue], JsonObject]]:
     """Yield those parts that have one of some fields, each with its path and its content."""
-    if request.has_field("parts", *fields):
-        for at, place, content, part in request.parts_in("parts"):
+    if request.has_field(*fields):
+        for at, place, content, part in request.parts:
             if not part.keys().isdisjoint(fields):
                 yield f"contents[{at}].parts[{place}]", content, part
 
@@ -55,7 +55,7 @@ def _content(request: SentRequest, limits: RequestLimits) -> Found:
             yield f"contents[{at}].parts", "is empty"
         elif is_thought_alone(content):
             yield f"contents[{at}].parts", "an answer of thoughts alone"
-    for at, place, _, part in request.parts_in("parts"):
+    for at, place, _, part in request.parts:
         if not part:
             yield f"contents[{at}].parts[{place}]", "is empty"
         elif not isinstance(part.get("text", ""), str):
@@ -63,7 +63,7 @@ def _content(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
-    if not request.has_field("parts", "functionCall", "functionResponse"):
+    if not request.has_field("functionCall", "functionResponse"):
         return
     awaited: list[str] = []
     before: JsonValue = None
@@ -98,10 +98,10 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _signatures(request: SentRequest, limits: RequestLimits) -> Found:
-    if not request.has_field("parts", "functionCall"):
+    if not request.has_field("functionCall"):
         return
     last: int | None = None
-    for at, place, _, part in request.parts_in("parts"):
+    for at, place, _, part in request.parts:
         if "functionCall" in part and at != last:
             last = at
             if not part.get("thoughtSignature"):

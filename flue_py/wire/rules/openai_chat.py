@@ -93,7 +93,7 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
 
 def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
     found: list[Picture] = []
-    for at, place, _, part in request.parts_in("content"):
+    for at, place, _, part in request.parts:
         held = part.get("image_url")
         url = held.get("url") if isinstance(held, dict) else held
         if part.get("type") == "image_url" and isinstance(url, str):

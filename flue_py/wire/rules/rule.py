@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from flue_py.core.frozen import frozen
@@ -33,49 +34,47 @@ Part: TypeAlias = tuple[int, int, Mapping[str, JsonValue], JsonObject]
 class SentRequest:
     """What of a request the rules are about: the messages as the provider takes them, and what the system says.
 
-    The parts of the messages are collected once, when a rule first asks for them, by the field that has them.
+    ``field`` is the one in which a message has its parts. They are collected once, when a rule first asks for them.
     """
 
-    def __init__(self, messages: Sequence[Mapping[str, JsonValue]], system: JsonValue = None) -> None:
+    def __init__(self, messages: Sequence[Mapping[str, JsonValue]], system: JsonValue, field: str) -> None:
         self.messages = messages
         self.system = system
-        self._parts: list[Part] = []
-        self._all: list[JsonObject] = []
-        self._kinds: set[str] = set()
-        self._names: set[str] = set()
+        self._field = field
 
-    def parts_in(self, name: str) -> list[Part]:
-        """Return the objects that the messages have in a field, in order. O(parts) the first time."""
-        if not self._parts:
-            self._parts = [
-                (at, place, message, part)
-                for at, message in enumerate(self.messages)
-                if isinstance(parts := message.get(name), list)
-                for place, part in enumerate(parts)
-                if isinstance(part, dict)
-            ]
-        return self._parts
+    @cached_property
+    def parts(self) -> Sequence[Part]:
+        """The objects that the messages have as parts, in order. O(parts)."""
+        return [
+            (at, place, message, part)
+            for at, message in enumerate(self.messages)
+            if isinstance(parts := message.get(self._field), list)
+            for place, part in enumerate(parts)
+            if isinstance(part, dict)
+        ]
 
-    def all_in(self, name: str) -> list[JsonObject]:
-        """Return those objects, and those of the system, and those that these have in the field. As `parts_in`."""
-        if not self._all:
-            lists = [self.system, *[message.get(name) for message in self.messages]]
-            outer = [part for each in lists if isinstance(each, list) for part in each if isinstance(part, dict)]
-            inner = [part[name] for part in outer if name in part]
-            self._all = [*outer, *[part for each in inner for _, part in objects_in(each)]]
-        return self._all
+    @cached_property
+    def all_parts(self) -> Sequence[JsonObject]:
+        """Those, what the system has as parts, and the parts of all of these. O(parts)."""
+        outer = [part for _, part in objects_in(self.system)] + [part for _, _, _, part in self.parts]
+        inner = [part[self._field] for part in outer if self._field in part]
+        return [*outer, *[part for each in inner for _, part in objects_in(each)]]
 
-    def has_kind(self, name: str, kinds: Iterable[str]) -> bool:
-        """Return whether something in `all_in` has one of some types. O(parts) the first time."""
-        if not self._kinds:
-            self._kinds = {str(part.get("type")) for part in self.all_in(name)}
+    @cached_property
+    def _kinds(self) -> frozenset[str]:
+        return frozenset([str(part.get("type")) for part in self.all_parts])
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset().union(*self.all_parts)
+
+    def has_kind(self, *kinds: str) -> bool:
+        """Return whether one of `all_parts` is of one of some types. O(parts) the first time."""
         return not self._kinds.isdisjoint(kinds)
 
-    def has_field(self, name: str, *wanted: str) -> bool:
-        """Return whether something in `all_in` has one of some fields. O(parts) the first time."""
-        if not self._names:
-            self._names = set().union(*self.all_in(name))
-        return not self._names.isdisjoint(wanted)
+    def has_field(self, *names: str) -> bool:
+        """Return whether one of `all_parts` has one of some fields. O(parts) the first time."""
+        return not self._names.isdisjoint(names)
 
 
 Found: TypeAlias = Iterator[tuple[str, str]]
