@@ -31,14 +31,7 @@ def tool_calls(message: Mapping[str, JsonValue]) -> list[JsonObject]:
 
 def called_ids(message: Mapping[str, JsonValue]) -> list[str]:
     """Return the ids of the tool calls of a message, in order."""
-    content = message.get("content")
-    if message.get("role") != "assistant" or not isinstance(content, list):
-        return []
-    return [
-        call_id
-        for part in content
-        if isinstance(part, dict) and part.get("type") == "toolCall" and isinstance(call_id := part.get("id"), str)
-    ]
+    return [call_id for call in tool_calls(message) if isinstance(call_id := call.get("id"), str)]
 
 
 def answered_id(message: Mapping[str, JsonValue]) -> str | None:

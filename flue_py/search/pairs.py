@@ -70,10 +70,9 @@ def bits_of(text: str) -> bytes:
 def _pairs_in(words: Sequence[str]) -> set[Pair]:
     """Return the terms that are one behind the other in a text of these words, and the same of its words as wholes."""
     numbers = [_known(word) if len(word) <= _LONGEST_KNOWN else _word(word) for word in words]
-    lasts, firsts = [each[1] for each in numbers], [each[0] for each in numbers[1:]]
-    pairs = {(last * _FACTOR + first) & _WHOLE for last, first in zip(lasts, firsts, strict=False)}
+    pairs = {_pair(before.last, after.first) for before, after in pairwise(numbers)}
     # Few words are written as several.
-    if any(each[3] for each in numbers):
+    if any(each.inner for each in numbers):
         pairs.update(pair for each in numbers for pair in each.inner)
         joined = ((before, after) for before, after in pairwise(numbers) if before.inner or after.inner)
         pairs.update(_pair(before.whole, after.whole) for before, after in joined)
