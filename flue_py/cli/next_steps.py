@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from flue_py.cli.output import look, print_lines
 from flue_py.cli.place import Place, finished
 from flue_py.cli.wording import in_commands
 from flue_py.core.sessions import SessionInfo
-from flue_py.errors import FlueError, StoreUnavailable
+from flue_py.errors import FlueError
 from flue_py.render.conversation import age
 from flue_py.render.lines import Line, cells, clip, counted, one_line, text_of
 from flue_py.render.views import name_among
@@ -29,9 +28,6 @@ from flue_py.store.migrate import dialect_of, look_at, path_of
 
 Steps: TypeAlias = Callable[[str], tuple[Line, Line, Line]]
 """Makes the lines, given how a command line begins: ``flue-py``, perhaps with the database."""
-
-_PATIENCE = 5.0
-"""How many seconds to wait for a server, or while a program keeps a file locked."""
 
 _ALL = "    (all commands: flue-py --help)"
 _LONGEST_PATH = 400
@@ -62,33 +58,21 @@ def print_next_steps(place: Place, *, is_typed: bool) -> int:
 
 def _steps(place: Place) -> Steps:
     if not place.is_file and dialect_of(place.target) != "sqlite":
-        return finished(_on_server(place.target), needs_loop=True)
+        return finished(_on_store(place.target, is_file=False), needs_loop=True)
     path = str(path_of(place.target))
     if not exists(path) or not getsize(path):  # unlike Path.exists, it has no opinion on names that no file can have
         return _beginning(f"There is no database at {_room(path, 29)} yet.")
     return finished(_on_store(path, is_file=True), needs_loop=False)
 
 
-async def _on_server(url: str) -> Steps:
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            return await _on_store(url, is_file=False)
-    except TimeoutError as error:
-        if isinstance(error, FlueError):
-            raise
-        raise StoreUnavailable(f"the server did not answer in {_PATIENCE:g} seconds; is this its address?") from error
-
-
 async def _on_store(target: str, *, is_file: bool) -> Steps:
     # Opening a database for writing would make the tables that it lacks, and upgrade those of an older format.
-    seen = await look_at(target, busy_timeout=_PATIENCE)
+    seen = await look_at(target)
     if seen.found is None:
         return _beginning(f"There are no sessions in {_room(seen.location, 30)} yet.")
     if seen.found < seen.format:
         return _older(seen.location, seen.found, seen.format)
-    async with flue_py.open(
-        target, read_only=is_file, busy_timeout=_PATIENCE, threads=False if is_file else None, prices=False
-    ) as store:
+    async with flue_py.open(target, read_only=is_file, threads=False if is_file else None, prices=False) as store:
         latest = (await store.list_sessions(limit=1)).sessions
         if not latest:
             return _beginning(f"There are no sessions in {_room(seen.location, 30)} yet.")

@@ -6,9 +6,8 @@ import asyncio
 import gzip
 import os
 import re
-import socket
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,8 +15,6 @@ from pathlib import Path
 import pytest
 
 import flue_py
-from flue_py.cli import next_steps
-from flue_py.cli.place import Place
 from flue_py.render.lines import cells
 from flue_py.store.schema.stamp import FORMAT_VERSION
 from tests.edges.cli_runs import in_own_process, seen_at_a_terminal
@@ -254,25 +251,6 @@ def test_a_server_that_cannot_be_reached_is_said_without_the_password(tmp_path: 
     assert found[0].startswith(what)
     assert found[2] == "All commands:  flue-py --help"
     assert "secret" not in "".join(found)
-
-
-@pytest.fixture
-def silent_server() -> Iterator[str]:
-    """The address of a server that takes connections and never says anything."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
-
-
-def test_a_server_that_does_not_answer_is_given_up_on(
-    silent_server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("asyncpg")
-    monkeypatch.setattr(next_steps, "_PATIENCE", 0.01)
-    url = f"postgresql+asyncpg://app:secret@{silent_server}/app"
-    assert next_steps.print_next_steps(Place(url), is_typed=False) == 1
-    first, second, _ = capsys.readouterr().out.splitlines()
-    assert first == "the server did not answer in 0.01 seconds"
-    assert second == "Is this its address?"
 
 
 def test_on_postgresql_nothing_is_made_and_sessions_are_named(tmp_path: Path, new_database: NewDatabase) -> None:

@@ -25,6 +25,7 @@ from flue_py.core.sessions import STORED, Appended, Moved, NewSession
 from flue_py.errors import InvalidArgument, OutcomeUnknown, SessionNotFound, StoreBusy, StoreUnavailable
 from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
+from flue_py.store.migrate import look_at
 from flue_py.store.postgres.runner import PostgresRunner
 from flue_py.store.postgres.transaction import Connection
 from flue_py.store.seam import committed_before
@@ -627,9 +628,11 @@ async def test_a_server_that_is_not_there_is_told_without_the_password() -> None
 async def test_a_server_that_never_answers_is_given_up_on() -> None:
     # The kernel takes the connection in; nobody reads from it.
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
+        url = f"postgresql+asyncpg://u:secret@127.0.0.1:{silent.getsockname()[1]}/d"
         with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1"):
-            await open_engine(f"postgresql+asyncpg://u:secret@127.0.0.1:{port}/d", sources=SOURCES, busy_timeout=0.1)
+            await open_engine(url, sources=SOURCES, busy_timeout=0.1)
+        with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1"):
+            await look_at(url, busy_timeout=0.1)
 
 
 async def test_an_unknown_database_or_role_is_told_without_the_password(url: str) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, Connection
 
 OLDEST_SERVER = 15
+_SHORTEST_CONNECT = 1.0
 NO_PRIVILEGE = "42501"
 OUTSIDE = frozenset({NO_PRIVILEGE, "25006", "53100", "53200"})
 """What stops an upgrade from outside, whatever is stored: no right, read-only, a full disk, no memory."""
@@ -225,7 +226,9 @@ async def migrate_url(target: str, *, busy_timeout: float, prepare: Prepare = pr
     Raises `InvalidArgument`, too.
     """
     try:
-        engine = create_async_engine(target, poolclass=NullPool)
+        engine = create_async_engine(
+            target, poolclass=NullPool, connect_args={"timeout": connect_seconds(busy_timeout)}
+        )
     except (ArgumentError, ValueError) as error:
         raise InvalidArgument("the URL of the database cannot be read; write postgresql+asyncpg://...") from error
     location = location_of(engine.url)
@@ -236,6 +239,11 @@ async def migrate_url(target: str, *, busy_timeout: float, prepare: Prepare = pr
     except (TypeError, OverflowError) as error:
         # The driver takes the parts of a URL as arguments of its own.
         raise InvalidArgument(f"{location}: the driver does not understand a part of this URL") from error
+
+
+def connect_seconds(busy_timeout: float) -> float:
+    """Return how long to wait for a connection: as long as for a lock (by itself the driver waits a minute)."""
+    return max(busy_timeout, _SHORTEST_CONNECT)
 
 
 def location_of(url: URL) -> str:

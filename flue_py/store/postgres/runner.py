@@ -41,7 +41,7 @@ from flue_py.store.postgres.errors import (
     translate,
     was_rolled_back,
 )
-from flue_py.store.postgres.format import prepare_postgres
+from flue_py.store.postgres.format import connect_seconds, prepare_postgres
 from flue_py.store.postgres.listener import POLL_SECONDS, Listener
 from flue_py.store.postgres.plans import land_in_one_statement
 from flue_py.store.postgres.transaction import Connection, PostgresTransaction
@@ -74,7 +74,6 @@ Result = TypeVar("Result")
 MAX_KNOWN_STATES = 10_000
 _ATTEMPTS = 10
 _PLANNED_ATTEMPTS = 2
-_SHORTEST_CONNECT = 1.0
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 _FAILURES = (*DRIVER_ERRORS, IdTaken)
@@ -98,8 +97,8 @@ def make_engine(
         pool_timeout=pool_timeout,
         # The connection that was returned last has the statements prepared, and planned for good.
         pool_use_lifo=True,
-        # A host that swallows packets is given up on like one that is busy (by itself the driver waits a minute).
-        connect_args={"server_settings": settings, "timeout": max(busy_timeout, _SHORTEST_CONNECT)},
+        # A host that swallows packets is given up on like one that is busy.
+        connect_args={"server_settings": settings, "timeout": connect_seconds(busy_timeout)},
     )
 
 
