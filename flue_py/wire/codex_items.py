@@ -285,7 +285,11 @@ Counts: TypeAlias = "tuple[int | None, ...]"
 def total_usage(payload: JsonObject, name: str = "total_token_usage") -> Counts | None:
     """Return the counts that a token_count event reports; None if it has none."""
     info = payload.get("info")
-    usage = info.get(name) if isinstance(info, dict) else None
+    return token_counts(info.get(name) if isinstance(info, dict) else None)
+
+
+def token_counts(usage: JsonValue) -> Counts | None:
+    """Return numbers of tokens by the names that Codex has for them; None where they are none."""
     if not isinstance(usage, dict):
         return None
     counts: list[int | None] = []

@@ -194,3 +194,25 @@ def growing_answer() -> list[bytes]:
 
 def expected_format(name: str) -> str:
     return {CLAUDE: "claude-code", PI: "pi"}.get(name, "codex")
+
+
+@pytest.mark.anyio
+async def test_a_call_is_paid_once_whether_imports_said_that_the_file_is_finished_or_not(tmp_path: Path) -> None:
+    call = item(type="function_call", name="run", arguments="{}", call_id="c")
+    output = item(type="function_call_output", call_id="c", output="x")
+    again = item(type="function_call", name="run", arguments="{}", call_id="d")
+    lines = as_lines([META, said("user", "a"), said("assistant", "b"), call, counted(10), again, counted(25), output])
+    lines += as_lines([said("assistant", "c"), counted(40)])
+    wrong = []
+    for first in range(2, len(lines) + 1):
+        for ways in ((True, False), (False, True), (True, True), (True, False, False)):
+            async with flue_py.open(":memory:") as store:
+                for number, finish in enumerate(ways):
+                    await import_lines(store, tmp_path, lines[: first + max(0, number - 1)], finish=finish)
+                begun = sum(row[4] for row in await ledger(store))
+                await import_lines(store, tmp_path, lines, finish=True)
+                tokens, problems = sum(row[4] for row in await ledger(store)), (await store.verify()).problems
+            most = {10: 40, 9: 25, 8: 25, 7: 25, 6: 10, 5: 10}.get(min(len(lines), first + len(ways) - 2), 0)
+            if (begun, tokens, problems) != (most, 40, []):
+                wrong.append((first, ways, begun, most, tokens, problems))
+    assert not wrong

@@ -141,6 +141,69 @@ def test_a_count_that_began_anew_is_counted_by_what_it_reports_of_itself() -> No
     assert [note.line for note in report.repaired] == [6]
 
 
+def recorded(tokens: int, total: int | None = None) -> dict[str, Any]:
+    def usage(count: int) -> dict[str, int]:
+        return {"input_tokens": count, "output_tokens": 0, "total_tokens": count}
+
+    payload: dict[str, Any] = {"response_id": "resp_1", "usage": usage(tokens)}
+    return {
+        "type": "token_usage_record",
+        "payload": payload | ({} if total is None else {"thread_token_usage": usage(total)}),
+    }
+
+
+def full(window: int) -> dict[str, Any]:
+    usage = {"input_tokens": 0, "cached_input_tokens": 0, "output_tokens": 0, "total_tokens": window}
+    return event(
+        type="token_count",
+        info={"total_token_usage": usage, "last_token_usage": usage, "model_context_window": window},
+    )
+
+
+def grown(parts: int, total: int, last: int) -> dict[str, Any]:
+    usage = {"input_tokens": parts, "cached_input_tokens": 0, "output_tokens": 0, "total_tokens": total}
+    return event(
+        type="token_count", info={"total_token_usage": usage, "last_token_usage": usage | {"total_tokens": last}}
+    )
+
+
+TURN, ASK = said("assistant", "a"), said("user", "b")
+FORK = META | {"payload": META["payload"] | {"forked_from_id": "s0"}}
+SPAWNED = META | {"payload": META["payload"] | {"source": {"subagent": {"thread_spawn": {"parent_thread_id": "s0"}}}}}
+COUNTED: dict[str, tuple[list[dict[str, Any]], int, int]] = {
+    "a record, then the total that has it": ([META, TURN, recorded(10, 10), count(10)], 10, 0),
+    "the total, then the record": ([META, TURN, count(10), recorded(10, 10)], 10, 0),
+    "records without totals of the thread": (
+        [META, TURN, recorded(10), count(10), ASK, TURN, recorded(10), count(20, last=10)], 20, 0,
+    ),
+    "records alone, of equal answers": ([META, TURN, recorded(10), ASK, TURN, recorded(10)], 20, 0),
+    "totals alone, then records": ([META, TURN, count(10), ASK, TURN, recorded(10, 20), count(20, last=10)], 20, 0),
+    "records, then totals alone": ([META, TURN, recorded(10), count(10), ASK, TURN, count(30, last=20)], 30, 0),
+    "a total behind two records": ([META, TURN, recorded(10), ASK, TURN, recorded(5), count(15, last=5)], 15, 0),
+    "a record that is none": ([META, TURN, {"type": "token_usage_record", "payload": {"usage": 3}}, count(10)], 10, 0),
+    "a fork that begins high": ([FORK, TURN, count(110, last=10)], 10, 0),
+    "a sub-agent that begins high": ([SPAWNED, TURN, count(110, last=10)], 10, 0),
+    "any other file that begins high": ([META, TURN, count(110, last=10)], 10, 1),
+    "a fork with records that begins high": ([FORK, TURN, recorded(10, 110), count(110, last=10)], 10, 0),
+    "a refused call": ([META, TURN, count(10), ASK, full(900), full(900), TURN, grown(7, 907, 7)], 17, 0),
+    "a refused call among records": (
+        [META, TURN, recorded(10), count(10), ASK, full(900), TURN, recorded(7, 17), grown(7, 907, 7)], 17, 0,
+    ),
+    "a refused call first": ([META, ASK, full(900), TURN, grown(7, 907, 7)], 7, 0),
+}  # fmt: skip
+
+
+def test_each_call_is_counted_once_however_its_tokens_are_told() -> None:
+    wrong = []
+    for name, (rows, tokens, repairs) in COUNTED.items():
+        part, report = read(as_lines([*rows, event(type="task_complete")]), take_all=True)
+        calls = {call.call_id: call.usage.total_tokens for entry in part.entries for call in entry.calls}
+        seen = total(part).total_tokens, sum(calls.values()), len(report.repaired), dict(report.unknown_kinds)
+        if seen != (tokens, tokens, repairs, {}):
+            wrong.append((name, seen))
+    assert not wrong
+
+
 def test_a_replacement_history_is_the_context_after_a_compaction() -> None:
     kept = [said("user", "the task")["payload"], said("user", "Summary: so far")["payload"]]
     rows = [

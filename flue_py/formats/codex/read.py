@@ -56,6 +56,9 @@ __all__ = ["COMPACTED", "CodexReader", "looks_like_codex", "read_codex"]
 COMPACTED = "The conversation before this point was compacted; what was kept of it follows."
 """The summary of a compaction that has none of its own."""
 
+CONTINUES = ("forked_from_id", "history_base")
+"""What the first row of a rollout has if its thread goes on where another one was."""
+
 _MAX_PENDING = 10_000
 _MAX_TURNS = 1_000
 
@@ -113,6 +116,8 @@ class CodexReader:
         imported: JsonObject = {"format": FORMAT, "version": version, "file": one_text(self._name) or ""}
         created = read_moment(payload.get("timestamp"))
         parent = task_of(payload)
+        goes_on = parent is not None or any(isinstance(payload.get(name), (str, dict)) for name in CONTINUES)
+        self._tokens = TokenCounts(self._notes, goes_on=goes_on)
         session = NewSession(
             id=session_id,
             cwd=one_text(payload.get("cwd")),
@@ -142,6 +147,9 @@ class CodexReader:
                 entries.leave_unfinished()
             else:
                 self._book(entries, step.used, step.begins)
+                # Where an import took the message as it was, the call is booked with that.
+                for row in step.rows:
+                    entries.settle(entries.id_of(row), step.begins)
                 held = [*step.rows, *held]
             for row in held:
                 self._notes.hold_back(row.line)
@@ -172,7 +180,7 @@ class CodexReader:
             if row.kind == "user_message":
                 self._turns.append(self._before_user)
             self._notes.left_out["repeats a message for the screen"] += 1
-        elif row.type == "event_msg" and row.kind == "token_count":
+        elif row.is_count:
             self._tokens.read(row, self._step)
         elif row.type == "response_item" and row.is_spoken:
             self._speak(entries, row)

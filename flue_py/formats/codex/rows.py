@@ -27,7 +27,9 @@ _CLOSING_EVENTS = frozenset({
     "context_compacted",
 })  # fmt: skip
 _CLOSING_TYPES = frozenset({"session_meta", "turn_context", "compacted"})
-_KNOWN_TYPES = frozenset({*_CLOSING_TYPES, "response_item", "event_msg"})
+USAGE_RECORD = "token_usage_record"
+"""The type of a row that says what one call took."""
+_KNOWN_TYPES = frozenset({*_CLOSING_TYPES, "response_item", "event_msg", "world_state", USAGE_RECORD})
 _KNOWN_ITEMS = frozenset({"ghost_snapshot", "compaction", "compaction_summary", "context_compaction"})
 
 
@@ -74,6 +76,11 @@ class CodexRow:
     def is_repeating(self) -> bool:
         """Whether it repeats a message, for the screen."""
         return self.type == "event_msg" and self.kind in _REPEATING
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it reports tokens."""
+        return self.type == USAGE_RECORD or (self.type == "event_msg" and self.kind == "token_count")
 
     @property
     def closes(self) -> bool:

@@ -10,7 +10,7 @@ from flue_py.core.ids import call_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.usage_shapes import read_reported, read_usage
-from flue_py.formats.codex.rows import CodexRow
+from flue_py.formats.codex.rows import USAGE_RECORD, CodexRow
 from flue_py.formats.kit.encoding import Content, with_call
 from flue_py.formats.kit.rows import Notes
 from flue_py.formats.kit.values import read_moment
@@ -21,6 +21,7 @@ from flue_py.wire.codex_items import (
     is_call,
     message_fields,
     spoken_parts,
+    token_counts,
     total_usage,
 )
 
@@ -72,12 +73,15 @@ class Step:
 
 
 class TokenCounts:
-    """The counts of tokens of a rollout: each tells those of the whole session, and most come twice."""
+    """What a rollout says that calls took: totals of the whole session, most of them twice, and records of calls."""
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, notes: Notes, *, goes_on: bool = False) -> None:
         self._notes = notes
+        self._goes_on = goes_on
         self._counted: Counts = _NOTHING
         self._owed: Counts = _NOTHING
+        self._by_records: Counts = _NOTHING
+        self._by_totals: Counts = _NOTHING
         self.owed_since: CodexRow | None = None
         """The first count that no message was there for, while that is owed."""
 
@@ -87,30 +91,69 @@ class TokenCounts:
     def take_owed(self) -> Counts:
         """Return what was counted while no message was there to count it for, and owe it no longer."""
         owed, self._owed, self.owed_since = self._owed, _NOTHING, None
+        self._by_totals = _NOTHING
         return owed
 
     def read(self, row: CodexRow, step: Step | None) -> None:
-        """Count what the total has grown by: for the message before, or else for the next one."""
-        total = total_usage(row.payload)
-        last = total_usage(row.payload, "last_token_usage")
-        if last is not None:
-            self.context_tokens = last[4] or 0
-        if total is None:
-            self._notes.left_out["reports no tokens"] += 1
+        """Count what a row reports and no row before it: for the message before, or else for the next one."""
+        reported = self._of_record(row) if row.type == USAGE_RECORD else self._of_total(row)
+        if reported is None:
             return
-        grown = self._growth(row, total, last)
-        # A kind that one count leaves out has not begun anew.
-        self._counted = tuple(before if now is None else now for now, before in zip(total, self._counted, strict=True))
-        if not any(grown):
+        if not any(reported):
             self._notes.left_out["repeats a count of tokens"] += 1
+            if step is not None and step.counts and step.counts[-1].type == USAGE_RECORD != row.type:
+                # The entry keeps the id that it had before records were read, from the first total behind it.
+                step.counts.append(row)
             return
         self._notes.merged += 1
         if step is None:
-            self._owed = _sum(self._owed, grown)
+            self._owed = _sum(self._owed, reported)
             self.owed_since = self.owed_since or row
         else:
-            step.used = _sum(step.used, grown)
+            step.used = _sum(step.used, reported)
             step.counts.append(row)
+
+    def _of_record(self, row: CodexRow) -> Counts | None:
+        """Return what a call took by its own record; zeros where a total has counted it, None where it is not said."""
+        usage = token_counts(row.payload.get("usage"))
+        if usage is None:
+            self._notes.left_out["reports no tokens"] += 1
+            return None
+        self.context_tokens = usage[4] or 0
+        by_totals, self._by_totals = self._by_totals, _NOTHING
+        if any(by_totals) and not any(_without(usage, by_totals)):
+            return _NOTHING
+        self._by_records = _sum(self._by_records, usage)
+        return usage
+
+    def _of_total(self, row: CodexRow) -> Counts | None:
+        """Return what the total has grown by and no record has counted; None where it is not said."""
+        total, last = total_usage(row.payload), total_usage(row.payload, "last_token_usage")
+        if total is None:
+            self._notes.left_out["reports no tokens"] += 1
+            return None
+        if _is_refusal(row, total, self._counted):
+            # The program takes the window for used up, so that the next turn is compacted first.
+            self._notes.left_out["counts a refused call as a full window"] += 1
+            self._counted = total
+            return None
+        if last is not None:
+            self.context_tokens = last[4] or 0
+        begins_high = not any(self._counted) and last is not None and (last[4] or 0) < (total[4] or 0)
+        grown = last if begins_high and last is not None else self._growth(row, total, last)
+        # A kind that one count leaves out has not begun anew.
+        self._counted = tuple(before if now is None else now for now, before in zip(total, self._counted, strict=True))
+        if not any(grown):
+            return grown
+        rest = _without(grown, self._by_records)
+        self._by_records, self._by_totals = _NOTHING, rest
+        if any(rest) and begins_high and not self._goes_on:
+            self._notes.repair(
+                row.line,
+                f"the first total is {total[4]} tokens, {grown[4]} of them of the last call; those before were not "
+                "counted, since no row of the file tells of their calls",
+            )
+        return rest
 
     def _growth(self, row: CodexRow, total: Counts, last: Counts | None) -> Counts:
         grown = tuple(
@@ -158,7 +201,8 @@ class TokenCounts:
         self, content: Content, reported: JsonObject, line: int, provider: str, model: str | None, purpose: str
     ) -> Content:
         # The same call in the file of a fork is paid once: what it said and the total tell it, times do not.
-        told = content.payload.encode() + repr(self._counted).encode()
+        alone = repr(self._by_records) if any(self._by_records) else ""
+        told = content.payload.encode() + repr(self._counted).encode() + alone.encode()
         return with_call(
             content,
             reported,
@@ -176,3 +220,16 @@ def _sum(one: Counts, other: Counts) -> Counts:
         theirs if mine is None else mine if theirs is None else mine + theirs
         for mine, theirs in zip(one, other, strict=True)
     )
+
+
+def _without(counts: Counts, booked: Counts) -> Counts:
+    """Return what is left of counts without what is booked of them."""
+    return tuple(None if n is None else max(0, n - (less or 0)) for n, less in zip(counts, booked, strict=True))
+
+
+def _is_refusal(row: CodexRow, total: Counts, before: Counts) -> bool:
+    """Return whether a total stands for a call that was refused for its length: no parts, and the whole window."""
+    info = row.payload.get("info")
+    window = info.get("model_context_window") if isinstance(info, dict) else None
+    parts, parts_before = (counts[:4] + counts[5:] for counts in (total, before))
+    return bool(total[4]) and not any(parts) and (total[4] == window or any(parts_before))

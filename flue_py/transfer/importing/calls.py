@@ -52,6 +52,7 @@ async def book_calls(store: Store, target: Target) -> list[CallDifference]:
     if target.is_older_copy:
         return []
     known = await _known(store, target, [CallId(call.provider, call.call_id) for call in calls if call.call_id])
+    known.update(await _with_entries(store, target))
     conflicts = []
     for reported in calls:
         call = _grown(reported, known.get(CallId(reported.provider, reported.call_id or "")))
@@ -76,6 +77,16 @@ def _grown(call: PaidCall, there: CallRow | None) -> PaidCall | None:
     if is_part_of(now, there):
         return None
     return replace(call, replaces=(there.call_id,)) if is_part_of(there, now) else call
+
+
+async def _with_entries(store: Store, target: Target) -> dict[CallId, CallRow]:
+    """Return the calls that are booked with an entry, by the ids that they have while that is not complete."""
+    session = target.session
+    found = {}
+    for entry_id in await store.backend.taken_entry_ids(session.id, list(target.unsettled)):
+        for row in await store.backend.calls_of_entry(session.ref, entry_id):
+            found.update({CallId(row.provider, name): row for name in target.unsettled[entry_id]})
+    return found
 
 
 async def _known(store: Store, target: Target, names: Sequence[CallId]) -> dict[CallId, CallRow]:

@@ -112,6 +112,9 @@ class _FileImport:
             self._rewritten.add(session_id)
         target = await self._add(session_id, part)
         target.calls += part.calls
+        if part.calls:
+            named = {call.call_id for call in part.calls}
+            target.unsettled.update({entry: names for entry, names in part.settles.items() if named & {*names}})
         target.note_beginning(part)
         target.completed_us = part.completed_us or target.completed_us
         if part.is_rewritten:

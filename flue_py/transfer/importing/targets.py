@@ -54,6 +54,9 @@ class Target:
     calls: list[PaidCall] = field(default_factory=list)
     """Calls to book without an entry, or with other numbers than their entry has."""
 
+    unsettled: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For entries that an earlier import may have taken: the ids of calls here that would be theirs."""
+
     booked: int = 0
     oddities: list[str] = field(default_factory=list)
     metadata: JsonObject | None = None
