@@ -14,6 +14,8 @@ from flue_py.errors import InvalidEntry, shown
 
 NAMES_OF_A_CALL = ("provider", "model", "callId")
 """What a usage object may say of its call beside the numbers."""
+RESPONSE_ID = "responseId"
+"""The field of an answer that has its provider's id of the call, which is the id of the call in the ledger."""
 REPORTED = "reported"
 """The source of a cost that was reported with the call, rather than computed from a price."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
-from flue_py.core.calls import PaidCall, agent_of, call_of, ledger_name, outcome_of, read_call, read_calls
+from flue_py.core.calls import RESPONSE_ID, PaidCall, agent_of, call_of, ledger_name, outcome_of, read_call, read_calls
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage import NO_USAGE, TOO_LARGE, SumTooLarge, Usage, UsageTotals
 from flue_py.core.usage_shapes import ReportedUsage, read_reported, with_words_for_numbers
@@ -58,11 +58,12 @@ def paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str,
 
 
 def answered_call(reported: ReportedUsage, message: Mapping[str, JsonValue]) -> PaidCall:
-    """Return the call that an assistant message is the answer of."""
+    """Return the call that an assistant message is the answer of: its provider's id of it is the message's."""
     return call_of(
         reported,
         provider=message.get("provider"),
         model=message.get("model"),
+        call_id=message.get(RESPONSE_ID),
         outcome=outcome_of(message.get("stopReason")),
         agent=agent_of(message),
     )

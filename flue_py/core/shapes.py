@@ -41,10 +41,10 @@ _MARKED_BY_FIELD: dict[str, tuple[str, Shape]] = {
     "refusal": ("refusal", "openai-chat"),
 }
 _WHOLE_ANSWERS = {
-    "choices": "a whole completion; append its choices[0].message",
-    "output": "a whole response; append the items in it, with append_messages()",
+    "choices": "a whole completion, which append_message() takes; its choices[0].message is a message",
+    "output": "a whole response, which append_message() takes; the items in it are messages",
     "messages": "a whole request; append the messages in it, with append_messages()",
-    "candidates": "a whole answer of Gemini; append its candidates[0].content",
+    "candidates": "a whole answer of Gemini, which append_message() takes; its candidates[0].content is a message",
     "contents": "a whole request to Gemini; append the contents in it, with append_messages()",
 }
 _GEMINI_PARTS = frozenset({

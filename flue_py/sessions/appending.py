@@ -6,15 +6,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flue_py.core.calls import program_of
+from flue_py.core.calls import RESPONSE_ID, ledger_name, program_of
 from flue_py.core.entries import NewEntry, checked_source, kept_from
 from flue_py.core.exchange import Pairing, exchange_of
+from flue_py.core.ids import derived_id
 from flue_py.core.imported import checked_imported_entries
-from flue_py.core.jsontext import JsonValue
-from flue_py.core.kinds import EXCLUSION
+from flue_py.core.jsontext import JsonValue, decode_object
+from flue_py.core.kinds import EXCLUSION, MESSAGE
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, Seen, check_name
 from flue_py.core.usage import TOO_LARGE, SumTooLarge
-from flue_py.errors import InvalidEntry, SessionNotFound
+from flue_py.errors import CallConflict, InvalidEntry, SessionNotFound, shown
 from flue_py.sessions.arguments import (
     checked_flag,
     checked_messages,
@@ -30,6 +31,8 @@ from flue_py.sessions.marking import Marking
 from flue_py.sessions.offloading import Ground, Offloader, first_landed
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from flue_py.context.offloading import OffloadSettings
     from flue_py.core.messages import Message
 
@@ -45,7 +48,7 @@ class Appending(Contexts, Marking):
 
     async def append_message(
         self,
-        message: Mapping[str, JsonValue] | Message,
+        message: Mapping[str, JsonValue] | Message | BaseModel,
         *,
         source: str | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
@@ -78,10 +81,14 @@ class Appending(Contexts, Marking):
         entry of its own that no context reads, and the message after it has a stub in the place of its text: what it is
         the result of, and the id for `read_artifact`. The last of ``entry_ids`` is the message.
 
-        A message in the form of OpenAI's Chat Completions or Responses or of Anthropic is converted into ours, as
-        importing it would, and ``converted`` says so; it may become several entries, and `export_session` gives it
-        back as it came. Raises `InvalidEntry` naming the field that is wrong or cannot be converted,
-        `IdempotencyConflict`, `RevisionConflict`. O(1).
+        A message in the form of OpenAI's Chat Completions or Responses, of Anthropic or of Gemini is converted into
+        ours, as importing it would, and ``converted`` says so; it may become several entries, and `export_session`
+        gives it back as it came. So is a whole response of theirs, as JSON or as the object that their library returns:
+        what it used, its model and its id are kept with its last answer. The id (``responseId`` of a message of ours)
+        is that of the paid call, which is counted once however often it is appended.
+
+        Raises `InvalidEntry` naming the field that is wrong or cannot be converted, `IdempotencyConflict`,
+        `RevisionConflict`. O(1).
         """
         seen = checked_seen(expected_leaf, expected_revision)
         incoming = incoming_message(message, source, calls, checked_text(produced_under, "produced_under"))
@@ -89,7 +96,7 @@ class Appending(Contexts, Marking):
 
     async def append_messages(
         self,
-        messages: Sequence[Mapping[str, JsonValue] | Message],
+        messages: Sequence[Mapping[str, JsonValue] | Message | BaseModel],
         *,
         source: str | None = None,
         produced_under: str | None = None,
@@ -334,17 +341,45 @@ async def write_what_fits(
     """Write entries; return the result, and the entries as they were written.
 
     An answer is not refused for a number that is too large to be added up: the entry that reports the most is written
-    without being counted, which its ``oddities`` say, and so on until the rest fits. Raises what ``write`` raises.
+    without being counted, which its ``oddities`` say, and so on until the rest fits. Nor is it refused for an id of its
+    provider's that another call has, too. Raises what ``write`` raises.
     """
     tries = 0
     while True:
         try:
             return await write(entries), entries
-        except SumTooLarge:
-            fewer = without_largest(entries, tries)
-            if fewer is None:
+        except (SumTooLarge, CallConflict) as error:
+            fitting = fitting_entries(entries, tries, error)
+            if fitting is None:
                 raise
-            entries, tries = fewer, tries + 1
+            entries, tries = fitting, tries + 1
+
+
+def fitting_entries(
+    entries: Sequence[NewEntry], tries: int, error: SumTooLarge | CallConflict
+) -> Sequence[NewEntry] | None:
+    """Return entries without what kept them from being written; None if that cannot be left out."""
+    return with_another_id(entries, error) if isinstance(error, CallConflict) else without_largest(entries, tries)
+
+
+def with_another_id(entries: Sequence[NewEntry], conflict: CallConflict) -> list[NewEntry] | None:
+    """Return entries of which the last answer whose response has the id of another call goes by an id of its own.
+
+    Some servers number their answers anew at each start, or at random among a thousand. None if a caller gave the id.
+    """
+    for place, entry in reversed([*enumerate(entries)]):
+        if [call.call_id for call in entry.calls] != [conflict.call_id] or entry.kind != MESSAGE:
+            continue
+        if ledger_name(decode_object(entry.payload).get(RESPONSE_ID)) == conflict.call_id:
+            (call,) = entry.calls
+            own = replace(call, call_id=derived_id(conflict.call_id, repr((call.usage, call.model))))
+            told = (
+                f"{RESPONSE_ID}: call {shown(conflict.call_id)} was reported before with other numbers "
+                f"({', '.join(conflict.differences)}); this answer is counted as another call"
+            )
+            named = replace(entry, calls=(own,), oddities=(*entry.oddities, told))
+            return [*entries[:place], named, *entries[place + 1 :]]
+    return None
 
 
 def without_largest(entries: Sequence[NewEntry], tries: int) -> list[NewEntry] | None:

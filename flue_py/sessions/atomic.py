@@ -69,6 +69,8 @@ from flue_py.sessions.offloading import Offloader
 from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from flue_py.context.offloading import OffloadSettings
     from flue_py.core.messages import Message
 
@@ -94,7 +96,7 @@ class Atomic:
     def append_message(
         self,
         session: HasId | str,
-        message: Mapping[str, JsonValue] | Message,
+        message: Mapping[str, JsonValue] | Message | BaseModel,
         *,
         source: str | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
@@ -113,7 +115,7 @@ class Atomic:
     def append_messages(
         self,
         session: HasId | str,
-        messages: Sequence[Mapping[str, JsonValue] | Message],
+        messages: Sequence[Mapping[str, JsonValue] | Message | BaseModel],
         *,
         source: str | None = None,
         produced_under: str | None = None,

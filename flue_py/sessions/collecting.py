@@ -35,9 +35,9 @@ from flue_py.core.sessions import (
     check_name,
 )
 from flue_py.core.usage import SumTooLarge
-from flue_py.errors import InvalidArgument, SessionNotFound, shown
+from flue_py.errors import CallConflict, InvalidArgument, SessionNotFound, shown
 from flue_py.prices.book import CallPricer
-from flue_py.sessions.appending import with_oddities, without_largest
+from flue_py.sessions.appending import fitting_entries, with_oddities
 from flue_py.sessions.arguments import (
     HasId,
     checked_session,
@@ -235,15 +235,15 @@ class Collector:
             )
             try:
                 return await self.backend.atomic(operations, idempotency_key=self._key)
-            except SumTooLarge as error:
+            except (SumTooLarge, CallConflict) as error:
                 number = error.operation
                 operation = None if number is None else self._planned[number].operation
                 if number is None or not isinstance(operation, AppendEntries):
                     raise
-                fewer = without_largest(operation.entries, tries[number])
-                if fewer is None:
+                fitting = fitting_entries(operation.entries, tries[number], error)
+                if fitting is None:
                     raise
-                self._planned[number].operation = replace(operation, entries=fewer)
+                self._planned[number].operation = replace(operation, entries=fitting)
                 tries[number] += 1
 
     def _as_of_now(self) -> list[Operation]:

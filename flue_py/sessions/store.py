@@ -70,6 +70,8 @@ from flue_py.sessions.usage import StoreUsage
 from flue_py.store.backend import Backend
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from flue_py.context.offloading import OffloadSettings
     from flue_py.core.messages import Message
     from flue_py.core.salvaging import BackupReport
@@ -311,7 +313,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
     async def append_messages(
         self,
         session: HasId | str,
-        messages: Sequence[Mapping[str, JsonValue] | Message],
+        messages: Sequence[Mapping[str, JsonValue] | Message | BaseModel],
         *,
         source: str | None = None,
         offload: OffloadSettings | None = None,

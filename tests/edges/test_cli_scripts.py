@@ -42,7 +42,7 @@ BAD = {
     "no role": b'{"content": "x"}',
     "the second is none": b'[{"role": "user", "content": "x"}, {"role": 5}]',
     "deep": b"[" * 100_000,
-    "a whole completion": b'{"choices": [{"message": {"role": "assistant", "content": "x"}}]}',
+    "a completion of two answers": b'{"choices": [{"message": {"content": "x"}}, {"message": {"content": "y"}}]}',
 }
 
 

@@ -1,0 +1,122 @@
+"""A provider's whole response: the messages in it, and the paid call that it is.
+
+`_RESPONSES` is the table of their forms. An answer of Anthropic's is a message and a response at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from flue_py.core.calls import RESPONSE_ID
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.shapes import Shape, shape_of
+from flue_py.errors import InvalidEntry, shown
+
+
+class Response(NamedTuple):
+    """What a response says: messages in the form of its provider, with their paths, and fields of ours for the answer.
+
+    ``call`` has ``usage`` as it was reported, ``model``, ``provider``, ``stopReason`` and ``responseId``, as far as the
+    response says so.
+    """
+
+    shape: Shape
+    messages: tuple[tuple[JsonObject, str], ...]
+    call: JsonObject
+
+
+class _Names(NamedTuple):
+    """The fields of a form: what has the answers, and what the call says of itself, in each spelling."""
+
+    shape: Shape
+    answer: str
+    """The field of one of several answers that has its message; "" where the list is the messages themselves."""
+    told: Mapping[str, tuple[str, ...]]
+    stop: tuple[str, ...]
+
+
+_OPENAI = {"usage": ("usage",), "model": ("model",), RESPONSE_ID: ("id",), "provider": ("provider",)}
+_GEMINI = {
+    "usage": ("usageMetadata", "usage_metadata"),
+    "model": ("modelVersion", "model_version"),
+    RESPONSE_ID: ("responseId", "response_id"),
+}
+_RESPONSES: Mapping[str, _Names] = {
+    "choices": _Names("openai-chat", "message", _OPENAI, ("finish_reason",)),
+    "output": _Names("openai-responses", "", _OPENAI, ()),
+    "candidates": _Names("gemini", "content", _GEMINI, ("finishReason", "finish_reason")),
+}
+_TIER = "service_tier"
+"""What OpenAI says of the price of a call, beside its usage."""
+
+
+def response_in(value: Mapping[str, JsonValue], where: str = "message") -> Response | None:
+    """Return what a whole response says; None for a message.
+
+    Raises `InvalidEntry` for a response with no answer or with several, and for a part of a stream. O(1).
+    """
+    if "role" in value:
+        is_whole = value.get("type") == "message" and isinstance(value.get("id"), str)
+        if not is_whole or shape_of(value, where) != "anthropic":
+            return None
+        return Response("anthropic", ((dict(value), where),), {RESPONSE_ID: value["id"]})
+    ended = value.get("response")
+    if isinstance(ended, Mapping) and str(value.get("type")).startswith("response."):
+        # The last event of a stream of the Responses API has the whole response in it.
+        value, where = ended, f"{where}.response"
+    elif "type" in value:
+        return None
+    for field, names in _RESPONSES.items():
+        listed = value.get(field)
+        if isinstance(listed, list):
+            return _read(value, names, listed, f"{where}.{field}")
+    return None
+
+
+def _read(value: Mapping[str, JsonValue], names: _Names, listed: list[JsonValue], where: str) -> Response:
+    if not listed:
+        raise InvalidEntry(f"{where}: is empty, so there is no answer to append; record_call() books what it used")
+    if names.answer and len(listed) > 1:
+        field = where.rpartition(".")[2]
+        raise InvalidEntry(
+            f"{where}: has {len(listed)} answers, and a message is one of them; leave the others out of {field!r}"
+        )
+    call = _call(value, names)
+    messages = []
+    for number, each in enumerate(listed):
+        path = f"{where}[{number}]"
+        if not isinstance(each, Mapping):
+            raise InvalidEntry(f"{path}: should be an object, not {shown(each)}")
+        if names.answer:
+            reason = next((each[name] for name in names.stop if isinstance(each.get(name), str)), None)
+            if reason is not None:
+                call["stopReason"] = reason
+            messages.append(_answer(each, names, path))
+        else:
+            messages.append((dict(each), path))
+    return Response(names.shape, tuple(messages), call)
+
+
+def _answer(each: Mapping[str, JsonValue], names: _Names, path: str) -> tuple[JsonObject, str]:
+    answer, path = each.get(names.answer), f"{path}.{names.answer}"
+    if names.shape == "gemini":
+        # A candidate that was ended before it said anything has no content, or no parts.
+        content = answer if isinstance(answer, Mapping) else {}
+        return {**content, "role": content.get("role") or "model", "parts": content.get("parts") or []}, path
+    if not isinstance(answer, Mapping):
+        raise InvalidEntry(f"{path}: is missing; append a whole answer, not a part of a stream")
+    return {"role": "assistant", **answer}, path
+
+
+def _call(value: Mapping[str, JsonValue], names: _Names) -> JsonObject:
+    call: JsonObject = {}
+    for ours, spellings in names.told.items():
+        said = next((value[name] for name in spellings if value.get(name) is not None), None)
+        if said is not None and (ours == "usage" or (isinstance(said, str) and said)):
+            call[ours] = said
+    # A response without a word of what it used was paid for all the same: its usage is unknown.
+    usage, tier = call.setdefault("usage", {}), value.get(_TIER)
+    if isinstance(usage, Mapping) and tier is not None:
+        call["usage"] = {_TIER: tier, **usage}
+    return call

@@ -1,0 +1,147 @@
+"""A provider's whole response is appended as it is, and its id is the paid call."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import flue_py
+from flue_py.core.usage import Usage
+
+pytestmark = pytest.mark.anyio
+
+CHAT = {
+    "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "gpt-5", "service_tier": "default",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}],
+    "usage": {"prompt_tokens": 1000, "completion_tokens": 20, "total_tokens": 1020},
+}  # fmt: skip
+RESPONSE = {
+    "id": "resp_1", "object": "response", "model": "gpt-5", "status": "completed",
+    "output": [
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+         "content": [{"type": "output_text", "text": "hi", "annotations": []}]},
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "read", "arguments": "{}"},
+    ],
+    "usage": {"input_tokens": 1000, "input_tokens_details": {"cached_tokens": 400}, "output_tokens": 20,
+              "output_tokens_details": {"reasoning_tokens": 5}, "total_tokens": 1020},
+}  # fmt: skip
+MESSAGE = {
+    "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "stop_reason": "end_turn",
+    "content": [{"type": "text", "text": "hi"}], "usage": {"input_tokens": 16, "output_tokens": 28},
+}  # fmt: skip
+CANDIDATES = {
+    "responseId": "gen-1", "modelVersion": "gemini-2.5-pro",
+    "candidates": [{"index": 0, "finishReason": "STOP", "content": {"role": "model", "parts": [{"text": "hi"}]}}],
+    "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 4, "totalTokenCount": 14},
+}  # fmt: skip
+SNAKE = {
+    "response_id": "gen-2", "model_version": "gemini-2.5-pro",
+    "candidates": [{"finish_reason": "MAX_TOKENS", "content": {"role": "model"}}],
+    "usage_metadata": {"prompt_token_count": 10, "total_token_count": 10},
+}  # fmt: skip
+GATEWAY = CHAT | {"id": "gen-3", "provider": "Fireworks", "usage": {"prompt_tokens": 5, "cost": 0.25}}
+
+# The response; then of its call: provider, model, id, all tokens, stop reason, and how many entries it becomes.
+WHOLE: list[tuple[str, dict[str, Any], tuple[str, str, str, int, str | None, int]]] = [
+    ("chat", CHAT, ("", "gpt-5", "chatcmpl-1", 1020, "stop", 1)),
+    ("responses", RESPONSE, ("openai", "gpt-5", "resp_1", 1020, None, 3)),
+    ("its last event", {"type": "response.completed", "response": RESPONSE},
+     ("openai", "gpt-5", "resp_1", 1020, None, 3)),
+    ("anthropic", MESSAGE, ("anthropic", "claude-sonnet-4-5", "msg_1", 44, "end_turn", 1)),
+    ("gemini", CANDIDATES, ("google", "gemini-2.5-pro", "gen-1", 14, "STOP", 1)),
+    ("gemini's library, ended early", SNAKE, ("google", "gemini-2.5-pro", "gen-2", 10, "MAX_TOKENS", 1)),
+    ("a gateway", GATEWAY, ("Fireworks", "gpt-5", "gen-3", 5, "stop", 1)),
+]  # fmt: skip
+
+
+class Dumped(BaseModel, extra="allow"):
+    """An object of a provider's library: fields that were not set are none of the response."""
+
+    system_fingerprint: str | None = None
+
+
+def model_of(value: Any) -> Any:
+    return Dumped(**value)
+
+
+async def test_whole_responses_are_appended_as_they_are_and_paid_for_once_under_their_id() -> None:
+    wrong = []
+    for name, response, expected in WHOLE:
+        for form in (deepcopy, model_of):
+            async with flue_py.open(":memory:", prices=False) as store:
+                session = await store.create_session()
+                await session.append_message({"role": "user", "content": "x"})
+                appended = await session.append_message(form(response))
+                last = (await session.get_entry(appended.leaf_id or "")).fields
+                [row] = (await store.usage(group_by=["provider", "model"])).rows
+                got = (
+                    row.group["provider"], row.group["model"], last.get("responseId"),
+                    row.total_tokens, last.get("stopReason"), len(appended.entry_ids),
+                )  # fmt: skip
+                await session.append_message(form(response))
+                await session.undo()
+                await session.append_messages([form(response)])
+                await (await session.fork()).append_message(form(response))
+                other = await store.create_session()
+                await other.append_message(form(response))
+                async with store.atomic() as batch:
+                    batch.append_message(other, form(response))
+                await store.append_messages(other, [form(response)])
+                calls, report = (await store.usage()).total.calls, await store.verify()
+                if (got, calls, appended.oddities, report.problems) != (expected, 1, (), []):
+                    wrong.append((name, form.__name__, got, calls, appended.oddities, report.problems))
+    assert wrong == []
+
+
+async def test_an_id_that_another_call_has_loses_neither_answer_nor_bill() -> None:
+    """Servers that number their answers at random give one number to two calls."""
+    other = CHAT | {"usage": {"prompt_tokens": 7, "completion_tokens": 1, "total_tokens": 8}}
+    async with flue_py.open(":memory:", prices=False) as store:
+        session = await store.create_session()
+        assert (await session.append_message(CHAT)).oddities == ()
+        told = await session.append_message(other)
+        assert [odd.partition(":")[0] for odd in told.oddities] == ["responseId"]
+        async with store.atomic() as batch:
+            again = batch.append_message(session, other)
+        assert again.result.oddities == told.oddities
+        total = (await store.usage()).total
+        assert (total.calls, total.total_tokens, (await store.verify()).problems) == (2, 1028, [])
+        with pytest.raises(flue_py.CallConflict):
+            await session.append_message({"role": "assistant", "content": "x"}, calls=[{"callId": "chatcmpl-1"}])
+
+
+async def test_a_response_without_usage_is_a_call_of_unknown_usage() -> None:
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session()
+        await session.append_message({name: value for name, value in CHAT.items() if name != "usage"})
+        window = await session.aggregate_usage_since(None)
+        assert (window.calls, window.unknown_calls, window.usage, window.cost) == (1, 1, Usage(), None)
+
+
+async def test_what_is_no_single_answer_is_refused_and_changes_nothing() -> None:
+    choice = CHAT["choices"][0]  # type: ignore[index]
+    refused = [
+        (CHAT | {"choices": [choice, choice]}, "message.choices: has 2 answers"),
+        (CANDIDATES | {"candidates": []}, "message.candidates: is empty"),
+        (CHAT | {"choices": []}, "message.choices: is empty"),
+        (RESPONSE | {"output": []}, "message.output: is empty"),
+        (CHAT | {"choices": [{"index": 0, "delta": {"content": "h"}}]}, "message.choices[0].message: is missing"),
+        (CHAT | {"choices": ["x"]}, "message.choices[0]: should be an object"),
+        (RESPONSE | {"output": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "message: is a res"),
+        ({"messages": []}, "message.messages: is a whole request"),
+    ]
+    wrong = []
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session()
+        for response, beginning in refused:
+            try:
+                await session.append_message(response)
+                wrong.append((beginning, "was taken"))
+            except flue_py.InvalidEntry as error:
+                if not str(error).startswith(beginning):
+                    wrong.append((beginning, str(error)))
+        assert (wrong, session.leaf_id, (await store.usage()).total.calls) == ([], None, 0)
