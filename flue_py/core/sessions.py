@@ -494,6 +494,7 @@ class SessionHead(NamedTuple):
     cwd: str | None
     entry_count: int
     forked_from_session: str | None
+    updated_us: int
 
 
 @frozen

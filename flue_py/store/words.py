@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from flue_py.core.frozen import frozen
 from flue_py.search.pairs import Pairs
 from flue_py.search.queries import Need
 
@@ -50,12 +49,13 @@ class FoundText(NamedTuple):
     length: int
 
 
-@frozen
-class KnownSession:
+class KnownSession(NamedTuple):
     """A session as the index knows it: up to which revision, with which title, and what it was forked from.
 
     The revision is -1 where it has to be read from its beginning: even at 0 a fork may have what others left to it.
-    ``source_key`` is None as well where the source was deleted before it was read.
+    ``source_key`` is None as well where the source was deleted before it was read. ``updated_us`` is the time of that
+    revision (0 until the session was read to its end), ``last_entry`` names the last entry that it added up to there,
+    at ``last_revision``: in a store that was put back to an older state, the same revision may be another one.
     """
 
     key: int
@@ -63,6 +63,9 @@ class KnownSession:
     revision: int
     source_key: int | None
     title: str | None = None
+    updated_us: int = 0
+    last_revision: int = 0
+    last_entry: str | None = None
 
 
 class Wanted(NamedTuple):

@@ -19,9 +19,12 @@ import pytest
 
 import flue_py
 import flue_py.sync
-from flue_py.core.sessions import SessionHead
+from flue_py.core.sessions import Change, SessionHead
 from flue_py.errors import StoreUnavailable
+from flue_py.search.values import How
 from flue_py.sessions.search import answering, finding, indexing
+from flue_py.store import ops
+from flue_py.store.backend import Backend
 from flue_py.store.sqlite import words
 from flue_py.store.sqlite.base import RunnerOnFile
 from flue_py.store.words import WordIndex
@@ -216,6 +219,35 @@ async def test_a_broken_index_is_made_anew(store: flue_py.Store, path: Path, dam
 
 
 @pytest.mark.anyio
+async def test_whatever_is_damaged_everything_is_found(path: Path, small_pieces: None) -> None:
+    draws = random.Random(4)
+    async with flue_py.open(path) as store:
+        for number in range(3):
+            session = await store.create_session(title=f"title {number}")
+            texts = [" ".join(f"w{draws.randrange(60)}" for _ in range(20)) for _ in range(20)]
+            await session.append_messages([user(text) for text in texts])
+        words_asked = [f"w{number}" for number in range(0, 60, 7)]
+        expected = [await found(store, word, limit=100) for word in words_asked]
+    whole, wrong = index_of(path).read_bytes(), []
+    for seed in range(40):
+        draws.seed(seed)
+        data, at = bytearray(whole), draws.randrange(len(whole))
+        if seed % 4 == 0:
+            del data[at:]
+        elif seed % 4 == 1:
+            data[at - at % 4096 : at - at % 4096 + 4096] = bytes(4096)
+        else:
+            for _ in range(draws.choice([1, 20])):
+                data[draws.randrange(len(data))] ^= 1 << draws.randrange(8)
+        index_of(path).write_bytes(data)
+        async with flue_py.open(path) as again:
+            answers = [await found(again, word, limit=100) for word in words_asked]
+            wrong += [f"seed {seed}"] if answers != expected else []
+            wrong += [f"seed {seed}: {problem}" for problem in (await again.verify()).problems]
+    assert wrong == []
+
+
+@pytest.mark.anyio
 async def test_another_version_of_what_texts_have_makes_it_anew(
     store: flue_py.Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,9 +273,12 @@ async def test_verify_tells_of_an_index_that_does_not_find_what_the_store_has(pa
         session = await store.create_session()
         await session.append_message(user("needle"))
         await store.search("needle")
+        before = index_of(path).stat()
         with closing(sqlite3.connect(index_of(path))) as index:
             index.execute("DELETE FROM texts")
             index.commit()
+        # As a medium forgets: nobody has written to it.
+        os.utime(index_of(path), ns=(before.st_mtime_ns, before.st_mtime_ns))
         problems = (await store.verify()).problems
         assert {problem.kind for problem in problems} == {"index of words"}
         assert all(problem.where == str(index_of(path)) for problem in problems)
@@ -340,6 +375,66 @@ async def test_another_store_in_its_place_is_noticed_at_the_same_revision(path: 
         await session.append_message(user("needle three"))
         assert await found(store, "needle") == ["messages: needle one", "messages: needle three"]
         assert b"two" not in bytes_beside(path)
+
+
+def copy_into(path: Path, backup: Path) -> None:
+    """Put a backup in the place of a store as ``cp`` does it: the file itself stays the same."""
+    for suffix in ("-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    path.write_bytes(backup.read_bytes())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("again", [3, 5, 9])
+async def test_an_older_state_that_was_copied_into_the_file_is_noticed_however_far_it_has_come_since(
+    path: Path, tmp_path: Path, again: int
+) -> None:
+    async with flue_py.open(path) as store:
+        source = await store.create_session(id="source")
+        await source.append_message(user("needle of the source"))
+        silent = await store.create_session(id="silent")
+        session = await store.create_session(id="s1")
+        await session.append_message(user("needle"))
+        fork = await source.fork(id="fork")
+        await store.backup(tmp_path / "old.db")
+        for number in range(5):
+            await session.append_message(user(f"needle lost {number}"))
+            await silent.set_title(f"title {number}")
+        await fork.append_message(user("needle lost"))
+        await store.delete_session_tree("source")
+        assert len(await found(store, "needle")) == 8
+    copy_into(path, tmp_path / "old.db")
+    async with flue_py.open(path) as store:
+        for number in range(again):
+            for name in ("s1", "silent", "fork"):
+                await (await store.find_session(name)).append_message(user(f"needle {name} {number}"))
+        answer = await store.search("needle", limit=100)
+        scanned = await store.search("needle", how="substring", limit=100)
+        texts = [sorted(hit.snippet.text for hit in each.hits) for each in (answer, scanned)]
+        assert answer.searched.by_index
+        assert texts[0] == texts[1]
+        assert len(texts[0]) == 2 + 3 * again
+        assert (await store.verify()).problems == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["words", "substring"])
+async def test_a_search_of_everything_goes_on_without_a_session_that_is_deleted_meanwhile(
+    store: flue_py.Store, monkeypatch: pytest.MonkeyPatch, how: How
+) -> None:
+    for name in ("first", "doomed", "last"):
+        await (await store.create_session(id=name)).append_message(user(f"needle {name}"))
+    changes = Backend.changes
+
+    async def of_one_that_is_deleted(self: Backend, session_id: str, after: int, limit: int) -> list[Change]:
+        if session_id == "doomed":
+            # By another process, which is killed before the index forgets it.
+            await self._runner.write(lambda tx: ops.delete.delete_tree(tx, "doomed", None, dry_run=False))
+        return await changes(self, session_id, after, limit)
+
+    monkeypatch.setattr(Backend, "changes", of_one_that_is_deleted)
+    answer = await store.search("needle", how=how)
+    assert sorted(hit.snippet.text for hit in answer.hits) == ["needle first", "needle last"]
 
 
 @pytest.mark.anyio

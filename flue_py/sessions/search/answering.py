@@ -96,9 +96,10 @@ async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence
                 source = by_id[source].forked_from_session
                 continue
             # It was deleted. What it was forked from itself is seen still.
-            for owner in {entry.session_id for entry in await backend.read_tree(name)}:
-                if owner is not None and owner not in inside:
-                    heirs.setdefault(owner, set()).add(name)
+            with suppress(SessionNotFound):
+                for owner in {entry.session_id for entry in await backend.read_tree(name)}:
+                    if owner is not None and owner not in inside:
+                        heirs.setdefault(owner, set()).add(name)
             break
     return changed(narrowing, sessions=frozenset(inside), heirs={name: sorted(each) for name, each in heirs.items()})
 

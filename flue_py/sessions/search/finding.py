@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import SessionHead, SessionInfo, SessionRef, retracted_in
-from flue_py.errors import InvalidArgument
+from flue_py.errors import InvalidArgument, SessionNotFound
 from flue_py.search import queries
 from flue_py.search.queries import MOST_WORDS, Query, Span
 from flue_py.search.texts import SearchedText, texts_of, title_text
@@ -122,11 +122,13 @@ class Finder:
                 title = self._title(head, info)
                 if title is not None:
                     yield info, None, title_number(title), title_text(title)
-                async with aclosing(self._entries(head, info)) as pages:
-                    async for page in pages:
-                        for entry in page:
-                            for number, text in enumerate(texts_of(entry)):
-                                yield info, entry, number, text
+                # One that is deleted meanwhile is no answer.
+                with suppress(SessionNotFound):
+                    async with aclosing(self._entries(head, info)) as pages:
+                        async for page in pages:
+                            for entry in page:
+                                for number, text in enumerate(texts_of(entry)):
+                                    yield info, entry, number, text
 
     async def _entries(self, head: SessionHead, info: SessionInfo) -> AsyncGenerator[Sequence[Entry], None]:
         """Yield what a session has added, and what deleted ones have left to it, as it was added."""

@@ -7,8 +7,8 @@ from functools import partial
 from hashlib import blake2b
 
 from flue_py.core.entries import Entry
-from flue_py.core.frozen import changed
 from flue_py.core.sessions import SessionHead, SessionInfo, SessionRef
+from flue_py.errors import CorruptStore, SessionNotFound
 from flue_py.search import terms, texts
 from flue_py.search.pairs import bits_of
 from flue_py.search.terms import bag_of
@@ -32,12 +32,18 @@ class Indexer:
         self._keys: dict[str, int] = {}
 
     async def catch_up(self, heads: Sequence[SessionHead]) -> None:
-        """Add what is missing, and remove what is gone. O(what was written since, and sessions)."""
+        """Add what is missing, and remove what is gone. O(what was written since, and sessions).
+
+        Raises `CorruptStore` where the index was made of another state of the store, which was put back since.
+        """
         known = await self._index.known()
         gone, heirs = _gone_and_heirs(known, heads)
-        if gone or heirs:
+        if gone or heirs or _put_back(known, heads):
             # Others may have added what came after the heads were read, which is not gone: newer ones tell.
-            gone, heirs = _gone_and_heirs(known, await self._backend.session_heads())
+            newer = await self._backend.session_heads()
+            gone, heirs = _gone_and_heirs(known, newer)
+            if session_id := _put_back(known, newer):
+                raise CorruptStore(f"the index of words was made of a later state of session {session_id!r}")
         if gone or heirs:
             await self._index.begin()
             await self._index.forget(gone)
@@ -63,12 +69,21 @@ class Indexer:
 
     async def _add_page(self, head: SessionHead) -> tuple[int, bool]:
         """Add a page of a session's changes; return how many entries that were, and whether it was the last page."""
+        try:
+            return await self._add_changes(head)
+        except SessionNotFound:
+            # It is deleted meanwhile.
+            return 0, True
+
+    async def _add_changes(self, head: SessionHead) -> tuple[int, bool]:
         known = await self._index.known_one(head.session_key)
         source_key = self._keys.get(head.forked_from_session or "")
         start = KnownSession(head.session_key, head.id, -1, source_key) if known is None else known
         info = await self._backend.get_session(SessionRef(head.id, head.session_key))
         if info is None:
             return 0, True
+        if not await self._has_come_from(info, start):
+            raise CorruptStore(f"the index of words was made of another state of session {info.id!r}")
         entries: list[Entry] = []
         if start.revision < 0 and head.forked_from_session is not None:
             entries += await left_by_deleted(self._backend, info)
@@ -81,8 +96,31 @@ class Indexer:
         found = await waiting.finish(
             waiting.call(partial(_indexed, head, entries, title if title != start.title else None, info))
         )
-        has_landed = await self._index.add(start, changed(start, revision=reached, title=title), found)
+        own = next((each for each in reversed(changes) if each.entries), None)
+        after = start._replace(
+            revision=reached,
+            title=title,
+            updated_us=info.updated_us if reached == info.revision else 0,
+            last_revision=start.last_revision if own is None else own.revision,
+            last_entry=start.last_entry if own is None else _mark_of(own.entries[-1]),
+        )
+        has_landed = await self._index.add(start, after, found)
         return len(entries), has_landed and len(changes) < _PAGE
+
+    async def _has_come_from(self, info: SessionInfo, start: KnownSession) -> bool:
+        """Return whether what the index has of a session is what was added first. O(changes since its last entry)."""
+        expected, after = start.last_entry, max(start.last_revision - 1, 0)
+        while after < start.revision:
+            changes = await self._backend.changes(info.ref, after, min(_PAGE, start.revision - after))
+            for change in changes:
+                if (change.revision == start.last_revision) != bool(change.entries):
+                    return False
+                if change.entries and _mark_of(change.entries[-1]) != expected:
+                    return False
+            if not changes:
+                return False
+            after = changes[-1].revision
+        return True
 
 
 def title_of(info: SessionInfo) -> str | None:
@@ -131,5 +169,26 @@ def _is_gone(known: KnownSession, head: SessionHead | None) -> bool:
     return head is None or head.id != known.id or head.revision < known.revision
 
 
+def _put_back(known: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -> str | None:
+    """Return a session that has fewer revisions than it had, or whose source is there again, if there is one."""
+    keys = {head.id: head.session_key for head in heads}
+    for head in heads:
+        session = known.get(head.session_key)
+        if session is None or session.id != head.id:
+            continue
+        # Another session of that id came later than the fork.
+        source = keys.get(head.forked_from_session or "", head.session_key)
+        if head.revision < session.revision or (
+            session.revision >= 0 and session.source_key is None and source < head.session_key
+        ):
+            return head.id
+    return None
+
+
 def _is_behind(known: KnownSession | None, head: SessionHead) -> bool:
-    return known is None or known.revision < head.revision
+    # At the same revision, another time tells that it is another one.
+    return known is None or (known.revision, known.updated_us) != (head.revision, head.updated_us)
+
+
+def _mark_of(entry: Entry) -> str:
+    return f"{entry.created_us} {entry.id}"

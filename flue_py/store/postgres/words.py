@@ -22,7 +22,7 @@ from flue_py.store.words import MARK, FoundText, IndexedText, KnownSession, Want
 if TYPE_CHECKING:
     from flue_py.store.postgres.transaction import PostgresTransaction
 
-SCHEMA = 2
+SCHEMA = 3
 LOCATION = "the tables flue_words_sessions and flue_words_texts"
 _LOCK = 7_161_022
 """What sets our locks of those who make the tables, or add to them, apart from those of other programs."""
@@ -40,7 +40,7 @@ _DROP = "DROP TABLE IF EXISTS flue_words, flue_words_sessions, flue_words_more, 
 _MAKE = f"""{_DROP};
 CREATE UNLOGGED TABLE flue_words (version BIGINT NOT NULL);
 CREATE UNLOGGED TABLE flue_words_sessions (session_key BIGINT PRIMARY KEY, id TEXT NOT NULL, revision BIGINT NOT NULL,
-    source_key BIGINT, title TEXT);
+    source_key BIGINT, title TEXT, updated_us BIGINT NOT NULL, last_revision BIGINT NOT NULL, last_entry TEXT);
 CREATE INDEX ix_flue_words_sessions_id ON flue_words_sessions (id);
 CREATE UNLOGGED TABLE flue_words_texts (doc BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     session_key BIGINT NOT NULL, entry_id TEXT NOT NULL, number BIGINT NOT NULL, at_us BIGINT NOT NULL,
@@ -75,6 +75,9 @@ class Session(TypedDict):
     revision: int
     source_key: int | None
     title: str | None
+    updated_us: int
+    last_revision: int
+    last_entry: str | None
 
 
 class Texts(TypedDict):
@@ -99,16 +102,21 @@ _LOCK_ALL = statement(Nothing, tuple[str])(f"SELECT pg_advisory_xact_lock({_LOCK
 _LOCK_ONE = statement(SessionKey, tuple[str])(f"SELECT pg_advisory_xact_lock({_LOCK}, hashint8(:session_key))::text")
 _VERSION = statement(Nothing, tuple[int])("SELECT version FROM flue_words")
 _SET_VERSION = statement(Version, Nothing)("INSERT INTO flue_words VALUES (:version)")
-_COLUMNS = "SELECT session_key, id, revision, source_key, title FROM flue_words_sessions"
+_COLUMNS = (
+    "SELECT session_key, id, revision, source_key, title, updated_us, last_revision, last_entry"
+    " FROM flue_words_sessions"
+)
 _KNOWN = statement(Nothing, KnownSession)(_COLUMNS)
 _KNOWN_ONE = statement(SessionKey, KnownSession)(f"{_COLUMNS} WHERE session_key = :session_key")
 _IS_ALIVE = statement(SessionKey, tuple[int])(
     "SELECT 1 FROM sessions WHERE session_key = :session_key AND trashed_at IS NULL FOR KEY SHARE"
 )
 _SET_KNOWN = statement(Session, Nothing)(
-    "INSERT INTO flue_words_sessions VALUES (:session_key, :id, :revision, :source_key, :title)"
+    "INSERT INTO flue_words_sessions VALUES (:session_key, :id, :revision, :source_key, :title, :updated_us,"
+    " :last_revision, :last_entry)"
     " ON CONFLICT (session_key) DO UPDATE SET revision = excluded.revision, source_key = excluded.source_key,"
-    " title = excluded.title"
+    " title = excluded.title, updated_us = excluded.updated_us, last_revision = excluded.last_revision,"
+    " last_entry = excluded.last_entry"
 )
 _ADD = statement(Texts, tuple[int, str, int])(
     "INSERT INTO flue_words_texts (session_key, entry_id, number, at_us, weight, length, terms, pairs)"
@@ -291,6 +299,9 @@ def _add(tx: Transaction, before: KnownSession, after: KnownSession, texts: Sequ
         revision=after.revision,
         source_key=after.source_key,
         title=after.title,
+        updated_us=after.updated_us,
+        last_revision=after.last_revision,
+        last_entry=after.last_entry,
     )
     return True
 

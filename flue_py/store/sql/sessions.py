@@ -90,6 +90,6 @@ LOCK_SESSIONS = statement(Keys, tuple[int])(
 
 # Every session, those that were active last at the end: what a search compares with what its index knows.
 SESSION_HEADS = statement(Nothing, SessionHead)(
-    "SELECT s.session_key, s.id, s.revision, s.scope, s.cwd, s.entry_count, s.forked_from_session FROM sessions s"
-    " WHERE s.trashed_at IS NULL ORDER BY s.active_at, s.session_key"
+    "SELECT s.session_key, s.id, s.revision, s.scope, s.cwd, s.entry_count, s.forked_from_session, s.updated_at"
+    " FROM sessions s WHERE s.trashed_at IS NULL ORDER BY s.active_at, s.session_key"
 )

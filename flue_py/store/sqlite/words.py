@@ -7,13 +7,19 @@ otherwise. So the texts lie in segments, a table each; to forget a text, its seg
 overwritten with zeros, and the rest of it is added again by the next search.
 
 There is no write-ahead log: a rollback journal is gone when a transaction ends.
+
+Damage to such tables goes unnoticed by SQLite as often as not, and a text that is not found is not missed. So the time
+at which the file was last modified is set, and written in it: a file with another time was changed by something else,
+and is made anew.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, closing
 from functools import lru_cache, partial
@@ -35,17 +41,18 @@ SEGMENT = 1 << 15
 
 _SPOKEN_IN = 4
 """How many segments are asked which terms there are."""
-SCHEMA = 4
+SCHEMA = 5
 _APPLICATION = 0x464C5557
 _HEADER = 100
 """SQLite's: which application a database belongs to is written in it."""
 _BUSY_SECONDS = 60.0
-_KNOWN = "SELECT session_key, id, revision, source_key, title FROM sessions"
+_COLUMNS = ("session_key", *KnownSession._fields[1:])
+_KNOWN = f"SELECT {', '.join(_COLUMNS)} FROM sessions"
 _FOUND = ", ".join(f"t.{name}" for name in FoundText._fields)
 _LOSES = "UPDATE origin SET losses = losses + 1"
 _TABLES = """
 CREATE TABLE sessions (session_key INTEGER PRIMARY KEY, id TEXT NOT NULL, revision INTEGER NOT NULL,
-    source_key INTEGER, title TEXT,
+    source_key INTEGER, title TEXT, updated_us INTEGER NOT NULL, last_revision INTEGER NOT NULL, last_entry TEXT,
     seen INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE texts (doc INTEGER PRIMARY KEY, session_key INTEGER NOT NULL, entry_id TEXT, number INTEGER NOT NULL,
     at_us INTEGER NOT NULL, weight INTEGER NOT NULL, length INTEGER NOT NULL, pairs BLOB NOT NULL);
@@ -53,7 +60,7 @@ CREATE TABLE spread (session_key INTEGER NOT NULL, segment INTEGER NOT NULL, PRI
     WITHOUT ROWID;
 CREATE TABLE segments (number INTEGER PRIMARY KEY, first_doc INTEGER NOT NULL, next_doc INTEGER NOT NULL,
     end_doc INTEGER NOT NULL);
-CREATE TABLE origin (inode TEXT NOT NULL, losses INTEGER NOT NULL);
+CREATE TABLE origin (inode TEXT NOT NULL, losses INTEGER NOT NULL, modified_ns INTEGER NOT NULL);
 """
 
 
@@ -252,6 +259,9 @@ class SqliteWords:
         self._connection = connection
         self.path = path
         self._identity = identity
+        self._modified_ns: int | None = None
+        """When it was modified last, while it is written to."""
+        self._has_lock = False
 
     def _run(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with translated(self.path):
@@ -271,7 +281,7 @@ class SqliteWords:
         """
         if self._is_prepared(version, inode):
             return
-        self.begin()
+        self._lock()
         if not self._is_prepared(version, inode):
             self._make(version or 0, inode)
         self.commit()
@@ -279,7 +289,8 @@ class SqliteWords:
     def is_current(self, store: Path, version: int) -> bool:
         """Return whether it is what `open_words` would open: it was left open, and others may have removed it since."""
         try:
-            return identity_of(str(self.path)) == self._identity and self._is_prepared(version, _inode(store))
+            with self._reading():
+                return identity_of(str(self.path)) == self._identity and self._is_prepared(version, _inode(store))
         except (OSError, FlueError):
             return False
 
@@ -287,9 +298,18 @@ class SqliteWords:
         application, found = (self._run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
         if application not in (0, _APPLICATION):
             raise _not_an_index(self.path)
-        if application == 0 or version is None:
-            return bool(application)
-        return bool(found == _stamp(version)) and self._run("SELECT inode FROM origin") == [(inode,)]
+        if application == 0 or (version is not None and found != _stamp(version)):
+            return False
+        ((of, _),) = origin = self._run("SELECT inode, modified_ns FROM origin")
+        if self._modified() != origin[0][1]:
+            raise CorruptStore(f"{self.path} was changed by another program, or by one that was killed")
+        return version is None or of == inode
+
+    def _modified(self) -> int:
+        try:
+            return self.path.stat().st_mtime_ns
+        except OSError as error:
+            raise StoreUnavailable(f"{self.path} cannot be read: {error.strerror or error}") from error
 
     def _make(self, version: int, inode: str) -> None:
         for (name,) in self._run("SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'words__%'"):
@@ -300,21 +320,45 @@ class SqliteWords:
         for statement in _TABLES.split(";"):
             self._run(statement)
         # From anywhere, so that one that was made anew under a search is not taken for the one before.
-        self._run("INSERT INTO origin VALUES (?, abs(random()) >> 2)", (inode,))
+        self._run("INSERT INTO origin VALUES (?, abs(random()) >> 2, 0)", (inode,))
         self._run(f"PRAGMA application_id = {_APPLICATION}")
         self._run(f"PRAGMA user_version = {_stamp(version)}")
 
     def begin(self) -> None:
         """Keep other writers out (see `WordIndex.begin`)."""
+        self._lock()
+        if self._is_prepared(None, ""):
+            self._modified_ns = self._modified()
+
+    def _lock(self) -> None:
         self._run("BEGIN IMMEDIATE")
+        # The lock is kept behind the end of the transaction, until the time is set. (Who waits for it must have none.)
+        self._run("PRAGMA locking_mode = EXCLUSIVE")
+        self._has_lock = True
 
     def commit(self) -> None:
         """Keep what was written (see `WordIndex.commit`)."""
+        # As exactly as every file system keeps it.
+        self._modified_ns = time.time_ns() // 1000 * 1000
+        self._run("UPDATE origin SET modified_ns = ?", (self._modified_ns,))
         self._run("COMMIT")
+        self._unlock()
+
+    def _unlock(self) -> None:
+        """Set the time of what was written, or taken back, and let others in."""
+        modified_ns, self._modified_ns, self._has_lock = self._modified_ns, None, False
+        try:
+            if modified_ns is not None and identity_of(str(self.path)) == self._identity:
+                os.utime(self.path, ns=(modified_ns, modified_ns))
+        except OSError as error:
+            raise StoreUnavailable(f"the time of {self.path} cannot be set: {error.strerror or error}") from error
+        finally:
+            self._run("PRAGMA locking_mode = NORMAL")
+            self._run("SELECT 1 FROM sqlite_schema LIMIT 1")
 
     def known(self) -> Mapping[int, KnownSession]:
         """Return the sessions that it knows, by key."""
-        return {row[0]: _known_session(row) for row in self._run(_KNOWN)}
+        return {row[0]: KnownSession._make(row) for row in self._run(_KNOWN)}
 
     def add(self, before: KnownSession, session: KnownSession, texts: Sequence[IndexedText]) -> bool:
         """Add texts of a session (see `WordIndex.add`): nobody else was faster, since `begin` keeps them out."""
@@ -325,10 +369,9 @@ class SqliteWords:
         for low in range(0, len(new), SEGMENT):
             self._add(session.key, own, new[low : low + SEGMENT])
         self._run(
-            "INSERT INTO sessions (session_key, id, revision, source_key, title) VALUES (?, ?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET revision = excluded.revision, title = excluded.title,"
-            " source_key = excluded.source_key",
-            (session.key, session.id, session.revision, session.source_key, session.title),
+            f"INSERT INTO sessions ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+            f" ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS[2:])}",
+            session,
         )
         return True
 
@@ -410,7 +453,7 @@ class SqliteWords:
     def known_one(self, key: int) -> KnownSession | None:
         """Return a session if the index knows it."""
         row = self._first(f"{_KNOWN} WHERE session_key = ?", (key,))
-        return None if row is None else _known_session(row)
+        return None if row is None else KnownSession._make(row)
 
     def reread(self, keys: Collection[int]) -> None:
         """Have sessions be read from their beginning again (see `WordIndex.reread`)."""
@@ -496,6 +539,8 @@ class SqliteWords:
         """Take back what was not committed."""
         if self._connection.in_transaction:
             self._connection.rollback()
+        if self._has_lock:
+            self._unlock()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -509,10 +554,6 @@ def _may_have(bits: bytes, wanted: str) -> bool:
 @lru_cache(maxsize=16)
 def _groups(wanted: str) -> Pairs:
     return cast("Pairs", json.loads(wanted))
-
-
-def _known_session(row: tuple[int, str, int, int | None, str | None]) -> KnownSession:
-    return KnownSession(*row)
 
 
 def _stamp(version: int) -> int:
