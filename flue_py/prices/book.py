@@ -31,10 +31,11 @@ PricesChoice: TypeAlias = "PriceBook | Pricing | str | PathLike[str] | Literal[F
 class PriceBook:
     """Prices by model: those given, those of a pricing file, then (``published``) those of genai-prices.
 
-    ``prices`` maps ``model`` or ``provider/model`` to ``[input, output]`` in US dollars per 1,000 tokens, or to an
-    object with ``input`` and ``output``, and where they differ ``cacheRead``, ``cacheWrite``, ``cacheWrite1h`` and
-    ``reasoning``, in dollars per million tokens (``"per": 1000``: per 1,000). ``file`` holds the same as JSON; it is
-    read again when it changes. ``provider/model`` goes before ``model``. Raises `InvalidPrices` naming the model.
+    ``prices`` maps ``model`` or ``provider/model`` to ``[input, output]``, or to an object with ``input`` and
+    ``output``, and where they differ ``cacheRead``, ``cacheWrite``, ``cacheWrite1h`` and ``reasoning``: both in US
+    dollars per million tokens, or with ``"per": 1000``, beside the models or in an object, per 1,000. ``file`` holds
+    the same as JSON; it is read again when it changes. ``provider/model`` goes before ``model``. Raises `InvalidPrices`
+    naming the model.
     """
 
     def __init__(
@@ -90,10 +91,9 @@ class PriceBook:
             for name in names:
                 if (rates := prices.get(name)) is not None:
                     return rates
-        published = published_prices() if self._published else None
-        if published is None:
+        if not self._published:
             return None
-        return published.rates_for(call, now_us() if call.at_us is None else call.at_us)
+        return published_prices().rates_for(call, now_us() if call.at_us is None else call.at_us)
 
 
 def _is_open(call: PaidCall) -> bool:

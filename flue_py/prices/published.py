@@ -1,4 +1,4 @@
-"""Published prices, from the data that genai-prices brings along (the extra ``prices``). No network.
+"""Published prices, from the data that genai-prices brings along. No network.
 
 Only the data is taken from there; the sum is computed here, exactly. If a model has no price for a kind of token that
 a call used, the cost of the call is unknown, never 0.
@@ -118,13 +118,11 @@ def _tier(prices: dict[str, object], read: int) -> int:
 
 
 @cache
-def published_prices() -> PublishedPrices | None:
-    """Return the published prices, loaded once (half a second); None if genai-prices is not installed."""
-    try:
-        from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - heavy, and only for calls without a cost
-    except ImportError:
-        return None
+def published_prices() -> PublishedPrices:
+    """Return the published prices, loaded once (half a second)."""
     from importlib.metadata import version  # noqa: PLC0415 - slow to import
+
+    from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - heavy, and only for calls without a cost
 
     snapshot = get_snapshot()
 

@@ -14,8 +14,8 @@ from flue_py.core.usage import MAX_AMOUNT, PICODOLLARS_PER_DOLLAR
 from flue_py.errors import InvalidEntry, InvalidPrices, shown
 
 Amount: TypeAlias = Decimal | int | float | str
-Pricing: TypeAlias = "Mapping[str, ModelRates | list[Amount] | tuple[Amount, ...] | Mapping[str, Amount]]"
-"""Prices by model, or by ``provider/model``: ``[input, output]`` in dollars per 1,000 tokens, or an object."""
+Pricing: TypeAlias = "Mapping[str, int | ModelRates | list[Amount] | tuple[Amount, ...] | Mapping[str, Amount]]"
+"""Prices by model, or by ``provider/model``: ``[input, output]`` or an object, in dollars per million tokens."""
 
 PER_THOUSAND = 1_000
 PER_MILLION = 1_000_000
@@ -23,7 +23,8 @@ _HIGHEST = 10**9
 _FINEST = -30
 _KINDS = {"input": "input", "output": "output", "cacheRead": "cache_read", "cacheWrite": "cache_write",
           "cacheWrite1h": "cache_write_1h", "reasoning": "reasoning"}  # fmt: skip
-_FORMS = "[input, output] in dollars per 1,000 tokens, or {input, output, cacheRead ...} in dollars per million"
+_FORMS = "[input, output] or {input, output, cacheRead ...}, in dollars per million tokens"
+_PER = "per"
 
 
 @frozen
@@ -96,21 +97,28 @@ def per_token(amount: Amount, tokens: int) -> Fraction:
     return Fraction(exact) * PICODOLLARS_PER_DOLLAR / tokens
 
 
-def read_rates(model: str, value: object, where: str) -> ModelRates:
-    """Return the rates of one model from its JSON. Raises `InvalidPrices` naming the model and the field."""
+def read_rates(model: str, value: object, where: str, per: int = PER_MILLION) -> ModelRates:
+    """Return the rates of one model from its JSON, in dollars per so many tokens.
+
+    Raises `InvalidPrices` naming the model and the field.
+    """
     if isinstance(value, ModelRates):
         return value
     if isinstance(value, (list, tuple)):
         if len(value) != 2:
             raise InvalidPrices(f"{where}: model {model!r} has {len(value)} prices in its list; write {_FORMS}")
-        return _rates(model, {"input": value[0], "output": value[1]}, PER_THOUSAND, where)
+        return _rates(model, {"input": value[0], "output": value[1]}, per, where)
     if not isinstance(value, Mapping):
         raise InvalidPrices(f"{where}: model {model!r} is {shown(value)}; write {_FORMS}")
     fields = dict(value)
-    tokens = fields.pop("per", PER_MILLION)
+    tokens = _checked_unit(fields.pop(_PER, per), f"{where}: model {model!r}")
+    return _rates(model, fields, tokens, where)
+
+
+def _checked_unit(tokens: object, where: str) -> int:
     if isinstance(tokens, bool) or tokens not in (PER_THOUSAND, PER_MILLION):
-        raise InvalidPrices(f"{where}: model {model!r}: per: {shown(tokens)} is neither 1000 nor 1000000")
-    return _rates(model, fields, int(tokens), where)
+        raise InvalidPrices(f"{where}: per: {shown(tokens)} is neither 1000 nor 1000000")
+    return PER_THOUSAND if tokens == PER_THOUSAND else PER_MILLION
 
 
 def _rates(model: str, fields: Mapping[object, object], tokens: int, where: str) -> ModelRates:
@@ -130,12 +138,18 @@ def _rates(model: str, fields: Mapping[object, object], tokens: int, where: str)
 
 
 def read_pricing(prices: object, where: str) -> dict[str, ModelRates]:
-    """Return prices by model, checked. Raises `InvalidPrices` naming the model and the field."""
+    """Return prices by model, checked; a number ``per`` among them is the unit of all, 1,000 or 1,000,000 tokens.
+
+    Raises `InvalidPrices` naming the model and the field.
+    """
     if not isinstance(prices, Mapping):
         raise InvalidPrices(f"{where}: should be an object of models and their prices, not {type(prices).__name__}")
     found = {}
-    for model, value in prices.items():
+    models = dict(prices)
+    has_unit = _PER in models and not isinstance(models[_PER], (list, tuple, Mapping, ModelRates))
+    per = _checked_unit(models.pop(_PER), where) if has_unit else PER_MILLION
+    for model, value in models.items():
         if not isinstance(model, str) or not model:
             raise InvalidPrices(f"{where}: {shown(model)} is not the name of a model")
-        found[model] = read_rates(model, value, where)
+        found[model] = read_rates(model, value, where, per)
     return found

@@ -78,8 +78,8 @@ async def open(
     such as the size of an entry.
 
     ``prices`` says what calls cost whose provider did not: by default the pricing file (``~/.flue-py/pricing.json``, or
-    the one that ``FLUE_PY_PRICING`` names), then, where the extra ``prices`` is installed, published prices. A mapping,
-    a `PriceBook` or the path of a pricing file are used instead; ``False`` prices nothing.
+    the one that ``FLUE_PY_PRICING`` names), then published prices. A mapping, a `PriceBook` or the path of a pricing
+    file are used instead; ``False`` prices nothing.
 
     ``clock`` gives the time (aware), ``ids`` and ``session_ids`` the ids of new entries and sessions; one that is taken
     is asked for again. What they raise ends the operation that asked as `InvalidArgument`, with theirs as its cause;

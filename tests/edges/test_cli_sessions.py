@@ -138,7 +138,7 @@ def test_what_a_session_spent_is_never_zero_where_nothing_is_known() -> None:
 
 
 def test_the_listing_the_facts_and_the_tree_agree_on_what_a_session_has_paid(flue: Flue) -> None:
-    with flue_py.sync.open(flue.database, prices={"m": [0.001, 0.002]}) as store:
+    with flue_py.sync.open(flue.database, prices={"m": [1, 2]}) as store:
         session = store.create_session(key="paid")
         priced = {"role": "assistant", "content": "ok", "provider": "p", "model": "m", "usage": {"input": 1250}}
         session.append_messages([said("hello"), priced, {**priced, "model": "unknown"}])

@@ -14,7 +14,7 @@ import flue_py
 pytestmark = pytest.mark.anyio
 
 TOKENS = {"input": 1000, "output": 1000}
-PRICES = {"dear": [4.105, 4.105], "gratis": [0.0, 0.0]}
+PRICES = {"dear": [4105, 4105], "gratis": [0.0, 0.0]}
 ANSWERS: dict[str, dict[str, Any]] = {
     "reported": {"model": "own", "usage": {**TOKENS, "cost": {"input": 1.0, "output": 0.5, "total": 1.5}}},
     "priced": {"model": "dear", "usage": TOKENS},

@@ -26,11 +26,18 @@ def rates(value: object) -> ModelRates:
     return read_pricing({"m": value}, "prices")["m"]
 
 
-def test_a_pair_is_in_dollars_per_thousand_tokens() -> None:
-    assert rates([0.003, 0.015]).cost_of(call(1000, 1000)) == 18 * 10**9
+def test_every_price_is_in_dollars_per_million_tokens_unless_it_or_the_file_says_otherwise() -> None:
+    forms = {"pair": [3, 15], "object": {"input": 3, "output": 15}}
+    by_thousand = {"per": 1000, "pair": [0.003, 0.015], "object": {"input": 0.003, "output": 0.015}}
+    mixed = {"per": 1000, "pair": [0.003, 0.015], "object": {"input": 3, "output": 15, "per": 1_000_000}}
+    for written in (forms, by_thousand, mixed):
+        assert [each.cost_of(call(1000, 1000)) for each in read_pricing(written, "f").values()] == [18 * 10**9] * 2
+    assert read_pricing({"per": [3, 15]}, "f").keys() == {"per"}
+    with pytest.raises(InvalidPrices, match="f: per: 10 is neither"):
+        read_pricing({"per": 10, "m": [1, 2]}, "f")
 
 
-def test_an_object_is_in_dollars_per_million_tokens_unless_it_says_otherwise() -> None:
+def test_an_object_may_say_its_unit() -> None:
     by_million = {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75, "cacheWrite1h": 6}
     by_thousand = {name: Decimal(str(price)) / 1000 for name, price in by_million.items()}
     used = call(10, 20, 30, 50, hour=40)
@@ -40,7 +47,7 @@ def test_an_object_is_in_dollars_per_million_tokens_unless_it_says_otherwise() -
 
 
 def test_what_has_no_price_of_its_own_costs_what_it_is_a_kind_of() -> None:
-    assert rates([1, 2]).cost_of(call(1, 10, 100, 1000, hour=600, reasoning=7)) == (1101 * 1 + 10 * 2) * 10**9
+    assert rates([1, 2]).cost_of(call(1, 10, 100, 1000, hour=600, reasoning=7)) == (1101 * 1 + 10 * 2) * 10**6
     with_write = rates({"input": 1, "output": 2, "cacheWrite": 4, "reasoning": 8})
     assert with_write.cost_of(call(0, 10, 0, 10, hour=5, reasoning=5)) == (10 * 4 + 5 * 2 + 5 * 8) * 10**6
 
@@ -110,5 +117,5 @@ def test_a_pricing_file_that_is_none_is_refused_by_line_or_model(text: str, said
 
 def test_a_pricing_file_is_exact() -> None:
     model = parse_pricing('{"m": [0.1, 0.3000000000000000000000000004]}', "f")["m"]
-    assert model.cost_of(call(10)) == 10**9
-    assert Fraction(model.output, model.scale) == per_token(Decimal("0.3000000000000000000000000004"), 1000)
+    assert model.cost_of(call(10)) == 10**6
+    assert Fraction(model.output, model.scale) == per_token(Decimal("0.3000000000000000000000000004"), 10**6)

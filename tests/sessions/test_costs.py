@@ -20,7 +20,7 @@ from flue_py.transfer.importing.run import import_file
 
 pytestmark = pytest.mark.anyio
 
-PRICES = {"m": [0.001, 0.002]}
+PRICES = {"m": [1, 2]}
 HUGE = {"input": 2**61 + 1}
 
 

@@ -9,7 +9,6 @@ from flue_py import Session, Store
 from flue_py.compaction import CompactionSettings
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel
-from flue_py.prices import windows
 from flue_py.prices.windows import published_window
 
 pytestmark = pytest.mark.anyio
@@ -61,9 +60,7 @@ async def test_a_model_that_is_not_known_leaves_it_to_the_summarizer() -> None:
             assert done.tokens_staying < 4_000
 
 
-def test_windows_are_known_by_the_names_that_models_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_are_known_by_the_names_that_models_have() -> None:
     assert published_window("gpt-4", "openai") == published_window("openai:gpt-4") == published_window("gpt-4") == 8_192
     assert published_window("claude-sonnet-4-5", "my-gateway") == 200_000
     assert published_window("not-published") is None
-    monkeypatch.setattr(windows, "published_prices", lambda: None)
-    assert published_window("gpt-4") is None
