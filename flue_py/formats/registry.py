@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from flue_py.errors import FlueError, InvalidArgument, shown
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from flue_py.core.projection import ContextEntry
     from flue_py.formats.kit.exported import Exported, SessionTree
     from flue_py.formats.kit.streaming import Reader
@@ -30,6 +32,8 @@ Recognizer: TypeAlias = Callable[[bytes, str], bool]
 """Given the first bytes of a file and its path: whether it looks like a file of the format. Never raises."""
 Settler: TypeAlias = Callable[[Iterable[bytes]], "str | None"]
 """Given the pieces of a whole file: the name of another format that it turns out to be of. Never raises."""
+Before: TypeAlias = "Callable[[Path, Any], Iterator[None]]"
+"""Given the path of a file and its reader: gives it what comes before in other files, and yields after each row."""
 ReaderMaker: TypeAlias = "Callable[[str], Reader]"
 """Given the name of a file: what reads it."""
 TreeWriter: TypeAlias = "Callable[[SessionTree], Exported]"
@@ -47,7 +51,7 @@ class Format:
     ``places`` are folders (``~`` is the home) in which such files usually are; ``suffixes`` how their names end.
     ``settle`` is a `Settler`, for files whose beginning could as well be that of another format. ``is_chained`` says
     that rows have no ids of their own, so that a file whose beginning changes is another one. ``package`` is set
-    here: whose format it is.
+    here: whose format it is. ``before`` is a `Before`, for files that go on from others.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Format:
     settle: str | None = None
     is_chained: bool = False
     package: str = OURS
+    before: str | None = None
 
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
         """Return whether a file that begins like this looks like one of the format."""
@@ -81,6 +86,11 @@ class Format:
         """Return a reader for one file of this name."""
         maker: ReaderMaker = _named(self.read)
         return maker(name)
+
+    def rows_before(self, path: Path, reader: Reader) -> Iterator[None]:
+        """Give a reader what comes before a file in other files, and yield after each row. Raises `UnreadableFile`."""
+        before: Before | None = None if self.before is None else _named(self.before)
+        return iter(()) if before is None else before(path, reader)
 
     def written(self, session: SessionTree) -> Exported:
         """Return a session in this format. Raises `InvalidArgument` if the format cannot be written, or its code fails.
@@ -126,6 +136,7 @@ def _ours(
     suffixes: tuple[str, ...] = (".jsonl",),
     settle: str | None = None,
     is_chained: bool = False,
+    before: str | None = None,
 ) -> Format:
     """Return a format of ours by its modules: their functions are ``looks_like_X``, ``read_X`` and ``export_X``."""
     called, home = name.replace("-", "_"), __package__
@@ -139,6 +150,7 @@ def _ours(
         suffixes,
         None if settle is None else f"{home}.{settle}",
         is_chained,
+        before=None if before is None else f"{home}.{before}",
     )
 
 
@@ -148,7 +160,13 @@ _PROGRAMS = (
     _ours("pi", "pi.read", "pi.write", places=("~/.pi/agent/sessions",)),
     _ours("noumen", "noumen.read"),
     _ours("claude-code", "claude_code.read", places=("~/.claude/projects",)),
-    _ours("codex", "codex.read", places=("~/.codex/sessions", "~/.codex/archived_sessions"), is_chained=True),
+    _ours(
+        "codex",
+        "codex.read",
+        places=("~/.codex/sessions", "~/.codex/archived_sessions"),
+        is_chained=True,
+        before="codex.history:read_before",
+    ),
     _ours("flue", "flue.read", "flue.write", suffixes=_JSON),
     _ours("fuseraft-repl", "fuseraft.read_repl", places=("~/.fuseraft/repl-sessions",), suffixes=_JSON),
     _ours("fuseraft-run", "fuseraft.read_run", places=("~/.fuseraft/sessions",), suffixes=_JSON),

@@ -20,12 +20,15 @@ from flue_py.formats.kit.values import read_moment
 class Entries:
     """The entries of one rollout that were not returned yet. ``tail`` is the one that the next hangs below."""
 
-    def __init__(self, notes: Notes, session: NewSession, version: str, parent: TaskOf | None) -> None:
+    def __init__(self, notes: Notes, session: NewSession, version: str, parent: TaskOf | None, segment: str) -> None:
         self._notes = notes
         self._session = session
         self._version = version
         self._parent = parent
+        self._segment = segment
         self._last_time: int | None = None
+        self.pays = True
+        """Whether the calls of what comes next are the session's own."""
         self.draft = Draft()
         self.tail: str | None = None
 
@@ -37,7 +40,9 @@ class Entries:
     def take(self) -> list[SessionPart]:
         """Return what is ready, and forget it."""
         draft = self.draft
-        return [draft.take(FORMAT, self._version, self._session, self._parent)] if draft.has_part else []
+        if not draft.has_part:
+            return []
+        return [draft.take(FORMAT, self._version, self._session, self._parent, segment=self._segment)]
 
     def id_of(self, row: CodexRow) -> str:
         """Return the id of the entry that a row becomes."""
@@ -62,6 +67,8 @@ class Entries:
         else:
             self._last_time = moment
         self._notes.surrogates_replaced += content.surrogates_replaced
+        if content.calls and not self.pays:
+            content = content._replace(calls=(), unpaid=True)
         extra = f'{{"line":{line or row.line}}}'
         self.draft.entries.append(content.placed(name, self.tail, moment, extra, content.surrogates_replaced))
         self.draft.lines.append(line or row.line)

@@ -28,6 +28,7 @@ from flue_py.formats.codex.rows import (
     looks_like_codex,
     read_codex_row,
     response_item,
+    segment_of,
     started_thread,
     task_of,
 )
@@ -100,6 +101,40 @@ class CodexReader:
             self._entries = self._begin(row)
         self._read(self._entries, row)
 
+    def goes_on(self, first: bytes) -> None:
+        """Take the session from the first row of the file, before rows of other files that it goes on from."""
+        row = read_codex_row(1, first, Notes(), is_first=True)
+        if row is not None:
+            self._entries = self._begin(row)
+
+    def feed_before(self, number: int, raw: bytes, *, is_own: bool) -> None:
+        """Read a line of a file that this one goes on from: of its own thread, or of another, which pays its calls."""
+        row = read_codex_row(number, raw, self._notes, is_first=number == 1)
+        if self._entries is not None and row is not None:
+            if self._entries.pays and not is_own:
+                self._entries.pays = False
+            elif is_own and not self._entries.pays:
+                self._begin_own(self._entries)
+            self._read(self._entries, row)
+
+    def begin_own(self, missing: str | None) -> None:
+        """Go on with the rows of the file itself; ``missing`` is a rollout before it that is not there."""
+        if self._entries is not None:
+            self._begin_own(self._entries)
+        self._notes.restart()
+        if missing is not None:
+            self._notes.repair(
+                1,
+                f"goes on from {missing}, and no file of that is beside it: the session has no beginning. With that "
+                "file there, delete the session, then import this one",
+            )
+
+    def _begin_own(self, entries: Entries) -> None:
+        self._close(entries)
+        if not entries.pays:
+            self._tokens.take_owed()
+        entries.pays = True
+
     def _begin(self, row: CodexRow) -> Entries:
         """Take the session from its first row."""
         payload = row.payload
@@ -125,7 +160,7 @@ class CodexReader:
             kind="root" if parent is None else "task",
             created_us=created if created is not None else read_moment(row.timestamp),
         )
-        return Entries(self._notes, session, version, parent)
+        return Entries(self._notes, session, version, parent, segment_of(self._name, session_id))
 
     def take(self) -> list[SessionPart]:
         """Return what is ready."""

@@ -115,6 +115,11 @@ def _kind(payload: JsonObject) -> str:
     return kind if isinstance(kind, str) else ""
 
 
+def segment_of(name: str, thread: str) -> str:
+    """Return the segment of its thread that a file has, by its name; "" for the file that the thread began with."""
+    return name.removesuffix(".jsonl").rpartition(f"-{thread}_")[2] if f"-{thread}_" in name else ""
+
+
 def task_of(meta: JsonObject) -> TaskOf | None:
     """Return whose task the thread of a sub-agent is, and its name there; None for any other thread."""
     at: JsonValue = meta.get("source")

@@ -77,6 +77,10 @@ class Notes:
         if self.held_back_from is None or line < self.held_back_from:
             self.held_back_from = line
 
+    def restart(self) -> None:
+        """Forget everything that was noted: it is of another file."""
+        self.__init__(self.unit)  # type: ignore[misc]
+
     def report(self) -> ParseReport:
         """Return the report, its notes in order of line."""
         return ParseReport(

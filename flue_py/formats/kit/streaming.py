@@ -46,6 +46,8 @@ class SessionPart:
     of the session, ``is_rewritten`` that what was imported before may be gone from the file. ``tasks`` are the sessions
     of tasks that the file names, ``restates`` says that the metadata are what it says now. ``calls`` belong
     to no entry yet, each with an id; ``settles`` names, for an entry, the ids of such calls that its own replace.
+    ``segment`` is what the file is called where several files, one going on from another, have the session: "" for the
+    first, and those of later ones sort behind it.
     """
 
     format: str
@@ -68,6 +70,7 @@ class SessionPart:
     restates: bool = False
     calls: tuple[PaidCall, ...] = ()
     settles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    segment: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,6 +104,7 @@ class Draft:
         parent: TaskOf | None = None,
         *,
         may_overlap: bool = False,
+        segment: str = "",
     ) -> SessionPart:
         """Return it as the next part, and begin anew."""
         part = SessionPart(
@@ -120,6 +124,7 @@ class Draft:
             self.began,
             calls=tuple(self.calls),
             settles=self.settles,
+            segment=segment,
         )
         self.entries, self.leaves, self.lines, self.labels, self.titles, self.calls = [], [], [], [], [], []
         self.earlier, self.lost, self.began, self.settles = {}, {}, {}, {}

@@ -133,6 +133,7 @@ class _FileImport:
                 )
             target = self._targets[session_id] = Target(session, created=False)
             target.parent = part.parent.session_id if part.parent else None
+            target.segment, target.is_chained = part.segment, self._source.format.is_chained
             await self._check_unchanged(target)
             target.take_names()
         await self._extend(target, part)
@@ -148,7 +149,7 @@ class _FileImport:
         told: list[str] = []
         session = await self._store.import_session(new, entries[:most], leaf=leaf, on_oddity=told.append)
         self._conflicts += await self._store.call_conflicts(entries[:most], scope=self._scope)
-        target = Target(session, created=True, newest=leaf, first_part=False)
+        target = Target(session, created=True, newest=leaf, first_part=False, segment=part.segment)
         target.parent = part.parent.session_id if part.parent else None
         target.added = len(entries[:most])
         target.note_oddities(told, entries[:most])
@@ -164,14 +165,15 @@ class _FileImport:
 
     async def _check_unchanged(self, target: Target) -> None:
         """Raise `UnreadableFile` if the file does not begin any more with what was imported before."""
-        target.recorded = recorded = imported_record(target.session)
-        count, digest = recorded.get("bytes"), recorded.get("digest")
+        target.recorded = imported_record(target.session)
+        count, digest = target.read_before()
         if type(count) is not int or not isinstance(digest, str):
             return
         if self._source.size < count:
             # An older copy of the file, if it is one, has nothing new.
             target.is_older_copy = True
             return
+        target.is_unchanged = count > 0
         if await self._store.backend.waiting.call(partial(self._source.digest_of_first, count)) != digest:
             raise UnreadableFile(
                 f"{self._path.name}: its first {count} bytes have changed since they were imported into session "
@@ -213,6 +215,7 @@ class _FileImport:
         target.already_there += sum(entry.id in taken for entry in part.entries)
         follows = follows or replaced or session.leaf_id == target.newest
         follows = follows or _is_where_it_was(target, part)
+        follows = follows and not target.is_superseded
         if not follows and part.unfinished:
             # The session has it whole by now, or has gone on without it.
             missing = [entry for entry in missing if entry.id not in part.unfinished]
@@ -220,7 +223,7 @@ class _FileImport:
             target.note_names(part, set())
             return
         if not part.may_overlap:
-            self._check_order(target, part, taken)
+            missing = self._in_order(target, part, taken, missing)
         if first_part and not taken and session.info.entry_count and not (part.may_overlap or part.is_rewritten):
             raise UnreadableFile(
                 f"{self._path.name} and session {session.id!r} have no entry in common: the file was rewritten with "
@@ -233,18 +236,29 @@ class _FileImport:
         await self._store_entries(target, missing, part.leaves if follows else (), leaf)
         if follows:
             target.newest = leaf
-        target.leaf_kept = target.leaf_kept or (not follows and any(leaf in added for leaf in part.leaves))
+        kept = not follows and not target.is_superseded and any(leaf in added for leaf in part.leaves)
+        target.leaf_kept = target.leaf_kept or kept
 
-    def _check_order(self, target: Target, part: SessionPart, taken: set[str]) -> None:
-        """Raise `UnreadableFile` if rows without ids of their own changed before others that were imported."""
+    def _in_order(self, target: Target, part: SessionPart, taken: set[str], missing: list[NewEntry]) -> list[NewEntry]:
+        """Return the new entries behind those that were imported, of a file whose rows have no ids of their own.
+
+        Raises `UnreadableFile` if rows before have changed. Where they are the same, the version that imported them
+        made fewer entries of them.
+        """
         if not self._source.format.is_chained:
-            return
-        is_new = [entry.id not in taken for entry in part.entries]
-        if target.is_older_copy or (True in is_new and False in is_new[is_new.index(True) :]):
+            return missing
+        last = max((at for at, entry in enumerate(part.entries) if entry.id in taken), default=-1)
+        early = {entry.id for entry in part.entries[: last + 1] if entry.id not in taken}
+        early -= {name for name, earlier in part.earlier.items() if taken.intersection(earlier)}
+        if target.is_older_copy or (early and not target.is_unchanged):
             raise UnreadableFile(
                 f"{self._path.name}: rows have changed since they were imported into session {target.session.id!r}; "
                 "its rows have no ids to tell them by; nothing was changed. Delete the session, then import the file"
             )
+        if early:
+            text = f"{len(early)} entries of rows that were imported before, by an earlier version, were not added"
+            self._notes.append(LineNote(0, f"{text}; to have them, delete the session, then import the file"))
+        return [entry for entry in missing if entry.id not in early]
 
     async def _replace_incomplete(self, target: Target, part: SessionPart, taken: set[str]) -> bool:
         """Retract messages that were taken before they were complete; return whether the leaf stepped back for one.
@@ -375,7 +389,8 @@ def _is_where_it_was(target: Target, part: SessionPart) -> bool:
     """Return whether the leaf is where the last import left it, of a file that may not show that any more."""
     recorded, leaf = target.recorded or {}, target.session.leaf_id
     # A file that was rewritten may have lost the entry; a document's leaf need not be its last entry.
-    if part.is_rewritten:
+    is_newest = target.is_chained and not target.is_older_copy and "leaf" in recorded
+    if part.is_rewritten or is_newest:
         return leaf == recorded.get("leaf")
     return part.restates and "leafId" in recorded and leaf == recorded["leafId"]
 

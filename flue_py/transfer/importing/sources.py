@@ -48,6 +48,7 @@ class ImportSource:
         self._format: Format | None = None
         self._file: BinaryIO | None = None
         self._lines: Iterator[tuple[int, bytes]] = iter(())
+        self._before: Iterator[None] = iter(())
         self._reader: Reader | None = None
         self._report: ParseReport | None = None
         self._waiting: list[SessionPart] | None = []
@@ -101,6 +102,7 @@ class ImportSource:
                     self._reader.scan(number, raw)
                 self._file.seek(0)
             self._lines = lines(self._file)
+            self._before = self._format.rows_before(self.path, self._reader)
             self._waiting = self._read_batch()
         except UnreadableFile as error:
             hint = self._looks_like(first)
@@ -190,6 +192,9 @@ class ImportSource:
 
     def _read_rows(self, reader: Reader) -> list[SessionPart]:
         size, is_chained = 0, self.format.is_chained
+        for _ in self._before:
+            if reader.ready >= _ROWS_AT_ONCE:
+                return reader.take()
         for number, raw in self._lines:
             self.bytes_read += len(raw)
             if raw.endswith(b"\n"):

@@ -8,7 +8,7 @@ from itertools import islice
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry, from_microseconds
-from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.jsontext import JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import TOO_LARGE
 from flue_py.errors import EntryNotFound
@@ -37,11 +37,18 @@ class Target:
     newest: str | None = None
     first_part: bool = True
     is_older_copy: bool = False
+    is_unchanged: bool = False
+    """Whether the file begins with what was imported before."""
+
+    is_chained: bool = False
     added: int = 0
     already_there: int = 0
     leaf_kept: bool = False
     title: str | None = None
     auto_title: str | None = None
+    segment: str = ""
+    """Which of its files the import is of, where it has several."""
+
     completed_us: int | None = None
     about: JsonObject | None = None
     """What a file that was rewritten says of itself now."""
@@ -176,12 +183,32 @@ class Target:
         await store.backend.update_session(session.ref, metadata_text=edit)
         await session.refresh()
 
+    def read_before(self) -> tuple[JsonValue, JsonValue]:
+        """Return how many bytes of the file were imported before, and their digest."""
+        record = self._segments().get(self.segment) if self.segment else self.recorded
+        return (record.get("bytes"), record.get("digest")) if isinstance(record, dict) else (None, None)
+
+    def _segments(self) -> JsonObject:
+        segments = (self.recorded or {}).get("segments")
+        return segments if isinstance(segments, dict) else {}
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether another file, from which on the session took another way, was imported before."""
+        return any(name > self.segment for name in self._segments())
+
     async def remember_end(self, source: ImportSource) -> None:
-        """Note how far the file was read."""
+        """Note how far the file was read, and where that left the leaf; not of an older copy."""
+        if self.is_older_copy:
+            return
         recorded = dict(self.recorded or {})
-        end: JsonObject = {**recorded, "bytes": source.whole_bytes, "digest": source.digest}
-        if end != recorded:
-            await self.session.set_metadata({"imported": end}, merge=True)
+        end: JsonObject = {"bytes": source.whole_bytes, "digest": source.digest}
+        if self.segment:
+            end = {"segments": {**self._segments(), self.segment: end}}
+        if not self.leaf_kept and not self.is_superseded:
+            end["leaf"] = self.session.leaf_id
+        if {**recorded, **end} != recorded:
+            await self.session.set_metadata({"imported": {**recorded, **end}}, merge=True)
 
     async def remember_leaf(self) -> None:
         """Note which entry was the leaf, for a file that may be rewritten."""

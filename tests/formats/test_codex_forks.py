@@ -1,0 +1,117 @@
+"""Forks and reverts of Codex 0.171, which are references to other files: rollouts that the program wrote."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import flue_py
+from flue_py.core.spoken import message_text
+from flue_py.errors import UnreadableFile
+from tests.formats.transcripts import DATA
+
+pytestmark = pytest.mark.anyio
+
+FILES: dict[str, str] = json.loads(gzip.decompress((DATA / "codex/forks-0.171.json.gz").read_bytes()))
+SOURCE, FORK, FORK_OF_FORK, FORK_OF_REVERTED, COMPACTED = (
+    f"01a21f0e-{rest}"
+    for rest in (
+        "c516-76e3-a197-a7b113c848b4",
+        "c60d-7940-b184-d117c045280d",
+        "c657-71c2-9f3e-84ee5a19a21a",
+        "c7c8-72a2-a716-f27137005e85",
+        "c80e-73f2-9434-a8fa820c3f79",
+    )
+)
+IN_FORK = ["one", "Answer 3.", "two CALL", "Answer 5.", "three", "Answer 6.", "in the fork", "Answer 7."]
+REVERTED = ["one", "Answer 3.", "seven", "Answer 12."]
+SENT = {
+    SOURCE: (REVERTED, 8200),
+    FORK: (IN_FORK, 1024),
+    FORK_OF_FORK: ([*IN_FORK, "in the fork of the fork", "Answer 8."], 1026),
+    FORK_OF_REVERTED: ([*REVERTED, "in D", "Answer 13."], 1036),
+}
+"""What the program sends of each thread, and what its own calls took."""
+
+
+def write(folder: Path, *names: str) -> list[Path]:
+    paths = [folder / "sessions/2026/11/27" / name for name in names or FILES]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(FILES[path.name])
+    return paths
+
+
+def names_of(thread: str) -> list[str]:
+    return [name for name in FILES if f"-{thread}" in name]
+
+
+async def texts(store: flue_py.Store, thread: str) -> list[str]:
+    session = await store.get_session(thread)
+    assert session is not None
+    found = [message_text(item) for item in await session.build_context() if item["role"] != "developer"]
+    return [text for text in found if text and not text.startswith(("<environment", "Chunk"))]
+
+
+async def tokens_of(store: flue_py.Store, thread: str) -> int:
+    return (await store.usage(thread)).total.total_tokens
+
+
+async def test_forks_and_reverts_are_whole_and_paid_once_whatever_is_imported_first(tmp_path: Path) -> None:
+    paths = write(tmp_path)
+    wrong = []
+    for turn in range(len(paths)):
+        for order in ([*paths[turn:], *paths[:turn]], [*paths[turn:], *paths[:turn]][::-1]):
+            async with flue_py.open(":memory:") as store:
+                for path in order:
+                    await flue_py.import_file(store, path)
+                seen = {thread: (await texts(store, thread), await tokens_of(store, thread)) for thread in SENT}
+                whole = (await store.usage()).total.total_tokens, len((await store.list_sessions()).sessions)
+                again = [(await flue_py.import_file(store, path)).changed for path in order]
+                source = await store.get_session(SOURCE)
+                assert source is not None
+                kept = {message_text(json.loads(entry.payload)) for entry in await source.entries(kind="message")}
+                if (seen, whole, any(again), (await store.verify()).problems) != (SENT, (17_548, 5), False, []):
+                    wrong.append((turn, seen, whole, again))
+                assert {"three", "four", "five", "six", "Answer 6.", "Answer 9.", "Answer 10.", "Answer 11."} <= kept
+    assert not wrong
+
+
+async def test_a_revert_is_followed_but_not_by_who_has_moved_on_here(tmp_path: Path) -> None:
+    first, second, *_ = write(tmp_path, *names_of(SOURCE))
+    async with flue_py.open(":memory:") as store:
+        await flue_py.import_file(store, first)
+        session = await store.get_session(SOURCE)
+        assert session is not None
+        await session.append_message({"role": "user", "content": "mine"})
+        report = await flue_py.import_file(store, second)
+        assert report.leaf_kept
+        assert (await texts(store, SOURCE))[-1] == "mine"
+
+
+async def test_a_source_is_found_where_it_was_archived(tmp_path: Path) -> None:
+    first, *_ = write(tmp_path, *names_of(SOURCE))
+    (fork,) = write(tmp_path, *names_of(FORK))
+    archived = tmp_path / "archived_sessions" / first.name
+    archived.parent.mkdir()
+    first.rename(archived)
+    async with flue_py.open(":memory:") as store:
+        await flue_py.import_file(store, fork)
+        assert await texts(store, FORK) == IN_FORK
+
+
+async def test_what_a_rollout_goes_on_from_is_named_where_it_is_not_there(tmp_path: Path) -> None:
+    (fork,) = write(tmp_path, *names_of(FORK))
+    reverted = write(tmp_path, *names_of(SOURCE)[1:])
+    async with flue_py.open(":memory:") as store:
+        report = await flue_py.import_file(store, fork)
+        assert f"goes on from {SOURCE}" in str(report.repaired[0])
+        assert await texts(store, FORK) == IN_FORK[-2:]
+        assert await tokens_of(store, FORK) == 1024
+        for path in reverted:
+            with pytest.raises(UnreadableFile, match=f"Put rollout-...-{SOURCE}.jsonl into"):
+                await flue_py.import_file(store, path)
+        assert await store.get_session(SOURCE) is None
