@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import click
 
-from flue_py.cli.output import Answer, said
+from flue_py.cli.output import Answer, look, said
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.log import LogLine
 from flue_py.core.sessions import Appended, Moved
-from flue_py.render.lines import counted
+from flue_py.render.lines import counted, text_of
+from flue_py.render.log import log_lines, log_row
 from flue_py.render.rows import moved_row
 from flue_py.sessions.marking import MarkEffect
 from flue_py.sessions.session import Session
 
 
-def moved(session: Session, done: Moved | None, *, nothing: str = "nothing moved") -> Answer:
-    """Return the answer of a command that moves the leaf."""
+def moved(session: Session, done: Moved | LogLine | None, *, nothing: str = "nothing moved") -> Answer:
+    """Return the answer of a command that moves the leaf, or takes an edit back."""
+    if isinstance(done, LogLine):
+        row = {**moved_row(session.id, None, session.leaf_id), "line": log_row(done)}
+        return said(" ".join(text_of(line).strip() for line in log_lines([done], look())), row)
     text = f"{nothing}; the leaf is {shown_leaf(session.leaf_id)}"
     if done is not None:
         text = f"{done.reason}: the leaf went from {shown_leaf(done.from_id)} to {shown_leaf(done.to_id)}"

@@ -19,6 +19,7 @@ from flue_py.render.conversation import listed_lines, said_lines, turn_lines
 from flue_py.render.lines import Line, counted, printable, text_of
 from flue_py.runtime.conversation import BY, Conversation
 from flue_py.runtime.housekeeping import delete_all, find_completed
+from flue_py.runtime.undoing import redo_last, undo_last
 from flue_py.store.files.private import write_whole
 
 
@@ -120,13 +121,13 @@ async def _retry(conversation: Conversation, argument: str) -> Reply | str:
 
 async def _undo(conversation: Conversation, argument: str) -> str:
     await conversation.session.refresh()
-    moved = await conversation.session.undo(by=BY)
+    moved = await undo_last(conversation.session, by=BY)
     return "There is nothing to undo." if moved is None else await _where(conversation, "Undone")
 
 
 async def _redo(conversation: Conversation, argument: str) -> str:
     await conversation.session.refresh()
-    moved = await conversation.session.redo(by=BY)
+    moved = await redo_last(conversation.session, by=BY)
     return "There is nothing to do again." if moved is None else await _where(conversation, "Done again")
 
 

@@ -65,3 +65,42 @@ def test_pins_and_exclusions_say_what_they_do_to_the_context(flue: Flue) -> None
     assert flue.json("show", session)["leafId"] == leaf
     told = [line["what"] for line in flue.json("log", session, "--limit", "7")]
     assert told == ["back", "undo", "exclusion", "pin", "inclusion", "exclusion", "pin"]
+
+
+def test_undo_takes_back_the_last_thing_that_was_done_be_it_an_edit_or_a_move(flue: Flue) -> None:
+    session = flue.import_every_type()
+
+    def state() -> tuple[object, ...]:
+        shown = flue.json("show", session)
+        marks = [line for line in flue.lines("tree", session, "--all") if "pinned" in line or "[nice" in line]
+        return shown["leafId"], len(marks), any("[nicer]" in mark for mark in marks)
+
+    states = [state()]
+    for command in (
+        ["label", session, "u0000001", "nice"],
+        ["label", session, "u0000001", "nicer"],
+        ["rewind", session, "--turns", "1"],
+        ["pin", session, "u0000001"],
+    ):
+        flue.run(*command)
+        states.append(state())
+    assert len(set(states)) == 5
+    back = [flue.json("undo", session) for _ in range(4)]
+    assert [each["moved"] for each in back] == [False, True, False, False]
+    assert back[-1]["line"]["edits"] == [{"what": "label", "entryId": "u0000001", "before": "nice", "after": None}]
+    assert state() == states[0]
+    for expected in states[1:]:
+        flue.run("redo", session)
+        assert state() == expected
+    assert flue.json("redo", session)["moved"] is False
+    for expected in reversed(states[:-1]):
+        flue.run("undo", session)
+        assert state() == expected
+    flue.run("redo", session)
+    flue.run("label", session, "a0000001", "new")
+    assert "nothing to do again" in flue.lines("redo", session)[0]
+    flue.run("undo", session)
+    flue.run("undo", session)
+    assert state() == states[0]
+    # Then it was imported.
+    assert flue.json("undo", session)["leafId"] is None

@@ -6,6 +6,7 @@ from flue_py.cli.changing import moved
 from flue_py.cli.choosing import BY, session_argument, why_option
 from flue_py.cli.output import Answer
 from flue_py.cli.running import command
+from flue_py.runtime.undoing import redo_last
 from flue_py.sessions.session import Session
 
 
@@ -14,4 +15,4 @@ from flue_py.sessions.session import Session
 @why_option
 async def redo(session: Session, why: str | None) -> Answer:
     """Redo what was undone last in SESSION."""
-    return moved(session, await session.redo(by=BY, why=why), nothing="there is nothing to do again")
+    return moved(session, await redo_last(session, by=BY, why=why), nothing="there is nothing to do again")

@@ -8,6 +8,9 @@ from flue_py.cli.changing import moved
 from flue_py.cli.choosing import BY, session_argument, why_option
 from flue_py.cli.output import Answer
 from flue_py.cli.running import command
+from flue_py.core.log import LogLine
+from flue_py.core.sessions import Moved
+from flue_py.runtime.undoing import undo_last
 from flue_py.sessions.session import Session
 
 
@@ -16,12 +19,13 @@ from flue_py.sessions.session import Session
 @click.option("--turn", is_flag=True, help="Undo the whole last turn: the last user message and what followed.")
 @why_option
 async def undo(session: Session, turn: bool, why: str | None) -> Answer:
-    """Move the leaf of SESSION back to where it was before the last operation, or the last turn.
+    """Take back what was done last to SESSION: a move of the leaf, or an edit of a title, label or pin.
 
     Nothing is deleted. undo also reverses undo --turn, and redo reverses undo.
     """
+    done: Moved | LogLine | None
     if not turn:
-        done = await session.undo(by=BY, why=why)
+        done = await undo_last(session, by=BY, why=why)
     else:
         done = await session.rewind(turns=-1, by=BY, why=why) if await session.turns() else None
     return moved(session, done, nothing="there is nothing to undo")

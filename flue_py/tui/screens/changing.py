@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from flue_py.core.entries import Entry
 from flue_py.errors import FlueError
 from flue_py.render.lines import counted
+from flue_py.runtime.undoing import redo_last, undo_last
 from flue_py.sessions.session import Session
 from flue_py.tui import editing
 from flue_py.tui.deleting import plan_deletion
@@ -172,14 +173,14 @@ class ChangingScreen(BrowserScreen[None]):
         """Undo the last operation."""
         session = self._session()
         if session is not None:
-            await self._do(_or_false(session.undo(by=BY)), "undone; r does it again")
+            await self._do(_or_false(undo_last(session, by=BY)), "undone; r does it again")
 
     @work
     async def action_redo(self) -> None:
         """Redo what was undone last."""
         session = self._session()
         if session is not None:
-            await self._do(_or_false(session.redo(by=BY)), "done again")
+            await self._do(_or_false(redo_last(session, by=BY)), "done again")
 
     @work
     async def action_delete(self) -> None:
