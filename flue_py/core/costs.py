@@ -99,18 +99,17 @@ def total_cost(costs: Iterable[EntryCost]) -> EntryCost:
 def window_costs(window: UsageWindow) -> tuple[int | None, ...]:
     """Return what the input, the output, cache reads and cache writes of a window cost, and all of it, in picodollars.
 
-    All of it is what the ledger knows, or what the entries report if that is more: another session may have paid.
     None is unknown, for example the cost of one kind of tokens if only the total was reported or priced.
     """
-    usage, reported = window.usage, window.usage.cost
-    total = max(reported.total, window.picodollars)
-    parts = (reported.input, reported.output, reported.cache_read, reported.cache_write)
+    usage, cost = window.usage, window.usage.cost
+    total = cost.total
+    parts = (cost.input, cost.output, cost.cache_read, cost.cache_write)
     # Without calls of its own and without a cost that was reported, a path is known to cost nothing if it used nothing.
     used_nothing = not any(usage.totals) and bool(window.told)
     is_told = total > 0 or (window.cost is not None and (window.calls > 0 or used_nothing))
     is_split = is_told and sum(parts) == total and not window.unpriced_calls
     kinds = zip(window.known.values(), parts, strict=False)
-    return (*(cost if cost or is_split or tokens == 0 else None for tokens, cost in kinds), total if is_told else None)
+    return (*(part if part or is_split or tokens == 0 else None for tokens, part in kinds), total if is_told else None)
 
 
 def is_unknown(window: UsageWindow) -> bool:

@@ -7,7 +7,7 @@ every sum and difference is exact.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import astuple, field
+from dataclasses import astuple, field, replace
 from decimal import Context, Decimal, InvalidOperation
 from operator import add, sub
 from typing import NamedTuple
@@ -115,18 +115,22 @@ NOTHING_PAID = Paid()
 
 @frozen
 class Cost:
-    """Money, in integer picodollars; `usd` gives the total as an exact Decimal."""
+    """Money, in integer picodollars; `usd` gives the total as an exact Decimal.
+
+    ``is_known`` is False where all that is known of it is that something was called.
+    """
 
     input: int = 0
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
     total: int = 0
+    is_known: bool = field(default=True, compare=False)
 
     @property
-    def usd(self) -> Decimal:
-        """The total in US dollars, exact."""
-        return picodollars_to_usd(self.total)
+    def usd(self) -> Decimal | None:
+        """The total in US dollars, exact; None if it is unknown."""
+        return picodollars_to_usd(self.total) if self.is_known else None
 
 
 @frozen
@@ -149,7 +153,7 @@ class Usage:
     def totals(self) -> UsageTotals:
         """The ten sums as they are stored."""
         return UsageTotals(
-            self.input, self.output, self.cache_read, self.cache_write, self.total_tokens, *astuple(self.cost)
+            self.input, self.output, self.cache_read, self.cache_write, self.total_tokens, *astuple(self.cost)[:5]
         )
 
     def known(self, told: Collection[str]) -> dict[str, int | None]:
@@ -178,8 +182,10 @@ class Usage:
 class UsageWindow:
     """The usage of the entries after ``since``, up to ``leaf``.
 
-    ``usage`` is what messages and compactions report of themselves. ``paid`` is what the ledger has of the same
-    entries, priced calls and those of branch summaries included: `Store.usage` of the same path gives the same.
+    ``usage`` is what messages and compactions report of themselves; but the total of its cost is the one figure of the
+    window: what the ledger has, or what the entries report where that is more, since another session paid for a call
+    first. ``paid`` is what the ledger has of the same entries, priced calls and those of branch summaries included:
+    `Store.usage` of the same path gives the same.
     ``on_path`` is False if ``since`` is not an ancestor of ``leaf`` (or the leaf itself): both are then
     zero, never those of the whole history. ``since=None`` is the window over the whole path.
     ``told`` names the numbers of tokens that are 0 because they were reported, or because nothing was called; it is
@@ -225,8 +231,17 @@ class UsageWindow:
 
     @property
     def cost(self) -> Decimal | None:
-        """The sum of the known costs in US dollars, exact; None if it is unknown (see `known_cost`)."""
-        return known_cost(self.paid.picodollars, self.paid.unpriced_calls)
+        """The sum of the known costs in US dollars, exact; None if it is unknown: that of ``usage``."""
+        return self.usage.cost.usd
+
+
+def usage_of_window(reported: UsageTotals, paid: Paid) -> Usage:
+    """Return what entries report, with what they cost by the ledger."""
+    usage = Usage.from_totals(reported)
+    total = max(reported.cost_total, paid.picodollars)
+    # Without a call of their own, entries that used something were paid for elsewhere.
+    is_known = total > 0 or not (paid.unpriced_calls or (not paid.calls and any(reported)))
+    return replace(usage, cost=replace(usage.cost, total=total, is_known=is_known))
 
 
 def known_cost(picodollars: int, unpriced_calls: int) -> Decimal | None:

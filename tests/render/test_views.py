@@ -6,7 +6,7 @@ import pytest
 
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
-from flue_py.core.usage import Cost, Paid, Usage, UsageWindow
+from flue_py.core.usage import Cost, Paid, Usage, UsageWindow, usage_of_window
 from flue_py.render.entries import Look, entry_text
 from flue_py.render.lines import Line, text_of
 from flue_py.render.rows import deletion_row, entry_row, exact, session_row, tree_row, usage_row
@@ -199,7 +199,7 @@ def test_rows_of_entries_are_whole_and_rows_of_trees_are_light() -> None:
 def test_a_cost_that_nobody_knows_is_a_dash_and_not_nothing() -> None:
     def shown(paid: Paid, usage: Usage = Usage(input=5, output=7, total_tokens=12)) -> list[str]:  # noqa: B008
         told = frozenset({"cacheRead", "cacheWrite"} if usage.input else ())
-        return plain(usage_lines(UsageWindow(usage, "leaf", paid=paid, told=told)))
+        return plain(usage_lines(UsageWindow(usage_of_window(usage.totals, paid), "leaf", paid=paid, told=told)))
 
     unpriced = shown(Paid(2, 2, tokens=12))
     assert [line.split()[-1] for line in unpriced[1:6]] == ["-", "-", "0.00", "0.00", "-"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -145,3 +146,17 @@ async def test_what_is_no_single_answer_is_refused_and_changes_nothing() -> None
                 if not str(error).startswith(beginning):
                     wrong.append((beginning, str(error)))
         assert (wrong, session.leaf_id, (await store.usage()).total.calls) == ([], None, 0)
+
+
+async def test_a_window_has_one_figure_of_its_cost_and_an_unknown_one_is_none() -> None:
+    """Answers as providers give them, without a cost: priced, without a price, and paid for by another session."""
+    figures = []
+    for prices in (None, False):
+        async with flue_py.open(":memory:", prices=prices) as store:
+            session, other = await store.create_session(), await store.create_session()
+            for each in (session, other):
+                await each.append_message(MESSAGE)
+                window = await each.aggregate_usage_since(None)
+                figures.append((window.usage.cost.usd, window.cost))
+    price = Decimal("0.000468")
+    assert figures == [(price, price), (None, None), (None, None), (None, None)]

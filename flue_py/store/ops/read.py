@@ -20,7 +20,7 @@ from flue_py.core.sessions import (
     require_meant,
 )
 from flue_py.core.turns import begins_turn
-from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow
+from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow, usage_of_window
 from flue_py.store.ops.marks import marks_of
 from flue_py.store.ops.move import id_at
 from flue_py.store.ops.paths import (
@@ -116,8 +116,8 @@ _NOTHING = Sums(-1, -1, NO_USAGE, NOTHING_PAID)
 
 def _window(before: Position | Sums, until: Position | Sums, leaf: str | None, since: str | None) -> UsageWindow:
     """Return what lies between two places of a path."""
-    used = until.totals.minus(before.totals)
-    return UsageWindow(Usage.from_totals(used), leaf, since, paid=until.paid.minus(before.paid))
+    paid = until.paid.minus(before.paid)
+    return UsageWindow(usage_of_window(until.totals.minus(before.totals), paid), leaf, since, paid=paid)
 
 
 def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry]:

@@ -45,7 +45,7 @@ from flue_py.core.sessions import (
 from flue_py.core.settings import PathSettings
 from flue_py.core.task_names import TaskNames
 from flue_py.core.turns import begins_turn
-from flue_py.core.usage import Usage, UsageWindow
+from flue_py.core.usage import Usage, UsageWindow, usage_of_window
 from flue_py.errors import AmbiguousId, EntryNotFound, InvalidArgument, SessionNotFound
 from flue_py.testing.model.rows import BudgetNote, PayerNote, ReservationNote, Row, Session
 
@@ -207,7 +207,7 @@ class ModelReads:
             return UsageWindow(Usage(), at, since, on_path=False)
         used = session.totals(at).minus(session.totals(since))
         paid = session.paid(at).minus(session.paid(since))
-        return UsageWindow(Usage.from_totals(used), at, since, paid=paid)
+        return UsageWindow(usage_of_window(used, paid), at, since, paid=paid)
 
     async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
         session = self._session(session_id)
