@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -108,7 +107,9 @@ def print_lines(lines: Iterable[Line], *, paged: bool = False, err: bool = False
     if paged and _rows(shown, shown_on.width) >= shown_on.height and _has_reader():
         with shown_on.capture() as captured:
             _print_styled(shown_on, shown)
-        click.echo_via_pager(captured.get(), color=shown_on.color_system is not None and not shown_on.no_color)
+        # Left to click, less is told to show colours, and what may not know them gets none.
+        is_coloured = shown_on.color_system is not None and not shown_on.no_color
+        click.echo_via_pager(captured.get(), color=None if is_coloured else False)
     else:
         _print_styled(shown_on, shown)
 
@@ -142,10 +143,14 @@ def _print_styled(shown_on: Console, lines: Iterable[Line]) -> None:
 def look(
     *, sizes: Mapping[str, int] | None = None, counted: bool = True, labels: Mapping[str, str] | None = None
 ) -> Look:
-    """Return how to show entries on this output: its width, and signs it can encode."""
+    """Return how to show entries on this output: its width, and signs it can encode.
+
+    In a pipe nothing is cut, unless COLUMNS says how wide it is: what reads it may look for any word.
+    """
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     glyphs = UNICODE if encoding.startswith("utf") else ASCII
-    return Look(_width(), sizes, labels, glyphs, sizes_counted=counted)
+    width = _width()
+    return Look(width or _COLUMNS, sizes, labels, glyphs, sizes_counted=counted, cuts=width is not None)
 
 
 def _styled_console(*, err: bool = False) -> Console | None:
@@ -159,18 +164,13 @@ def _styled_console(*, err: bool = False) -> Console | None:
     return found if found.is_terminal else None
 
 
-def _width() -> int:
-    """Return how many columns there are: of the terminal, by COLUMNS, or 80."""
+def _width() -> int | None:
+    """Return how many columns there are, of the terminal or by COLUMNS; None in a pipe."""
     shown_on = _styled_console()
     if shown_on is not None:
         return shown_on.width
     columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit():
-        return int(columns)
-    for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
-        with suppress(OSError, ValueError, AttributeError):
-            return os.get_terminal_size(stream.fileno()).columns or _COLUMNS  # type: ignore[union-attr]
-    return _COLUMNS
+    return int(columns) if columns.isdigit() else None
 
 
 def joined(parts: Sequence[str]) -> str:

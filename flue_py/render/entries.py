@@ -45,7 +45,7 @@ class Cost:
 class Look:
     """How entries are shown: the width in cells, the signs, and by entry id how many tokens each takes, its label,
     what its line cost (lines without calls are left out), and what the branch that ends with it cost. If
-    ``sizes_counted`` is False, sizes are estimates, marked with ``~``."""
+    ``sizes_counted`` is False, sizes are estimates, marked with ``~``. If ``cuts`` is False, no text is cut to fit."""
 
     width: int = 80
     sizes: Mapping[str, int] | None = None
@@ -56,6 +56,11 @@ class Look:
     sizes_counted: bool = True
     masked: Callable[[str], str] = str
     """Takes out of a text what is not to be shown, before it is cut."""
+    cuts: bool = True
+
+    def fit(self, text: str, room: int) -> str:
+        """Return a text that takes at most ``room`` cells, or whole if nothing is cut."""
+        return clip(text, room, self.glyphs.cut) if self.cuts else text
 
     def size_text(self, size: int | None) -> str:
         """Return a size in at most `SIZE_WIDTH` characters; "" if there is none."""
@@ -157,7 +162,7 @@ def entry_line(
     label = (look.labels or {}).get(entry.id)
     said: list[Span] = []
     if label:
-        said.append((f" [{clip(one_line(look.masked(label)), 20, look.glyphs.cut)}]", "bold magenta"))
+        said.append((f" [{look.fit(one_line(look.masked(label)), 20)}]", "bold magenta"))
     if is_leaf:
         said.append((f" {look.glyphs.leaf}", "bold green"))
     first: tuple[Span, ...] = ((short_id, "dim"), (" ", ""), guide, before, entry_name(entry), (" ", ""))
@@ -188,7 +193,7 @@ def laid_out(
         numbers += padded("" if cost is None else cost_text(cost), COST_WIDTH, right=True)
     taken = sum(cells(part) for part, _ in (*first, *marks)) + 1 + len(numbers)
     room = max(8, look.width - taken)
-    shown = clip(text, room, look.glyphs.cut)
+    shown = look.fit(text, room)
     filler = " " * max(0, room - cells(shown))
     return (*first, (shown, "dim" if is_faint else ""), *marks, (filler + " ", ""), (numbers, "dim"))
 

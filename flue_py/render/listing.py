@@ -8,7 +8,7 @@ from pathlib import PureWindowsPath
 
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.entries import Cost, Look, cost_text
-from flue_py.render.lines import Line, Span, clip, one_line, short_count, shortest_ids, table
+from flue_py.render.lines import Line, Span, one_line, short_count, shortest_ids, table
 from flue_py.render.views import clipped, name_among, spent
 
 _DATED = re.compile(r"[-@_]?(20\d{2}-?\d{2}-?\d{2})$")
@@ -41,8 +41,8 @@ def session_lines(
                 (f"{info.active_at:%Y-%m-%d}", "dim"),
                 (short_count(info.message_count), ""),
                 (spent(info, cost_text(Cost(info.spent_picodollars))), ""),
-                (clip(project_name(info), width, look.glyphs.cut), ""),
-                (clip(model, width, look.glyphs.cut), "dim"),
+                (look.fit(project_name(info), width), ""),
+                (look.fit(model, width), "dim"),
                 (_listed_name(info, sources or {}), "yellow" if info.kind == "task" else ""),
             ]
         )

@@ -26,7 +26,7 @@ from flue_py.render.entries import (
     entry_text,
     laid_out,
 )
-from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, padded, short_count, shortest_ids
+from flue_py.render.lines import Line, Span, cells, counted, one_line, padded, short_count, shortest_ids
 
 _FORKS_AN_ENTRY = 3
 _LISTED = 20
@@ -191,7 +191,7 @@ def task_lines(links: Sequence[TaskLink], tasks: Mapping[str, SessionInfo], look
 
 
 def _task_line(link: TaskLink, tasks: Mapping[str, SessionInfo], guide: str, look: Look) -> Line:
-    info, name = tasks.get(link.child_id), clip(one_line(link.task_id), 24, look.glyphs.cut)
+    info, name = tasks.get(link.child_id), look.fit(one_line(link.task_id), 24)
     name += f" ({link.status})" if link.status is not None else ""
     if info is not None:
         return _session_line(info, "task", guide, look, name)

@@ -16,7 +16,7 @@ from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import UsageWindow, picodollars_to_usd
 from flue_py.render.entries import Look, entry_line, fold_line
-from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, printable, shortest_ids, table
+from flue_py.render.lines import Line, Span, cells, counted, one_line, printable, shortest_ids, table
 
 _NAMELESS = "(empty)"
 
@@ -181,7 +181,7 @@ def clipped(line: Line, look: Look) -> Line:
         return line
     before = sum(cells(text) for text, _ in line[:-1])
     text, style = line[-1]
-    return (*line[:-1], (clip(text, max(8, look.width - before), look.glyphs.cut), style))
+    return (*line[:-1], (look.fit(text, max(8, look.width - before)), style))
 
 
 def facts_lines(facts: Sequence[tuple[str, str]], look: Look) -> list[Line]:

@@ -54,6 +54,30 @@ def test_no_pager_in_a_pipe_even_where_colour_is_wanted(flue: Flue) -> None:
     assert "INI parser session" in shown
 
 
+@pytest.mark.parametrize(("less", "coloured"), [(None, True), ("-M", False), ("-MR", True)])
+def test_a_pager_gets_colours_only_where_it_shows_them(flue: Flue, less: str | None, coloured: bool) -> None:
+    session = flue.import_every_type()
+    program = flue.folder / "less"
+    program.write_text('#!/bin/sh\necho "paged with LESS=$LESS"\ncat\n')
+    program.chmod(0o755)
+    env = {"PATH": f"{flue.folder}:{os.environ['PATH']}", "LINES": "8"} | ({} if less is None else {"LESS": less})
+    shown = at_a_terminal(flue, "show", session, **env)
+    assert f"paged with LESS={less or '-R'}" in shown
+    assert bool(ESCAPE.search(shown)) == coloured
+
+
+# -- pipes ------------------------------------------------------------------------------------------------------------
+
+
+def test_in_a_pipe_nothing_is_cut(flue: Flue) -> None:
+    words = "Please have a look at why the changelog of the last release, which everybody waits for, is empty"
+    session = flue.json("new", "--title", words)["id"]
+    flue.run("append", session, words)
+    for command in (["sessions"], ["tree", session]):
+        assert words in flue.run(*command, env={"COLUMNS": None}).stdout, command
+        assert words not in flue.run(*command, env={"COLUMNS": "60"}).stdout, command
+
+
 # -- colours ----------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from flue_py.core.sessions import SessionInfo
 from flue_py.render.branches import plan_tree
 from flue_py.render.costs import plan_costs
 from flue_py.render.entries import Cost, cost_text
-from flue_py.render.lines import Line, clip, counted
+from flue_py.render.lines import Line, counted
 from flue_py.render.rows import session_row, task_row, tree_row
 from flue_py.render.tree import begun_lines, plan_lines, task_lines
 from flue_py.render.views import name_among, spent, spent_tokens
@@ -92,7 +92,7 @@ async def tree(
             _spent(info),
         ]
         told = "".join(f", {number}" for number in numbers)
-        yield ((clip(name, max(16, style.width - len(told)), style.glyphs.cut) + told, "bold"),)
+        yield ((style.fit(name, max(16, style.width - len(told))) + told, "bold"),)
         begun = {entry_id: infos for entry_id, infos in forks.items() if entry_id is not None}
         yield from plan_lines(plan, info.leaf_id, style, forks=begun, links=links, tasks=tasks)
         if info.leaf_id is None:
