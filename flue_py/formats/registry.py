@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flue_py.errors import FlueError, InvalidArgument, shown
+from flue_py.formats.others import program_by_content
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -267,4 +268,5 @@ def find_format(name: str) -> Format:
 
 def recognize(first_bytes: bytes, path: str) -> Format | None:
     """Return the format of a file that begins like this, or None."""
-    return next((each for each in all_formats() if each.recognizes(first_bytes, path)), None)
+    formats = added_formats() if program_by_content(first_bytes) is not None else all_formats()
+    return next((each for each in formats if each.recognizes(first_bytes, path)), None)

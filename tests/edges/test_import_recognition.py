@@ -10,10 +10,12 @@ import pytest
 
 import flue_py
 from flue_py.errors import UnreadableFile
+from flue_py.formats.others import OTHERS, program_by_content
+from tests.edges.cli_runs import Flue
 from tests.formats.pi_files import HEADER
 from tests.formats.test_claude_code import user
 from tests.formats.test_codex import META
-from tests.formats.transcripts import as_lines
+from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, as_lines, lines_of
 
 pytestmark = pytest.mark.anyio
 
@@ -99,3 +101,68 @@ async def test_a_file_of_the_right_format_that_is_refused_does_not_look_like_its
     run = {"SessionId": "not hex", "Task": "t", "ConfigPath": "c", "Messages": []}
     with pytest.raises(UnreadableFile, match=r"eight hex characters$"):
         await taken_for(tmp_path, run, "fuseraft-run")
+
+
+QWEN: dict[str, Any] = {"uuid": "q1", "parentUuid": None, "sessionId": "s", "cwd": "/w", "version": "0.24.4"}
+BEGINNINGS: dict[str, list[Any] | Any] = {
+    "aider": b"# aider chat started at 2026-11-27 10:00:00\n\n#### hi\n",
+    "Amp": {"v": 3, "id": "T-1", "created": 1, "messages": [{"role": "user", "content": [{"type": "text"}]}]},
+    "Continue": {"sessionId": "s", "title": "t", "workspaceDirectory": "/w", "history": [{"message": TALK[0]}]},
+    "Copilot CLI": [{"type": "session.start", "id": "e", "parentId": None, "data": {"sessionId": "s"}}],
+    "Droid": [{"type": "session_start", "id": "s"}, {"type": "message", "id": "m", "message": TALK[0]}],
+    "Gemini CLI": {"sessionId": "s", "projectHash": "h", "messages": [{"id": "m", "type": "user", "role": "user"}]},
+    "Kimi": [{"type": "metadata", "protocol_version": "1.5"}, {"type": "user", "role": "user"}],
+    "Mistral Vibe": json.dumps([{"message": TALK[0], "source": "history", "turn_index": 0}]).encode(),
+    "OpenCode": {"id": "ses_1", "projectID": "p", "directory": "/w", "title": "t"},
+    "Qwen Code": [
+        QWEN | {"type": "system", "subtype": "attribution_snapshot", "systemPayload": {}},
+        QWEN | {"type": "user", "message": {"role": "user", "parts": [{"text": "hi"}]}},
+    ],
+}
+
+
+async def test_a_file_of_a_program_without_a_format_is_refused_by_name(tmp_path: Path) -> None:
+    wrong = []
+    signed = {each.name for each in OTHERS if each.sign is not None}
+    for name, rows in BEGINNINGS.items():
+        for order in (rows, rows[::-1]) if name == "Qwen Code" else (rows,):
+            data = b"".join(as_lines(order if isinstance(order, list) else [order]))
+            for format_name in ("auto", "claude-code", "codex"):
+                try:
+                    wrong.append((name, format_name, await taken_for(tmp_path, data, format_name)))
+                except UnreadableFile as error:
+                    if f"is a file of {name}, which no format reads" not in str(error):
+                        wrong.append((name, format_name, str(error)))
+    heads = [b"".join(lines_of(file))[:65536] for file in (CLAUDE, CODEX_REAL, CODEX_MADE)]
+    wrong += [("ours", "", str(named)) for head in heads if (named := program_by_content(head)) is not None]
+    assert (wrong, signed) == ([], set(BEGINNINGS))
+
+
+async def test_a_list_whose_items_are_no_messages_is_no_list_of_them(tmp_path: Path) -> None:
+    for items in ([{"said": TALK[0]}], [{"said": TALK[0]}, {"said": LONG[0]}], {"messages": [{"row": TALK[0]}]}):
+        with pytest.raises(UnreadableFile, match="looks like none of"):
+            await taken_for(tmp_path, items)
+    assert await taken_for(tmp_path, [{"odd": 1}, *TALK]) == "openai-chat"
+
+
+async def test_a_transcript_is_claude_codes_although_its_first_message_is_damaged(tmp_path: Path) -> None:
+    rows = [user("u1", None, "hi"), user("u2", "u1", "again")]
+    rows[0]["message"] = {"role": "user"}
+    file = tmp_path / "s.jsonl"
+    file.write_bytes(b"".join(as_lines(rows)))
+    async with flue_py.open(":memory:") as store:
+        assert (await flue_py.import_file(store, file)).format == "claude-code"
+
+
+def test_every_program_that_is_there_and_cannot_be_read_is_named(tmp_path: Path) -> None:
+    flue, home = Flue(tmp_path), tmp_path / "home"
+    for program in OTHERS:
+        path = home / program.files[0].removeprefix("~/").replace("**/", "a/").replace("[zZ]", "z").replace("*", "x-y")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"SQLite format 3\0" if path.suffix in (".db", ".vscdb") else b"{}")
+    done = flue.run("import", "--discover", env={"HOME": str(home)})
+    missing = [each.name for each in OTHERS if f"{each.name}: 1 file in its usual places" not in done.stderr]
+    inside = flue.run("import", "auto", str(home))
+    missing += [each.name for each in OTHERS if f"{each.name}: 1 file passed over" not in inside.stderr]
+    assert not missing
+    assert json.loads(flue.run("import", "--discover", "--json", env={"HOME": str(home)}).stdout) == []

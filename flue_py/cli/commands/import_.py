@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import chain
@@ -16,6 +17,7 @@ from flue_py.cli.progress import BYTES, progress_bar
 from flue_py.cli.running import command, run
 from flue_py.cli.wording import in_commands
 from flue_py.errors import FixTheCall, FlueError
+from flue_py.formats.others import programs_seen
 from flue_py.formats.registry import FORMATS, canonical_name, format_names, known_format
 from flue_py.render.lines import Line, counted, printable
 from flue_py.sessions.store import Store
@@ -71,7 +73,8 @@ def import_(
     for path in paths:
         if not path.exists():
             raise click.BadParameter(f"{printable(str(path))} does not exist", param_hint="PATH")
-    files = find_files([*paths, *(usual_places(wanted) if discover else ())], wanted)
+    others: Counter[str] = Counter()
+    files = find_files([*paths, *(usual_places(wanted) if discover else ())], wanted, others=others)
     failures: list[FlueError] = []
     with closing(_started(files, wanted, failures, finish=finish)) as sources:
         reports = _import(place, sources, failures, scope)
@@ -82,7 +85,10 @@ def import_(
     return Answer(
         lambda: lines,
         lambda: [report.to_json() for report in reports],
-        notes=[f"Error: {in_commands(str(failure))}" for failure in failures],
+        notes=[
+            *(f"Error: {in_commands(str(failure))}" for failure in failures),
+            *_passed_over(others if wanted == AUTO else Counter(), discover=discover),
+        ],
         code=1 if failures else 0,
     )
 
@@ -126,6 +132,17 @@ def _import(place: Place, sources: Iterator[ImportSource], failures: list[FlueEr
         return reports
 
     return run(place, work, create=True)
+
+
+def _passed_over(others: Counter[str], *, discover: bool) -> list[str]:
+    """Return a line for each program whose sessions are there, and which no format reads."""
+    seen = {name: f"{counted(count, 'file')} passed over" for name, count in others.items()}
+    if discover:
+        seen |= {
+            name: f"{counted(count, 'file')} in its usual places, such as {printable(_shown_path(first))}"
+            for name, count, first in programs_seen()
+        }
+    return [f"{name}: {what}; flue-py cannot read its sessions" for name, what in sorted(seen.items())]
 
 
 def _lines(report: ImportReport) -> list[Line]:

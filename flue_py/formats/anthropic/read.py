@@ -12,7 +12,7 @@ from functools import partial
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.kit.documents import read_items
 from flue_py.formats.kit.linear import UNREADABLE_MESSAGE, Chain, message_entry
-from flue_py.formats.kit.lists import list_session, list_session_id, with_response
+from flue_py.formats.kit.lists import begins_with_messages, list_session, list_session_id, with_response
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
 from flue_py.formats.kit.streaming import DocumentReader
@@ -34,7 +34,9 @@ _ROW = re.compile(rb'"(parentUuid|sessionId|uuid|tool_calls|tool_call_id)"\s*:')
 
 def looks_like_anthropic(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be an Anthropic list: one with blocks that only Anthropic has."""
-    is_list = bool(_LIST.match(head.removeprefix(b"\xef\xbb\xbf"))) and b'"role"' in head
+    start = head.removeprefix(b"\xef\xbb\xbf")
+    found = _LIST.match(start) if b'"role"' in head else None
+    is_list = found is not None and begins_with_messages(start, found.end() - 1, "role", "messages")
     return is_list and bool(_SIGNS.search(head)) and not _ROW.search(head)
 
 

@@ -31,20 +31,27 @@ _BEGINNING = re.compile(rb"""\s*\{"parentUuid": ?(null|"[^"]{0,500}"),""")
 
 
 def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
-    """Return whether a file begins like a Claude Code transcript."""
-    notes = Notes()
+    """Return whether a file begins like a Claude Code transcript: other programs have such rows, too, not messages."""
+    notes, has_row, has_others = Notes(), False, False
     for raw in first_rows(first_bytes):
         row = decode_row(2, raw, notes)
         if row is None or not isinstance(row.get("type"), str):
             continue
-        if "parentUuid" in row and ("sessionId" in row or "isSidechain" in row):
-            return True
-        if row["type"] == "file-history-snapshot" and "messageId" in row:
-            return True
-        if row["type"] == "summary" and "leafUuid" in row:
-            return True
-        if row["type"] in KNOWN and "sessionId" in row and "uuid" not in row and "payload" not in row:
-            return True
+        message = row.get("message")
+        is_row = "parentUuid" in row and ("sessionId" in row or "isSidechain" in row)
+        if is_row and isinstance(message, dict) and row["type"] in ("user", "assistant"):
+            if "content" in message:
+                return True
+            has_others = True
+        has_row = (
+            has_row
+            or is_row
+            or (row["type"] == "file-history-snapshot" and "messageId" in row)
+            or (row["type"] == "summary" and "leafUuid" in row)
+            or (row["type"] in KNOWN and "sessionId" in row and "uuid" not in row and "payload" not in row)
+        )
+    if has_row:
+        return not has_others
     # A first line longer than what was read: a prompt with an image, say.
     start = first_bytes.removeprefix(b"\xef\xbb\xbf")
     return b"\n" not in start and _BEGINNING.match(start) is not None and b'"isSidechain":' in start[:2000]

@@ -25,6 +25,28 @@ ONLY_RESPONSES = re.compile(
 )
 ONLY_ANTHROPIC = re.compile(rb'"type"\s*:\s*"(tool_use|tool_result|thinking|redacted_thinking|server_tool_use)"')
 _LONGEST_SIGN = 200
+_FIRST_ITEMS = 20
+
+
+def begins_with_messages(head: bytes, at: int, *fields: str) -> bool:
+    """Return whether the first items of a list, which begins before ``at``, may be messages: one has one of ``fields``.
+
+    What is torn, or not JSON, may be anything. Lists of other programs hold messages deeper, or others.
+    """
+    text, decoder, there = head[at:].decode(errors="replace"), json.JSONDecoder(), 0
+    place = text.find("{")
+    for _ in range(_FIRST_ITEMS):
+        try:
+            item, end = decoder.raw_decode(text, max(0, place))
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(item, dict) or any(field in item for field in fields):
+            return True
+        there += 1
+        place = text.find("{", end) if text[end:].lstrip().startswith(",") else -1
+        if place < 0:
+            break
+    return there == 0
 
 
 def other_list(chunks: Iterable[bytes]) -> str | None:

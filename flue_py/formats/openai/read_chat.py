@@ -10,7 +10,13 @@ from functools import partial
 
 from flue_py.formats.kit.documents import Item, Items, items_of, read_items
 from flue_py.formats.kit.linear import Chain, message_entry
-from flue_py.formats.kit.lists import ONLY_ANTHROPIC, ONLY_RESPONSES, list_session, list_session_id
+from flue_py.formats.kit.lists import (
+    ONLY_ANTHROPIC,
+    ONLY_RESPONSES,
+    begins_with_messages,
+    list_session,
+    list_session_id,
+)
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
 from flue_py.formats.kit.streaming import DocumentReader
@@ -24,7 +30,9 @@ _NOT_CHAT = re.compile(rb'"type"\s*:\s*"session"|"parentUuid"|"sessionId"')
 
 def looks_like_openai_chat(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a list of chat messages."""
-    is_list = bool(_LIST.match(head.removeprefix(b"\xef\xbb\xbf"))) and b'"role"' in head
+    start = head.removeprefix(b"\xef\xbb\xbf")
+    found = _LIST.match(start) if b'"role"' in head else None
+    is_list = found is not None and begins_with_messages(start, found.end() - 1, "role", "messages")
     return is_list and not any(sign.search(head) for sign in (_NOT_CHAT, ONLY_RESPONSES, ONLY_ANTHROPIC))
 
 

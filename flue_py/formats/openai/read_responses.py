@@ -14,7 +14,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.formats.kit.documents import read_items
 from flue_py.formats.kit.linear import Chain, message_entry
-from flue_py.formats.kit.lists import ONLY_RESPONSES, list_session, list_session_id, with_response
+from flue_py.formats.kit.lists import ONLY_RESPONSES, begins_with_messages, list_session, list_session_id, with_response
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
 from flue_py.formats.kit.streaming import DocumentReader
@@ -29,7 +29,9 @@ _ROW = re.compile(rb'"(parentUuid|sessionId|parentId|payload)"\s*:')
 
 def looks_like_openai_responses(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a list of Responses items."""
-    is_list = bool(_LIST.match(head.removeprefix(b"\xef\xbb\xbf")))
+    start = head.removeprefix(b"\xef\xbb\xbf")
+    found = _LIST.match(start)
+    is_list = found is not None and begins_with_messages(start, found.end() - 1, "role", "type")
     return is_list and bool(ONLY_RESPONSES.search(head)) and not _ROW.search(head)
 
 

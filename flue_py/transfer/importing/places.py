@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from flue_py.errors import InvalidArgument
+from flue_py.formats.others import program_of
 from flue_py.formats.registry import all_formats, find_format, recognize
 from flue_py.homes import in_full
 from flue_py.transfer.importing.sources import AUTO
@@ -25,7 +27,12 @@ def usual_places(format: str = AUTO) -> list[Path]:  # noqa: A002
     return [place for place in dict.fromkeys(places) if place.is_dir()]
 
 
-def find_files(places: Iterable[Path], format: str = AUTO) -> Iterator[Path]:  # noqa: A002
+def find_files(
+    places: Iterable[Path],
+    format: str = AUTO,  # noqa: A002
+    *,
+    others: Counter[str] | None = None,
+) -> Iterator[Path]:
     """Return the files to import, each once: those that are named, and in folders those of a format, by name.
 
     In a folder a file is taken where its name ends as the format's do, and its beginning is that of the format (or,
@@ -33,14 +40,14 @@ def find_files(places: Iterable[Path], format: str = AUTO) -> Iterator[Path]:  #
     """
     seen: set[Path] = set()
     for place in places:
-        for path in _files_of(place, format) if place.is_dir() else (place,):
+        for path in _files_of(place, format, others) if place.is_dir() else (place,):
             real = path.resolve()
             if real not in seen:
                 seen.add(real)
                 yield path
 
 
-def _files_of(folder: Path, format: str) -> Iterator[Path]:  # noqa: A002
+def _files_of(folder: Path, format: str, others: Counter[str] | None) -> Iterator[Path]:  # noqa: A002
     formats = all_formats() if format == AUTO else (find_format(format),)
     suffixes = tuple({suffix for each in formats for suffix in each.suffixes})
     for where, folders, names in os.walk(folder):
@@ -48,16 +55,23 @@ def _files_of(folder: Path, format: str) -> Iterator[Path]:  # noqa: A002
         # What belongs to a session comes after it: a file of the same name as a folder, before what is in there.
         for name in sorted(names):
             path = Path(where, name)
-            if name.endswith(suffixes) and _is_one_of(path, format):
+            first = _beginning(path) if name.endswith(suffixes) else b""
+            # What cannot be read is named, with the reason, when it is to be imported.
+            if first is None or (first and _is_one_of(first, path, format)):
                 yield path
+            elif others is not None and (program := program_of(first, str(path.absolute()))) is not None:
+                others[program] += 1
 
 
-def _is_one_of(path: Path, format: str) -> bool:  # noqa: A002
+def _beginning(path: Path) -> bytes | None:
     try:
         with path.open("rb") as file:
-            first = file.read(_FIRST_BYTES)
+            return file.read(_FIRST_BYTES)
     except OSError:
-        return True  # named, with the reason, when it is to be read
+        return None
+
+
+def _is_one_of(first: bytes, path: Path, format: str) -> bool:  # noqa: A002
     if format == AUTO:
         return recognize(first, str(path)) is not None
     return find_format(format).recognizes(first, str(path))

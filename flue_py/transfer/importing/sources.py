@@ -15,6 +15,7 @@ from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.errors import FlueError, InvalidArgument, UnreadableFile, shown
 from flue_py.formats.kit.report import ParseReport
 from flue_py.formats.kit.streaming import Reader, SessionPart
+from flue_py.formats.others import program_by_content, program_of
 from flue_py.formats.registry import OURS, Format, find_format, format_names, recognize
 from flue_py.transfer.plain_files import open_plain
 
@@ -114,6 +115,9 @@ class ImportSource:
 
     def _looks_like(self, first: bytes) -> str:
         """Return a hint for a file that is not of the format that was named."""
+        program = program_of(first, str(self.path.absolute()))
+        if program is not None:
+            return f"; it is a file of {program}, which no format reads"
         if first.startswith(b"SQLite format 3"):
             return "; it looks like a SQLite database, perhaps a store: use flue-py --db"
         if first.startswith(_GZIP):
@@ -125,7 +129,10 @@ class ImportSource:
 
     def _recognized(self, first: bytes) -> Format:
         if self._wanted != AUTO:
-            return find_format(self._wanted)
+            named = find_format(self._wanted)
+            if program_by_content(first) is not None and not named.recognizes(first, str(self.path)):
+                raise UnreadableFile(f"{self.path} is not of the format {named.name}; nothing was imported")
+            return named
         found = recognize(first, str(self.path))
         if found is not None:
             return self._settled(found) if self.size > len(first) else found
