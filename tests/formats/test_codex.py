@@ -220,9 +220,16 @@ def test_a_replacement_history_is_the_context_after_a_compaction() -> None:
     fields = decode_object(compaction.payload)
     assert fields["summary"] == "Summary: so far"
     assert fields["tokensBefore"] == 900
-    place = part.entries.index(compaction)
-    assert part.entries[place - 1].id == fields["firstKeptEntryId"]
-    assert decode_object(part.entries[place - 1].payload)["content"] == [{"type": "text", "text": "the task"}]
+    first, last = part.entries[part.entries.index(compaction) - 2 :][:2]
+    assert first.id == fields["firstKeptEntryId"]
+    assert decode_object(first.payload)["content"] == [{"type": "text", "text": "the task"}]
+    # The summary is shown where it stands in the replacement.
+    assert fields["baseCompactionId"] is None
+    assert [(each["firstEntryId"], each["lastEntryId"]) for each in fields["ranges"]] == [(last.id, last.id)]
+    rows[4]["payload"]["replacement_history"] = kept[::-1]
+    part, _ = read(as_lines(rows))
+    fields = decode_object(next(entry.payload for entry in part.entries if entry.kind == "compaction"))
+    assert (fields["summary"], "ranges" in fields) == ("Summary: so far", False)
     part, _ = read(as_lines([META, said("user", "x"), {"type": "compacted", "payload": {"message": ""}}]))
     assert decode_object(part.entries[-1].payload)["summary"] == COMPACTED
     assert decode_object(part.entries[-1].payload)["firstKeptEntryId"] == ""

@@ -11,6 +11,7 @@ import pytest
 import flue_py
 from flue_py.core.spoken import message_text
 from flue_py.errors import UnreadableFile
+from flue_py.formats.codex.read import CodexReader
 from tests.formats.transcripts import DATA
 
 pytestmark = pytest.mark.anyio
@@ -28,11 +29,13 @@ SOURCE, FORK, FORK_OF_FORK, FORK_OF_REVERTED, COMPACTED = (
 )
 IN_FORK = ["one", "Answer 3.", "two CALL", "Answer 5.", "three", "Answer 6.", "in the fork", "Answer 7."]
 REVERTED = ["one", "Answer 3.", "seven", "Answer 12."]
+SUMMARY = "Another language model started to solve this problem and produced a summary"
 SENT = {
     SOURCE: (REVERTED, 8200),
     FORK: (IN_FORK, 1024),
     FORK_OF_FORK: ([*IN_FORK, "in the fork of the fork", "Answer 8."], 1026),
     FORK_OF_REVERTED: ([*REVERTED, "in D", "Answer 13."], 1036),
+    COMPACTED: (["one", "two", "after compaction", "OVERFLOW", SUMMARY, "after overflow", "Answer 20."], 6262),
 }
 """What the program sends of each thread, and what its own calls took."""
 
@@ -53,6 +56,7 @@ async def texts(store: flue_py.Store, thread: str) -> list[str]:
     session = await store.get_session(thread)
     assert session is not None
     found = [message_text(item) for item in await session.build_context() if item["role"] != "developer"]
+    found = [SUMMARY if SUMMARY in text else text for text in found]
     return [text for text in found if text and not text.startswith(("<environment", "Chunk"))]
 
 
@@ -115,3 +119,23 @@ async def test_what_a_rollout_goes_on_from_is_named_where_it_is_not_there(tmp_pa
             with pytest.raises(UnreadableFile, match=f"Put rollout-...-{SOURCE}.jsonl into"):
                 await flue_py.import_file(store, path)
         assert await store.get_session(SOURCE) is None
+
+
+async def test_rows_of_which_an_older_version_made_nothing_do_not_bar_what_comes_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = write(tmp_path, *names_of(COMPACTED))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:45]))
+    async with flue_py.open(":memory:") as store:
+        with monkeypatch.context() as older:
+            aside = CodexReader._aside
+            older.setattr(CodexReader, "_aside", lambda *given: given[2].type == "world_state" or aside(*given))
+            await flue_py.import_file(store, path)
+        path.write_text("".join(lines))
+        report = await flue_py.import_file(store, path)
+        assert "2 entries of rows that were imported before, by an earlier version" in str(report.repaired[-1])
+        assert (await texts(store, COMPACTED), await tokens_of(store, COMPACTED)) == SENT[COMPACTED]
+        path.write_text("".join(lines).replace("Answer 14.", "Answer 41."))
+        with pytest.raises(UnreadableFile, match="have changed since they were imported"):
+            await flue_py.import_file(store, path)

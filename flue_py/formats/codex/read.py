@@ -17,6 +17,7 @@ from functools import partial
 from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.kinds import COMPACTION
+from flue_py.core.layout import BASE, RANGES, Range
 from flue_py.core.sessions import NewSession
 from flue_py.core.spoken import message_text
 from flue_py.errors import InvalidEntry, UnreadableFile
@@ -313,25 +314,30 @@ class CodexReader:
             self._notes.repair(
                 row.line, f"{len(given) - len(items)} items of its replacement are not objects; left out"
             )
-        kept: list[JsonObject] = []
+        first, ranges, kept = None, [], 0
         for item in items:
             said = message_text({"content": content_parts(item.get("content"))})
-            if text and item.get("type") == "message" and item.get("role") == "user" and summary in said:
+            is_summary = bool(text) and item.get("type") == "message" and item.get("role") == "user" and summary in said
+            if is_summary:
                 # It says the same as the summary, which the compaction shows.
                 summary, text = said, None
-            else:
-                kept.append(item)
-        first = None
-        for number, item in enumerate(kept):
-            entry_id = derived_id(entries.id_of(row), number)
+                if first is None:
+                    continue
+            entry_id = derived_id(entries.id_of(row), len(items) if is_summary else kept)
+            kept += not is_summary
             copied = response_item(row, item)
             entries.emit(copied, self._copied(entries, copied), entry_id=entry_id)
             first = first or entry_id
+            if is_summary:
+                ranges.append(Range(entry_id, entry_id, None).as_json)
         fields: JsonObject = {
             "summary": summary or COMPACTED,
             "firstKeptEntryId": first or "",
             "tokensBefore": self._tokens.context_tokens,
         }
+        if ranges:
+            # The summary stands where Codex sends it: behind what was kept.
+            fields |= {BASE: None, RANGES: [*ranges]}
         rest = {name: value for name, value in row.payload.items() if name not in ("message", "replacement_history")}
         if rest:
             fields["details"] = rest
