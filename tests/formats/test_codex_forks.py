@@ -139,3 +139,24 @@ async def test_rows_of_which_an_older_version_made_nothing_do_not_bar_what_comes
         path.write_text("".join(lines).replace("Answer 14.", "Answer 41."))
         with pytest.raises(UnreadableFile, match="have changed since they were imported"):
             await flue_py.import_file(store, path)
+
+
+async def test_a_thread_has_the_name_that_people_gave_it_unless_it_got_another_here(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, *names_of(FORK_OF_FORK))
+    index = tmp_path / "session_index.jsonl"
+
+    async def title_after(store: flue_py.Store, *names: str) -> str | None:
+        rows = [{"id": FORK_OF_FORK, "thread_name": name} for name in names]
+        index.write_text("".join(f"{json.dumps(row)}\n" for row in [*rows, {"id": "x", "thread_name": "no"}, [], {}]))
+        await flue_py.import_file(store, path)
+        session = await store.get_session(FORK_OF_FORK)
+        return None if session is None else session.title
+
+    async with flue_py.open(":memory:") as store:
+        assert await title_after(store) is None
+        assert await title_after(store, "first", "second") == "second"
+        session = await store.get_session(FORK_OF_FORK)
+        assert session is not None
+        await session.set_title("mine")
+        assert await title_after(store, "first", "second") == "mine"
+        assert await title_after(store, "first", "second", "third") == "third"

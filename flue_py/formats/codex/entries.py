@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
@@ -20,12 +21,21 @@ from flue_py.formats.kit.values import read_moment
 class Entries:
     """The entries of one rollout that were not returned yet. ``tail`` is the one that the next hangs below."""
 
-    def __init__(self, notes: Notes, session: NewSession, version: str, parent: TaskOf | None, segment: str) -> None:
+    def __init__(
+        self,
+        notes: Notes,
+        session: NewSession,
+        version: str,
+        parent: TaskOf | None,
+        segment: str,
+        name: str | None,
+    ) -> None:
         self._notes = notes
         self._session = session
         self._version = version
         self._parent = parent
         self._segment = segment
+        self._name = name
         self._last_time: int | None = None
         self.pays = True
         """Whether the calls of what comes next are the session's own."""
@@ -42,7 +52,8 @@ class Entries:
         draft = self.draft
         if not draft.has_part:
             return []
-        return [draft.take(FORMAT, self._version, self._session, self._parent, segment=self._segment)]
+        part = draft.take(FORMAT, self._version, self._session, self._parent)
+        return [replace(part, segment=self._segment, name=self._name)]
 
     def id_of(self, row: CodexRow) -> str:
         """Return the id of the entry that a row becomes."""

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import UnreadableFile
 from flue_py.formats.codex.read import CodexReader
 from flue_py.formats.codex.rows import read_codex_row
-from flue_py.formats.kit.rows import Notes, is_name
+from flue_py.formats.kit.rows import Notes, decode_row, is_name
+from flue_py.formats.kit.values import one_text
 from flue_py.plain_files import open_if_plain
 
 _LONGEST = 1 << 26
+_LONGEST_NAME = 1_000
 _MOST_FILES = 1_000
 _ROOTS = ("sessions", "archived_sessions")
 _ROLLOUT = re.compile(r"rollout-.*\.jsonl")
@@ -36,12 +40,14 @@ class _Piece:
 
 
 def read_before(path: Path, reader: CodexReader) -> Iterator[None]:
-    """Give a reader the rows of other files that come before those of a rollout; yields after each of them.
+    """Give a reader its thread's name, and the rows of files that come before a rollout's; yields after each of them.
 
     Raises `UnreadableFile` for a rollout that goes on with its own thread in a file that is not there: what it goes
     on from is then already stored, or lost. O(bytes before) and O(files of sessions).
     """
     own = _piece(path)
+    if own is not None:
+        reader.thread_name = _names(path).get(own.thread)
     if own is None or own.base is None:
         return
     pieces, missing = _pieces_before(own)
@@ -109,7 +115,7 @@ def _first_line(path: Path) -> bytes:
 def _find(path: Path, name: str) -> Path | None:
     """Return the file of a rollout, in the folder of another or where Codex keeps such files."""
     endings = (f"-{name}.jsonl", f"_{name}.jsonl")
-    home = next((each.parent for each in path.absolute().parents if each.name in _ROOTS), None)
+    home = _home(path)
     roots = [path.parent, *((home / each for each in _ROOTS) if home is not None else ())]
     for root in roots:
         for where, folders, files in os.walk(root):
@@ -118,3 +124,32 @@ def _find(path: Path, name: str) -> Path | None:
                 if file.endswith(endings) and _ROLLOUT.fullmatch(file):
                     return Path(where, file)
     return None
+
+
+def _home(path: Path) -> Path | None:
+    """Return the folder in which Codex keeps sessions and more, if a file is in one."""
+    return next((each.parent for each in path.absolute().parents if each.name in _ROOTS), None)
+
+
+def _names(path: Path) -> Mapping[str, str]:
+    """Return the names that people gave to threads, by their ids."""
+    home = _home(path)
+    try:
+        index = None if home is None else home / "session_index.jsonl"
+        seen = None if index is None else index.stat()
+        return {} if index is None or seen is None else _index(index, seen.st_mtime_ns, seen.st_size)
+    except OSError:
+        return {}
+
+
+@lru_cache(maxsize=8)
+def _index(path: Path, changed_ns: int, size: int) -> Mapping[str, str]:
+    """Return the names of an index, to which a line is added at each change, as it was at a time."""
+    names, file = {}, open_if_plain(path)
+    with file or nullcontext(()) as lines:
+        for number, line in enumerate(lines, 2):
+            row = decode_row(number, line, Notes())
+            thread, name = (row or {}).get("id"), one_text((row or {}).get("thread_name"), _LONGEST_NAME)
+            if is_name(thread) and name:
+                names[thread] = name
+    return names

@@ -73,6 +73,9 @@ class CodexReader:
 
     def __init__(self, name: str = "the file") -> None:
         self._name = name
+        self.thread_name: str | None = None
+        """What people call the thread, where that is known before its first row is read."""
+
         self._notes = Notes()
         self._entries: Entries | None = None
         self._provider = "openai"
@@ -161,7 +164,7 @@ class CodexReader:
             kind="root" if parent is None else "task",
             created_us=created if created is not None else read_moment(row.timestamp),
         )
-        return Entries(self._notes, session, version, parent, segment_of(self._name, session_id))
+        return Entries(self._notes, session, version, parent, segment_of(self._name, session_id), self.thread_name)
 
     def take(self) -> list[SessionPart]:
         """Return what is ready."""

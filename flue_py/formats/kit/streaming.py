@@ -47,7 +47,7 @@ class SessionPart:
     of tasks that the file names, ``restates`` says that the metadata are what it says now. ``calls`` belong
     to no entry yet, each with an id; ``settles`` names, for an entry, the ids of such calls that its own replace.
     ``segment`` is what the file is called where several files, one going on from another, have the session: "" for the
-    first, and those of later ones sort behind it.
+    first, and those of later ones sort behind it. ``name`` is what people call the session, by what is beside the file.
     """
 
     format: str
@@ -71,6 +71,7 @@ class SessionPart:
     calls: tuple[PaidCall, ...] = ()
     settles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     segment: str = ""
+    name: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,7 +105,6 @@ class Draft:
         parent: TaskOf | None = None,
         *,
         may_overlap: bool = False,
-        segment: str = "",
     ) -> SessionPart:
         """Return it as the next part, and begin anew."""
         part = SessionPart(
@@ -124,7 +124,6 @@ class Draft:
             self.began,
             calls=tuple(self.calls),
             settles=self.settles,
-            segment=segment,
         )
         self.entries, self.leaves, self.lines, self.labels, self.titles, self.calls = [], [], [], [], [], []
         self.earlier, self.lost, self.began, self.settles = {}, {}, {}, {}

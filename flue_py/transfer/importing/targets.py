@@ -46,6 +46,9 @@ class Target:
     leaf_kept: bool = False
     title: str | None = None
     auto_title: str | None = None
+    name: str | None = None
+    """What is new of how people call the session beside its file; what it was called here since stays."""
+
     segment: str = ""
     """Which of its files the import is of, where it has several."""
 
@@ -91,6 +94,8 @@ class Target:
                 self.auto_title = title.title
             elif added is None or title.entry_id in added:
                 self.title = title.title
+        if part.name is not None and part.name != (self.recorded or {}).get("name"):
+            self.title = self.name = part.name
         for label in part.labels:
             if added is None or label.entry_id in added:
                 self.labels[label.target_id] = label.label
@@ -113,8 +118,10 @@ class Target:
                     await session.set_label(entry_id, label)
                 except EntryNotFound as error:
                     notes.append(LineNote(0, f"no label was set: {error}"))
-        if "names" in (self.recorded or {}):
+        if "names" in (self.recorded or {}) or self.name is not None:
             self.recorded = {name: value for name, value in (self.recorded or {}).items() if name != "names"}
+            if self.name is not None:
+                self.recorded["name"] = self.name
             await session.set_metadata({"imported": self.recorded}, merge=True)
 
     async def set_completed(self) -> None:
