@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _PHRASES = {
+    "with again=True": "with --again",
     "create it, or list_sessions()": "flue-py sessions lists those that are there",
     "open it with mode='get' or 'get_or_create'": "choose another, or use the one that is there",
     "open it with mode='get_or_create'": "flue-py sessions lists those that are there",

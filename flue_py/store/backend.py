@@ -6,7 +6,7 @@ The docstrings are the contract. `flue_py.testing.contracts` proves it on every 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import cached_property
 from pathlib import Path
@@ -845,6 +845,13 @@ class Backend:
     async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
         """Return those of these calls that are in the ledger, in no order. Raises nothing of its own. O(identities)."""
         return await self._runner.read(lambda tx: ops.ledger.find_calls(tx, scope, identities), loose=True)
+
+    async def was_deleted(self, session_ids: Collection[str]) -> set[str]:
+        """Return which ids are of sessions that were deleted, and are not there again.
+
+        It is known of those that were imported, and of those that had paid calls. Raises nothing of its own. O(ids).
+        """
+        return await self._runner.read(lambda tx: ops.ledger.was_deleted(tx, session_ids), loose=True)
 
     async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
         """Return the calls that the session reported with an entry, in order of provider and id.

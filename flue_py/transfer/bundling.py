@@ -166,7 +166,9 @@ async def _gone_payers(store: Store, trees: set[int] | None, brought: set[int]) 
     while page := await store.backend.list_gone_payers(after, _GONE_PAGE):
         after = page[-1].payer.session_key
         found += [
-            gone for gone in page if (trees is None or gone.tree_id in trees) and gone.payer.session_key not in brought
+            gone
+            for gone in page
+            if gone.calls and (trees is None or gone.tree_id in trees) and gone.payer.session_key not in brought
         ]
     for gone in sorted(found, key=lambda gone: (gone.payer.session_id, min(call.identity for call in gone.calls))):
         yield gone

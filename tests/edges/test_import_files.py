@@ -273,6 +273,47 @@ async def test_a_rollout_whose_beginning_changed_is_refused_and_nothing_is_chang
 
 
 @pytest.mark.anyio
+async def test_what_was_deleted_stays_deleted_unless_it_is_to_be_imported_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_sources, "_ROWS_AT_ONCE", 2)
+    parent, child = tmp_path / f"{SESSION}.jsonl", tmp_path / "agent-a1.jsonl"
+    parent.write_bytes(b"".join(as_lines(TALK)))
+    rows = [user("k1", None), model("k2", "k1", "m9", text(), 5)]
+    child.write_bytes(b"".join(as_lines([{**row, "agentId": "a1", "isSidechain": True} for row in rows])))
+    listed = tmp_path / "list.json"  # it has no paid call
+    listed.write_text('[{"role": "user", "content": "hello"}]')
+    async with flue_py.open(tmp_path / "s.db") as store, flue_py.open(tmp_path / "copy.db") as copy:
+
+        async def all_of_it(into: flue_py.Store, *, again: bool = False) -> list[bool]:
+            reports = [await import_file(into, path, finish=True, again=again) for path in (parent, child, listed)]
+            assert all(report.changed != report.sessions[0].deleted for report in reports)
+            return [report.sessions[0].deleted for report in reports]
+
+        async def bill(of: flue_py.Store) -> list[tuple[str, int, int]]:
+            sessions = (await of.list_sessions(limit=10)).sessions
+            return sorted((each.id, each.spent_tokens, each.entry_count) for each in sessions)
+
+        assert await all_of_it(store) == [False, False, False]
+        before, usage = await bill(store), (await store.usage()).total
+        assert len(before) == 3
+        fork = await (await store.find_session(SESSION)).fork(at="a1")
+        for name, _, _ in before:
+            await store.delete_session_tree(name)
+        assert await all_of_it(store) == [True, True, True]
+        assert [name for name, _, _ in await bill(store)] == [fork.id]
+        await flue_py.copy_store(store, copy)
+        assert await all_of_it(copy) == [True, True, True]
+        # What the fork has kept stays with who paid for it first; the rest is the session's own again.
+        await store.delete_session_tree(fork)
+        assert await all_of_it(store, again=True) == [False, False, False]
+        assert await bill(store) == before
+        assert (await store.usage()).total == usage
+        assert (await store.verify()).problems == []
+        assert not (await import_file(store, parent, finish=True)).changed
+
+
+@pytest.mark.anyio
 async def test_another_scope_does_not_get_the_session(tmp_path: Path) -> None:
     async with flue_py.open(":memory:") as store:
         await import_lines(store, tmp_path, as_lines(TALK), scope="mine")

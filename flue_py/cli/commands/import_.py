@@ -51,15 +51,16 @@ class _FormatOrPath(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @click.option("--scope", default="", help="The tenant or user whose sessions they are.")
 @click.option("--discover", is_flag=True, help="Import from the usual folders of the programs, too.")
 @click.option("--finish", is_flag=True, help="Import a last message that may be incomplete: the file will not grow.")
+@click.option("--again", is_flag=True, help="Import sessions that were deleted here, too.")
 def import_(
-    place: Place, named: str | None, paths: tuple[Path, ...], scope: str, discover: bool, finish: bool
+    place: Place, named: str | None, paths: tuple[Path, ...], scope: str, discover: bool, finish: bool, again: bool
 ) -> Answer:
     """Import session files of other programs, or folders of them.
 
     FORMAT is {formats}, or auto, which recognizes each file. In a folder, files of unknown formats are skipped.
 
-    Importing a file again adds only what is new. A file that cannot be imported is reported, and the others are
-    imported.
+    Importing a file again adds only what is new; a session that was deleted stays deleted. A file that cannot be
+    imported is reported, and the others are imported.
     """
     wanted = AUTO if named is None else canonical_name(named)
     if named is not None and wanted != AUTO and known_format(wanted) is None:
@@ -77,7 +78,7 @@ def import_(
     files = find_files([*paths, *(usual_places(wanted) if discover else ())], wanted, others=others)
     failures: list[FlueError] = []
     with closing(_started(files, wanted, failures, finish=finish)) as sources:
-        reports = _import(place, sources, failures, scope)
+        reports = _import(place, sources, failures, scope, again=again)
     searched = ", ".join([*map(str, paths), *(["the usual places"] if discover else [])])
     lines = [line for report in reports for line in _lines(report)]
     if not reports and not failures:
@@ -110,7 +111,9 @@ def _started(
             yield source
 
 
-def _import(place: Place, sources: Iterator[ImportSource], failures: list[FlueError], scope: str) -> list[ImportReport]:
+def _import(
+    place: Place, sources: Iterator[ImportSource], failures: list[FlueError], scope: str, *, again: bool
+) -> list[ImportReport]:
     """Import file after file. The database is opened with the first one that can be read: else none is made."""
     first = next(sources, None)
     if first is None:
@@ -126,7 +129,7 @@ def _import(place: Place, sources: Iterator[ImportSource], failures: list[FlueEr
                     tell(done, size, name)
 
                 try:
-                    reports.append(await import_source(store, source, scope=scope, progress=progress))
+                    reports.append(await import_source(store, source, scope=scope, again=again, progress=progress))
                 except FixTheCall as error:
                     failures.append(error)
         return reports
@@ -147,7 +150,9 @@ def _passed_over(others: Counter[str], *, discover: bool) -> list[str]:
 
 def _lines(report: ImportReport) -> list[Line]:
     first = report.sessions[0]
-    if first.created:
+    if first.deleted:
+        did = f"session {first.session_id} was deleted here, and stays deleted; --again imports it"
+    elif first.created:
         did = f"imported as session {first.session_id}: {counted(first.added, 'entry', 'entries')}"
     elif first.added:
         did = f"session {first.session_id} has grown by {counted(first.added, 'entry', 'entries')}"
@@ -159,6 +164,9 @@ def _lines(report: ImportReport) -> list[Line]:
     ]
     for session in report.sessions[1:]:
         what = f"task session {session.session_id}" if session.task_of else f"session {session.session_id}"
+        if session.deleted:
+            lines.append(((f"  {what}: was deleted here, and stays deleted", "dim"),))
+            continue
         lines.append(((f"  {what}: {counted(session.added, 'new entry', 'new entries')}", "dim"),))
     return lines + _row_lines(report)
 

@@ -13,7 +13,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import payload_digest
 from flue_py.core.kinds import SUMMARIES
-from flue_py.core.ledger import call_row, default_call_id
+from flue_py.core.ledger import CallId, call_row, default_call_id
 from flue_py.core.listing import slot_of
 from flue_py.core.rows import BlobRow, CallRow, LaneRow, MoveRow, Payer, RequestRow
 from flue_py.core.sessions import (
@@ -29,7 +29,17 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, Paid
 from flue_py.errors import InvalidEntry
-from flue_py.store.ops.ledger import check_path, check_spending, insert_calls, paid_by, payer_row, take_alone, take_back
+from flue_py.store.ops.ledger import (
+    check_path,
+    check_spending,
+    find_calls,
+    insert_calls,
+    paid_by,
+    payer_row,
+    take_alone,
+    take_back,
+    take_calls_of_deleted,
+)
 from flue_py.store.ops.path_sums import renew_sums
 from flue_py.store.ops.pins import with_pins
 from flue_py.store.ops.sessions import create_session, require_session
@@ -223,6 +233,7 @@ def import_session(
 ) -> SessionInfo:
     """Create a session together with its entries (see `Backend.import_session`)."""
     info = create_session(tx, sources, new)
+    take_calls_of_deleted(tx, read_state(tx, info.id))
     import_entries(tx, sources, info.id, entries, leaf, None)
     return require_session(tx, info.id)
 
@@ -349,7 +360,7 @@ class EntryBatch:
             renew_sums(tx, tree_id, self.state.key)
 
     def _write_calls(self, tx: Transaction) -> bool:
-        """Write the paid calls, and note what they add; return whether they take the place of others.
+        """Write the paid calls, and note what they add; return whether sums have to be derived of the ledger anew.
 
         Raises `InvalidEntry` where the sums of what a path paid would leave 64 bits.
         """
@@ -357,13 +368,22 @@ class EntryBatch:
         alone = take_alone(tx, self._booked_before)
         reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict, self.drawn)
         self.note_spending(paid_by(reported).minus(paid_by([*gone, *alone])) if gone or alone else paid_by(reported))
+        comes_back = False
         if len(reported) < len(self._reported):
-            self._renew_sums({call.identity for call in reported})
+            new = {call.identity for call in reported}
+            self._renew_sums(new)
+            comes_back = self._conflict is not None and self._has_paid(tx, self._reported - new)
         check_path(self.paid)
         # A session that has spent something is named in the ledger already.
         if reported and self.names_payer:
             tx.insert(INSERT_PAYER, [(self.state.tree_id, *self.payer)])
-        return bool(gone)
+        return bool(gone) or comes_back
+
+    def _has_paid(self, tx: Transaction, calls: set[tuple[str, str, str]]) -> bool:
+        """Return whether the session has paid one of these calls, on these entries: it was deleted, and is back."""
+        known = find_calls(tx, self.state.scope, [CallId(provider, name) for _, provider, name in calls])
+        ids = set(self.ids)
+        return any(call.session_key == self.state.key and call.entry_id in ids for call in known)
 
     def _renew_sums(self, new: set[tuple[str, str, str]]) -> None:
         """Let calls add nothing to the sums that the ledger had before, booked on another entry."""

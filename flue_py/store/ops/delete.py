@@ -46,6 +46,7 @@ def delete_tree(
     deleted = sum(count for _, _, count in content)
     if not dry_run:
         delete_session_budgets(tx, doomed.sessions.values())
+        tx.run(delete_sql.NOTE_IMPORTED, keys=keys)
         _note_tasks(tx, session_id, links)
         leave_marks(tx, keys)
         blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}

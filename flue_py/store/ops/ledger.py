@@ -18,6 +18,7 @@ from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import append as append_sql
 from flue_py.store.sql import ledger as ledger_sql
+from flue_py.store.sql import transfer as transfer_sql
 from flue_py.store.sql.inserts import INSERT_CALL, INSERT_PAYER
 
 _MANY = 8
@@ -173,6 +174,24 @@ def check_path(sums: Iterable[Sequence[int]]) -> None:
     """Raise `InvalidEntry` where what the path to an entry cost would leave the stored range."""
     if any(max(each) > MAX_AMOUNT for each in sums):
         raise SumTooLarge(f"usage: what the path cost would exceed {MAX_AMOUNT}; check the reported numbers")
+
+
+def take_calls_of_deleted(tx: Transaction, state: SessionState) -> None:
+    """Give a new session what one of its id that was deleted has paid: it was, and is back. O(calls)."""
+    ids = json.dumps([state.id])
+    earlier = [key for _, key, _ in tx.rows(ledger_sql.PAYERS_OF, ids=ids) if key != state.key]
+    for key in earlier:
+        tx.run(ledger_sql.TAKE_CALLS, earlier_key=key, session_key=state.key, tree_id=state.tree_id, scope=state.scope)
+        tx.run(transfer_sql.DROP_PAYER, session_key=key)
+    calls = tx.rows(ledger_sql.OWN_CALLS, session_key=state.key) if earlier else ()
+    if calls:
+        tx.insert(INSERT_PAYER, [(state.tree_id, *payer_row(state))])
+        tx.run(append_sql.ADD_SPENDING, **append_sql.spending(paid_by(calls)), session_key=state.key)
+
+
+def was_deleted(tx: Transaction, session_ids: Collection[str]) -> set[str]:
+    """Return those of these ids that sessions had which were deleted (see `Backend.was_deleted`)."""
+    return {name for (name,) in tx.rows(ledger_sql.DELETED, ids=json.dumps(sorted(session_ids)))}
 
 
 def payer_row(state: SessionState) -> Payer:

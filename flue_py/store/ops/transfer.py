@@ -375,7 +375,9 @@ def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
         known = _known_payer(tx, gone.payer.session_id, gone.calls)
         if known is not None:
             _note_task(tx, known[0], gone.payer)
-        if not missing:
+        ids = json.dumps([gone.payer.session_id])
+        # Of one that was imported it is known that it was deleted, whether or not it has paid.
+        if not missing and (gone.calls or tx.first(ledger_sql.PAYERS_OF, ids=ids) is not None):
             continue
         session_key, tree_id = known or (None, trees.get(gone.tree_id))
         if tree_id is None and gone.member is not None:

@@ -30,6 +30,12 @@ def spending(paid: Paid) -> Spending:
     }
 
 
+class AddSpending(Spending):
+    """What a session has spent beside its entries."""
+
+    session_key: int
+
+
 class UpdateAfterAppend(Spending):
     """What an append makes of its session."""
 
@@ -57,6 +63,10 @@ UPDATE_AFTER_APPEND = announced(UpdateAfterAppend)(
     " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message), "
     + ", ".join(f"{name} = {name} + :{name}" for name in Spending.__annotations__)
     + f", active_at = {ACTIVE_SINCE}"
+    " WHERE session_key = :session_key"
+)
+ADD_SPENDING = statement(AddSpending, Nothing)(
+    f"UPDATE sessions SET {', '.join(f'{name} = {name} + :{name}' for name in Spending.__annotations__)}"
     " WHERE session_key = :session_key"
 )
 # Beside the other update, since SQLite writes the indexes of every column that an UPDATE names, changed or not.

@@ -7,7 +7,7 @@ from typing import TypedDict
 from flue_py.core.lanes import Hold, Lane
 from flue_py.store.seam import Nothing
 from flue_py.store.sql import dialects
-from flue_py.store.sql.dialects import IN_KEYS, IN_TAIL, TAILS, announced, statement
+from flue_py.store.sql.dialects import IN_KEYS, IN_TAIL, PLACE_IN, TAILS, announced, statement
 from flue_py.store.sql.takes import Keys, TreeLane
 
 Tails = TypedDict("Tails", {"tails": str})
@@ -57,5 +57,11 @@ DELETE_UNUSED_BLOB = statement(TreeBlob, Nothing)(
     "DELETE FROM blobs WHERE tree_id = :tree_id AND sha256 = :sha256 AND NOT EXISTS"
     " (SELECT 1 FROM entries e WHERE e.tree_id = :tree_id AND e.blob = :sha256 AND e.blob IS NOT NULL)"
     " AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.tree_id = :tree_id AND a.sha256 = :sha256)"
+)
+# By these an import knows that a session was deleted here (what others have paid is remembered anyway).
+NOTE_IMPORTED = statement(Keys, Nothing)(
+    "INSERT INTO ledger_sessions (session_key, session_id, tree_id, project)"
+    " SELECT s.session_key, s.id, s.tree_id, NULLIF(s.cwd, '') FROM sessions s"
+    f" WHERE s.session_key {IN_KEYS} AND {PLACE_IN}(s.metadata, '\"imported\"') > 0 ON CONFLICT DO NOTHING"
 )
 DELETE_SESSIONS = announced(Keys)(f"DELETE FROM sessions WHERE session_key {IN_KEYS}")

@@ -14,7 +14,7 @@ from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.seam import Nothing, Row, Statement
 from flue_py.store.sql.dialects import FIRST_OF_PAIR, IN_IDS, IN_KEYS, PAIRS, PAIRS_OF_IDS, SECOND_OF_PAIR, statement
 from flue_py.store.sql.parts import PAID, WITH_HELD, call_columns
-from flue_py.store.sql.takes import Held, Ids, Keys, ScopeProviderCall, Tree
+from flue_py.store.sql.takes import Held, Ids, Keys, ScopeProviderCall, Session, TakeCalls, Tree
 
 SessionScopeProviderCall = TypedDict(
     "SessionScopeProviderCall", {"session_key": int, "scope": str, "provider": str, "call_id": str}
@@ -128,6 +128,17 @@ OUTDATE_STATES = statement(TreeSession, Nothing)(
 PAYERS_OF = statement(Ids, tuple[str, int, int | None])(
     f"SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n WHERE n.session_id {IN_IDS}"
 )
+DELETED = statement(Ids, tuple[str])(
+    f"SELECT DISTINCT n.session_id FROM ledger_sessions n WHERE n.session_id {IN_IDS}"
+    " AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = n.session_id)"
+)
+# What a fork has kept the entry of stays with who paid for it.
+TAKE_CALLS = statement(TakeCalls, Nothing)(
+    "UPDATE ledger SET session_key = :session_key, tree_id = :tree_id"
+    " WHERE session_key = :earlier_key AND scope = :scope AND NOT EXISTS"
+    " (SELECT 1 FROM entries e WHERE e.tree_id = ledger.tree_id AND e.id = ledger.entry_id)"
+)
+OWN_CALLS = statement(Session, CallRow)(f"SELECT {_CALL} FROM ledger g WHERE g.session_key = :session_key")
 TREES_OF = statement(Ids, tuple[str, int, int])(
     f"SELECT s.id, s.session_key, s.tree_id FROM sessions s WHERE s.id {IN_IDS}"
 )

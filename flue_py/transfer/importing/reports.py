@@ -17,6 +17,7 @@ class SessionImport:
     ``added`` entries are new, ``already_there`` were imported before. ``leaf_kept`` says that the session had moved on
     since the last import, so that its leaf was left where it is. ``task_of`` is the session whose task it is. Of
     ``booked`` paid calls the ledger has learnt apart from entries: they are new, or have other numbers now.
+    ``deleted`` says that the session, or the one whose task it is, was deleted here before, and nothing was imported.
     ``oddities`` say what usage was kept without being counted, as sums would be too large with it (the first thousand).
     """
 
@@ -29,6 +30,7 @@ class SessionImport:
     task_of: str | None = None
     booked: int = 0
     oddities: tuple[str, ...] = ()
+    deleted: bool = False
 
     def to_json(self) -> JsonObject:
         """Return it as JSON."""
@@ -42,6 +44,7 @@ class SessionImport:
             "taskOf": self.task_of,
             "booked": self.booked,
             "oddities": list(self.oddities),
+            "deleted": self.deleted,
         }
 
 

@@ -24,7 +24,7 @@ from flue_py.sessions.arguments import checked_flag, checked_function, checked_p
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.transfer.importing.calls import book_calls, with_settled
-from flue_py.transfer.importing.reports import ImportReport
+from flue_py.transfer.importing.reports import ImportReport, SessionImport
 from flue_py.transfer.importing.sources import AUTO, ImportSource, checked_format
 from flue_py.transfer.importing.targets import (
     Target,
@@ -41,6 +41,7 @@ TAKEN_BACK = "imported before it was complete"
 """Why an import retracts a message, in the log: the next import knows by it that the whole one is still to come."""
 
 _LINES_AT_ONCE = 500
+_ANEW = "delete the session, then import the file with again=True"
 
 
 async def import_file(
@@ -50,9 +51,13 @@ async def import_file(
     *,
     scope: str = "",
     finish: bool = False,
+    again: bool = False,
     progress: Progress | None = None,
 ) -> ImportReport:
     """Import a session file of another program, or what it has gained since it was imported last.
+
+    A session that was deleted stays deleted, with what the file has of its tasks, unless it is to be imported
+    ``again``: what it had paid is its own then, and is not paid once more.
 
     ``format`` is ``auto`` (the file tells), or one of `flue_py.formats.registry.format_names`. A last message that may
     not be complete is held back, for a later import of the file, unless ``finish`` says that no more will come.
@@ -62,17 +67,18 @@ async def import_file(
     """
     place = checked_path(path, "path")
     checked_flag(finish, "finish")
+    checked_flag(again, "again")
     checked_function(progress, "progress")
     with ImportSource(Path(place), checked_format(format), take_all=finish, limits=store.limits) as source:
         await store.backend.waiting.call(source.start)
-        return await import_source(store, source, scope=scope, progress=progress)
+        return await import_source(store, source, scope=scope, again=again, progress=progress)
 
 
 async def import_source(
-    store: Store, source: ImportSource, *, scope: str = "", progress: Progress | None = None
+    store: Store, source: ImportSource, *, scope: str = "", again: bool = False, progress: Progress | None = None
 ) -> ImportReport:
     """Import a file that was started, as `import_file` does."""
-    work = _FileImport(store, scope, source)
+    work = _FileImport(store, scope, source, again=again)
     # While one batch is stored, the next one is read.
     async with aclosing(store.backend.waiting.ahead(partial(_next_batch, source))) as batches:
         async for batch, done in batches:
@@ -93,13 +99,15 @@ def _next_batch(source: ImportSource) -> tuple[list[SessionPart], int] | None:
 class _FileImport:
     """The import of one file."""
 
-    def __init__(self, store: Store, scope: str, source: ImportSource) -> None:
+    def __init__(self, store: Store, scope: str, source: ImportSource, *, again: bool) -> None:
         check_new_name(scope, "scope")
         self._store = store
         self._path = source.path
         self._scope = scope
         self._source = source
+        self._again = again
         self._targets: dict[str, Target] = {}
+        self._deleted: dict[str, SessionImport] = {}
         self._notes: list[LineNote] = []
         self._paid: dict[str, tuple[str, ...]] = {}
         self._conflicts: list[CallDifference] = []
@@ -108,6 +116,8 @@ class _FileImport:
     async def add(self, part: SessionPart) -> None:
         """Store what is new of a part."""
         session_id = str(part.session.id)
+        if await self._stays_deleted(session_id, part):
+            return
         if part.is_rewritten:
             self._rewritten.add(session_id)
         target = await self._add(session_id, part)
@@ -119,6 +129,19 @@ class _FileImport:
         target.completed_us = part.completed_us or target.completed_us
         if part.is_rewritten:
             target.about = imported_in(part.session.metadata_text)
+
+    async def _stays_deleted(self, session_id: str, part: SessionPart) -> bool:
+        """Return whether a session was deleted, or the one whose task it is, and not to be imported again."""
+        if session_id in self._deleted:
+            return True
+        if self._again or session_id in self._targets or await self._store.get_session(session_id) is not None:
+            return False
+        parent = part.parent.session_id if part.parent else None
+        asked = [session_id] if parent is None or parent in self._targets else [session_id, parent]
+        if not await self._store.backend.was_deleted(asked):
+            return False
+        self._deleted[session_id] = SessionImport(session_id, False, 0, 0, None, task_of=parent, deleted=True)
+        return True
 
     async def _add(self, session_id: str, part: SessionPart) -> Target:
         target = self._targets.get(session_id)
@@ -177,8 +200,7 @@ class _FileImport:
         if await self._store.backend.waiting.call(partial(self._source.digest_of_first, count)) != digest:
             raise UnreadableFile(
                 f"{self._path.name}: its first {count} bytes have changed since they were imported into session "
-                f"{target.session.id!r}, and its rows have no ids to tell them by; nothing was changed. Delete the "
-                "session, then import the file"
+                f"{target.session.id!r}, and its rows have no ids to tell them by; nothing was changed; {_ANEW}"
             )
 
     async def _extend(self, target: Target, part: SessionPart) -> None:
@@ -227,7 +249,7 @@ class _FileImport:
         if first_part and not taken and session.info.entry_count and not (part.may_overlap or part.is_rewritten):
             raise UnreadableFile(
                 f"{self._path.name} and session {session.id!r} have no entry in common: the file was rewritten with "
-                "new ids (pi does so when it takes over an old version); delete the session, then import the file"
+                f"new ids (pi does so when it takes over an old version); {_ANEW}"
             )
         leaf = target.stands_for(_last(part.leaves)) if follows and part.leaves else session.leaf_id
         added = {str(entry.id) for entry in missing}
@@ -253,11 +275,11 @@ class _FileImport:
         if target.is_older_copy or (early and not target.is_unchanged):
             raise UnreadableFile(
                 f"{self._path.name}: rows have changed since they were imported into session {target.session.id!r}; "
-                "its rows have no ids to tell them by; nothing was changed. Delete the session, then import the file"
+                f"its rows have no ids to tell them by; nothing was changed; {_ANEW}"
             )
         if early:
             text = f"{len(early)} entries of rows that were imported before, by an earlier version, were not added"
-            self._notes.append(LineNote(0, f"{text}; to have them, delete the session, then import the file"))
+            self._notes.append(LineNote(0, f"{text}; to have them, {_ANEW}"))
         return [entry for entry in missing if entry.id not in early]
 
     async def _replace_incomplete(self, target: Target, part: SessionPart, taken: set[str]) -> bool:
@@ -365,11 +387,11 @@ class _FileImport:
         """Return what was done."""
         rows = self._source.report
         # What the file is of comes first; then the task sessions in it.
-        order = sorted(self._targets.values(), key=lambda target: target.parent is not None)
+        sessions = [*(target.report() for target in self._targets.values()), *self._deleted.values()]
         return ImportReport(
             file=str(self._path),
             format=self._source.format.name,
-            sessions=tuple(target.report() for target in order),
+            sessions=tuple(sorted(sessions, key=lambda session: session.task_of is not None)),
             rows=rows.rows,
             skipped=rows.skipped,
             repaired=(*rows.repaired, *self._notes),
