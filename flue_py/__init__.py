@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from flue_py.core.events import SessionEvent
     from flue_py.core.exclusions import Exclusion
     from flue_py.core.jsontext import JsonObject, JsonValue
-    from flue_py.core.ledger import Recorded, UsageReport, UsageRow
+    from flue_py.core.ledger import Recorded, RepricedCalls, Repricing, UsageReport, UsageRow
     from flue_py.core.limits import Limits
     from flue_py.core.log import Edit, LogLine
     from flue_py.core.merging import *
@@ -95,7 +95,7 @@ else:
             "flue_py.core.events": ("SessionEvent",),
             "flue_py.core.exclusions": ("Exclusion",),
             "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
-            "flue_py.core.ledger": ("Recorded", "UsageReport", "UsageRow"),
+            "flue_py.core.ledger": ("Recorded", "RepricedCalls", "Repricing", "UsageReport", "UsageRow"),
             "flue_py.core.limits": ("Limits",),
             "flue_py.core.log": ("Edit", "LogLine"),
             "flue_py.core.merging": ("MergedRange", "Provenance", "merged_range_of", "provenance_of"),
@@ -244,6 +244,8 @@ __all__ = [
     "Problem",
     "Recorded",
     "ReportedSize",
+    "RepricedCalls",
+    "Repricing",
     "Reservation",
     "Resume",
     "RetryOrRebase",

@@ -87,6 +87,7 @@ SECTIONS = {
         "rm": "Delete a session and its task sessions.",
         "prune": "Delete sessions whose configuration file is gone.",
         "cleanup": "Delete sessions that have not been active for long.",
+        "reprice": "Price the calls whose cost is unknown.",
         "verify": "Check the database for errors.",
         "backup": "Copy the database to a file while it is in use.",
         "salvage": "Rescue what can be read of a damaged file.",

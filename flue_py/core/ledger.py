@@ -185,6 +185,90 @@ class Recorded:
         return None if self.picodollars is None else picodollars_to_usd(self.picodollars)
 
 
+class UnpricedCall(NamedTuple):
+    """A row of the ledger whose cost is unknown: its number, the id of who paid, and the call."""
+
+    number: int
+    session_id: str
+    call: CallRow
+
+
+class CallPrice(NamedTuple):
+    """The cost of an unpriced call, in picodollars, and where it is from."""
+
+    number: int
+    picodollars: int
+    source: str
+
+
+Unpriced: TypeAlias = Literal["no usage", "no model", "tokens of no kind", "no price"]
+"""Why the cost of a call stays unknown:
+
+- ``no usage``: its tokens are unknown
+- ``no model``: it does not say by which model it was answered
+- ``tokens of no kind``: only their total is known, and input costs other than output
+- ``no price``: no price is known for the model, or for what it used
+"""
+
+
+@frozen
+class RepricedCalls:
+    """The calls of one model whose cost was unknown, and what became of it: a sum, or why it stays so."""
+
+    provider: str
+    model: str
+    calls: int
+    picodollars: int | None
+    why: Unpriced | None = None
+
+    @property
+    def usd(self) -> Decimal | None:
+        """What they cost in US dollars, exact; None where it stays unknown."""
+        return None if self.picodollars is None else picodollars_to_usd(self.picodollars)
+
+
+@frozen
+class Repricing:
+    """What pricing the calls of unknown cost did, or would do (``dry_run``), by model: first those with a price."""
+
+    rows: tuple[RepricedCalls, ...]
+    dry_run: bool
+
+    @property
+    def calls(self) -> int:
+        """How many calls have a cost now."""
+        return sum(row.calls for row in self.rows if row.why is None)
+
+    @property
+    def unknown_calls(self) -> int:
+        """How many have none still."""
+        return sum(row.calls for row in self.rows if row.why is not None)
+
+    @property
+    def usd(self) -> Decimal:
+        """What was filled in, in US dollars, exact."""
+        return picodollars_to_usd(sum(row.picodollars or 0 for row in self.rows))
+
+    def to_json(self) -> JsonObject:
+        """Return it as JSON, dollars as decimal text."""
+        return {
+            "dryRun": self.dry_run,
+            "calls": self.calls,
+            "costUsd": f"{self.usd:f}",
+            "unknownCalls": self.unknown_calls,
+            "rows": [
+                {
+                    "provider": row.provider,
+                    "model": row.model,
+                    "calls": row.calls,
+                    "costUsd": None if row.usd is None else f"{row.usd:f}",
+                    "why": row.why,
+                }
+                for row in self.rows
+            ],
+        }
+
+
 # -- asking -----------------------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from flue_py.core.ledger import (
     Dimension,
     LedgerQuery,
     Recorded,
+    Repricing,
     UsageReport,
     calls_of,
     differences,
@@ -33,6 +34,7 @@ from flue_py.core.told import told_by
 from flue_py.core.usage import UsageWindow
 from flue_py.core.usage_shapes import read_reported
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
+from flue_py.prices.book import CallPricer
 from flue_py.sessions.arguments import (
     HasId,
     checked_choice,
@@ -43,6 +45,7 @@ from flue_py.sessions.arguments import (
     checked_session,
 )
 from flue_py.sessions.handle import Handle
+from flue_py.sessions.repricing import reprice
 from flue_py.store.backend import Backend
 
 _CALLS_AT_ONCE = 500
@@ -142,6 +145,7 @@ class StoreUsage:
 
     __slots__ = ()
     _backend: Backend
+    _pricer: CallPricer
 
     async def usage(
         self,
@@ -199,6 +203,15 @@ class StoreUsage:
             group_by=group_by,
         )
         return await self._backend.read_ledger(query)
+
+    async def reprice(self, *, dry_run: bool) -> Repricing:
+        """Give the calls of the ledger whose cost is unknown the cost of their day, by the prices of this store.
+
+        A cost that was reported, or is known otherwise, is never changed; budgets are not, either. With ``dry_run``
+        nothing is. Returns how many calls of which model get a cost, and which stay unknown, and why. Calls that were
+        written meanwhile may be missing. Raises `InvalidArgument`. O(ledger + trees of the calls).
+        """
+        return await reprice(self._backend, self._pricer, dry_run=checked_flag(dry_run, "dry_run"))
 
     async def call_conflicts(self, entries: Sequence[NewEntry], *, scope: str = "") -> tuple[CallDifference, ...]:
         """Return the paid calls of imported entries that the ledger has with other numbers, in their order.

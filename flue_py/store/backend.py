@@ -17,7 +17,7 @@ from flue_py.core.calls import PaidCall
 from flue_py.core.costs import EntryCost
 from flue_py.core.documents import Document, DocumentFilter, DocumentInfo, DocumentName, DocumentsFound, NewDocument
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
+from flue_py.core.ledger import CallId, CallPrice, LedgerQuery, Recorded, UnpricedCall, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Listing, Ordering, SessionFilter
 from flue_py.core.log import NO_NOTE, LogLine, Note
@@ -867,6 +867,21 @@ class Backend:
         the query is about its path, was deleted. O(calls of the sessions selected), or O(ledger) if none is named.
         """
         return await self._runner.read(lambda tx: ops.usage.read_ledger(tx, query))
+
+    async def unpriced_calls(self, after: int = -1, *, limit: int = 500) -> list[UnpricedCall]:
+        """Return the paid calls whose cost is unknown, of all sessions, in the order they were written.
+
+        The next page is ``after`` the number of the last one. Raises nothing of its own. O(ledger behind ``after``).
+        """
+        return await self._runner.read(lambda tx: ops.ledger.unpriced_calls(tx, after, limit), loose=True)
+
+    async def price_calls(self, prices: Sequence[CallPrice]) -> int:
+        """Give calls their costs, in the ledger and in the sums of sessions and paths; return how many had none before.
+
+        A call that has a cost, or is gone, stays as it is. Budgets book what was reserved, and are not changed. Raises
+        nothing of its own. O(trees of the calls).
+        """
+        return await self._runner.write(lambda tx: ops.ledger.price_calls(tx, prices), repeatable=True)
 
     async def read_entry_costs(self, session_id: str) -> dict[str, EntryCost]:
         """Return what was paid for the entries that the session sees, by entry id, whichever session paid.

@@ -293,6 +293,7 @@ class Store(Twin[AsyncStore]):
     atomic = entering(AsyncStore.atomic, _atomic)
 
     usage = blocking(AsyncStore.usage)
+    reprice = blocking(AsyncStore.reprice)
     call_conflicts = blocking(AsyncStore.call_conflicts)
 
     link_task = blocking(AsyncStore.link_task)

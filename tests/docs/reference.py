@@ -58,6 +58,8 @@ GROUPS = {
         "UsageRow",
         "EntryCost",
         "Recorded",
+        "RepricedCalls",
+        "Repricing",
         "CallDifference",
     ),
     "The log and marks": ("LogLine", "Edit", "MarkEffect", "Exclusion"),

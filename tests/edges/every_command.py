@@ -143,6 +143,7 @@ CALLS: dict[str, list[list[str]]] = {
     "rm": [["SESSION"], ["all"]],
     "prune": [[], ["--without-config"]],
     "cleanup": [["0h"]],
+    "reprice": [[], ["--yes"]],
     "verify": [[]],
     "backup": [["{new}"]],
     "salvage": [["{copy}", "{new}"]],

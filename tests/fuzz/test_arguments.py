@@ -147,6 +147,7 @@ def usual_of_store(session_id: str) -> Usual:
         "events": {},
         "atomic": {},
         "usage": {"session": session_id},
+        "reprice": {"dry_run": True},
         "call_conflicts": {"entries": []},
         "import_session": {"new": NewSession(), "entries": [], "leaf": None},
         "link_task": {"parent": session_id, "child": "c", "task_id": "t"},

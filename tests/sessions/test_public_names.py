@@ -68,6 +68,8 @@ NAMES = {
     "ReportedSize",
     "Reservation",
     "Recorded",
+    "RepricedCalls",
+    "Repricing",
     "Resume",
     "Rewind",
     "Session",

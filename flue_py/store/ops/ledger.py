@@ -7,12 +7,21 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from flue_py.core.calls import CallDifference, PaidCall
-from flue_py.core.ledger import CallId, Recorded, call_row, differences, is_booked_alone, replaced_by
+from flue_py.core.ledger import (
+    CallId,
+    CallPrice,
+    Recorded,
+    UnpricedCall,
+    call_row,
+    differences,
+    is_booked_alone,
+    replaced_by,
+)
 from flue_py.core.rows import CallRow, Payer
 from flue_py.core.sessions import is_storable
 from flue_py.core.usage import MAX_AMOUNT, NOTHING_PAID, Paid, SumTooLarge
 from flue_py.errors import CallConflict
-from flue_py.store.ops.path_sums import renew_sums
+from flue_py.store.ops.path_sums import NOBODY, renew_sums
 from flue_py.store.ops.state import read_state
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Sources, Transaction
@@ -84,6 +93,31 @@ def _insert_many(
             _compare(first, call, conflict)
     tx.insert(INSERT_CALL, [(tree_id, *call) for call in new])
     return new
+
+
+def unpriced_calls(tx: Transaction, after: int, limit: int) -> list[UnpricedCall]:
+    """Return calls whose cost is unknown (see `Backend.unpriced_calls`)."""
+    return list(tx.rows(ledger_sql.UNPRICED_CALLS, after_key=after, count=limit))
+
+
+def price_calls(tx: Transaction, prices: Sequence[CallPrice]) -> int:
+    """Give calls their costs (see `Backend.price_calls`)."""
+    numbers = json.dumps([price.number for price in prices])
+    payers = {number: (key, tree) for number, key, tree in tx.rows(ledger_sql.PAYERS_OF_CALLS, keys=numbers)}
+    spent: dict[int, tuple[int, int]] = {}
+    filled = 0
+    for number, cost, source in prices:
+        if number not in payers or not tx.run(ledger_sql.SET_COST, number=number, cost=cost, price_source=source):
+            continue
+        key, _ = payers[number]
+        calls, total = spent.get(key, (0, 0))
+        spent[key] = (calls + 1, total + cost)
+        filled += 1
+    for key, (calls, total) in sorted(spent.items()):
+        tx.run(ledger_sql.ADD_COST, session_key=key, calls=calls, cost=total)
+    for tree_id in sorted({tree for key, tree in payers.values() if key in spent}):
+        renew_sums(tx, tree_id, NOBODY)
+    return filled
 
 
 def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -> list[CallRow]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TypedDict
 
 from flue_py.core.costs import EntryCost
-from flue_py.core.ledger import DAY_US, TOKEN_COLUMNS, Dimension
+from flue_py.core.ledger import DAY_US, TOKEN_COLUMNS, Dimension, UnpricedCall
 from flue_py.core.rows import CallRow
 from flue_py.core.usage import PAID_COLUMNS, Paid
 from flue_py.core.usage_shapes import PARTS
@@ -14,7 +14,7 @@ from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.seam import Nothing, Row, Statement
 from flue_py.store.sql.dialects import FIRST_OF_PAIR, IN_IDS, IN_KEYS, PAIRS, PAIRS_OF_IDS, SECOND_OF_PAIR, statement
 from flue_py.store.sql.parts import PAID, WITH_HELD, call_columns
-from flue_py.store.sql.takes import Held, Ids, Keys, ScopeProviderCall, Session, TakeCalls, Tree
+from flue_py.store.sql.takes import AfterCount, Held, Ids, Keys, ScopeProviderCall, Session, TakeCalls, Tree
 
 SessionScopeProviderCall = TypedDict(
     "SessionScopeProviderCall", {"session_key": int, "scope": str, "provider": str, "call_id": str}
@@ -28,6 +28,8 @@ UpdateSums = TypedDict(
         "paid_calls": int, "unpriced_calls": int, "unknown_calls": int, "paid_tokens": int, "paid_cost": int,
     },
 )  # fmt: skip
+SetCost = TypedDict("SetCost", {"number": int, "cost": int, "price_source": str})
+Repriced = TypedDict("Repriced", {"session_key": int, "calls": int, "cost": int})
 TreeSession = TypedDict("TreeSession", {"tree_id": int, "session_key": int})
 LedgerSums = TypedDict(
     "LedgerSums",
@@ -42,6 +44,11 @@ LedgerSums = TypedDict(
 def _path(row: Row) -> tuple[int, int, int, str, Paid]:
     lane_id, depth, session_key, entry_id, *paid = row
     return lane_id, depth, session_key, entry_id, Paid._make(paid)
+
+
+def _unpriced(row: Row) -> UnpricedCall:
+    number, session_id, *call = row
+    return UnpricedCall(number, session_id, CallRow._make(call))
 
 
 def _entry_cost(row: Row) -> tuple[str, EntryCost]:
@@ -123,6 +130,22 @@ UPDATE_SUMS = statement(UpdateSums, Nothing)(
 )
 OUTDATE_STATES = statement(TreeSession, Nothing)(
     "UPDATE sessions SET revision = revision + 1 WHERE tree_id = :tree_id AND session_key <> :session_key"
+)
+
+# The calls without a cost, and their costs once they are known. What is there is never overwritten.
+UNPRICED_CALLS = statement(AfterCount, _unpriced)(
+    f"SELECT g.number, n.session_id, {_CALL} FROM ledger g JOIN ledger_sessions n ON n.session_key = g.session_key"
+    " WHERE g.cost IS NULL AND g.number > :after_key ORDER BY g.number LIMIT :count"
+)
+PAYERS_OF_CALLS = statement(Keys, tuple[int, int, int])(
+    f"SELECT g.number, g.session_key, g.tree_id FROM ledger g WHERE g.number {IN_KEYS} AND g.cost IS NULL"
+)
+SET_COST = statement(SetCost, Nothing)(
+    "UPDATE ledger SET cost = :cost, price_source = :price_source WHERE number = :number AND cost IS NULL"
+)
+ADD_COST = statement(Repriced, Nothing)(
+    "UPDATE sessions SET spent_cost = spent_cost + :cost, unpriced_calls = unpriced_calls - :calls,"
+    " revision = revision + 1 WHERE session_key = :session_key"
 )
 
 PAYERS_OF = statement(Ids, tuple[str, int, int | None])(
