@@ -19,6 +19,7 @@ from flue_py.formats.others import program_by_content
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import BinaryIO
 
     from flue_py.core.projection import ContextEntry
     from flue_py.formats.kit.exported import Exported, SessionTree
@@ -33,8 +34,9 @@ Recognizer: TypeAlias = Callable[[bytes, str], bool]
 """Given the first bytes of a file and its path: whether it looks like a file of the format. Never raises."""
 Settler: TypeAlias = Callable[[Iterable[bytes]], "str | None"]
 """Given the pieces of a whole file: the name of another format that it turns out to be of. Never raises."""
-Before: TypeAlias = "Callable[[Path, Any], Iterator[None]]"
-"""Given the path of a file and its reader: gives it what comes before in other files, and yields after each row."""
+Lines: TypeAlias = "Callable[[BinaryIO], Iterator[tuple[int, bytes]]]"
+Before: TypeAlias = "Callable[[Path, Any, Lines], Iterator[None]]"
+"""Given a path, its reader, and what reads lines: gives it what comes before in other files, and yields after a row."""
 ReaderMaker: TypeAlias = "Callable[[str], Reader]"
 """Given the name of a file: what reads it."""
 TreeWriter: TypeAlias = "Callable[[SessionTree], Exported]"
@@ -88,10 +90,10 @@ class Format:
         maker: ReaderMaker = _named(self.read)
         return maker(name)
 
-    def rows_before(self, path: Path, reader: Reader) -> Iterator[None]:
+    def rows_before(self, path: Path, reader: Reader, lines: Lines) -> Iterator[None]:
         """Give a reader what comes before a file in other files, and yield after each row. Raises `UnreadableFile`."""
         before: Before | None = None if self.before is None else _named(self.before)
-        return iter(()) if before is None else before(path, reader)
+        return iter(()) if before is None else before(path, reader, lines)
 
     def written(self, session: SessionTree) -> Exported:
         """Return a session in this format. Raises `InvalidArgument` if the format cannot be written, or its code fails.

@@ -27,6 +27,7 @@ SOURCE, FORK, FORK_OF_FORK, FORK_OF_REVERTED, COMPACTED = (
         "c80e-73f2-9434-a8fa820c3f79",
     )
 )
+SEGMENT = "01a21f0e-c6ad-7ac0-b5e9-ced6d62f23b8"
 IN_FORK = ["one", "Answer 3.", "two CALL", "Answer 5.", "three", "Answer 6.", "in the fork", "Answer 7."]
 REVERTED = ["one", "Answer 3.", "seven", "Answer 12."]
 SUMMARY = "Another language model started to solve this problem and produced a summary"
@@ -115,10 +116,18 @@ async def test_what_a_rollout_goes_on_from_is_named_where_it_is_not_there(tmp_pa
         assert f"goes on from {SOURCE}" in str(report.repaired[0])
         assert await texts(store, FORK) == IN_FORK[-2:]
         assert await tokens_of(store, FORK) == 1024
-        for path in reverted:
-            with pytest.raises(UnreadableFile, match=f"Put rollout-...-{SOURCE}.jsonl into"):
-                await flue_py.import_file(store, path)
+        for path, needed in zip(reverted, (SOURCE, SEGMENT, SOURCE), strict=True):
+            path.rename(tmp_path / path.name)
+            with pytest.raises(UnreadableFile, match=f"Put rollout-...{needed}.jsonl into"):
+                await flue_py.import_file(store, tmp_path / path.name)
+            (tmp_path / path.name).unlink()
         assert await store.get_session(SOURCE) is None
+    (torn,) = write(tmp_path, *names_of(SOURCE)[:1])
+    torn.write_text("".join(FILES[torn.name].splitlines(keepends=True)[:14]))
+    async with flue_py.open(":memory:") as store:
+        report = await flue_py.import_file(store, fork)
+        assert f"goes on behind byte 15248 of {torn.name}, which has {torn.stat().st_size};" in str(report.repaired[0])
+        assert await texts(store, FORK) == [*IN_FORK[:2], *IN_FORK[-2:]]
 
 
 async def test_rows_of_which_an_older_version_made_nothing_do_not_bar_what_comes_after(
@@ -160,3 +169,16 @@ async def test_a_thread_has_the_name_that_people_gave_it_unless_it_got_another_h
         await session.set_title("mine")
         assert await title_after(store, "first", "second") == "mine"
         assert await title_after(store, "first", "second", "third") == "third"
+
+
+async def test_files_that_grow_in_turn_are_those_that_were_imported_whole(tmp_path: Path) -> None:
+    async with flue_py.open(":memory:") as store:
+        for name, text in FILES.items():
+            lines = text.splitlines(keepends=True)
+            for count in (*range(2, len(lines), 3), len(lines)):
+                (path,) = write(tmp_path, name)
+                path.write_text("".join(lines[:count]))
+                report = await flue_py.import_file(store, path)
+                assert (report.leaf_kept, report.repaired) == (False, ())
+        seen = {thread: (await texts(store, thread), await tokens_of(store, thread)) for thread in SENT}
+        assert (seen, (await store.verify()).problems) == (SENT, [])

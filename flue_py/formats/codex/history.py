@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO, TypeAlias
 
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import UnreadableFile
 from flue_py.formats.codex.read import CodexReader
-from flue_py.formats.codex.rows import read_codex_row
+from flue_py.formats.codex.rows import read_codex_row, segment_of
 from flue_py.formats.kit.rows import Notes, decode_row, is_name
 from flue_py.formats.kit.values import one_text
 from flue_py.plain_files import open_if_plain
 
-_LONGEST = 1 << 26
 _LONGEST_NAME = 1_000
 _MOST_FILES = 1_000
 _ROOTS = ("sessions", "archived_sessions")
@@ -34,82 +34,90 @@ class _Piece:
     """A file, and how many bytes of it come before the rows of another one; None for all of it."""
 
     path: Path
+    first: bytes
     thread: str
     base: JsonObject | None
     end: int | None = None
 
 
-def read_before(path: Path, reader: CodexReader) -> Iterator[None]:
+Lines: TypeAlias = Callable[[BinaryIO], Iterator[tuple[int, bytes]]]
+"""Given a file: its lines with their numbers, none larger than the limits allow."""
+
+
+def read_before(path: Path, reader: CodexReader, lines: Lines) -> Iterator[None]:
     """Give a reader its thread's name, and the rows of files that come before a rollout's; yields after each of them.
 
     Raises `UnreadableFile` for a rollout that goes on with its own thread in a file that is not there: what it goes
     on from is then already stored, or lost. O(bytes before) and O(files of sessions).
     """
-    own = _piece(path)
+    own = _piece(path, lines)
     if own is not None:
         reader.thread_name = _names(path).get(own.thread)
     if own is None or own.base is None:
         return
-    pieces, missing = _pieces_before(own)
-    reader.goes_on(_first_line(path))
-    if missing is not None and missing == own.thread:
+    pieces, missing = _pieces_before(own, lines)
+    last = pieces[-1] if pieces else own
+    if missing is not None and last.thread == own.thread and segment_of(last.path.name, own.thread):
         raise UnreadableFile(
             f"{path.name} goes on with its thread where {missing} was reverted, and no file of that is beside it; "
-            f"nothing was imported. Put rollout-...-{missing}.jsonl into a folder of sessions with it"
+            f"nothing was imported. Put rollout-...{missing}.jsonl into a folder of sessions with it"
         )
+    reader.goes_on(own.first)
+    notes = [] if missing is None else [f"goes on from {missing}, and no file of that is beside it"]
     for piece in reversed(pieces):
         with open(piece.path, "rb") as file:
-            number = 0
-            while (piece.end is None or file.tell() < piece.end) and (line := file.readline(_LONGEST)):
-                number += 1
+            for number, line in lines(file):
+                if piece.end is not None and file.tell() > piece.end:
+                    break
                 reader.feed_before(number, line, is_own=piece.thread == own.thread)
                 yield
-    reader.begin_own(missing)
+            if piece.end is not None and file.tell() < piece.end:
+                notes.append(f"goes on behind byte {piece.end} of {piece.path.name}, which has {file.tell()}")
+    reader.begin_own(notes)
 
 
-def _pieces_before(own: _Piece) -> tuple[list[_Piece], str | None]:
+def _pieces_before(own: _Piece, lines: Lines) -> tuple[list[_Piece], str | None]:
     """Return the files before a rollout, the nearest first, and the one that is not there, if so."""
     pieces: list[_Piece] = []
     seen, base = {own.path}, own.base
     while base is not None:
         name = base.get("thread_id")
         found = _find(own.path, name) if is_name(name) else None
-        piece = None if found is None or found in seen or len(pieces) > _MOST_FILES else _piece(found)
+        piece = None if found is None or found in seen or len(pieces) > _MOST_FILES else _piece(found, lines)
         if piece is None:
-            return pieces, str(name)
+            return pieces, name if is_name(name) else "a rollout that has no name"
         seen.add(piece.path)
-        pieces.append(_Piece(piece.path, piece.thread, piece.base, _end(piece.path, base)))
+        pieces.append(replace(piece, end=_end(piece.path, base, lines)))
         base = piece.base
     return pieces, None
 
 
-def _end(path: Path, base: JsonObject) -> int | None:
+def _end(path: Path, base: JsonObject, lines: Lines) -> int | None:
     """Return where the rows end that come before: at a byte, or else before the row with a number."""
     end, ordinal = base.get("end_byte_offset"), base.get("end_ordinal_exclusive")
-    if type(end) is int:
-        return end
+    if type(end) is int or type(ordinal) is not int:
+        return end if type(end) is int else None
+    before = 0
     with open(path, "rb") as file:
-        while type(ordinal) is int and (line := file.readline(_LONGEST)):
+        for _, line in lines(file):
             found = re.search(rb'"ordinal": ?(\d+)', line[:200])
             if found is not None and int(found[1]) >= ordinal:
-                return file.tell() - len(line)
+                return before
+            before = file.tell()
     return None
 
 
-def _piece(path: Path) -> _Piece | None:
-    row = read_codex_row(1, _first_line(path), Notes(), is_first=True)
+def _piece(path: Path, lines: Lines) -> _Piece | None:
+    file = open_if_plain(path)
+    if file is None:
+        return None
+    with file:
+        first = next(lines(file), (1, b""))[1]
+    row = read_codex_row(1, first, Notes(), is_first=True)
     if row is None or row.type != "session_meta":
         return None
     base = row.payload.get("history_base")
-    return _Piece(path, str(row.payload.get("id")), base if isinstance(base, dict) else None)
-
-
-def _first_line(path: Path) -> bytes:
-    file = open_if_plain(path)
-    if file is None:
-        return b""
-    with file:
-        return file.readline(_LONGEST)
+    return _Piece(path, first, str(row.payload.get("id")), base if isinstance(base, dict) else None)
 
 
 def _find(path: Path, name: str) -> Path | None:

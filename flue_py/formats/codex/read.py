@@ -12,6 +12,7 @@ before is what the message used. A rollout that begins in another way than when 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 
 from flue_py.core.ids import derived_id
@@ -121,17 +122,14 @@ class CodexReader:
                 self._begin_own(self._entries)
             self._read(self._entries, row)
 
-    def begin_own(self, missing: str | None) -> None:
-        """Go on with the rows of the file itself; ``missing`` is a rollout before it that is not there."""
+    def begin_own(self, notes: Sequence[str]) -> None:
+        """Go on with the rows of the file itself; ``notes`` say what is not there of what comes before."""
         if self._entries is not None:
             self._begin_own(self._entries)
         self._notes.restart()
-        if missing is not None:
-            self._notes.repair(
-                1,
-                f"goes on from {missing}, and no file of that is beside it: the session has no beginning. With that "
-                "file there, delete the session, then import this one",
-            )
+        for note in notes:
+            advice = "its beginning is missing. With the whole file there, delete the session, then import this one"
+            self._notes.repair(1, f"{note}; {advice}")
 
     def _begin_own(self, entries: Entries) -> None:
         self._close(entries)

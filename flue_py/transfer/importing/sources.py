@@ -103,7 +103,7 @@ class ImportSource:
                     self._reader.scan(number, raw)
                 self._file.seek(0)
             self._lines = lines(self._file)
-            self._before = self._format.rows_before(self.path, self._reader)
+            self._before = self._format.rows_before(self.path, self._reader, self._numbered_lines)
             self._waiting = self._read_batch()
         except UnreadableFile as error:
             hint = self._looks_like(first)
