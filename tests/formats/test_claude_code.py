@@ -129,7 +129,7 @@ def test_rows_of_one_message_are_one_entry_with_the_last_usage_under_the_last_uu
     assert message["usage"]["cacheWrite1h"] == 4
     assert "cost" not in message["usage"]
     assert [(paid.provider, paid.call_id, paid.model) for paid in entry.calls] == [
-        ("anthropic", "m1", "claude-opus-4-5")
+        ("anthropic", "m1:2026-01-14T00:00:00.000Z:109", "claude-opus-4-5")
     ]
     assert part.earlier == {"a3": ("a1", "a2")}
     assert (report.merged, report.rows) == (2, 6)

@@ -2,34 +2,88 @@
 
 from __future__ import annotations
 
-from flue_py.core.jsontext import JsonObject
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from flue_py.core.calls import PaidCall
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage import UsageTotals
 from flue_py.core.usage_shapes import read_reported
 from flue_py.errors import InvalidEntry, shown
-from flue_py.formats.claude_code.chains import REMEMBERED, Group, Node
+from flue_py.formats.claude_code.chains import REMEMBERED, Chains, Group, Node
 from flue_py.formats.claude_code.content import assistant_message, tool_calls, usage_of
 from flue_py.formats.claude_code.entries import Entries
-from flue_py.formats.claude_code.rows import ClaudeRow
+from flue_py.formats.claude_code.rows import ClaudeRow, message_name
 from flue_py.formats.kit.encoding import Content, message_content, with_call
 from flue_py.formats.kit.rows import Notes
 from flue_py.formats.kit.streaming import Recent
-from flue_py.formats.kit.values import one_text
+from flue_py.formats.kit.values import one_text, read_moment
 
 _COUNTS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
+_PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_OF_THE_PROVIDER = re.compile(r"msg_(bdrk_|vrtx_)?0[0-9A-Za-z]{20,}")
+"""Ids of messages that no two answers have. Gateways make ids of their own, some the same one for all answers."""
+
+
+@dataclass(slots=True)
+class _Origin:
+    """The latest answer of a name: what its rows have in common, and the rows of another answer have not."""
+
+    key: str
+    request: str | None
+    time: JsonValue
+    prompt: dict[str, int]
+
+    def differs(self, request: str | None, time: JsonValue, prompt: dict[str, int]) -> bool:
+        """Return whether a row is of another answer: of another request, or later and of another prompt."""
+        if request is not None and self.request is not None:
+            return request != self.request
+        return time != self.time and any(self.prompt.get(name, count) != count for name, count in prompt.items())
+
+
+_AGENT_TOOLS = frozenset({"Agent", "Task"})
 
 
 class Answers:
     """Puts the rows of a message together, and remembers which tools were called and what was counted already."""
 
-    def __init__(self, notes: Notes, entries: Entries) -> None:
+    def __init__(self, notes: Notes, entries: Entries, chains: Chains) -> None:
         self._notes = notes
         self._entries = entries
+        self._chains = chains
+        self._origins: Recent[_Origin] = Recent(REMEMBERED)
+        self._prompts: Recent[bool] = Recent(REMEMBERED)
+        self._spent: dict[str, tuple[int, ...]] = {}
+        self._repeats = False
+        self._has_agents = False
         self._tools: Recent[tuple[str, Node]] = Recent(REMEMBERED)
         self._counted: Recent[UsageTotals] = Recent(REMEMBERED)
 
     def tool(self, call: object) -> tuple[str, Node] | None:
         """Return the name of the tool that was called, and the step that called it, where that is remembered."""
         return self._tools.get(call) if isinstance(call, str) else None
+
+    def note_prompt(self, uuid: str | None) -> None:
+        """Remember a row that a person wrote: what names it as its parent begins an answer."""
+        if uuid is not None:
+            self._prompts.put(uuid, True)
+
+    def key_of(self, row: ClaudeRow) -> str:
+        """Return what tells the answer that a row is part of from all others, in this file and elsewhere."""
+        name, fields, usage = message_name(row), row.fields, row.message.get("usage")
+        request = next((text for key in ("requestId", "requestRef") if (text := one_text(fields.get(key)))), None)
+        counts = usage if isinstance(usage, dict) else {}
+        prompt = {part: count for part in _PROMPT_COUNTS if type(count := counts.get(part)) is int and count > 0}
+        time, origin = fields.get("timestamp"), self._origins.get(name)
+        is_new = origin is None or origin.differs(request, time, prompt)
+        if origin is not None and not is_new and not (row.parent and self._prompts.get(row.parent)):
+            origin.prompt.update(prompt)
+            return origin.key
+        is_unique = origin is None and (name == request or _OF_THE_PROVIDER.fullmatch(name) is not None)
+        key = name if is_unique else f"{name}:{request or f'{time}:{sum(prompt.values())}'}"
+        self._origins.put(name, _Origin(key, request, time, prompt))
+        return key
 
     def extend(self, group: Group, row: ClaudeRow) -> None:
         """Take one more row of a message. The usage is that of the last row that reports any."""
@@ -44,6 +98,20 @@ class Answers:
             group.usage = usage
         for call, name in tool_calls(row.message):
             self._tools.put(call, (name, group.node))
+            self._has_agents = self._has_agents or name in _AGENT_TOOLS
+
+    def has_counted(self, key: str) -> bool:
+        """Return whether an answer was counted."""
+        return self._counted.get(key) is not None
+
+    def take_spent(self) -> tuple[dict[str, tuple[int, ...]], bool | None]:
+        """Return what answers used since this was asked last, by model, and whether nothing else was called meanwhile.
+
+        Agents call models in files of their own. None if answers of another session were among them.
+        """
+        spent, self._spent = self._spent, {}
+        repeats, self._repeats = self._repeats, False
+        return spent, None if repeats else not self._has_agents
 
     def content(self, group: Group) -> tuple[Content, JsonObject]:
         """Return the message that the rows make together, with its paid call, and what stands beside it."""
@@ -68,7 +136,14 @@ class Answers:
         if before is not None:
             call_id = f"{call_id}:{group.rows[0].uuid or last.line}"
         paid = with_call(content, usage, self._notes, last.line, provider="anthropic", model=model, call_id=call_id)
-        return paid, extra
+        asker = self._chains.asker_of(last)
+        if asker is None:
+            spent = self._spent.get(model, (0, 0, 0, 0))
+            self._spent[model] = tuple(sum(each) for each in zip(spent, content.usage[:4], strict=True))
+            return paid, extra
+        self._repeats = True
+        asker.calls += dated(paid.calls, last)
+        return content._replace(unpaid=True), extra
 
     def _own_usage(self, group: Group) -> JsonObject | None:
         """Return what the message used, less what was counted already for rows of it that came long before."""
@@ -90,3 +165,9 @@ class Answers:
         if isinstance(for_an_hour, int):
             rest["cacheWrite1h"] = min(for_an_hour, max(0, own.cache_write))
         return {**usage, **rest}
+
+
+def dated(calls: Iterable[PaidCall], row: ClaudeRow) -> Iterable[PaidCall]:
+    """Return calls that are booked without an entry, with the time of the row that reports them."""
+    at = read_moment(row.fields.get("timestamp"))
+    return [replace(call, at_us=at) for call in calls]

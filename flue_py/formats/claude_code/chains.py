@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from flue_py.core.ids import derived_id
-from flue_py.core.jsontext import JsonObject, encode_json
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.formats.claude_code.rows import CONSTANT, FORMAT, ClaudeRow
 from flue_py.formats.kit.parsed import TaskOf
@@ -93,9 +93,35 @@ class Chains:
             chain = self._of_task(row)
         if chain.created_us is None:
             chain.created_us = read_moment(fields.get("timestamp"))
-        if not chain.header and "sessionId" in fields:
-            # From one row, so that it does not matter how much of the file there is yet.
+        if "cwd" not in chain.header and "sessionId" in fields:
+            # Up to the row that names the folder, so that it does not matter how much of the file there is yet.
             chain.header.update((name, fields[name]) for name in CONSTANT if name in fields)
+        return chain
+
+    def asker_of(self, row: ClaudeRow) -> Chain | None:
+        """Return the session that asked for an answer which a fork repeats; None for an answer of its own.
+
+        The bill is that session's, whether its file comes before, after or never.
+        """
+        asker = row.fields.get("requestSessionId")
+        if not is_name(asker) or asker == self.session_id:
+            return None
+        chain = self._by_id.get(asker) or self._begin(asker, None)
+        if not chain.header:
+            chain.created_us = read_moment(row.fields.get("timestamp"))
+            chain.header.update((name, row.fields[name]) for name in CONSTANT if name in row.fields)
+            chain.header["sessionId"] = asker
+        return chain
+
+    def of_agent(self, row: ClaudeRow, agent: JsonValue) -> Chain:
+        """Return the task session of an agent that a row tells of; the row's own session if it names none."""
+        if not is_name(agent):
+            return self.of(row)
+        session_id = task_session_id(str(self.session_id), agent)
+        chain = self._by_id.get(session_id) or self._begin(session_id, agent)
+        if not chain.header:
+            chain.created_us = read_moment(row.fields.get("timestamp"))
+            chain.header.update((name, row.fields[name]) for name in CONSTANT if name in row.fields)
         return chain
 
     def _of_task(self, row: ClaudeRow) -> Chain:

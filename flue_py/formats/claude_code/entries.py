@@ -68,14 +68,18 @@ class Entries:
                     row.lost_parent = True
                     return None
                 why = "which was merged or left out too far back" if self.is_known(name) else "which is missing"
-                self._notes.repair(row.line, f"names the parent {shown(name)}, {why}; it became a root")
-                row.lost_parent = True
-                return None
+                return self._below_the_row_before(chain, row, why)
             self._nodes.put(name, node)
         elif node.chain is not chain:
-            row.lost_parent = True
-            return None
+            return self._below_the_row_before(chain, row, "which is in another session")
         return node
+
+    def _below_the_row_before(self, chain: Chain, row: ClaudeRow, why: str) -> Node | None:
+        """Return the step before a row whose parent is lost, so that what was said before goes on being above it."""
+        row.lost_parent = True
+        where = "it became a root" if chain.tail is None else "it was put below the row before"
+        self._notes.repair(row.line, f"names the parent {shown(row.parent)}, {why}; {where}")
+        return chain.tail
 
     def entry_of(self, chain: Chain, uuid: JsonValue) -> str | None:
         """Return the entry that a row became, or became part of."""

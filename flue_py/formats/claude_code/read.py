@@ -23,6 +23,7 @@ from flue_py.core.kinds import COMPACTION
 from flue_py.core.spoken import message_text
 from flue_py.errors import UnreadableFile, shown
 from flue_py.formats.claude_code.answers import Answers
+from flue_py.formats.claude_code.bills import Bills
 from flue_py.formats.claude_code.chains import Chain, Chains, Group, Node
 from flue_py.formats.claude_code.content import is_answer, parts_of, tool_result_message
 from flue_py.formats.claude_code.entries import Entries
@@ -31,13 +32,14 @@ from flue_py.formats.claude_code.rows import (
     KNOWN,
     PREFIX,
     ClaudeRow,
+    is_failure,
     is_result,
     is_said,
     kept_rows,
     kind_of,
     looks_like_claude_code,
-    message_key,
     read_claude_row,
+    sent_with,
 )
 from flue_py.formats.kit.report import ParseReport
 from flue_py.formats.kit.rows import Notes, is_name
@@ -66,7 +68,8 @@ class ClaudeCodeReader:
         # What comes before a row has named the session.
         self._early: list[ClaudeRow] | None = [] if self._chains.session_id is None else None
         self._entries = Entries(self._notes)
-        self._answers = Answers(self._notes, self._entries)
+        self._answers = Answers(self._notes, self._entries, self._chains)
+        self._bills = Bills(self._notes, self._answers, self._chains)
 
     # -- the interface ------------------------------------------------------------------------------------------
 
@@ -107,7 +110,7 @@ class ClaudeCodeReader:
             raise UnreadableFile(
                 f"{self._name} is not a Claude Code transcript: no row of it belongs to a session; nothing was imported"
             )
-        for chain in self._chains:
+        for chain in list(self._chains):
             group = chain.open
             if group is None:
                 continue
@@ -127,6 +130,7 @@ class ClaudeCodeReader:
                 held = [*group.rows, *held]
             for row in held:
                 self._notes.hold_back(row.line)
+        self._bills.finish()
         return self.take()
 
     def report(self) -> ParseReport:
@@ -141,8 +145,8 @@ class ClaudeCodeReader:
             self._repeated(chain, row)
             return
         group = chain.open
-        if row.type == "assistant" and row.has_message:
-            key = message_key(row)
+        if row.type == "assistant" and row.has_message and not is_failure(row):
+            key = self._answers.key_of(row)
             if group is None or group.key != key:
                 self._close(chain)
                 tail = _tail(self._entries.parent_of(chain, row))
@@ -150,7 +154,7 @@ class ClaudeCodeReader:
             self._answers.extend(group, row)
             return
         if group is not None:
-            if row.type not in BETWEEN_TURNS and not is_said(row):
+            if row.type not in BETWEEN_TURNS and not is_said(row) and not is_failure(row):
                 group.pending.append(row)
                 group.pending_bytes += len(row.raw)
                 if len(group.pending) > _MAX_PENDING or group.pending_bytes > _MAX_PENDING_BYTES:
@@ -201,18 +205,21 @@ class ClaudeCodeReader:
             elif row.fields.get("isVisibleInTranscriptOnly") is True:
                 self._aside(chain, row)
             else:
-                self._said(chain, row, message)
+                if is_said(row):
+                    self._answers.note_prompt(row.uuid)
+                self._said(chain, row, {**message, "role": "user"}, is_added=row.fields.get("isMeta") is True)
         elif row.type == "system" and row.fields.get("subtype") == "compact_boundary":
             self._boundary(chain, row)
+        elif (sent := sent_with(row)) is not None:
+            self._said(chain, row, sent, is_added=True)
         else:
             self._aside(chain, row)
 
-    def _said(self, chain: Chain, row: ClaudeRow, message: JsonObject) -> None:
-        """What the user says begins a step of its own; what the program adds as the user belongs to the one before."""
+    def _said(self, chain: Chain, row: ClaudeRow, message: JsonObject, *, is_added: bool) -> None:
+        """What the user says begins a step of its own; what comes into a turn belongs to the step before."""
         parent = self._entries.parent_of(chain, row)
-        said = {**message, "role": "user", "content": parts_of(message.get("content"))}
-        is_added = row.fields.get("isMeta") is True
-        if is_added:
+        said = {**message, "content": parts_of(message.get("content"))}
+        if row.fields.get("isMeta") is True:
             said["isMeta"] = True
         content = self._entries.user_message(row, said)
         node = parent if is_added and parent is not None else Node(chain)
@@ -268,6 +275,7 @@ class ClaudeCodeReader:
         if parent is None or parent.chain is not chain:
             parent = chain.tail
         body = {**self._entries.beside(chain, row), "logicalParentUuid": logical}
+        self._bills.note_compaction(row)
         metadata = row.fields.get("compactMetadata")
         chain.boundary = metadata if isinstance(metadata, dict) else {}
         content = self._entries.custom(row, f"{PREFIX}compact_boundary", body)
@@ -299,7 +307,11 @@ class ClaudeCodeReader:
     def _aside(self, chain: Chain, row: ClaudeRow) -> None:
         """Put a row that is not part of the conversation below the row it names, or else the row before."""
         node = chain.tail if row.parent is None else self._entries.parent_of(chain, row)
-        if row.type not in KNOWN:
+        if row.type == "cost-state":
+            self._bills.read_state(chain, row)
+        elif row.type == "progress":
+            self._bills.read_progress(row)
+        elif row.type not in KNOWN:
             self._notes.unknown_kinds[row.type] += 1
         body = self._entries.beside(chain, row)
         if "message" in row.fields:

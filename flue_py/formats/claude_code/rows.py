@@ -18,10 +18,12 @@ UNREADABLE = "unreadable_"
 
 CONSTANT = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint")
 """What is the same all over a file."""
+API_ERROR = "api_error"
 # Written between two turns only: what they follow is complete.
 BETWEEN_TURNS = frozenset({"system", "summary", "custom-title", "last-prompt"})
 KNOWN = BETWEEN_TURNS | {
-    "permission-mode", "pr-link", "mode",
+    "permission-mode", "pr-link", "mode", "cost-state", "tools-used", "atis-latch",
+    "api-request", "api-request-shape", "api-request-blob",
     "user", "assistant", "progress", "attachment", "file-history-snapshot", "queue-operation", "ai-title",
     "agent-name", "agent-color", "agent-setting", "worktree-state", "tag", "saved_hook_context", "content-replacement",
     "attribution-snapshot", "marble-origami-commit", "speculation-accept",
@@ -98,13 +100,36 @@ def read_claude_row(number: int, raw: bytes, notes: Notes) -> ClaudeRow | None:
     )
 
 
-def message_key(row: ClaudeRow) -> str:
-    """Return what the rows of one message have in common."""
+def message_name(row: ClaudeRow) -> str:
+    """Return what the rows of one message have in common; behind some gateways all messages have it in common."""
     for name in (row.message.get("id"), row.fields.get("requestId")):
         # A name of NULs alone is none.
         if isinstance(name, str) and (key := one_text(name)):
             return key
     return f"row {row.uuid or row.line}"
+
+
+def is_failure(row: ClaudeRow) -> bool:
+    """Return whether a row says that a call failed: the program shows it as an answer, and never sends it."""
+    return row.type == "assistant" and row.fields.get("isApiErrorMessage") is True
+
+
+def sent_with(row: ClaudeRow) -> JsonObject | None:
+    """Return the message that an attachment was sent as; None if it was not sent, as far as the row says.
+
+    That is what a person typed while the model worked, and, in rows of newer versions, the text that was made of it.
+    """
+    attachment = row.fields.get("attachment")
+    about = attachment if isinstance(attachment, dict) else _NO_MESSAGE
+    rendered = row.fields.get("rendered") or about.get("rendered")
+    role = row.fields.get("renderedRole") or about.get("renderedRole")
+    is_typed = about.get("type") == "queued_command"
+    content = (about.get("prompt") if is_typed else None) or rendered
+    if row.type != "attachment" or not content or not isinstance(content, (str, list)):
+        return None
+    is_prompt = is_typed and about.get("commandMode", "prompt") == "prompt"
+    said: JsonObject = {"role": "system" if role == "system" and not is_typed else "user", "content": content}
+    return said if is_prompt else {**said, "isMeta": True}
 
 
 def is_result(part: JsonValue) -> TypeGuard[JsonObject]:
@@ -134,6 +159,8 @@ def kept_rows(about: JsonObject) -> tuple[JsonValue, JsonValue]:
 
 def kind_of(row: ClaudeRow) -> str:
     """Return the kind of entry that a row outside the conversation becomes."""
+    if is_failure(row):
+        return entry_kind(PREFIX, API_ERROR)
     subtype = row.fields.get("subtype")
     name = f"{row.type}.{subtype}" if row.type == "system" and isinstance(subtype, str) else row.type
     return entry_kind(PREFIX, name)
