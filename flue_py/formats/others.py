@@ -41,8 +41,16 @@ OTHERS = (
     Program("aider", ("~/.aider.chat.history.md",), rb"\s*# aider chat started at "),
     Program("Amp", _in(_DATA, "amp/threads/T-*.json"), rb'\s*\{"v": ?\d+, ?"id": ?"T-'),
     Program("Antigravity", ("~/.gemini/antigravity*/conversations/*",)),
-    Program("Cline", ("~/.cline/data/sessions/*/*.messages.json", *_extension("saoudrizwan.claude-dev"))),
+    Program(
+        "Cline",
+        ("~/.cline/data/sessions/*/*.messages.json", *_extension("saoudrizwan.claude-dev")),
+        rb'\s*\{\s*"version": ?\d+,\s*"updated_at"[^{}\[\]]{0,300}"agent"',
+    ),
     Program("Codebuff", ("~/.config/manicode/projects/*/chats/*/chat-messages.json",)),
+    Program(
+        "Codex (compressed rollouts)",
+        _in(("~/.codex",), "sessions/**/*.jsonl.zst", "archived_sessions/*.jsonl.zst"),
+    ),
     Program(
         "Continue",
         ("~/.continue/sessions/*-*.json",),

@@ -68,7 +68,7 @@ async def tokens_of(store: flue_py.Store, thread: str) -> int:
 async def test_forks_and_reverts_are_whole_and_paid_once_whatever_is_imported_first(tmp_path: Path) -> None:
     paths = write(tmp_path)
     wrong = []
-    for turn in range(len(paths)):
+    for turn in range(0, len(paths), 3):
         for order in ([*paths[turn:], *paths[:turn]], [*paths[turn:], *paths[:turn]][::-1]):
             async with flue_py.open(":memory:") as store:
                 for path in order:
