@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
-from flue_py.core.frozen import frozen
+from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
 from flue_py.core.usage import UsageTotals
-from flue_py.core.usage_shapes import ReportedUsage, read_reported
+from flue_py.core.usage_shapes import ReportedUsage, Terms, read_reported
 from flue_py.errors import InvalidEntry, shown
 
 NAMES_OF_A_CALL = ("provider", "model", "callId")
@@ -18,6 +18,10 @@ RESPONSE_ID = "responseId"
 """The field of an answer that has its provider's id of the call, which is the id of the call in the ledger."""
 REPORTED = "reported"
 """The source of a cost that was reported with the call, rather than computed from a price."""
+UNPRICED = "not priced: "
+"""What the source of a cost begins with that is unknown because of what stands behind it, as ``name=value``."""
+SEVERAL_MODELS = ("models", "several")
+"""The term of a call that several models answered, of which the ledger has one row."""
 
 _LEDGER_NAME = 160
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
@@ -34,6 +38,7 @@ class PaidCall:
     ``purpose`` and ``outcome`` are names of an open set (turn, compaction, title ...; failed, aborted ...). ``at_us``
     is when it was made, if that is not the time of its entry. ``agent`` is the agent or the program that made it,
     None if it is unknown. ``is_unknown`` says that its usage is unknown: its numbers are zero for that reason alone.
+    ``terms`` are names and values of what makes its price another one than that of its tokens on the list.
     ``replaces`` are ids of calls of the same provider that this report replaces, if the same session paid for them: an
     import has read them before the call was complete.
     """
@@ -53,6 +58,7 @@ class PaidCall:
     replaces: tuple[str, ...] = ()
     agent: str | None = None
     told: frozenset[str] = frozenset()
+    terms: Terms = ()
 
     @property
     def known_cost(self) -> int | None:
@@ -61,10 +67,20 @@ class PaidCall:
 
     @property
     def source(self) -> str | None:
-        """Where the cost is from; None if it is not known."""
-        if self.price_source is None and self.known_cost is not None:
+        """Where the cost is from; where it is not known, the terms that keep it so, and None without any."""
+        if self.price_source is not None:
+            return self.price_source
+        if self.known_cost is not None:
             return REPORTED
-        return self.price_source
+        return f"{UNPRICED}{', '.join(f'{name}={value}' for name, value in self.terms)}" if self.terms else None
+
+
+def terms_in(source: str | None) -> Terms:
+    """Return the terms that the source of an unknown cost names."""
+    if source is None or not source.startswith(UNPRICED):
+        return ()
+    pairs = [term.partition("=") for term in source.removeprefix(UNPRICED).split(", ")]
+    return tuple((name, value) for name, _, value in pairs)
 
 
 @frozen
@@ -117,7 +133,49 @@ def call_of(
         is_unknown=not reported.is_known,
         agent=agent,
         told=reported.told,
+        terms=_terms_of(reported, ledger_name(model)),
     )
+
+
+def _terms_of(reported: ReportedUsage, model: str) -> Terms:
+    is_of_several = any(ledger_name(name) != model for name, _ in reported.steps)
+    return (*reported.terms, SEVERAL_MODELS) if is_of_several else reported.terms
+
+
+def by_model(call: PaidCall, reported: ReportedUsage) -> tuple[PaidCall, ...]:
+    """Return the calls that one request was, where its usage names the models of its steps: that of the answer first.
+
+    Where a cost was reported it is that of all of them, and they stay one call.
+    """
+    others = [(name, step) for name, step in reported.steps if ledger_name(name) != call.model]
+    if not others or call.known_cost is not None:
+        return (call,)
+    rest = reported.totals
+    hour, reasoning = call.cache_write_1h, call.reasoning
+    calls = []
+    for name, step in others:
+        rest, hour, reasoning = rest.minus(step.totals), hour - step.cache_write_1h, reasoning - step.reasoning
+        own = None if call.call_id is None else ledger_name(f"{call.call_id}:{name}")
+        calls.append(
+            call_of(
+                changed(step, steps=()),
+                provider=call.provider,
+                model=name,
+                call_id=own,
+                purpose=call.purpose,
+                outcome=call.outcome,
+                agent=call.agent,
+            )
+        )
+    if min(*rest, hour, reasoning) < 0:
+        return (call,)
+    terms = tuple(term for term in call.terms if term != SEVERAL_MODELS)
+    first = changed(call, usage=rest, cache_write_1h=hour, reasoning=reasoning, terms=terms)
+    if rest.tokens:
+        return (first, *calls)
+    # The model of the answer is named in another way among the steps.
+    own_terms = tuple(sorted({**dict(calls[0].terms), **dict(terms)}.items()))
+    return (changed(calls[0], call_id=call.call_id, terms=own_terms), *calls[1:])
 
 
 def read_calls(calls: Sequence[Mapping[str, JsonValue]], where: str, purpose: str) -> tuple[PaidCall, ...]:

@@ -32,7 +32,7 @@ from flue_py.core.kinds import (
     is_answer,
     may_be_paid,
 )
-from flue_py.core.reported import all_oddities, answered_call, answered_calls, paid_for
+from flue_py.core.reported import all_oddities, answered_calls, calls_of_answer, paid_for
 from flue_py.core.shapes import check_is_ours
 from flue_py.core.spoken import message_title
 from flue_py.core.usage import NO_USAGE, UsageTotals
@@ -423,7 +423,7 @@ def entry_of_message(
     reported = None
     if role == "assistant" and value.get("usage") is not None:
         reported = read_reported(value["usage"], f"{where}.usage")
-        paid = (answered_call(reported, value),)
+        paid = calls_of_answer(reported, value)
     elif role == "user":
         preview = message_title(value)
     return NewEntry(
@@ -483,7 +483,7 @@ def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> N
     calls = entry.calls
     if usage is not None and not calls and entry.counted and not entry.unpaid:
         answered = is_answer(entry.kind, entry.role)
-        calls = (answered_call(reported, payload) if answered else call_of(reported, purpose=entry.kind),)
+        calls = calls_of_answer(reported, payload) if answered else (call_of(reported, purpose=entry.kind),)
     if (totals, calls) == (entry.usage, entry.calls):
         return entry
     return changed(entry, usage=totals, calls=calls, oddities=reported.oddities)

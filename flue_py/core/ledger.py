@@ -169,7 +169,8 @@ def is_booked_alone(call: CallRow, known: CallRow | None) -> bool:
 class Recorded:
     """What recording a paid call did. ``is_new`` is False if it had been reported before, and nothing was changed.
 
-    ``picodollars`` and ``price_source`` are the ledger's: None if the cost is not known.
+    ``picodollars`` and ``price_source`` are the ledger's. The cost is None if it is not known; its source then says
+    what keeps it so (``not priced: speed=fast``), or is None.
     """
 
     provider: str

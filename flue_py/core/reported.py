@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
-from flue_py.core.calls import RESPONSE_ID, PaidCall, agent_of, call_of, ledger_name, outcome_of, read_call, read_calls
+from flue_py.core.calls import (
+    RESPONSE_ID,
+    PaidCall,
+    agent_of,
+    by_model,
+    call_of,
+    ledger_name,
+    outcome_of,
+    read_call,
+    read_calls,
+)
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage import NO_USAGE, TOO_LARGE, SumTooLarge, Usage, UsageTotals
 from flue_py.core.usage_shapes import ReportedUsage, read_reported, with_words_for_numbers
@@ -57,9 +67,12 @@ def paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str,
     return PaidFor(paid, reported, whole.totals, all_oddities(odd, oddities))
 
 
-def answered_call(reported: ReportedUsage, message: Mapping[str, JsonValue]) -> PaidCall:
-    """Return the call that an assistant message is the answer of: its provider's id of it is the message's."""
-    return call_of(
+def calls_of_answer(reported: ReportedUsage, message: Mapping[str, JsonValue]) -> tuple[PaidCall, ...]:
+    """Return the call that an assistant message is the answer of: its provider's id of it is the message's.
+
+    Where other models took part in it, and their steps are reported, each of those is a call of its own.
+    """
+    call = call_of(
         reported,
         provider=message.get("provider"),
         model=message.get("model"),
@@ -67,6 +80,7 @@ def answered_call(reported: ReportedUsage, message: Mapping[str, JsonValue]) -> 
         outcome=outcome_of(message.get("stopReason")),
         agent=agent_of(message),
     )
+    return by_model(call, reported)
 
 
 def answered_calls(calls: Sequence[PaidCall], message: Mapping[str, JsonValue]) -> tuple[PaidCall, ...]:

@@ -1,14 +1,16 @@
 """Usage as providers and frameworks report it, read into one shape.
 
-Everybody spells the same few numbers in another way, and counts them by other rules. `_FIELDS` is the one table of the
-spellings; this is how they are read:
+Everybody spells the same few numbers in another way, and counts them by other rules. `FIELDS` is the one table of the
+spellings (`flue_py.core.usage_fields`); this is how they are read:
 
 - Tokens of the cache are part of the input at OpenAI, Gemini, pydantic-ai, LangChain and the Vercel AI SDK, and are
   counted beside it at Anthropic, Bedrock and in our own shape. We count them beside it.
-- Reasoning is part of the output everywhere but at Gemini, which counts thoughts beside the candidates. We count it as
-  part of the output.
-- Anthropic's numbers leave out what a compaction on their side took; its ``iterations`` have everything.
+- Reasoning is part of the output nearly everywhere. Gemini counts thoughts beside the candidates, and others that speak
+  OpenAI's dialect reasoning beside the output: the reported total says so. We count it as part of the output.
+- Anthropic's numbers leave out what a compaction or an advisor on their side took; its ``iterations`` have everything,
+  and name the model of a step.
 - A total that is absent is the sum of the kinds. One that was reported stays as it is.
+- What says that the list price does not hold (a tier, a batch, searches, tokens that are in no number) is a *term*.
 
 Reading never fails: an answer that was paid for is kept whatever its usage says. A number that cannot be a count
 (negative, fractional, beyond 64 bits, not a number) is not counted, and the `oddities` say so. If nothing at all is
@@ -18,12 +20,12 @@ recognised, the usage is unknown, which is not the same as zero.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum, auto
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import isfinite, isnan
+from typing import TypeAlias
 
-from flue_py.core.frozen import frozen
+from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import MAX_JSON_DEPTH, JsonObject, JsonValue
 from flue_py.core.kinds import adds_usage
 from flue_py.core.plain import is_json
@@ -37,106 +39,25 @@ from flue_py.core.usage import (
     picodollars_as_printed,
     usd_to_picodollars,
 )
+from flue_py.core.usage_fields import (
+    ANY,
+    CONTEXT,
+    DOLLARS,
+    FIELDS,
+    FREE,
+    OWN_KEY,
+    ROWS,
+    UPSTREAM,
+    UPSTREAM_PARTS,
+    UPSTREAM_WHOLE,
+    Count,
+    Field,
+    Kind,
+    Node,
+    Rows,
+    Term,
+)
 from flue_py.errors import shown
-
-
-class _Kind(Enum):
-    """What a reported number counts."""
-
-    INPUT = auto()
-    MORE_INPUT = auto()
-    """Tokens of the input that are not in the number of the input, cached or not."""
-    OUTPUT = auto()
-    CACHE_READ = auto()
-    CACHE_WRITE = auto()
-    CACHE_WRITE_5M = auto()
-    CACHE_WRITE_1H = auto()
-    REASONING = auto()
-    THOUGHTS = auto()
-    """Reasoning that is counted beside the output."""
-    TOTAL = auto()
-
-    # There is one object of each, and that of Enum is a function of Python's, which every answer would call 15 times.
-    __hash__ = object.__hash__
-
-
-@frozen
-class _Field:
-    """What a spelling stands for; ``holds_cache`` if a provider with this spelling counts the cache as input."""
-
-    kind: _Kind
-    holds_cache: bool = False
-
-
-_INPUT = {
-    "input": _Field(_Kind.INPUT),
-    "input_tokens": _Field(_Kind.INPUT),
-    "prompt_tokens": _Field(_Kind.INPUT, holds_cache=True),
-    "request_tokens": _Field(_Kind.INPUT, holds_cache=True),
-    "prompt_token_count": _Field(_Kind.INPUT, holds_cache=True),
-    "tool_use_prompt_token_count": _Field(_Kind.MORE_INPUT),
-}
-_OUTPUT = {
-    "output": _Field(_Kind.OUTPUT),
-    "output_tokens": _Field(_Kind.OUTPUT),
-    "completion_tokens": _Field(_Kind.OUTPUT),
-    "response_tokens": _Field(_Kind.OUTPUT),
-    "candidates_token_count": _Field(_Kind.OUTPUT),
-    "response_token_count": _Field(_Kind.OUTPUT),
-    "reasoning": _Field(_Kind.REASONING),
-    "reasoning_tokens": _Field(_Kind.REASONING),
-    "reasoning_output_tokens": _Field(_Kind.REASONING),
-    "thoughts_token_count": _Field(_Kind.THOUGHTS),
-}
-_CACHE = {
-    "cache_read": _Field(_Kind.CACHE_READ),
-    "cache_read_input_tokens": _Field(_Kind.CACHE_READ),
-    "cache_read_tokens": _Field(_Kind.CACHE_READ, holds_cache=True),
-    "cached_tokens": _Field(_Kind.CACHE_READ, holds_cache=True),
-    "cached_input_tokens": _Field(_Kind.CACHE_READ, holds_cache=True),
-    "cached_content_token_count": _Field(_Kind.CACHE_READ, holds_cache=True),
-    "prompt_cache_hit_tokens": _Field(_Kind.CACHE_READ, holds_cache=True),
-    "cache_write": _Field(_Kind.CACHE_WRITE),
-    "cache_write_input_tokens": _Field(_Kind.CACHE_WRITE),
-    "cache_creation_input_tokens": _Field(_Kind.CACHE_WRITE),
-    "cache_write_tokens": _Field(_Kind.CACHE_WRITE, holds_cache=True),
-    "cache_write_1h": _Field(_Kind.CACHE_WRITE_1H),
-}
-_TOTAL = {"total_tokens": _Field(_Kind.TOTAL), "total_token_count": _Field(_Kind.TOTAL)}
-
-_OF_INPUT = {
-    "cached_tokens": _Field(_Kind.CACHE_READ, holds_cache=True),
-    "cache_read": _Field(_Kind.CACHE_READ, holds_cache=True),
-    "cache_read_tokens": _Field(_Kind.CACHE_READ, holds_cache=True),
-    "cache_creation": _Field(_Kind.CACHE_WRITE, holds_cache=True),
-    "cache_creation_tokens": _Field(_Kind.CACHE_WRITE, holds_cache=True),
-    "cache_write_tokens": _Field(_Kind.CACHE_WRITE, holds_cache=True),
-}
-_OF_OUTPUT = {"reasoning_tokens": _Field(_Kind.REASONING), "reasoning": _Field(_Kind.REASONING)}
-_OF_CACHE_CREATION = {
-    "ephemeral_5m_input_tokens": _Field(_Kind.CACHE_WRITE_5M),
-    "ephemeral_1h_input_tokens": _Field(_Kind.CACHE_WRITE_1H),
-}
-
-_FIELDS: Mapping[str, _Field | Mapping[str, _Field]] = {
-    **_INPUT,
-    **_OUTPUT,
-    **_CACHE,
-    **_TOTAL,
-    "prompt_tokens_details": _OF_INPUT,
-    "input_tokens_details": _OF_INPUT,
-    "input_token_details": _OF_INPUT,
-    "completion_tokens_details": _OF_OUTPUT,
-    "output_tokens_details": _OF_OUTPUT,
-    "output_token_details": _OF_OUTPUT,
-    "details": _OF_OUTPUT,
-    "cache_creation": _OF_CACHE_CREATION,
-}
-"""Every spelling that is known, in snake case; a field that holds others has a table of its own."""
-
-_DOLLARS = frozenset({"cost", "cost_usd", "total_cost_usd"})
-"""Where a cost stands that is one number of dollars."""
-
 
 KINDS = ("input", "output", "cacheRead", "cacheWrite")
 """The kinds of tokens, as our shape spells them."""
@@ -145,23 +66,33 @@ PARTS = (*KINDS, "cacheWrite1h", "reasoning", "totalTokens")
 """Every number of tokens that a report may have: the kinds, the parts of two of them, and the total."""
 
 _MAKES = {
-    _Kind.INPUT: "input",
-    _Kind.MORE_INPUT: "input",
-    _Kind.OUTPUT: "output",
-    _Kind.REASONING: "reasoning",
-    _Kind.CACHE_READ: "cacheRead",
-    _Kind.CACHE_WRITE: "cacheWrite",
-    _Kind.CACHE_WRITE_5M: "cacheWrite",
-    _Kind.TOTAL: "totalTokens",
+    Kind.INPUT: "input",
+    Kind.MORE_INPUT: "input",
+    Kind.OUTPUT: "output",
+    Kind.REASONING: "reasoning",
+    Kind.CACHE_READ: "cacheRead",
+    Kind.CACHE_WRITE: "cacheWrite",
+    Kind.CACHE_WRITE_5M: "cacheWrite",
+    Kind.MORE_CACHE_WRITE: "cacheWrite",
+    Kind.TOTAL: "totalTokens",
 }
-_MAKES_BOTH = {_Kind.THOUGHTS: ("output", "reasoning"), _Kind.CACHE_WRITE_1H: ("cacheWrite", "cacheWrite1h")}
+_MAKES_BOTH = {Kind.THOUGHTS: ("output", "reasoning"), Kind.CACHE_WRITE_1H: ("cacheWrite", "cacheWrite1h")}
 """What kinds of numbers tell of: a part tells of what it is a part of."""
 
 
 @lru_cache(maxsize=256)
-def _told_by(kinds: tuple[_Kind, ...]) -> frozenset[str]:
+def _told_by(kinds: tuple[Kind, ...]) -> frozenset[str]:
     """Return the numbers of tokens (`PARTS`) that were reported by numbers of these kinds."""
     return frozenset(name for kind in kinds for name in _MAKES_BOTH.get(kind) or (_MAKES[kind],))
+
+
+Terms: TypeAlias = "tuple[tuple[str, str], ...]"
+
+INCOMPLETE = ("tokens", "incomplete")
+"""The term of tokens that are not all counted by kind."""
+_OWN_KEY = ("key", "own")
+_LONGEST_TERM = 64
+_OLDEST_RULES, _RULES = 1, 2
 
 
 @frozen
@@ -172,7 +103,8 @@ class ReportedUsage:
     that was reasoning. ``cost`` is in picodollars, None if none was reported. ``is_known`` is False if nothing
     was recognised: the ten numbers are then zero because they are unknown. ``told`` names the numbers of tokens
     that were reported (`PARTS`): a zero in another was not reported. ``oddities`` say what was not counted as it
-    was reported, and why.
+    was reported, and why. ``terms`` are names and values of what makes the price another one than that of these
+    tokens on the list. ``steps`` are those of the numbers that another model took, by model.
     """
 
     totals: UsageTotals = NO_USAGE
@@ -182,6 +114,8 @@ class ReportedUsage:
     is_known: bool = False
     told: frozenset[str] = frozenset()
     oddities: tuple[str, ...] = ()
+    terms: Terms = ()
+    steps: tuple[tuple[str, ReportedUsage], ...] = ()
 
 
 def read_reported(value: JsonValue | Mapping[str, JsonValue], where: str = "usage") -> ReportedUsage:
@@ -189,11 +123,35 @@ def read_reported(value: JsonValue | Mapping[str, JsonValue], where: str = "usag
     if not isinstance(value, (dict, Mapping)):
         odd = () if value is None else (f"{where}: {shown(value)} is not a usage object; nothing of it is counted",)
         return ReportedUsage(oddities=odd)
-    reading = _Reading(where)
+    return _read(value, where)
+
+
+def _read(value: Mapping[str, JsonValue], where: str, rules: int = _RULES) -> ReportedUsage:
+    reading = _Reading(where, rules)
     reading.read(value)
     whole = reading.result()
-    parts = _iterations(value, where)
-    return parts if parts is not None and parts.totals.tokens > whole.totals.tokens else whole
+    steps = _steps(value, where, rules)
+    parts = None if steps is None or "input_tokens" not in value else _sum_of([step for _, step in steps])
+    if parts is not None and parts.totals.tokens > whole.totals.tokens:
+        terms = tuple(sorted({**dict(parts.terms), **dict(whole.terms)}.items()))
+        cost = NO_USAGE if rules == _OLDEST_RULES else whole.totals
+        totals = UsageTotals(*parts.totals[:5], *cost[5:])
+        whole = changed(parts, totals=totals, terms=terms, cost=whole.cost)
+    return whole if steps is None else changed(whole, steps=tuple(_named(steps, whole.terms)))
+
+
+def billed_by(response: Mapping[str, JsonValue], usage: JsonValue = None) -> JsonObject:
+    """Return what a response says of its price beside the numbers that a framework keeps: fields for their usage.
+
+    ``usage`` is the provider's own, where the framework has it, too. Never raises. O(fields).
+    """
+    reading = _Reading("", _RULES)
+    reading.read({name: value for name, value in response.items() if _snake_case(name) in CONTEXT})
+    raw = usage if isinstance(usage, Mapping) else {}
+    reading.read(raw)
+    terms: JsonObject = dict(reading.terms)
+    beside: JsonObject = {"terms": terms} if terms else {}
+    return {**beside, "iterations": raw["iterations"]} if raw.get("iterations") else beside
 
 
 def with_words_for_numbers(value: JsonValue, where: str, depth: int = 0) -> tuple[JsonValue, tuple[str, ...]]:
@@ -253,6 +211,8 @@ def agrees_with_payload(added: UsageTotals, kind: str, role: str | None, payload
         return False
     usage = payload.get("usage")
     fields = usage if isinstance(usage, Mapping) else {}
+    if added == _read(fields, "usage", _OLDEST_RULES).totals:
+        return True
     cost = fields.get("cost")
     dollars = cost if isinstance(cost, Mapping) else {}
     return added == UsageTotals(
@@ -269,84 +229,161 @@ def usage_json(usage: ReportedUsage) -> JsonObject:
     if usage.told:
         made["totalTokens"] = totals.total_tokens
     parts = {"cacheWrite1h": usage.cache_write_1h, "reasoning": usage.reasoning}
-    return made | {name: tokens for name, tokens in parts.items() if name in usage.told}
+    made |= {name: tokens for name, tokens in parts.items() if name in usage.told}
+    terms: JsonObject = dict(usage.terms)
+    return {**made, "terms": terms} if terms else made
 
 
 class _Reading:
     """The numbers of one usage object, by what they count, and what was odd about them."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, rules: int) -> None:
         self._where = where
-        self._counts: dict[_Kind, int] = {}
+        self._rules = rules
+        self._counts: dict[Kind, int] = {}
         self._holds_cache = False
+        self._is_ours = False
         self._is_known = False
         self._dollars: dict[str, int] = {}
+        self._terms: dict[str, str] = {}
         self._oddities: list[str] = []
+
+    @property
+    def terms(self) -> Terms:
+        """What was read that changes the price, by name."""
+        return tuple(sorted(self._terms.items()))
 
     def read(self, value: Mapping[str, JsonValue]) -> None:
         """Take in every field that is known."""
+        beside: dict[str, JsonValue] = {}
         for name, reported in value.items():
             if reported is None:
                 continue
             spelling = _snake_case(name)
-            known = _FIELDS.get(spelling)
-            if isinstance(known, _Field):
-                self._take(known, reported, name)
-            elif known is not None and isinstance(reported, (dict, Mapping)):
-                self._take_parts(known, reported, name)
-            elif spelling in _DOLLARS:
+            node = FIELDS.get(spelling)
+            if node is not None:
+                self._take(node, reported, name, spelling)
+            elif spelling in DOLLARS:
                 self._take_cost(reported, name)
+            elif spelling in (OWN_KEY, UPSTREAM):
+                beside[spelling] = reported
+        if beside.get(OWN_KEY) is True and self._rules > _OLDEST_RULES:
+            self._add_upstream(beside.get(UPSTREAM))
 
     def result(self) -> ReportedUsage:
         """Return what was read, by our rules for which number includes which."""
         counts = self._counts
-        read = counts.get(_Kind.CACHE_READ, 0)
-        for_an_hour = counts.get(_Kind.CACHE_WRITE_1H, 0)
-        split = counts.get(_Kind.CACHE_WRITE_5M, 0) + for_an_hour
-        written = counts.get(_Kind.CACHE_WRITE, split)
-        given = counts.get(_Kind.INPUT, 0)
+        read = counts.get(Kind.CACHE_READ, 0)
+        for_an_hour = counts.get(Kind.CACHE_WRITE_1H, 0)
+        written = self._written(counts.get(Kind.CACHE_WRITE_5M, 0) + for_an_hour)
+        given = counts.get(Kind.INPUT, 0)
         if self._holds_cache:
             given = self._less("input", given, read + written, "the cache")
-        given += counts.get(_Kind.MORE_INPUT, 0)
-        thoughts = counts.get(_Kind.THOUGHTS, 0)
-        output = counts.get(_Kind.OUTPUT, 0) + thoughts
-        reasoning = counts.get(_Kind.REASONING, thoughts)
+        given += counts.get(Kind.MORE_INPUT, 0)
+        thoughts = counts.get(Kind.THOUGHTS, 0)
+        reasoning = counts.get(Kind.REASONING, thoughts)
+        output = self._output(counts.get(Kind.OUTPUT, 0) + thoughts, given + read + written, reasoning)
         kinds = given + output + read + written
-        total = counts.get(_Kind.TOTAL, kinds)
+        total = counts.get(Kind.TOTAL, kinds)
         if total > MAX_AMOUNT or kinds > MAX_AMOUNT:
             self._oddities.append(f"{self._where}: its numbers come to more than {MAX_AMOUNT}; none is counted")
             return ReportedUsage(oddities=tuple(self._oddities))
+        for_an_hour = self._at_most("cacheWrite1h", for_an_hour, "cacheWrite", written)
+        reasoning = self._at_most("reasoning", reasoning, "output", output)
+        # In our own shape a kind that is not there is none.
+        is_split = self._is_ours or {Kind.INPUT, Kind.OUTPUT} <= counts.keys()
+        if total > kinds or not (is_split or (Kind.TOTAL in counts and total == kinds)):
+            self._terms.setdefault(*INCOMPLETE)
         cost = self._cost()
         return ReportedUsage(
             UsageTotals(given, output, read, written, total, *self._costs(cost)),
-            self._at_most("cacheWrite1h", for_an_hour, "cacheWrite", written),
-            self._at_most("reasoning", reasoning, "output", output),
+            for_an_hour,
+            reasoning,
             cost,
             self._is_known,
             _told_by(tuple(counts)),
             tuple(self._oddities),
+            self.terms if self._is_known and cost is None else (),
         )
 
-    def _take(self, field: _Field, reported: JsonValue, name: str) -> None:
+    def _written(self, split: int) -> int:
+        """Return the tokens written to a cache: the number of all, or those by lifetime and what is beside them."""
+        if self._rules == _OLDEST_RULES:
+            return self._counts.get(Kind.CACHE_WRITE, self._counts.get(Kind.MORE_CACHE_WRITE, split))
+        more = self._counts.get(Kind.MORE_CACHE_WRITE, 0)
+        beside = split if more == split else split + more
+        written = self._counts.get(Kind.CACHE_WRITE, beside)
+        return written if self._is_ours else max(written, beside)
+
+    def _output(self, output: int, request: int, reasoning: int) -> int:
+        """Return the tokens of the answer: with those beside it that only the total has.
+
+        Those are its reasoning where there are as many. Where a provider counts the cache within the input, nothing
+        else can be missing in the total.
+        """
+        counts = self._counts
+        rest = counts.get(Kind.TOTAL, 0) - request - output
+        if self._rules == _OLDEST_RULES or rest <= 0 or not {Kind.INPUT, Kind.OUTPUT} <= counts.keys():
+            return output
+        return output + rest if self._holds_cache or rest == reasoning else output
+
+    def _take(self, node: Node, reported: JsonValue, name: str, spelling: str) -> None:
+        if isinstance(node, Field):
+            self._take_number(node, reported, name)
+        elif isinstance(node, (Term, Count)):
+            self._take_term(node, reported, spelling)
+        elif isinstance(node, Mapping):
+            rows = node.get(ROWS)
+            if isinstance(reported, (list, tuple)) and isinstance(rows, Rows):
+                reported = _summed_rows(rows, reported)
+            if isinstance(reported, (dict, Mapping)):
+                for part, value in reported.items():
+                    each = _snake_case(part)
+                    if value is not None:
+                        self._take(node.get(each) or node.get(ANY, FREE), value, f"{name}.{part}", each)
+
+    def _take_number(self, field: Field, reported: JsonValue, name: str) -> None:
+        if field.since > self._rules:
+            return
         count = _whole_number(reported)
         if count is None:
             self._odd(name, f"{shown(reported)} is not a number of tokens from 0 to {MAX_AMOUNT}; it is not counted")
+            self._terms.setdefault(*INCOMPLETE)
+            return
+        if field.term is not None:
+            self._note(*field.term)
+        if field.kind is Kind.PART:
             return
         # The same number may stand there twice, in its provider's spelling and in that of a gateway.
         self._counts[field.kind] = max(count, self._counts.get(field.kind, 0))
         self._holds_cache = self._holds_cache or field.holds_cache
+        self._is_ours = self._is_ours or name in KINDS
         self._is_known = True
 
-    def _take_parts(self, known: Mapping[str, _Field], parts: Mapping[str, JsonValue], name: str) -> None:
-        for part, reported in parts.items():
-            field = known.get(_snake_case(part))
-            if field is not None and reported is not None:
-                self._take(field, reported, f"{name}.{part}")
+    def _take_term(self, node: Term | Count, reported: JsonValue, spelling: str) -> None:
+        if isinstance(node, Count):
+            if reported:
+                self._note(node.name or spelling, str(reported))
+            return
+        # Bedrock has an object of one name there.
+        value = reported.get("type") if isinstance(reported, Mapping) else reported
+        word = value.strip().lower() if isinstance(value, str) else shown(value)
+        if word and word not in node.usual:
+            self._note(*node.values.get(word, (node.name or spelling, word)))
+
+    def _note(self, name: str, value: str) -> None:
+        """Note a term. What is named twice, and differs, has no price."""
+        word = value[:_LONGEST_TERM]
+        before = self._terms.setdefault(name, word)
+        if before != word:
+            self._terms[name] = f"{before} or {word}"[: 2 * _LONGEST_TERM]
 
     def _take_cost(self, reported: JsonValue, name: str) -> None:
         if not isinstance(reported, (dict, Mapping)):
             self._take_dollars("total", reported, name)
             return
+        if self._rules > _OLDEST_RULES and reported.get("total_cost") is not None:
+            self._take_dollars("total", reported["total_cost"], name, "total_cost")
         for part in COST_FIELDS:
             if (amount := reported.get(part)) is not None:
                 self._take_dollars(part, amount, name, part)
@@ -359,6 +396,19 @@ class _Reading:
             return
         self._dollars[part] = dollars
         self._is_known = True
+
+    def _add_upstream(self, details: JsonValue) -> None:
+        """Add what the model's provider charged for a call that was paid for with the user's own key."""
+        beside = details if isinstance(details, Mapping) else {}
+        fee = self._dollars.get("total")
+        self._dollars.clear()
+        for names in ((UPSTREAM_WHOLE,), *UPSTREAM_PARTS):
+            parts = [_picodollars(beside.get(name)) for name in names]
+            known = [part for part in parts if part is not None]
+            if fee is not None and len(known) == len(parts):
+                self._dollars["total"] = fee + sum(known)
+                return
+        self._note(*_OWN_KEY)
 
     def _cost(self) -> int | None:
         """Return the cost: the total, or the sum of its parts; None if none was reported."""
@@ -376,11 +426,13 @@ class _Reading:
 
     def _less(self, name: str, whole: int, part: int, what: str) -> int:
         if part > whole:
+            self._terms.setdefault(*INCOMPLETE)
             self._odd(name, f"{whole} is less than the {part} of {what}, which is part of it; it is counted as none")
         return max(0, whole - part)
 
     def _at_most(self, name: str, part: int, whole_name: str, whole: int) -> int:
         if part > whole:
+            self._terms.setdefault(*INCOMPLETE)
             self._odd(name, f"{part} is more than the {whole} of {whole_name}, which it is a part of; counted as that")
         return min(part, whole)
 
@@ -388,34 +440,65 @@ class _Reading:
         self._oddities.append(f"{self._where}.{name}: {what}")
 
 
-def _iterations(value: Mapping[str, JsonValue], where: str) -> ReportedUsage | None:
-    """Return the sum of the steps that one request took, where they were reported and each was recognised."""
+def _summed_rows(rows: Rows, reported: list[JsonValue] | tuple[JsonValue, ...]) -> JsonObject:
+    """Return a list of numbers as an object: what is named several times is added up."""
+    summed: dict[str, JsonValue] = {}
+    for row in reported:
+        if not isinstance(row, Mapping):
+            continue
+        fields = {_snake_case(name): value for name, value in row.items()}
+        name = str(fields.get(rows.name) or "unnamed")
+        count = next((fields[each] for each in rows.count if fields.get(each) is not None), None)
+        before, number = summed.get(name, 0), _whole_number(count)
+        summed[name] = (
+            before + number if isinstance(before, int) and number is not None else before if count is None else count
+        )
+    return summed
+
+
+_Step: TypeAlias = "tuple[str, ReportedUsage]"
+
+
+def _steps(value: Mapping[str, JsonValue], where: str, rules: int) -> list[_Step] | None:
+    """Return the steps that one request took, and their models, where they were reported and all are recognised."""
     steps = value.get("iterations")
-    if not isinstance(steps, (list, tuple)) or not steps or "input_tokens" not in value:
+    if not isinstance(steps, (list, tuple)) or not steps:
         return None
-    read = list(_steps(steps, where))
-    if not all(step.is_known for step in read):
-        return None
-    numbers = [sum(column) for column in zip(*(step.totals for step in read), strict=True)]
+    read: list[_Step] = []
+    for number, step in enumerate(steps):
+        if not isinstance(step, Mapping):
+            return None
+        reading = _Reading(f"{where}.iterations[{number}]", rules)
+        reading.read(step)
+        model = step.get("model")
+        read.append((model if isinstance(model, str) else "", reading.result()))
+    return read if all(step.is_known for _, step in read) else None
+
+
+def _sum_of(steps: Sequence[ReportedUsage]) -> ReportedUsage | None:
+    """Return the sum of steps, without a cost; None where it cannot be stored."""
+    numbers = [sum(column) for column in zip(*(step.totals for step in steps), strict=True)]
     if max(numbers) > MAX_AMOUNT:
         return None
     return ReportedUsage(
         UsageTotals(*numbers),
-        sum(step.cache_write_1h for step in read),
-        sum(step.reasoning for step in read),
+        sum(step.cache_write_1h for step in steps),
+        sum(step.reasoning for step in steps),
         None,
         is_known=True,
-        told=frozenset().union(*(step.told for step in read)),
-        oddities=tuple(odd for step in read for odd in step.oddities),
+        told=frozenset().union(*(step.told for step in steps)),
+        oddities=tuple(odd for step in steps for odd in step.oddities),
+        terms=tuple(sorted({term for step in steps for term in step.terms})),
     )
 
 
-def _steps(steps: list[JsonValue] | tuple[JsonValue, ...], where: str) -> Iterator[ReportedUsage]:
-    for number, step in enumerate(steps):
-        reading = _Reading(f"{where}.iterations[{number}]")
-        if isinstance(step, Mapping):
-            reading.read(step)
-        yield reading.result()
+def _named(steps: Sequence[_Step], terms: Terms) -> Iterator[_Step]:
+    """Yield the sum of the steps of each model that is named. The terms of their request hold for all of them."""
+    of_request = {name: value for name, value in terms if name in CONTEXT}
+    for model in dict.fromkeys(model for model, _ in steps if model):
+        whole = _sum_of([step for name, step in steps if name == model])
+        if whole is not None:
+            yield model, changed(whole, terms=tuple(sorted({**of_request, **dict(whole.terms)}.items())))
 
 
 def _whole_number(value: JsonValue) -> int | None:
@@ -441,7 +524,7 @@ def _picodollars(value: JsonValue) -> int | None:
     return usd_to_picodollars(value) if printed is None else printed
 
 
-_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d[mh](?:[A-Z]|$))")
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d+[mh](?:[A-Z]|$))")
 
 
 @lru_cache(maxsize=1024)

@@ -15,6 +15,7 @@ from typing import Literal, NoReturn, TypeAlias
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
 from flue_py.core.frozen import changed, frozen
+from flue_py.core.usage_fields import MODALITIES, SEARCHES
 from flue_py.errors import InvalidArgument, InvalidPrices, StoreWarning, shown
 from flue_py.homes import in_full
 from flue_py.prices.published import published_prices
@@ -32,10 +33,11 @@ class PriceBook:
     """Prices by model: those given, those of a pricing file, then (``published``) those of genai-prices.
 
     ``prices`` maps ``model`` or ``provider/model`` to ``[input, output]``, or to an object with ``input`` and
-    ``output``, and where they differ ``cacheRead``, ``cacheWrite``, ``cacheWrite1h`` and ``reasoning``: both in US
-    dollars per million tokens, or with ``"per": 1000``, beside the models or in an object, per 1,000. ``file`` holds
-    the same as JSON; it is read again when it changes. ``provider/model`` goes before ``model``. Raises `InvalidPrices`
-    naming the model.
+    ``output``, and where they differ ``cacheRead``, ``cacheWrite``, ``cacheWrite1h``, ``reasoning`` and ``webSearch``:
+    both in US dollars per million, or with ``"per": 1000``, beside the models or in an object, per 1,000. The name of a
+    model may end in terms that a call was billed by (``large-1 speed=fast``); under others the cost is unknown.
+    ``file`` holds the same as JSON; it is read again when it changes. ``provider/model`` goes before ``model``. Raises
+    `InvalidPrices` naming the model.
     """
 
     def __init__(
@@ -87,10 +89,17 @@ class PriceBook:
 
     def _rates_for(self, call: PaidCall, now_us: Callable[[], int], own: _Own) -> ModelRates | None:
         names = (f"{call.provider}/{call.model}", call.model) if call.provider else (call.model,)
+        # A kind of input without a price of its own costs as any.
+        beside = {SEARCHES, *MODALITIES}
+        terms = [f" {name}={value}" for name, value in call.terms if name not in beside]
+        searched = any(name == SEARCHES for name, _ in call.terms)
         for prices in own:
             for name in names:
-                if (rates := prices.get(name)) is not None:
-                    return rates
+                if (rates := prices.get("".join((name, *terms)))) is not None:
+                    return None if searched and rates.search is None else rates
+                if name in prices:
+                    # Its list price is the user's own: one of another list, under these terms, is not.
+                    return None
         if not self._published:
             return None
         return published_prices().rates_for(call, now_us() if call.at_us is None else call.at_us)

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import from_microseconds
+from flue_py.core.usage_fields import MODALITIES, SEARCHES
 from flue_py.prices.rates import PER_MILLION, PER_THOUSAND, ModelRates, model_rates, per_token
 
 if TYPE_CHECKING:
-    from genai_prices.types import ModelInfo
+    from genai_prices.types import ModelInfo, ModelPrice
 
 _MOST_MODELS = 1_000
 # The last one wins: a price of five-minute writes comes before one of writes.
@@ -31,6 +32,7 @@ _KINDS = {
     "cache_write_1h_mtok": ("cache_write_1h", PER_MILLION),
     "output_reasoning_mtok": ("reasoning", PER_MILLION),
     "requests_kcount": ("request", PER_THOUSAND),
+    "web_searches_kcount": ("search", PER_THOUSAND),
 }
 
 
@@ -46,9 +48,9 @@ class PublishedPrices:
     def rates_for(self, call: PaidCall, at_us: int) -> ModelRates | None:
         """Return the rates for a call at its time; None if the model is unknown or has no price for its tokens."""
         model = self._model(call.provider, call.model)
-        if model is None:
+        price = None if model is None else _price(model, _moment(at_us), dict(call.terms))
+        if price is None:
             return None
-        price = model.get_prices(_moment(at_us))
         usage = call.usage
         read = usage.input + usage.cache_read + usage.cache_write
         prices: dict[str, object] = vars(price)
@@ -93,6 +95,31 @@ class PublishedPrices:
             if amount is not None:
                 exact[kind] = per_token(amount, tokens)
         return model_rates(exact, self._source) if "input" in exact else None
+
+
+def _price(model: ModelInfo, at: datetime, terms: dict[str, str]) -> ModelPrice | None:
+    """Return the price of a model that holds under all these terms; None if it is not published."""
+    standard = model.get_prices(at)
+    prices = vars(standard)
+    context = {}
+    for name, value in terms.items():
+        if name in MODALITIES:
+            # Without a price of its own, such a token costs as any other.
+            if prices.get(MODALITIES[name]) is not None:
+                return None
+        elif name == SEARCHES:
+            if prices.get("web_searches_kcount") is None or not value.isdecimal():
+                return None
+        else:
+            context[name] = value
+    if not context:
+        return standard
+    met: set[str] = set()
+    for variant in model.price_variants or ():
+        holds = variant.constraint is None or variant.constraint.active(at)
+        if holds and variant.when.items() <= context.items():
+            met.update(variant.when)
+    return model.get_prices(at, context) if met == context.keys() else None
 
 
 def _moment(at_us: int) -> datetime:

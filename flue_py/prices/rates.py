@@ -11,6 +11,7 @@ from typing import TypeAlias
 from flue_py.core.calls import PaidCall
 from flue_py.core.frozen import frozen
 from flue_py.core.usage import MAX_AMOUNT, PICODOLLARS_PER_DOLLAR
+from flue_py.core.usage_fields import SEARCHES
 from flue_py.errors import InvalidEntry, InvalidPrices, shown
 
 Amount: TypeAlias = Decimal | int | float | str
@@ -22,14 +23,14 @@ PER_MILLION = 1_000_000
 _HIGHEST = 10**9
 _FINEST = -30
 _KINDS = {"input": "input", "output": "output", "cacheRead": "cache_read", "cacheWrite": "cache_write",
-          "cacheWrite1h": "cache_write_1h", "reasoning": "reasoning"}  # fmt: skip
+          "cacheWrite1h": "cache_write_1h", "reasoning": "reasoning", "webSearch": "search"}  # fmt: skip
 _FORMS = "[input, output] or {input, output, cacheRead ...}, in dollars per million tokens"
 _PER = "per"
 
 
 @frozen
 class ModelRates:
-    """What one token of each kind costs, and one request, in units of 1/``scale`` picodollars.
+    """What one token of each kind costs, one request, and one web search, in units of 1/``scale`` picodollars.
 
     ``source`` says where the prices come from.
     """
@@ -43,12 +44,14 @@ class ModelRates:
     reasoning: int
     request: int
     source: str
+    search: int | None = None
 
     def cost_of(self, call: PaidCall) -> int:
         """Return what a call costs, in picodollars, rounded half up once. Raises `InvalidEntry` beyond 64 bits."""
         usage = call.usage
         scaled = (
             self.request
+            + _searches(call) * (self.search or 0)
             + usage.input * self.input
             + (usage.output - call.reasoning) * self.output
             + call.reasoning * self.reasoning
@@ -62,11 +65,17 @@ class ModelRates:
         return picodollars
 
 
+def _searches(call: PaidCall) -> int:
+    """Return how many web searches of the provider a call took."""
+    number = dict(call.terms).get(SEARCHES, "0")
+    return int(number) if number.isdecimal() else 0
+
+
 def model_rates(exact: Mapping[str, Fraction], source: str) -> ModelRates:
     """Return rates from exact prices by kind; ``input`` and ``output`` are required.
 
     A kind that is missing costs as the more general one: a cache read or write as input, a one-hour write as any write,
-    reasoning as output; a request costs nothing.
+    reasoning as output; a request and a web search cost nothing.
     """
     write = exact.get("cache_write", exact["input"])
     whole = (
@@ -77,10 +86,13 @@ def model_rates(exact: Mapping[str, Fraction], source: str) -> ModelRates:
         exact.get("cache_write_1h", write),
         exact.get("reasoning", exact["output"]),
         exact.get("request", Fraction(0)),
+        exact.get("search", Fraction(0)),
     )
     scale = lcm(*(price.denominator for price in whole))
-    given, output, read, written, hour, reasoning, request = (int(price * scale) for price in whole)
-    return ModelRates(scale, given, output, read, written, hour, reasoning, request, source)
+    given, output, read, written, hour, reasoning, request, search = (int(price * scale) for price in whole)
+    return ModelRates(
+        scale, given, output, read, written, hour, reasoning, request, source, search if "search" in exact else None
+    )
 
 
 def per_token(amount: Amount, tokens: int) -> Fraction:

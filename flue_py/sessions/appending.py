@@ -368,16 +368,18 @@ def with_another_id(entries: Sequence[NewEntry], conflict: CallConflict) -> list
     Some servers number their answers anew at each start, or at random among a thousand. None if a caller gave the id.
     """
     for place, entry in reversed([*enumerate(entries)]):
-        if [call.call_id for call in entry.calls] != [conflict.call_id] or entry.kind != MESSAGE:
+        if conflict.call_id not in [call.call_id for call in entry.calls] or entry.kind != MESSAGE:
             continue
-        if ledger_name(decode_object(entry.payload).get(RESPONSE_ID)) == conflict.call_id:
-            (call,) = entry.calls
-            own = replace(call, call_id=derived_id(conflict.call_id, repr((call.usage, call.model))))
+        name = ledger_name(decode_object(entry.payload).get(RESPONSE_ID))
+        if name == entry.calls[0].call_id:
+            # The calls of other models in it are named after the answer's.
+            own = derived_id(name, repr([(call.usage, call.model) for call in entry.calls]))
+            calls = tuple(replace(call, call_id=f"{own}{(call.call_id or '')[len(name) :]}") for call in entry.calls)
             told = (
                 f"{RESPONSE_ID}: call {shown(conflict.call_id)} was reported before with other numbers "
                 f"({', '.join(conflict.differences)}); this answer is counted as another call"
             )
-            named = replace(entry, calls=(own,), oddities=(*entry.oddities, told))
+            named = replace(entry, calls=calls, oddities=(*entry.oddities, told))
             return [*entries[:place], named, *entries[place + 1 :]]
     return None
 

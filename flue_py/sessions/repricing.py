@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flue_py.core.calls import PaidCall
+from flue_py.core.calls import PaidCall, terms_in
 from flue_py.core.entries import Entry, NewEntry, derived_from_payload
 from flue_py.core.jsontext import decode_json
 from flue_py.core.ledger import CallPrice, RepricedCalls, Repricing, Unpriced, call_row, differences
@@ -84,4 +84,5 @@ def _of_row(row: CallRow) -> PaidCall:
         cache_write_1h=row.cache_write_1h_tokens,
         reasoning=row.reasoning_tokens,
         at_us=row.at,
+        terms=terms_in(row.price_source),
     )

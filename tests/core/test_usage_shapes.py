@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
-from flue_py.core.usage_shapes import agrees_with_payload, read_reported, usage_json
+from flue_py.core.usage_shapes import agrees_with_payload, billed_by, read_reported, usage_json
 
 ONE_CALL = UsageTotals(input=70, output=30, cache_read=20, cache_write=10, total_tokens=130)
 """100 tokens were sent, 20 of them from the cache and 10 into it; 30 came back, 8 of them reasoning."""
@@ -55,6 +55,51 @@ SHAPES: dict[str, JsonObject] = {
         "input_tokens": 100, "output_tokens": 30, "total_tokens": 130,
         "input_token_details": {"cache_read": 20, "cache_creation": 10}, "output_token_details": {"reasoning": 8},
     },
+    "LangChain, of Anthropic": {
+        "input_tokens": 100, "output_tokens": 30, "total_tokens": 130,
+        "input_token_details": {
+            "cache_read": 20, "cache_creation": 0, "ephemeral_5m_input_tokens": 6, "ephemeral_1h_input_tokens": 4,
+        },
+        "output_token_details": {"reasoning": 8},
+    },
+    "LangChain, a sum of both": {
+        "input_tokens": 100, "output_tokens": 30, "total_tokens": 130,
+        "input_token_details": {"cache_read": 20, "cache_creation": 7, "ephemeral_1h_input_tokens": 3},
+    },
+    "LangChain, of a tier of OpenAI": {
+        "input_tokens": 100, "output_tokens": 30, "total_tokens": 130,
+        "input_token_details": {"flex": 80, "flex_cache_read": 20, "flex_cache_creation": 10},
+        "output_token_details": {"flex": 22, "flex_reasoning": 8},
+    },
+    "Bedrock, the cache by duration": {
+        "inputTokens": 70, "outputTokens": 30, "totalTokens": 130, "cacheReadInputTokens": 20,
+        "cacheDetails": [
+            {"ttl": "1h", "inputTokens": 3}, {"ttl": "5m", "inputTokens": 6}, {"ttl": "1h", "inputTokens": 1},
+        ],
+    },
+    "Anthropic, with its thinking": {
+        "input_tokens": 70, "output_tokens": 30, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 10,
+        "output_tokens_details": {"thinking_tokens": 8},
+    },
+    "reasoning beside the output": {
+        "prompt_tokens": 100, "completion_tokens": 22, "total_tokens": 130,
+        "prompt_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 10},
+        "completion_tokens_details": {"reasoning_tokens": 8},
+    },
+    "reasoning beside the output, as Responses": {
+        "input_tokens": 100, "output_tokens": 22, "total_tokens": 130,
+        "input_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 10},
+        "output_tokens_details": {"reasoning_tokens": 8},
+    },
+    "an output that only the total has whole": {
+        "prompt_tokens": 100, "completion_tokens": 22, "total_tokens": 130,
+        "prompt_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 10},
+    },
+    "Vercel AI SDK": {
+        "inputTokens": 100, "outputTokens": 30, "totalTokens": 130,
+        "inputTokenDetails": {"noCacheTokens": 70, "cacheReadTokens": 20, "cacheWriteTokens": 10},
+        "outputTokenDetails": {"textTokens": 22, "reasoningTokens": 8},
+    },
     "a gateway that says it twice": {
         "prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130, "cache_read_input_tokens": 20,
         "cache_creation_input_tokens": 10, "prompt_tokens_details": {"cached_tokens": 20},
@@ -78,7 +123,7 @@ def in_camel_case(value: Any) -> Any:
 def test_a_call_is_the_same_in_every_shape(shape: str, spelled: Any) -> None:
     read = read_reported(spelled(SHAPES[shape]))
     assert (read.totals, read.is_known, read.oddities) == (ONE_CALL, True, ())
-    assert read.reasoning == (8 if "reasoning" in str(SHAPES[shape]) else 0)
+    assert read.reasoning == (8 if any(word in str(SHAPES[shape]) for word in ("reasoning", "thinking")) else 0)
     assert read.told >= {"input", "output", "cacheRead", "cacheWrite"}
     assert read_reported(usage_json(read)).totals == ONE_CALL
 
@@ -109,6 +154,52 @@ def test_gemini_counts_thoughts_beside_the_candidates_and_the_cache_within_the_p
     read = read_reported(usage)
     assert read.totals == UsageTotals(input=85, output=30, cache_read=20, total_tokens=135)
     assert (read.reasoning, read.oddities) == (8, ())
+
+
+def test_the_interactions_of_gemini_and_the_billed_units_of_cohere_are_read() -> None:
+    interaction = read_reported({
+        "total_input_tokens": 100, "total_cached_tokens": 20, "total_output_tokens": 22, "total_thought_tokens": 8,
+        "total_tool_use_tokens": 5, "total_tokens": 135,
+        "input_tokens_by_modality": [{"modality": "text", "tokens": 100}],
+    })  # fmt: skip
+    assert interaction.totals == UsageTotals(input=85, output=30, cache_read=20, total_tokens=135)
+    assert (interaction.reasoning, interaction.terms) == (8, ())
+    cohere = read_reported({
+        "billed_units": {"input_tokens": 9, "output_tokens": 4}, "tokens": {"input_tokens": 70, "output_tokens": 5},
+        "cached_tokens": 0,
+    })  # fmt: skip
+    assert (cohere.totals, cohere.terms) == (UsageTotals(input=9, output=4, total_tokens=13), ())
+
+
+def test_with_the_own_key_of_a_user_the_cost_is_what_the_provider_of_the_model_charged_and_the_fee() -> None:
+    parts = {"upstream_inference_prompt_cost": 0.25, "upstream_inference_completions_cost": 0.5}
+    wrong = [
+        (usage, read.cost, read.terms)
+        for usage, want in (
+            ({"cost": 0.5, "is_byok": False, "cost_details": {"upstream_inference_cost": 0.25}}, 0.5),
+            ({"cost": 0, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.25, **parts}}, 0.25),
+            ({"cost_details": {"upstream_inference_cost": 0.25}, "is_byok": True, "cost": 0.5}, 0.75),
+            ({"cost": 0.25, "isByok": True, "costDetails": parts}, 1.0),
+            ({"cost": 0, "is_byok": True, "cost_details": {"upstream_inference_cost": None}}, None),
+            ({"cost": 0, "is_byok": True}, None),
+            ({"is_byok": True, "cost_details": parts}, None),
+            ({"cost": {"input_tokens_cost": 0.25, "request_cost": 0.5, "total_cost": 0.75}}, 0.75),
+        )
+        if (read := read_reported({"prompt_tokens": 4, "completion_tokens": 1, **usage})).cost
+        != (None if want is None else int(want * 10**12))
+        or (want is None) != (("key", "own") in read.terms)
+    ]
+    assert wrong == []
+
+
+def test_what_changes_the_price_stays_with_a_usage_that_is_translated() -> None:
+    usage: JsonObject = {"prompt_tokens": 4, "completion_tokens": 1, "service_tier": "flex", "num_sources_used": 2}
+    read = read_reported(usage)
+    assert read.terms == (("num_sources_used", "2"), ("service_tier", "flex"))
+    assert read_reported(usage_json(read)).terms == read.terms
+    assert billed_by({"serviceTier": {"type": "flex"}, "id": "r"}, {"server_tool_use": {"web_search_requests": 3}}) == {
+        "terms": {"service_tier": "flex", "web_searches": "3"}
+    }
 
 
 def test_what_a_compaction_of_the_provider_took_is_among_the_iterations() -> None:
@@ -184,6 +275,8 @@ def test_reading_never_fails_and_gives_numbers_that_can_be_stored(usage: Any) ->
 
 def test_what_older_versions_counted_agrees_with_its_payload_and_nothing_else_does() -> None:
     ours: JsonObject = {"usage": {"input": 1, "cacheRead": 43, "cost": {"input": 0.25}}}
+    beside: JsonObject = {"usage": SHAPES["an output that only the total has whole"]}
+    own_key: JsonObject = {"usage": {"input": 1, "cost": 0.25, "is_byok": True}}
     theirs: JsonObject = {"usage": {"input_tokens": 1, "output_tokens": 43}}
     absent = UsageTotals(input=1, cache_read=43, cost_input=250_000_000_000)
     for added, payload, agrees in (
@@ -193,6 +286,10 @@ def test_what_older_versions_counted_agrees_with_its_payload_and_nothing_else_do
         (NO_USAGE, ours, False),
         (read_reported(theirs["usage"]).totals, theirs, True),
         (NO_USAGE, theirs, True),
+        (ONE_CALL, beside, True),
+        (ONE_CALL._replace(output=22), beside, True),
+        (ONE_CALL._replace(output=23), beside, False),
+        (read_reported({"input": 1, "cost": 0.25}).totals, own_key, True),
         (UsageTotals(input=1), theirs, False),
     ):
         assert agrees_with_payload(added, "message", "assistant", payload) is agrees

@@ -106,6 +106,20 @@ def test_the_real_transcript_has_what_an_independent_script_counts() -> None:
     assert path_to(part.entries, compaction.id)[0] == facts["danglingParents"][0]
 
 
+def test_what_an_answer_was_billed_by_and_the_models_of_its_steps_are_with_its_calls() -> None:
+    rows = [user("u1", None), model("a1", "u1", "m1", text(), 7)]
+    steps = [
+        {"type": "message", "input_tokens": 9, "output_tokens": 7, "cache_read_input_tokens": 100},
+        {"type": "advisor_message", "model": "claude-opus-5", "input_tokens": 30, "output_tokens": 20},
+    ]
+    rows[1]["message"]["usage"] |= {"iterations": steps, "speed": "fast", "service_tier": "standard"}
+    (part,), _ = read(as_lines(rows))
+    assert [(paid.call_id, paid.model, paid.usage[:5], paid.terms) for paid in part.entries[1].calls] == [
+        ("m1", "claude-opus-4-5", (9, 7, 100, 0, 116), (("speed", "fast"),)),
+        ("m1:claude-opus-5", "claude-opus-5", (30, 20, 0, 0, 50), (("speed", "fast"),)),
+    ]
+
+
 def test_rows_of_one_message_are_one_entry_with_the_last_usage_under_the_last_uuid() -> None:
     rows = [
         user("u1", None),

@@ -74,7 +74,7 @@ async def test_what_is_unknown_is_priced_and_nothing_else(target: str) -> None:
         assert (done.rows, done.calls, done.unknown_calls, done.usd) == (planned.rows, 4, 6, Decimal("0.0082"))
         rows = (await store.usage(group_by=["price_source"])).rows
         assert [(row.group["price_source"], row.calls, row.cost) for row in rows] == [
-            (None, 6, None), ("prices", 4, Decimal("0.0082")), ("reported", 2, Decimal("0.25")),
+            (None, 5, None), ("not priced: tokens=incomplete", 1, None), ("prices", 4, Decimal("0.0082")), ("reported", 2, Decimal("0.25")),
         ]  # fmt: skip
         # The sums of sessions and paths are those of the ledger, also in handles that were there before.
         assert (await session.refresh()).spent == Decimal("0.2532")
@@ -103,3 +103,20 @@ async def test_a_call_is_priced_at_its_own_time() -> None:
 
 def _now() -> int:
     raise AssertionError("a call of the ledger has its own time")
+
+
+async def test_what_was_not_billed_at_the_list_price_is_not_priced_by_it_later() -> None:
+    usage: dict[str, Any] = {"input_tokens": 1000, "output_tokens": 100, "service_tier": "batch"}
+    book = PriceBook({"m": [1, 2], "n": [1, 2], "n processing=batch": [0.5, 1]}, published=False)
+    async with flue_py.open(":memory:", prices=False) as unpriced:
+        session = await unpriced.create_session()
+        for model in "mn":
+            await session.append_message(answer(usage, model))
+            await session.record_call(usage, provider="p", model=model, call_id=f"call-{model}")
+        store = flue_py.Store(unpriced.backend, pricer=CallPricer(book, _now))
+        await store.reprice(dry_run=False)
+        rows = (await store.usage(session, group_by=["model", "price_source"])).rows
+        assert [(row.group["model"], row.group["price_source"], row.calls, row.cost) for row in rows] == [
+            ("m", "not priced: processing=batch", 2, None),
+            ("n", "prices", 2, Decimal("0.0012")),
+        ]

@@ -29,6 +29,7 @@ from langchain_core.messages import (
 from flue_py.adapters.langgraph.values import Values, is_plain
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.usage_shapes import billed_by
 from flue_py.errors import CorruptStore, InvalidEntry
 
 if TYPE_CHECKING:
@@ -184,7 +185,8 @@ def _ours(message: BaseMessage, fields: Mapping[str, object]) -> JsonObject:
             if found:
                 ours[field] = found
         if message.usage_metadata is not None:
-            ours["usage"] = dict(message.usage_metadata)
+            beside = billed_by(about, about.get("usage") or about.get("token_usage"))
+            ours["usage"] = {**message.usage_metadata, **beside}
         reason = about.get("finish_reason") or about.get("stop_reason")
         if isinstance(reason, str):
             ours["stopReason"] = _STOPS.get(reason, reason)
@@ -257,7 +259,7 @@ def _told(ours: JsonObject) -> JsonObject:
             if found and len(rest) <= 1:
                 text = rest[0].get("text") if rest and isinstance(rest[0], dict) else ""
                 content = text if isinstance(text, str) else rest
-        told |= {"tool_calls": calls, "invalid_tool_calls": [], "usage_metadata": ours.get("usage"), "type": "ai"}
+        told |= {"tool_calls": calls, "invalid_tool_calls": [], "usage_metadata": _their_usage(ours), "type": "ai"}
     if role == "toolResult":
         told |= {"tool_call_id": ours.get("toolCallId", ""), "name": ours.get("toolName"), "artifact": None}
         told |= {"status": "error" if ours.get("isError") else "success", "type": "tool"}
@@ -265,6 +267,14 @@ def _told(ours: JsonObject) -> JsonObject:
         told["type"] = "human" if role == "user" else "system"
     told["content"] = "" if content is None else content
     return told
+
+
+def _their_usage(ours: JsonObject) -> JsonValue:
+    """Return the usage of a message of theirs, which what we put beside it for its price is no part of."""
+    usage = ours.get("usage")
+    if not isinstance(usage, dict):
+        return usage
+    return {name: value for name, value in usage.items() if name not in ("terms", "iterations")}
 
 
 def _rebuilt(ours: JsonObject, extra: JsonObject) -> BaseMessage:

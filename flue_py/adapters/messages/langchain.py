@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flue_py.adapters.messages.parts import held_in, text_of, usage_of
 from flue_py.adapters.messages.values import Context, FrameworkList, OurMessages, said_of
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.usage_shapes import read_reported, usage_json
+from flue_py.core.usage_shapes import billed_by, read_reported, usage_json
 from flue_py.errors import InvalidEntry, MissingExtra, shown
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.said import answered, joined_answers, speakers_only
@@ -175,7 +175,8 @@ def _from_answer(message: Any, left: Leftovers) -> JsonObject:  # noqa: ANN401 -
     names = {"provider": told.get("model_provider"), "model": told.get("model_name") or told.get("model")}
     made.update((name, text) for name, text in names.items() if isinstance(text, str))
     if message.usage_metadata is not None:
-        made["usage"] = usage_json(read_reported(message.usage_metadata))
+        beside = billed_by(told, told.get("usage") or told.get("token_usage"))
+        made["usage"] = {**beside, **usage_json(read_reported({**message.usage_metadata, **beside}))}
     return made
 
 

@@ -15,7 +15,7 @@ from flue_py.adapters.messages.parts import decoded, held_in, milliseconds, mome
 from flue_py.adapters.messages.values import Context, FrameworkList, OurMessages, said_of
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.native import COMPACTION_PART
-from flue_py.core.usage_shapes import read_reported, usage_json
+from flue_py.core.usage_shapes import billed_by, read_reported, usage_json
 from flue_py.errors import InvalidEntry, MissingExtra, shown
 from flue_py.wire.gemini import is_of_google
 from flue_py.wire.leftovers import Leftovers
@@ -295,6 +295,9 @@ def _media(held: Any, left: Leftovers) -> list[JsonValue]:  # noqa: ANN401 - wha
     return []
 
 
+_AUDIO = ("input_audio_tokens", "output_audio_tokens", "audio_seconds", "unmeasured_requests")
+
+
 def _from_answer(message: theirs.ModelResponse, left: Leftovers) -> JsonObject:
     content = [each for part in message.parts for each in _from_answered(part, left)]
     made: JsonObject = {"role": "assistant", "content": content}
@@ -312,6 +315,8 @@ def _from_answer(message: theirs.ModelResponse, left: Leftovers) -> JsonObject:
         # What was not reported of these is 0 there.
         counts.update((name, tokens) for name, tokens in kept.items() if tokens)
         cost: JsonObject = {} if usage.cost is None else {"cost": {"total": float(usage.cost)}}
+        # Their fields of audio are those of our table; so are those that a provider adds to its details.
+        counts |= billed_by(message.provider_details or {}, {name: getattr(usage, name, None) for name in _AUDIO})
         made["usage"] = {**usage_json(read_reported({**counts, "details": {**usage.details}})), **cost}
     if message.finish_reason in _OUR_ENDS:
         made["stopReason"] = _OUR_ENDS[message.finish_reason]

@@ -137,7 +137,7 @@ def _answer(message: JsonObject, parts: Sequence[JsonObject]) -> JsonObject:
     for ours, theirs in (("provider", "provider_name"), ("model", "model_name")):
         if message.get(theirs) is not None:
             said[ours] = message[theirs]
-    said["usage"] = our_usage(cast("JsonObject", message["usage"]))
+    said["usage"] = our_usage(message)
     finish = message.get("finish_reason")
     if message.get("state") == "interrupted":
         said["stopReason"] = "aborted"

@@ -11,13 +11,15 @@ from flue_py.core.calls import ledger_name
 from flue_py.core.entries import NewEntry
 from flue_py.core.ids import call_id
 from flue_py.core.jsontext import JsonObject, JsonValue, to_json
+from flue_py.core.usage_shapes import billed_by
 
 
-def our_usage(usage: Mapping[str, JsonValue]) -> JsonObject:
-    """Return what a request used in our form. A number that is 0 there was not reported, so it is left out.
+def our_usage(response: Mapping[str, JsonValue]) -> JsonObject:
+    """Return what a response used in our form. A number that is 0 there was not reported, so it is left out.
 
     Theirs counts the cache as part of the input, ours beside it. Empty where nothing is known.
     """
+    usage = cast("JsonObject", response["usage"])
     known = {} if usage.get("unmeasured_requests") else dict(usage)
     read, written = _count(known, "cache_read_tokens"), _count(known, "cache_write_tokens")
     whole, answered = _count(known, "input_tokens"), _count(known, "output_tokens")
@@ -32,6 +34,8 @@ def our_usage(usage: Mapping[str, JsonValue]) -> JsonObject:
         "totalTokens": whole + answered,
     }
     told: JsonObject = {name: tokens for name, tokens in ours.items() if tokens}
+    if told:
+        told |= billed_by(cast("JsonObject", response.get("provider_details") or {}), usage)
     return told if cost is None else {**told, "cost": {"total": float(Decimal(str(cost)))}}
 
 
@@ -88,7 +92,7 @@ def _attempts(response: JsonObject, identity: str) -> Iterator[JsonObject]:
 
 
 def _call(told: Mapping[str, JsonValue]) -> JsonObject:
-    call = our_usage(cast("JsonObject", told["usage"]))
+    call = our_usage(told)
     for ours, theirs in (("provider", "provider_name"), ("model", "model_name")):
         if told.get(theirs):
             call[ours] = told[theirs]

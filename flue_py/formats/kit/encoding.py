@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pydantic_core
 
-from flue_py.core.calls import PaidCall, call_of
+from flue_py.core.calls import PaidCall, by_model, call_of
 from flue_py.core.entries import NewEntry, entry_of_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import MESSAGE
@@ -104,4 +104,4 @@ def with_call(
     for oddity in usage.oddities:
         notes.repair(line, oddity)
     call = call_of(usage, provider=provider, model=model, call_id=call_id, purpose=purpose)
-    return content._replace(calls=(call,))
+    return content._replace(calls=by_model(call, usage))

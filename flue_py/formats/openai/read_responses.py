@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.usage_shapes import read_reported, usage_json
+from flue_py.core.usage_shapes import billed_by, read_reported, usage_json
 from flue_py.formats.kit.documents import read_items
 from flue_py.formats.kit.linear import Chain, message_entry
 from flue_py.formats.kit.lists import ONLY_RESPONSES, begins_with_messages, list_session, list_session_id, with_response
@@ -68,6 +68,7 @@ def _count(response: JsonObject, messages: Sequence[JsonObject]) -> None:
     answers = [message for message in messages if message.get("role") == "assistant"]
     if response.get("object") != "response" or not isinstance(usage, dict) or not answers:
         return
+    usage = {**usage, **billed_by(response)}
     read = read_reported(usage)
     answers[-1]["usage"] = usage if read.oddities or not read.is_known else usage_json(read)
     if isinstance(response.get("model"), str):

@@ -12,6 +12,7 @@ from flue_py import InvalidEntry
 from flue_py.adapters.messages import from_langchain, from_pydantic_ai, to_langchain, to_pydantic_ai
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.messages import check_complete, validate_message
+from flue_py.core.usage_shapes import read_reported
 from tests.adapters.messages.contexts import EVERYTHING, TRANSCRIPTS, context_of
 from tests.adapters.needed import needs
 
@@ -21,6 +22,7 @@ from langchain_core import messages as lc
 from pydantic_ai import Agent
 from pydantic_ai import messages as pai
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
 
 pytestmark = pytest.mark.anyio
 
@@ -164,6 +166,32 @@ def test_blocks_of_a_provider_are_read_as_langchain_reads_them() -> None:
             {"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": "a"}},
         ],
     }
+
+
+def test_what_a_response_says_of_its_price_comes_along() -> None:
+    used: Any = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
+    step = {"type": "advisor_message", "model": "large", "input_tokens": 7, "output_tokens": 5}
+    told: list[tuple[dict[str, Any], tuple[tuple[str, str], ...], int]] = [
+        ({"usage": {"speed": "fast", "server_tool_use": {"web_search_requests": 2}}},
+         (("speed", "fast"), ("web_searches", "2")), 100),
+        ({"usage": {"iterations": [{"type": "message", **used}, step], "service_tier": "batch"}},
+         (("processing", "batch"),), 107),
+        ({"service_tier": "flex", "token_usage": {"total_tokens": 110}}, (("service_tier", "flex"),), 100),
+        ({"performanceConfig": {"latency": "optimized"}, "serviceTier": {"type": "default"}},
+         (("latency", "optimized"),), 100),
+        ({"service_tier": "default"}, (), 100),
+    ]  # fmt: skip
+    wrong = []
+    for metadata, terms, tokens in told:
+        (ours,) = from_langchain([lc.AIMessage("ok", response_metadata=metadata, usage_metadata=used)]).messages
+        read = read_reported(ours["usage"])
+        if (read.terms, read.totals.input, len(read.steps)) != (terms, tokens, int(tokens > 100)):
+            wrong.append((metadata, read))
+    usage = RequestUsage(input_tokens=100, output_tokens=10, input_audio_tokens=4)
+    answer = pai.ModelResponse([pai.TextPart("ok")], usage=usage, provider_details={"service_tier": "priority"})
+    (ours,) = from_pydantic_ai([answer]).messages
+    assert read_reported(ours["usage"]).terms == (("input_audio_tokens", "4"), ("service_tier", "priority"))
+    assert wrong == []
 
 
 @pytest.mark.parametrize("convert", [from_pydantic_ai, from_langchain])
