@@ -74,7 +74,8 @@ async def test_what_is_unknown_is_priced_and_nothing_else(target: str) -> None:
         assert (done.rows, done.calls, done.unknown_calls, done.usd) == (planned.rows, 4, 6, Decimal("0.0082"))
         rows = (await store.usage(group_by=["price_source"])).rows
         assert [(row.group["price_source"], row.calls, row.cost) for row in rows] == [
-            (None, 5, None), ("not priced: tokens=incomplete", 1, None), ("prices", 4, Decimal("0.0082")), ("reported", 2, Decimal("0.25")),
+            (None, 5, None), ("not priced: tokens=incomplete", 1, None),
+            ("prices", 4, Decimal("0.0082")), ("reported", 2, Decimal("0.25")),
         ]  # fmt: skip
         # The sums of sessions and paths are those of the ledger, also in handles that were there before.
         assert (await session.refresh()).spent == Decimal("0.2532")
