@@ -7,7 +7,7 @@ else does not begin a turn. This is the one place that knows how such texts look
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
 from flue_py.core.kinds import KINDS
@@ -154,13 +154,19 @@ PREVIEW_LENGTH = 120
 _PREVIEW_SEARCHED = 4000
 
 
+_HEADING = re.compile(r"#{1,6}\s+(.*?)[\s#]*\Z")
+
+
 def message_preview(text: str) -> str | None:
     """Return the first line with text in it, at most `PREVIEW_LENGTH` characters; None if there is none."""
+    return next(_preview_lines(text), None)
+
+
+def _preview_lines(text: str) -> Iterator[str]:
     for line in text[:_PREVIEW_SEARCHED].splitlines():
         stripped = line.replace("\0", "").strip()
         if stripped:
-            return replace_lone_surrogates(stripped[:PREVIEW_LENGTH])[0]
-    return None
+            yield replace_lone_surrogates(stripped[:PREVIEW_LENGTH])[0]
 
 
 def is_spoken(message: Mapping[str, JsonValue]) -> bool:
@@ -178,8 +184,17 @@ def is_spoken(message: Mapping[str, JsonValue]) -> bool:
 
 
 def message_title(message: Mapping[str, JsonValue]) -> str | None:
-    """Return the first line of what a person said in a message of the user, as a title; None if there is none.
+    """Return a title from what a person said in a message of the user; None if there is none.
 
+    It is the first line; one that ends with a colon only leads to the next, of which a heading is the title alone.
     Every format, and every store, takes the title of a session without one from here: from its first such message.
     """
-    return None if message.get("isMeta") is True else message_preview(spoken_text(message_text(message)))
+    if message.get("isMeta") is True:
+        return None
+    lines = _preview_lines(spoken_text(message_text(message)))
+    first = next(lines, None)
+    if first is None or not first.endswith(":"):
+        return first
+    second = next(lines, "")
+    heading = _HEADING.match(second)
+    return heading[1] if heading and heading[1] else f"{first} {second}".strip()[:PREVIEW_LENGTH]

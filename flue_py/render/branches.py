@@ -8,7 +8,7 @@ that nesting grows with the logarithm of the tree's size. No recursion, whatever
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
@@ -141,6 +141,22 @@ def plan_tree(
     )
     drawn = sum(len(run.entries) for run in runs)
     return Plan(runs, branches, shape.active, len(branches) - len(shown), len(entries) - drawn)
+
+
+def without_program_rows(entries: Sequence[Entry], prefixes: tuple[str, ...], ends: Collection[str]) -> list[Entry]:
+    """Return ``entries`` without rows that a program wrote for itself, by how their kinds begin, except ``ends``.
+
+    What lies below such a row is drawn below the entry before it. O(entries).
+    """
+    above: dict[str, str | None] = {}
+    spoken: list[Entry] = []
+    for entry in entries:
+        parent = entry.parent_id if entry.parent_id is None else above.get(entry.parent_id, entry.parent_id)
+        if entry.kind.startswith(prefixes) and entry.id not in ends:
+            above[entry.id] = parent
+        else:
+            spoken.append(entry if parent == entry.parent_id else replace(entry, parent_id=parent))
+    return spoken
 
 
 def walk_tree(entries: Sequence[Entry], leaf: str | None) -> Walk:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import islice
 
 from flue_py.core.entries import Entry
 from flue_py.core.exclusions import Exclusion
@@ -24,6 +25,8 @@ STYLES: Mapping[str, str] = {
     BRANCH_SUMMARY: "yellow",
     CUSTOM_MESSAGE: "cyan",
 }
+_DEEPEST = 3
+_MOST_FACTS = 20
 SIZE_WIDTH = 5
 COST_WIDTH = 9
 NAME_WIDTH = 9
@@ -114,8 +117,17 @@ def entry_text(entry: Entry) -> str:
     elif entry.kind == "label":
         text = f"{fields.get('label') or '(cleared)'} on {fields.get('targetId')}"
     else:
-        text = encode_json(value, "payload")[0]
+        text = ", ".join(_facts(value)) or encode_json(value, "payload")[0]
     return one_line(text)
+
+
+def _facts(value: JsonValue, name: str = "", depth: int = 0) -> Iterator[str]:
+    """Yield what an object says as ``name: value``, objects in it included; lists and what lies deeper as JSON."""
+    if isinstance(value, dict) and depth < _DEEPEST:
+        for key, part in islice(value.items(), _MOST_FACTS):
+            yield from _facts(part, key, depth + 1)
+    elif name and value not in (None, "", [], {}):
+        yield f"{name}: {value if isinstance(value, str) else encode_json(value, name)[0]}"
 
 
 def _message_line(role: str | None, message: JsonObject) -> str:
@@ -140,8 +152,18 @@ def _call_line(part: Mapping[str, JsonValue]) -> str:
     if part.get("type") != "toolCall":
         return f"({part.get('type')})"
     arguments = part.get("arguments")
-    first = next(iter(arguments.values()), "") if isinstance(arguments, dict) else arguments
+    first = _main_argument(arguments) if isinstance(arguments, dict) else arguments
     return f"-> {part.get('name')}({first if isinstance(first, str) else encode_json(first, 'arguments')[0]})"
+
+
+_MAIN_ARGUMENTS = ("file_path", "path", "command", "cmd", "pattern", "query", "url", "prompt", "description")
+
+
+def _main_argument(arguments: JsonObject) -> JsonValue:
+    """Return the argument that says most about a call: one of a common name, else the first text, else the first."""
+    named = [arguments[name] for name in _MAIN_ARGUMENTS if arguments.get(name)]
+    texts = [value for value in arguments.values() if isinstance(value, str)]
+    return next(iter([*named, *texts, *arguments.values()]), "")
 
 
 def entry_line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
@@ -128,19 +129,26 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+_PART = re.compile(r":\d+\Z")
+
+
 def shortest_ids(ids: Sequence[str], least: int = 6, most: int = 16) -> dict[str, str]:
     """Return the beginning of each id, all of one length, that tells the ids apart (up to ``most`` characters).
 
-    If that is not enough to tell two apart, ids longer than ``most`` are given whole.
+    If that is not enough to tell two apart, ids longer than ``most`` are given whole. The number of a part of an
+    imported row stays: ``7ce96df4-...-04:1`` becomes ``7ce96d:1``.
     """
-    ordered = sorted(set(ids))
+    rows = {entry_id: _PART.sub("", entry_id) for entry_id in ids}
+    ordered = sorted(set(rows.values()))
     length = least
     for first, second in pairwise(ordered):
         shared = 0
         while shared < len(first) and first[shared] == second[shared]:
             shared += 1
         length = max(length, shared + 1)
-    return {entry_id: entry_id if length > most else entry_id[:length] for entry_id in ids}
+    if length > most:
+        return {entry_id: entry_id for entry_id in ids}
+    return {entry_id: row[:length] + entry_id[len(row) :] for entry_id, row in rows.items()}
 
 
 def table(rows: Sequence[Sequence[Span]], *, right: frozenset[int] = frozenset(), gap: int = 2) -> list[Line]:

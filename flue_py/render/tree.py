@@ -74,7 +74,7 @@ def plan_lines(
     if look.costs is not None and plan.runs:
         lines.append(_head(look))
     for run in plan.runs:
-        lines.append(_run_line(run, ids[run.id], plan, leaf, look))
+        lines.append(_run_line(run, padded(ids[run.id], id_width), plan, leaf, look))
         begun = (forks or {}).get(run.id, ())
         guide = " " * (id_width + 1) + look.glyphs.along * run.branch.nesting
         lines += list(_fork_lines(begun, guide, look))

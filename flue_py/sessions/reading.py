@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import STORED, LeafChoice, Stored
@@ -23,6 +24,7 @@ from flue_py.sessions.arguments import (
 from flue_py.sessions.handle import Handle, KnownPath
 
 _AMBIGUOUS = 6
+_MATCHES = 64
 
 
 class Reading(Handle):
@@ -151,16 +153,21 @@ class Reading(Handle):
     async def resolve_entry_id(self, prefix: str) -> str:
         """Return the id of the one entry the session sees whose id is, or begins with, ``prefix``.
 
-        Raises `EntryNotFound`, `AmbiguousId`.
+        Of the parts of an imported row, ``7ce96d:1`` is the entry ``7ce96d...:1``, and ``7ce96d`` the one without a
+        number. Raises `EntryNotFound`, `AmbiguousId`.
         """
         checked_prefix(prefix)
+        row, colon, part = prefix.rpartition(":")
         async with self._turn:
-            found = await self._backend.match_entry_ids(self._ref, prefix, _AMBIGUOUS)
-        if not found:
+            matches = await self._backend.match_entry_ids(self._ref, prefix, _MATCHES)
+            if not matches and row and part.isdecimal():
+                parts = await self._backend.match_entry_ids(self._ref, row, _MATCHES)
+                matches = [entry_id for entry_id in parts if entry_id.endswith(colon + part)]
+        if not matches:
             raise EntryNotFound(self.id, prefix)
-        if len(found) > 1 and found[0] != prefix:
-            raise AmbiguousId(prefix, tuple(found))
-        return found[0]
+        if len(matches) > 1 and matches[0] != prefix and not _is_row_of(matches[0], matches[1:]):
+            raise AmbiguousId(prefix, tuple(matches[:_AMBIGUOUS]))
+        return matches[0]
 
     async def get_tree(self) -> list[Entry]:
         """Return every entry the session sees, all branches: inherited ones root first, then its own as added.
@@ -169,3 +176,8 @@ class Reading(Handle):
         """
         async with self._turn:
             return await self._backend.read_tree(self._ref)
+
+
+def _is_row_of(row: str, others: Sequence[str]) -> bool:
+    """Return whether the other ids, of which none was left out, are of parts of the same imported row."""
+    return len(others) < _MATCHES - 1 and all(re.fullmatch(rf"{re.escape(row)}:\d+", other) for other in others)

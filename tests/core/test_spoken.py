@@ -77,6 +77,21 @@ def test_what_a_person_said_is(text: str) -> None:
     assert (message_title(message), is_spoken(message)) == (text.partition("\n")[0], True)
 
 
+def test_a_line_that_leads_to_the_next_is_no_title_of_its_own() -> None:
+    titles = {
+        "Implement the following plan:\n\n# Make the timeout a setting #\n\n## Context": "Make the timeout a setting",
+        "Plan:\n### Faster: appends": "Faster: appends",
+        "Fix this:\n\n  E   KeyError: 'id'\nnow": "Fix this: E   KeyError: 'id'",
+        "Why?:\n#\n": "Why?: #",
+        "One more thing:": "One more thing:",
+        "# Heading\n\nText": "# Heading",
+        "note: it is slow\nvery": "note: it is slow",
+        f"{'x' * 130}:\nnext": "x" * 120,
+        f"{'x' * 110}:\n{'y' * 50}": f"{'x' * 110}: {'y' * 8}",
+    }
+    assert {text: message_title({"role": "user", "content": text}) for text in titles} == titles
+
+
 @pytest.mark.parametrize(
     "before",
     [

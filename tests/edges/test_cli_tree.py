@@ -12,6 +12,7 @@ import pytest
 import flue_py
 from flue_py.render.lines import cells
 from tests.edges.cli_runs import Flue
+from tests.formats.pi_files import as_lines
 
 
 @pytest.fixture
@@ -130,3 +131,44 @@ def test_an_imported_fork_sees_the_branches_of_its_own_history_only(flue: Flue) 
     lines = flue.lines("tree", made["fork"])
     assert "5 entries, 1 branch" in lines[0]
     assert "A fork of the fork" in "\n".join(lines)
+
+
+def test_rows_that_a_program_wrote_for_itself_are_left_out_unless_all_is_asked_for(flue: Flue) -> None:
+    row = {"isSidechain": False, "sessionId": "s1", "cwd": "/srv/shop", "version": "2.1.0"}
+    said = {"role": "user", "content": "Fix it"}
+    answer = {
+        "role": "assistant",
+        "id": "m1",
+        "model": "claude-opus-4-6",
+        "content": [{"type": "text", "text": "Done"}],
+    }
+    rows = [
+        {"type": "file-history-snapshot", "messageId": "u1", "snapshot": {"trackedFileBackups": {}}},
+        {"type": "user", "uuid": "u1", "parentUuid": None, "timestamp": "2026-05-04T09:00:01Z", "message": said, **row},
+        {
+            "type": "progress",
+            "uuid": "p1",
+            "parentUuid": "u1",
+            "timestamp": "2026-05-04T09:00:02Z",
+            "data": {"hook": "lint"},
+            **row,
+        },
+        {
+            "type": "assistant",
+            "uuid": "a1",
+            "parentUuid": "p1",
+            "timestamp": "2026-05-04T09:00:03Z",
+            "message": answer,
+            **row,
+        },
+    ]
+    file = flue.write(as_lines(rows), "s1.jsonl")
+    session = flue.json("import", "claude-code", str(file), "--finish")[0]["sessionId"]
+    shown = flue.run("tree", session).stdout
+    assert "1 branch" in shown
+    assert "progress" not in shown
+    assert "snapshot" not in shown
+    assert shown.splitlines()[-1] == "2 rows that the program wrote for itself left out; see --all"
+    whole = flue.run("tree", session, "--all").stdout
+    assert "claude_code.progress hook: lint" in whole
+    assert "2 branches" in whole

@@ -76,6 +76,8 @@ def test_short_ids_are_as_long_as_it_takes_to_tell_them_apart() -> None:
         "ffffffffff": "fffffff",
     }
     assert shortest_ids(["a", "ab"]) == {"a": "a", "ab": "ab"}
+    parts = ["abcdef0000", "abcdef0000:1", "abcdef0000:12", "ffffffffff:1"]
+    assert list(shortest_ids(parts).values()) == ["abcdef", "abcdef:1", "abcdef:12", "ffffff:1"]
     alike = ["00000000-0000-0000-a", "00000000-0000-0000-b"]
     assert shortest_ids(alike) == {each: each for each in alike}
 

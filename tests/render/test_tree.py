@@ -61,7 +61,7 @@ def test_a_run_begins_with_what_the_user_said_in_it() -> None:
 
 def test_a_run_of_other_entries_says_how_many_they_are() -> None:
     entries = [made(f"x{n}", f"x{n - 1}" if n else None, kind="note", n=n) for n in range(30)]
-    assert drawn(entries, None) == ['x29 ○ 30 more   {"n":0}']
+    assert drawn(entries, None) == ["x29 ○ 30 more   n: 0"]
 
 
 def test_landmarks_have_lines_of_their_own() -> None:

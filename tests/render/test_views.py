@@ -48,6 +48,18 @@ def plain(lines: list[Line]) -> list[str]:
             },
             "-> read(a.py)",
         ),
+        (
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "toolCall", "name": "Edit", "arguments": {"all": False, "old": "x", "file_path": "a.py"}},
+                    {"type": "toolCall", "name": "ask", "arguments": {"n": 2, "who": "ann"}},
+                    {"type": "toolCall", "name": "wait", "arguments": {"n": 2}},
+                    {"type": "toolCall", "name": "stop", "arguments": {}},
+                ],
+            },
+            "-> Edit(a.py); -> ask(ann); -> wait(2); -> stop()",
+        ),
         ({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}, "(thinks) hm"),
         ({"role": "assistant", "content": [], "errorMessage": "aborted"}, "aborted"),
         ({"role": "assistant", "content": None}, "(nothing said)"),
@@ -60,7 +72,9 @@ def plain(lines: list[Line]) -> list[str]:
         ({"kind": "thinking_level_change", "thinkingLevel": "high"}, "high"),
         ({"kind": "label", "targetId": "e1", "label": ""}, "(cleared) on e1"),
         ({"kind": "session_info", "name": "INI"}, "INI"),
-        ({"kind": "future", "a": [1]}, '{"a":[1]}'),
+        ({"kind": "future", "a": [1], "b": {"c": "d", "e": None}, "f": False}, "a: [1], c: d, f: false"),
+        ({"kind": "future", "a": {"b": {"c": {"d": 1}}}}, 'c: {"d":1}'),
+        ({"kind": "future"}, "{}"),
     ],
 )
 def test_an_entry_is_told_by_what_it_says(fields: dict[str, object], text: str) -> None:

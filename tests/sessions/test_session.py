@@ -205,6 +205,28 @@ async def test_an_entry_id_may_be_shortened_as_long_as_it_is_the_only_one(target
             await session.resolve_entry_id("")
 
 
+async def test_parts_of_one_imported_row_are_told_apart_by_their_numbers(target: str) -> None:
+    ids = iter(
+        ["abc4:1", "abc4:2", "abc4:11", "abc4", "abd", "lone:1", "lone:2", *(f"many:{n}" for n in range(70)), "many"]
+    )
+    async with flue_py.open(target, ids=lambda: next(ids)) as store:
+        session = await store.create_session()
+        await say(session, *(str(n) for n in range(78)))
+        named = {
+            "abc4": "abc4",
+            "abc": "abc4",
+            "abc:1": "abc4:1",
+            "ab:2": "abc4:2",
+            "a:11": "abc4:11",
+            "abc4:1": "abc4:1",
+        }
+        assert {name: await session.resolve_entry_id(name) for name in named} == named
+        for ambiguous in ("ab", "lone", "man", ":1"):
+            with pytest.raises((AmbiguousId, EntryNotFound)):
+                await session.resolve_entry_id(ambiguous)
+        assert await session.resolve_entry_id("many") == "many"
+
+
 # -- stepping back ------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,8 @@ from flue_py.cli.running import command
 from flue_py.core.costs import entry_costs
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import SessionInfo
-from flue_py.render.branches import plan_tree
+from flue_py.formats.registry import format_names
+from flue_py.render.branches import plan_tree, without_program_rows
 from flue_py.render.costs import plan_costs
 from flue_py.render.entries import Cost, cost_text
 from flue_py.render.lines import Line, counted
@@ -66,9 +67,13 @@ async def tree(
         if child is not None:
             tasks[link.child_id] = child.info
     ends = {entry_id for entry_id in (*forks, *(link.entry_id for link in links)) if entry_id is not None}
-    plan = plan_tree(entries, info.leaf_id, fold=not show_all, depth=depth, landmarks=labels, ends=ends)
+    drawn = entries
+    if not (show_all or as_json):
+        prefixes = tuple(f"{name.replace('-', '_')}." for name in format_names())
+        drawn = without_program_rows(entries, prefixes, {*ends, *labels, *([info.leaf_id] if info.leaf_id else [])})
+    plan = plan_tree(drawn, info.leaf_id, fold=not show_all, depth=depth, landmarks=labels, ends=ends)
     costs = entry_costs(entries, await session.entry_costs())
-    line_costs, branch_costs = plan_costs(plan, entries, costs, whole=as_json)
+    line_costs, branch_costs = plan_costs(plan, drawn, costs, whole=as_json)
     sources = await sources_of(store.backend, [info, *forked]) if as_json else {}
 
     def tokens() -> dict[str, int] | None:
@@ -95,11 +100,14 @@ async def tree(
         yield ((style.fit(name, max(16, style.width - len(told))) + told, "bold"),)
         begun = {entry_id: infos for entry_id, infos in forks.items() if entry_id is not None}
         yield from plan_lines(plan, info.leaf_id, style, forks=begun, links=links, tasks=tasks)
+        if len(drawn) < len(entries):
+            rows = counted(len(entries) - len(drawn), "row", "rows")
+            yield ((f"{rows} that the program wrote for itself left out; see --all", "dim"),)
         if info.leaf_id is None:
             yield (("the leaf is before the first entry", "bold green"),)
         yield from begun_lines("begun before the first entry", forks.get(None, ()), style)
-        drawn = {run.id for run in plan.runs}
-        yield from task_lines([link for link in links if link.entry_id not in drawn], tasks, style)
+        ids = {run.id for run in plan.runs}
+        yield from task_lines([link for link in links if link.entry_id not in ids], tasks, style)
 
     return Answer(lines, row)
 
