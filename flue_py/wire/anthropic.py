@@ -12,7 +12,7 @@ from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.wire.applied import APPLIED_EDITS, EDITS, MANAGED
 from flue_py.wire.differences import difference
 from flue_py.wire.leftovers import Leftovers
-from flue_py.wire.openai_chat import image_from_url, parts_of
+from flue_py.wire.openai_chat import arguments_object, image_from_url, parts_of
 
 PROVIDER = "anthropic"
 _KNOWN = frozenset({"role", "content"})
@@ -38,7 +38,14 @@ _PASSED = frozenset({
     "document", "search_result", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result",
     "code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
     "tool_search_tool_result", "mcp_tool_use", "mcp_tool_result", "container_upload", "tool_reference", "compaction",
+    "advisor_tool_result", "mcp_tool_listing", "tool_addition", "tool_removal", "fallback",
 })  # fmt: skip
+"""The blocks that a message of the API may hold as they are: those of the SDK's types, anthropic 2.14."""
+
+SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+"""The types of the blocks that call a tool which the API runs itself: its result is in an answer, too."""
+SERVER_KINDS = frozenset({*SERVER_CALLS, *(kind for kind in _PASSED if kind.endswith("_tool_result"))})
+"""These, and the types of their results."""
 
 
 BLANK = "a text without characters other than white space, which the API refuses"
@@ -264,15 +271,11 @@ def safe_id(call_id: JsonValue) -> str:
 
 
 def _call(part: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
-    call_id, arguments = part.get("id"), part.get("arguments")
+    call_id = part.get("id")
     safe = safe_id(call_id)
     if safe != call_id:
         left.change("ids of tool calls were changed to what the API accepts")
-    if arguments is None:
-        arguments = {}
-    elif not isinstance(arguments, dict):
-        left.change("arguments of a tool call that are not an object are under 'arguments'")
-        arguments = {"arguments": arguments}
+    arguments = arguments_object(part, left)
     rest: JsonObject = {"caller": part["caller"]} if "caller" in part else {}
     return {"type": "tool_use", "id": safe, "name": part.get("name"), "input": arguments, **rest}
 

@@ -16,7 +16,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidEntry, shown
 from flue_py.wire.differences import difference
 from flue_py.wire.leftovers import Leftovers
-from flue_py.wire.openai_chat import image_from_url, parts_of
+from flue_py.wire.openai_chat import arguments_object, image_from_url, parts_of
 
 PROVIDER = "google"
 
@@ -269,13 +269,7 @@ def _thinking(part: Mapping[str, JsonValue], left: Leftovers, is_google: bool) -
 
 
 def _printed_call(part: Mapping[str, JsonValue], left: Leftovers, is_google: bool) -> list[JsonValue]:
-    arguments = part.get("arguments")
-    if arguments is None:
-        arguments = {}
-    elif not isinstance(arguments, dict):
-        left.change("arguments of a tool call that are not an object are under 'arguments'")
-        arguments = {"arguments": arguments}
-    called: JsonObject = {**_id(part.get("id")), "name": part.get("name"), "args": arguments}
+    called: JsonObject = {**_id(part.get("id")), "name": part.get("name"), "args": arguments_object(part, left)}
     return [{"functionCall": called, **_signature(part, "thoughtSignature", is_google)}]
 
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+import pydantic_core
+
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import InvalidEntry
 from flue_py.wire.differences import difference
@@ -138,6 +140,28 @@ def arguments_from_text(arguments: JsonValue) -> JsonValue:
     except (ValueError, RecursionError, InvalidEntry):
         return arguments
     return value if isinstance(value, dict) else arguments
+
+
+def arguments_object(part: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
+    """Return the arguments of a call as an object; what is none, and not the text of one, is under 'arguments'."""
+    arguments = part.get("arguments")
+    value = arguments if part.get(CUSTOM) is True else arguments_from_text(arguments)
+    if isinstance(value, dict):
+        return value
+    if arguments is None:
+        return {}
+    left.change("arguments of a tool call that are not an object are under 'arguments'")
+    return {"arguments": arguments}
+
+
+def is_text_of_object(text: JsonValue) -> bool:
+    """Return whether a value is the JSON text of an object. O(size)."""
+    if not isinstance(text, str):
+        return False
+    try:
+        return isinstance(pydantic_core.from_json(text, allow_inf_nan=False), dict)
+    except ValueError:  # no JSON, or too deep
+        return False
 
 
 def arguments_text(arguments: JsonValue) -> str:

@@ -15,10 +15,12 @@ from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.native import COMPACTION_PART, holds_compaction
 from flue_py.wire.anthropic import is_blank
+from flue_py.wire.codex_items import ITEM
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.openai_responses import PI_ID
 from flue_py.wire.lists.said import Said
-from flue_py.wire.openai_chat import image_from_url
+from flue_py.wire.openai_chat import CUSTOM, arguments_object, image_from_url, is_text_of_object
+from flue_py.wire.rules.anthropic import torn_server_calls
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.pictures import wrong_picture
 
@@ -50,25 +52,47 @@ def _only_fitting(text: str, pattern: str) -> str:
     return "".join(sign if re.fullmatch(pattern, f"a{sign}") else "_" for sign in text)
 
 
-def with_fitting_calls(said: Sequence[Said], limits: RequestLimits, left: Leftovers) -> list[Said]:
-    """Return messages whose calls and results have ids and names that a provider takes. O(parts)."""
-    return [_with_fitting_call(each, limits, left) for each in said]
+def with_fitting_calls(
+    said: Sequence[Said], limits: RequestLimits, left: Leftovers, *, as_items: bool = False
+) -> list[Said]:
+    """Return messages whose calls and results have ids, names and arguments that a provider takes. O(parts).
+
+    ``as_items`` says that a call which was an item of Responses goes out as that item.
+    """
+    return [_with_fitting_call(each, limits, left, as_items=as_items) for each in said]
 
 
-def _with_fitting_call(said: Said, limits: RequestLimits, left: Leftovers) -> Said:
+def _with_fitting_call(said: Said, limits: RequestLimits, left: Leftovers, *, as_items: bool) -> Said:
     message = said.message
+    left.at = said.entry_id
     if said.role == "toolResult":
         fitting = _fitted(message, limits, "toolCallId", "toolName")
-    elif said.role == "assistant" and isinstance(message.get("content"), list):
-        parts = [_fitted(part, limits, "id", "name") if _is(part, "toolCall") else part for part in _parts(message)]
-        fitting = {**message, "content": parts} if parts != message["content"] else message
+    elif said.calls:
+        given = _parts(message)
+        parts = [_fitted(part, limits, "id", "name") if _is(part, "toolCall") else part for part in given]
+        fitting = {**message, "content": parts} if parts != given else message
     else:
         return said
-    if fitting is message:
-        return said
-    left.at = said.entry_id
-    left.change("ids or names of tool calls were changed to what the API accepts")
-    return said.with_message(fitting)
+    if fitting is not message:
+        left.change("ids or names of tool calls were changed to what the API accepts")
+    whole = _with_objects(fitting, left, as_items=as_items) if said.calls else fitting
+    return said if whole is message else said.with_message(whole)
+
+
+def _with_objects(message: JsonObject, left: Leftovers, *, as_items: bool) -> JsonObject:
+    """Return an answer whose calls have objects as arguments, or the text of one; the same one if they do."""
+    changed: dict[int, JsonValue] = {}
+    for place, part in enumerate(_parts(message)):
+        if not isinstance(part, dict) or part.get("type") != "toolCall" or part.get(CUSTOM) is True:
+            continue
+        arguments = part.get("arguments")
+        is_item = as_items and part.get(ITEM, "function_call") != "function_call"
+        if arguments is None or isinstance(arguments, dict) or is_item or is_text_of_object(arguments):
+            continue
+        changed[place] = {**part, "arguments": arguments_object(part, left)}
+    if not changed:
+        return message
+    return {**message, "content": [changed.get(place, part) for place, part in enumerate(_parts(message))]}
 
 
 def _fitted(value: JsonValue, limits: RequestLimits, id_field: str, name_field: str) -> JsonObject:
@@ -196,6 +220,23 @@ def without_spare_compactions(said: Sequence[Said], left: Leftovers) -> list[Sai
         spare = [_object(part) for part in parts if part not in good]
         left.note("a compaction of the provider's that does not stand first, or holds nothing", *spare)
         kept.append(each.with_message({**each.message, "content": good}))
+    return kept
+
+
+def without_torn_server_calls(said: Sequence[Said], left: Leftovers) -> list[Said]:
+    """Return messages without calls of tools that Anthropic runs itself whose result never came. O(parts)."""
+    sides = (("results" if each.role == "toolResult" else str(each.role), _parts(each.message)) for each in said)
+    torn: dict[int, list[int]] = {}
+    for at, place in torn_server_calls(sides):
+        torn.setdefault(at, []).append(place)
+    kept = [*said]
+    for at, places in torn.items():
+        parts = _parts(said[at].message)
+        left.at = said[at].entry_id
+        for place in places:
+            left.note("a call of a tool that the API runs, without its result or the reverse", _object(parts[place]))
+        whole = [part for place, part in enumerate(parts) if place not in places]
+        kept[at] = said[at].with_message({**said[at].message, "content": whole})
     return kept
 
 

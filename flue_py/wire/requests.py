@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.native import COMPACTION_PART
 from flue_py.core.shapes import Shape
+from flue_py.wire.anthropic import SERVER_KINDS
 from flue_py.wire.bound import Bound, bound_signatures, without_stale_reasoning
 from flue_py.wire.files import FILES, with_fitting_files, with_readable_files
 from flue_py.wire.leftovers import Leftovers, Repair
@@ -24,8 +26,10 @@ from flue_py.wire.repairs import (
     without_empty,
     without_foreign_reasoning,
     without_spare_compactions,
+    without_torn_server_calls,
 )
 from flue_py.wire.rules import Broken, RequestLimits, broken_rules, checked_target, limits_of
+from flue_py.wire.rules.anthropic import ends_in_server_call
 from flue_py.wire.rules.gemini import is_thought_alone
 from flue_py.wire.rules.openai_chat import PARTS_OF
 from flue_py.wire.rules.openai_responses import is_of_the_model, kind_of
@@ -75,8 +79,8 @@ def wire_request(
     none. O(size).
     """
     name = checked_target(target)
-    within = limits or limits_of(name)
     given = [*said]
+    within = limits or limits_of(name, model or _last_model(given))
     beside = _Beside(model, account, tools, {} if keeps_stale_reasoning else bound_signatures(given), cache_marks)
     found = _made(name, given, within, beside)
     if found.broken and any(each.extra for each in given):
@@ -86,6 +90,13 @@ def wire_request(
         if len(again.broken) < len(found.broken):
             return again
     return found
+
+
+def _last_model(said: Sequence[Said]) -> str | None:
+    """Return the model of the last answer, which a request is for where no other is named; None where it has none."""
+    answer = next((each for each in reversed(said) if each.role == "assistant"), None)
+    model = None if answer is None else answer.message.get("model")
+    return model if isinstance(model, str) else None
 
 
 @frozen
@@ -104,6 +115,8 @@ def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _B
     fitting = [*said]
     # Most conversations have few kinds of parts, and what repairs another need not look at each message.
     kinds = kinds_in(fitting)
+    if target == "anthropic" and not kinds.isdisjoint(SERVER_KINDS):
+        fitting = without_torn_server_calls(fitting, left)
     if "toolCall" in kinds:
         fitting = with_own_ids(fitting, left)
     if "thinking" in kinds:
@@ -113,18 +126,18 @@ def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _B
     if not kinds.isdisjoint(FILES):
         fitting = with_fitting_files(fitting, left) if target == "anthropic" else with_readable_files(fitting, left)
     if not kinds.isdisjoint(("toolCall", "toolResult")):
-        fitting = with_fitting_calls(fitting, limits, left)
+        fitting = with_fitting_calls(fitting, limits, left, as_items=target == "openai-responses")
     if "image" in kinds:
         fitting = with_fitting_images(fitting, limits, left, in_answers=target == "gemini")
     if BLANK in kinds or left.repairs:  # of what a repair took something from, nothing may be left
         fitting = without_empty(fitting, left)
     left.at = None
-    system, messages = _LISTS[target](fitting, left, beside.account)
-    messages = _ENDS[target](messages, left)
+    system, messages = _LISTS[target](fitting, left, beside.account, limits)
+    messages = _ENDS[target](messages, left, limits)
     epoch_at = None if beside.marks is None else left.places.get(beside.marks.epoch_end)
     if beside.bound:
         kept = without_stale_reasoning(target, messages, system, beside.tools, beside.bound, left)
-        messages = _ENDS[target](kept.messages, left)
+        messages = _ENDS[target](kept.messages, left, limits)
         epoch_at = None if epoch_at is None else kept.places[epoch_at]
     tools = beside.tools
     if target == "anthropic" and beside.marks is not None:
@@ -133,23 +146,27 @@ def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _B
     return WireRequest(target, messages, system, tuple(left.repairs), broken, tuple(tools))
 
 
-def _anthropic(said: Sequence[Said], left: Leftovers, account: str | None) -> SystemApart:
-    return anthropic_list(said, left, is_sent=True, account=account)
+_List: TypeAlias = Callable[[Sequence[Said], Leftovers, str | None, RequestLimits], SystemApart]
+_End: TypeAlias = Callable[[list[JsonObject], Leftovers, RequestLimits], list[JsonObject]]
 
 
-def _chat(said: Sequence[Said], left: Leftovers, account: str | None) -> SystemApart:
+def _anthropic(said: Sequence[Said], left: Leftovers, account: str | None, limits: RequestLimits) -> SystemApart:
+    return anthropic_list(said, left, is_sent=True, account=account, system_within=limits.system_within)
+
+
+def _chat(said: Sequence[Said], left: Leftovers, account: str | None, limits: RequestLimits) -> SystemApart:
     return SystemApart(None, chat_list(said, left))
 
 
-def _responses(said: Sequence[Said], left: Leftovers, account: str | None) -> SystemApart:
-    return SystemApart(None, responses_list(said, left, is_complete=True, account=account))
+def _responses(said: Sequence[Said], left: Leftovers, account: str | None, limits: RequestLimits) -> SystemApart:
+    return SystemApart(None, responses_list(said, left, is_complete=True, is_sent=True, account=account))
 
 
-def _gemini(said: Sequence[Said], left: Leftovers, account: str | None) -> SystemApart:
+def _gemini(said: Sequence[Said], left: Leftovers, account: str | None, limits: RequestLimits) -> SystemApart:
     return gemini_list(said, left)
 
 
-_LISTS: Mapping[Shape, Callable[[Sequence[Said], Leftovers, str | None], SystemApart]] = {
+_LISTS: Mapping[Shape, _List] = {
     "anthropic": _anthropic,
     "openai-chat": _chat,
     "openai-responses": _responses,
@@ -157,7 +174,7 @@ _LISTS: Mapping[Shape, Callable[[Sequence[Said], Leftovers, str | None], SystemA
 }
 
 
-def _with_parts_that_are_taken(messages: list[JsonObject], left: Leftovers) -> list[JsonObject]:
+def _with_parts_that_are_taken(messages: list[JsonObject], left: Leftovers, limits: RequestLimits) -> list[JsonObject]:
     """Return chat messages without parts that their role may not have, and without those that are then empty."""
     kept: list[JsonObject] = []
     for message in messages:
@@ -182,10 +199,14 @@ def _with_parts_that_are_taken(messages: list[JsonObject], left: Leftovers) -> l
     return kept
 
 
-def _without_trailing_space(messages: list[JsonObject], left: Leftovers) -> list[JsonObject]:
-    """Return Anthropic messages whose last one, if it is an answer, does not end in white space."""
+def _with_end(messages: list[JsonObject], left: Leftovers, limits: RequestLimits) -> list[JsonObject]:
+    """Return Anthropic messages whose last one is no answer, or one that the model goes on with, without blanks."""
     if not messages or messages[-1].get("role") != "assistant":
         return messages
+    if not limits.answer_last and not ends_in_server_call(messages[-1]):
+        going_on: JsonObject = {"role": "user", "content": CONTINUE}
+        left.change("a message of the user stands behind the last answer, which the model asks for", put=[going_on])
+        return [*messages, going_on]
     content = messages[-1].get("content")
     if isinstance(content, str):
         shorter: JsonValue = content.rstrip()
@@ -199,7 +220,7 @@ def _without_trailing_space(messages: list[JsonObject], left: Leftovers) -> list
     return [*messages[:-1], {**messages[-1], "content": shorter}]
 
 
-def _with_turns(contents: list[JsonObject], left: Leftovers) -> list[JsonObject]:
+def _with_turns(contents: list[JsonObject], left: Leftovers, limits: RequestLimits) -> list[JsonObject]:
     """Return Gemini contents with answers that followed each other as one, and a content of the user last.
 
     The first call of each answer has a signature, or what the API takes in place of one.
@@ -254,7 +275,7 @@ def _listed(value: JsonValue) -> list[JsonValue]:
     return value if isinstance(value, list) else []
 
 
-def _with_reasoning_followed(items: list[JsonObject], left: Leftovers) -> list[JsonObject]:
+def _with_reasoning_followed(items: list[JsonObject], left: Leftovers, limits: RequestLimits) -> list[JsonObject]:
     """Return Responses items without reasoning that nothing of the model's follows, and without empty messages."""
     kept: list[JsonObject] = []
     for item in reversed(items):
@@ -268,8 +289,8 @@ def _with_reasoning_followed(items: list[JsonObject], left: Leftovers) -> list[J
     return kept[::-1]
 
 
-_ENDS: Mapping[Shape, Callable[[list[JsonObject], Leftovers], list[JsonObject]]] = {
-    "anthropic": _without_trailing_space,
+_ENDS: Mapping[Shape, _End] = {
+    "anthropic": _with_end,
     "openai-chat": _with_parts_that_are_taken,
     "openai-responses": _with_reasoning_followed,
     "gemini": _with_turns,

@@ -250,8 +250,8 @@ def test_without_the_reasoning_of_another_model_no_id_binds_an_item_of_responses
     sent = json.dumps(found.messages)
     assert found.broken == ()
     assert not any(each in sent for each in ("rs_1", "msg_of_openai", "fc_1"))
-    # It was said behind the output, under reasoning that there never was.
-    assert "msg_later" in sent
+    # It was said behind the output, in a turn of which no reasoning is sent.
+    assert "msg_later" not in sent
     assert [each["type"] for each in found.messages] == [
         "message", "message", "function_call", "function_call_output", "message",
     ]  # fmt: skip
@@ -259,6 +259,7 @@ def test_without_the_reasoning_of_another_model_no_id_binds_an_item_of_responses
     assert told(found) == [
         ("e1", "left out: reasoning of another model"), ("e1", "left out: a message that says nothing"),
         ("e2", cut), ("e3", cut),
+        ("e5", "ids by which the API would look for reasoning that is not sent are left out"),
     ]  # fmt: skip
     for model in ("gpt-5", None):
         same = wire_request("openai-responses", as_items("gpt-5"), model=model)

@@ -41,6 +41,8 @@ MARKED = {"type": "text", "text": "m", "cache_control": {"type": "ephemeral"}}
 THINKING = {"type": "thinking", "thinking": "t", "signature": "s"}
 REDACTED = {"type": "redacted_thinking", "data": "s"}
 COMPACTED = {"type": "compaction", "content": "s"}
+SEARCH = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
 ANTHROPIC: list[tuple[str, str, list[dict[str, Any]]]] = [
     ("turns", "messages", []),
     ("turns", "messages[0].role", [{"role": "assistant", "content": "a"}]),
@@ -52,7 +54,12 @@ ANTHROPIC: list[tuple[str, str, list[dict[str, Any]]]] = [
     ("content", "messages[2].content[0].content[0].text", [
         USER, USED, {"role": "user", "content": [{**RESULT, "content": [{"type": "text", "text": ""}]}]},
     ]),
+    ("turns", "messages[2].role", [USER, {"role": "assistant", "content": "a"}, {"role": "system", "content": "s"}]),
+    ("turns", "messages[1].role", [USER, {"role": "system", "content": "s"}, USER]),
     ("end", "messages[1].content", [USER, {"role": "assistant", "content": "a "}]),
+    ("server calls", "messages[1].content[0]", [USER, {"role": "assistant", "content": [SEARCH]}, USER]),
+    ("server calls", "messages[1].content[0]", [USER, {"role": "assistant", "content": [FOUND]}, USER]),
+    ("server calls", "messages[1].content[0]", [USER, {"role": "assistant", "content": [SEARCH, USE]}, ANSWERED]),
     ("exchanges", "messages", [USER, USED]),
     ("exchanges", "messages[2].content", [USER, USED, USER]),
     ("exchanges", "messages[0].content", [ANSWERED]),
@@ -211,6 +218,17 @@ def test_each_rule_of_each_provider_is_among_the_broken_ones() -> None:
         ("anthropic", [USER, USED, ANSWERED, {"role": "assistant", "content": "a"}]),
         ("anthropic", [USER, {"role": "assistant", "content": [THINKING, USE]}, ANSWERED]),
         ("anthropic", [{"role": "assistant", "content": [COMPACTED]}, USER]),
+        ("anthropic", [USER, {"role": "system", "content": "s"}, {"role": "assistant", "content": [SEARCH]}]),
+        (
+            "anthropic",
+            [
+                USER,
+                {"role": "assistant", "content": [SEARCH, {**USE, "caller": {"tool_id": "s1"}}]},
+                ANSWERED,
+                {"role": "assistant", "content": [FOUND]},
+                USER,
+            ],
+        ),
         ("anthropic", with_blocks(document(), document(type="text", media_type="text/plain", data="words"))),
         ("anthropic", with_blocks({"type": "document", "source": {"type": "url", "url": "https://example.org/a"}})),
         ("anthropic", with_blocks(*[image(png_of(2_001, 10))] * 20)),

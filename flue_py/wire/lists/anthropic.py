@@ -21,20 +21,27 @@ from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.said import CONTINUED, Said, SystemApart, answered, joined_answers, split_system, with_own_ids
 from flue_py.wire.openai_chat import parts_of
 
+_SYSTEM = frozenset({"system", "developer"})
 LAST_REASONING = "reasoning that nothing of its answer follows, which the API refuses"
 
 
 def anthropic_list(
-    messages: Iterable[Said], left: Leftovers, *, is_sent: bool = False, account: str | None = None
+    messages: Iterable[Said],
+    left: Leftovers,
+    *,
+    is_sent: bool = False,
+    account: str | None = None,
+    system_within: bool = False,
 ) -> SystemApart:
     """Return messages of ours as Anthropic messages, users and answers taking turns, and what the system said.
 
     The results of an answer's tools stand at the beginning of one message of the user, right behind it. Reasoning
     goes out where Anthropic signed it, and in a list that ``is_sent`` where something of the same answer follows it; of
     marks for the cache the last ones do, as many as it takes. What the system said is a string, blocks, or None. What
-    Anthropic compacted itself, for ``account``, goes out as it came. Cost: O(messages).
+    Anthropic compacted itself, for ``account``, goes out as it came. With ``system_within`` a system message from the
+    middle stays behind the message of the user that is nearest. Cost: O(messages).
     """
-    system, said = split_system(messages, left, provider=PROVIDER, account=account)
+    system, said = split_system(messages, left, provider=PROVIDER, account=account, within=system_within)
     turns = _turns(with_own_ids(answered(joined_answers(said), left), left), left, is_sent=is_sent)
     if turns and turns[0].get("role") != "user" and not _begins_compacted(turns[0]):
         begun: JsonObject = {"role": "user", "content": CONTINUED}
@@ -70,8 +77,12 @@ def _turns(said: Sequence[Said], left: Leftovers, *, is_sent: bool) -> list[Json
     turns: list[JsonObject] = []
     entries: list[str | None] = []  # of each block of the last turn
     before: Said | None = None
+    instructions: list[Said] = []
     for each in said:
         left.at = each.entry_id
+        if each.role in _SYSTEM:
+            instructions.append(each)
+            continue
         role = "assistant" if each.role == "assistant" else "user"
         content = _content(each, left)
         if not content:
@@ -81,6 +92,11 @@ def _turns(said: Sequence[Said], left: Leftovers, *, is_sent: bool) -> list[Json
         if role == "user" and is_sent:
             _end_answer(turns, entries, left)
             left.at = each.entry_id
+        if instructions and role == "assistant":
+            _instruct(turns, instructions, left)
+            entries.clear()
+        elif instructions:
+            left.change("a system message stands behind the message of the user that follows it, as the API asks")
         if not turns or turns[-1]["role"] != role:
             turns.append({"role": role, "content": content})
             entries.clear()
@@ -93,8 +109,23 @@ def _turns(said: Sequence[Said], left: Leftovers, *, is_sent: bool) -> list[Json
         left.places[each.entry_id] = len(turns) - 1
     if is_sent:
         _end_answer(turns, entries, left)
+    if instructions:
+        _instruct(turns, instructions, left)
     left.at = None
     return turns
+
+
+def _instruct(turns: list[JsonObject], instructions: list[Said], left: Leftovers) -> None:
+    """Add what the system said in the middle, which stands behind a message of the user; and empty the list of it."""
+    content = _system(instructions, left)
+    if content:
+        if not turns or turns[-1]["role"] != "user":
+            begun: JsonObject = {"role": "user", "content": CONTINUED}
+            left.change("a message of the user stands before a system message, which the API asks for", put=[begun])
+            turns.append(begun)
+        turns.append({"role": "system", "content": content})
+        left.places |= {each.entry_id: len(turns) - 1 for each in instructions}
+    instructions.clear()
 
 
 def _end_answer(turns: list[JsonObject], entries: Sequence[str | None], left: Leftovers) -> None:

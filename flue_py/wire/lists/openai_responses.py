@@ -14,17 +14,25 @@ from flue_py.wire.lists.said import Said, answered, speakers_only
 from flue_py.wire.openai_responses import EXTRA, completed, printed_items, without_its_reasoning
 from flue_py.wire.rules.openai_responses import is_known, kind_of
 
+_BOUND = frozenset({"message", "function_call", "custom_tool_call"})
+"""The items that the API takes without an id."""
 _ALSO = frozenset({"developer"})
 PI_ID = re.compile(r"([^|]+)\|((?:fc|ctc)_[^|]*)")
 """How pi writes the id of a call: that of the call, and that of the item behind it."""
 
 
 def responses_list(
-    messages: Iterable[Said], left: Leftovers, *, is_complete: bool = False, account: str | None = None
+    messages: Iterable[Said],
+    left: Leftovers,
+    *,
+    is_complete: bool = False,
+    is_sent: bool = False,
+    account: str | None = None,
 ) -> list[JsonObject]:
     """Return messages of ours as Responses items, every call with an output.
 
-    Where it is to be ``is_complete``, with what OpenAI's types ask for and our messages do not say.
+    Where it is to be ``is_complete``, with what OpenAI's types ask for and our messages do not say; where it
+    ``is_sent``, without ids that bind an item to reasoning which is not in it.
 
     Reasoning goes out where OpenAI gave it, as the item that came; where it does not, no id binds an item to it.
     Outputs stay where they are: the format does not ask for them right behind the calls. What OpenAI compacted itself,
@@ -32,6 +40,7 @@ def responses_list(
     """
     items: list[JsonObject] = []
     called: dict[str, str] = {}
+    is_reasoned = False
     spoken = speakers_only(messages, left, also=_ALSO, provider="openai", account=account)
     for said in answered(spoken, left, in_place=True):
         left.at = said.entry_id
@@ -45,12 +54,32 @@ def responses_list(
             if bare != printed:
                 left.change("ids by which the API would look for reasoning that is left out are left out, too")
             printed = bare
+        elif is_sent:
+            is_reasoned = _turn_is_reasoned(printed, left, is_reasoned=is_reasoned)
         stays = not is_complete or EXTRA in said.extra or COMPACTION_PART in [item.get("type") for item in printed]
         for item in printed:
             whole = item if stays else completed(item, f"msg_{len(items)}")
             items.append(_paired(whole, called, said) if "call_id" in whole else whole)
     left.at = None
     return items
+
+
+def _turn_is_reasoned(items: list[JsonObject], left: Leftovers, *, is_reasoned: bool) -> bool:
+    """Return whether reasoning of the turn has been sent behind some items; take off ids, in place, where none is.
+
+    By the id of an item that its model made, the API looks for the reasoning that stood before it, and refuses it
+    without: compacted lists have such items, and stores that keep no reasoning.
+    """
+    for at, item in enumerate(items):
+        kind = kind_of(item)
+        if kind == "reasoning":
+            is_reasoned = True
+        elif kind.startswith(COMPACTION_PART) or (kind == "message" and item.get("role") != "assistant"):
+            is_reasoned = False
+        elif not is_reasoned and "id" in item and kind in _BOUND:
+            items[at] = {name: value for name, value in item.items() if name != "id"}
+            left.change("ids by which the API would look for reasoning that is not sent are left out")
+    return is_reasoned
 
 
 def _printed(said: Said, left: Leftovers) -> list[JsonObject]:

@@ -158,10 +158,21 @@ def _sent(messages: Iterable[Said], provider: str | None, account: str | None) -
 
 
 def split_system(
-    messages: Iterable[Said], left: Leftovers, *, provider: str | None = None, account: str | None = None
+    messages: Iterable[Said],
+    left: Leftovers,
+    *,
+    provider: str | None = None,
+    account: str | None = None,
+    within: bool = False,
 ) -> tuple[list[Said], list[Said]]:
-    """Return what the system said, and what everybody else did (see `speakers_only`), for a list without the former."""
+    """Return what the system said, and what everybody else did (see `speakers_only`), for a list without the former.
+
+    With ``within`` that is what the system said first, and the list has the rest.
+    """
     said = speakers_only(messages, left, also=_SYSTEM, provider=provider, account=account)
+    if within:
+        first = next((at for at, each in enumerate(said) if each.role not in _SYSTEM), len(said))
+        return said[:first], said[first:]
     system = [each for each in said if each.role in _SYSTEM]
     if not system:
         return system, said

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, to_json
 from flue_py.core.native import COMPACTION_PART, holds_compaction
-from flue_py.wire.anthropic import CACHE_MARK, MAX_CACHE_MARKS, PDF, PLAIN_TEXT, REASONING, is_reasoning
+from flue_py.wire.anthropic import CACHE_MARK, MAX_CACHE_MARKS, PDF, PLAIN_TEXT, REASONING, SERVER_CALLS, is_reasoning
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.pictures import Picture, wrong_pictures
 from flue_py.wire.rules.rule import Found, Rule, SentRequest, is_blank, objects_in
@@ -53,13 +53,72 @@ def _begins_compacted(request: SentRequest) -> bool:
     return first.get("type") == COMPACTION_PART
 
 
+def ends_in_server_call(message: Mapping[str, JsonValue]) -> bool:
+    """Return whether an answer pauses: its last block calls a tool that the API runs, or is what that came to."""
+    content = message.get("content")
+    last = content[-1] if isinstance(content, list) and content else None
+    return isinstance(last, dict) and (last.get("type") in SERVER_CALLS or _is_server_result(last))
+
+
+def _is_server_result(block: JsonObject) -> bool:
+    kind = block.get("type")
+    return isinstance(kind, str) and kind.endswith("_tool_result")
+
+
+def torn_server_calls(messages: Iterable[tuple[str, Sequence[JsonValue]]]) -> list[tuple[int, int]]:
+    """Return where a tool that the API runs is called without a result, or has a result without a call: two places.
+
+    A message is who says it, and its blocks. The result may come later in the same turn: behind the results of tools
+    that the call itself has called (``caller``), or in a further answer. A call that nothing follows goes on.
+    O(blocks).
+    """
+    torn: list[tuple[int, int]] = []
+    waiting: dict[JsonValue, tuple[int, int]] = {}
+    callers: set[JsonValue] = set()
+    for at, (side, blocks) in enumerate(messages):
+        if side != "assistant":
+            ended = [call_id for call_id in waiting if side == "user" or call_id not in callers]
+            torn += [waiting.pop(call_id) for call_id in ended]
+            continue
+        for place, block in enumerate(blocks):
+            if not isinstance(block, dict):
+                continue
+            caller = block.get("caller")
+            if isinstance(caller, dict):
+                callers.add(str(caller.get("tool_id")))
+            if block.get("type") in SERVER_CALLS:
+                waiting[str(block.get("id"))] = (at, place)
+            elif _is_server_result(block) and waiting.pop(str(block.get("tool_use_id")), None) is None:
+                torn.append((at, place))
+    return sorted(torn)
+
+
+def _server_calls(request: SentRequest, limits: RequestLimits) -> Found:
+    if not any(map(_is_server_result, request.all_parts)) and not request.has_kind(*SERVER_CALLS):
+        return
+    sides: list[tuple[str, Sequence[JsonValue]]] = []
+    for message in request.messages:
+        content = message.get("content")
+        blocks = content if isinstance(content, list) else []
+        is_results = bool(blocks) and all(isinstance(b, dict) and b.get("type") == "tool_result" for b in blocks)
+        sides.append(("results" if is_results else str(message.get("role")), blocks))
+    for at, place in torn_server_calls(sides):
+        yield f"messages[{at}].content[{place}]", "a tool of the API's own is called without a result, or the reverse"
+
+
 def _turns(request: SentRequest, limits: RequestLimits) -> Found:
     if not request.messages:
         yield "messages", "there is no message"
     before: JsonValue = "assistant"
     for at, message in enumerate(request.messages):
         role = message.get("role")
-        if role not in _SIDES:
+        if role == "system" and limits.system_within:
+            following = request.messages[at + 1].get("role") if at + 1 < len(request.messages) else None
+            if before != "user" and not (at and ends_in_server_call(request.messages[at - 1])):
+                yield f"messages[{at}].role", "a system message that does not stand behind one of the user"
+            elif following not in (None, "assistant"):
+                yield f"messages[{at}].role", "a system message that no answer follows"
+        elif role not in _SIDES:
             yield f"messages[{at}].role", f"{role!r} is neither user nor assistant"
         elif role == before and not (at == 0 and _begins_compacted(request)):
             yield f"messages[{at}].role", "an answer stands first" if at == 0 else f"two messages of {role} in a row"
@@ -83,6 +142,11 @@ def _end(request: SentRequest, limits: RequestLimits) -> Found:
     last: Mapping[str, JsonValue] = request.messages[-1] if request.messages else {}
     if last.get("role") != "assistant":
         return
+    if not limits.answer_last and not ends_in_server_call(last):
+        yield (
+            f"messages[{len(request.messages) - 1}].role",
+            "an answer stands last, which the model does not go on with",
+        )
     content = last.get("content")
     blocks = [block for _, block in objects_in(content)]
     text = content if isinstance(content, str) else blocks[-1].get("text") if blocks else None
@@ -200,13 +264,18 @@ def _size(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 RULES = (
-    Rule("turns", "The first message is a user's, and users and answers take turns.", _turns),
+    Rule(
+        "turns",
+        "The first message is a user's; users and answers take turns, a system message between the two.",
+        _turns,
+    ),
     Rule("content", "No message and no text is empty or white space only.", _content),
-    Rule("end", "An answer that stands last does not end in white space.", _end),
+    Rule("end", "No answer stands last, or, for a model that goes on with it, none that ends in white space.", _end),
     Rule(
         "exchanges", "The results of an answer's tools stand at the head of the next message, one for each.", _exchanges
     ),
     Rule("calls", "Ids and names of calls match their patterns, ids are used once, the input is an object.", _calls),
+    Rule("server calls", "Every call of a tool that the API runs has its result, and the reverse.", _server_calls),
     Rule("reasoning", "Reasoning stands in answers, is signed, and ends none of them.", _reasoning),
     Rule("compaction", "What the API compacted itself stands first, once, and holds something.", _compaction),
     Rule("marks", "There are at most four marks for the cache.", _marks),

@@ -23,7 +23,9 @@ class RequestLimits:
     names of tools. ``images`` is how many a request may have, ``image_chars`` how long the base64 text of one may be,
     ``image_chars_in_all`` of all of them, and ``image_side`` how many pixels a side of one may have, or
     ``many_images_side`` where there are more than ``many_images``. ``image_types`` are the MIME types that are taken.
-    ``request_bytes`` is the size of the whole request as JSON. ``source`` says where the numbers are from.
+    ``request_bytes`` is the size of the whole request as JSON. ``answer_last`` says whether an answer may stand last,
+    for the model to go on with, and ``system_within`` whether a system message may stand in the middle. ``source`` says
+    where the numbers are from.
     """
 
     id_pattern: str
@@ -39,6 +41,8 @@ class RequestLimits:
     image_types: frozenset[str]
     request_bytes: int | None
     source: str
+    answer_last: bool = True
+    system_within: bool = True
 
     def takes_id(self, call_id: object) -> bool:
         """Return whether a provider takes a value as the id of a tool call."""
@@ -116,9 +120,31 @@ LIMITS: Mapping[Shape, RequestLimits] = {
 }
 
 
-def limits_of(target: str) -> RequestLimits:
-    """Return the limits of a target. Raises `InvalidArgument` for a name that is none. O(1)."""
-    return LIMITS[checked_target(target)]
+_CLAUDE = re.compile(r"claude(?:-[a-z]+)*-v?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
+_LAST_WITH_PREFILL = (4, 5)
+"""From Claude 4.6 on an answer that stands last is refused (Anthropic's notes on migration to Opus 4.6, 2026)."""
+_FIRST_WITH_SYSTEM = (4, 8)
+"""From Claude 4.8 on a system message may stand behind one of the user ("What's new in Claude 4.8", May 2026)."""
+
+
+def limits_of(target: str, model: str | None = None) -> RequestLimits:
+    """Return the limits of a target, and of a model of it, where that is known.
+
+    Of Anthropic's models the newest are meant by a name without a version. Raises `InvalidArgument` for a target that
+    is none. O(1).
+    """
+    limits = LIMITS[checked_target(target)]
+    return _of_model(limits, model.lower()) if limits is _ANTHROPIC and model else limits
+
+
+@lru_cache(maxsize=64)
+def _of_model(limits: RequestLimits, model: str) -> RequestLimits:
+    if "claude" not in model:
+        # Others that speak this form were made for the form as it began.
+        return replace(limits, system_within=False)
+    version = _CLAUDE.search(model)
+    number = (int(version[1]), int(version[2] or 0)) if version else (99, 0)
+    return replace(limits, answer_last=number <= _LAST_WITH_PREFILL, system_within=number >= _FIRST_WITH_SYSTEM)
 
 
 def checked_target(target: object) -> Shape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.wire.openai_chat import image_from_url
+from flue_py.wire.openai_chat import image_from_url, is_text_of_object
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.pictures import Picture, wrong_pictures
 from flue_py.wire.rules.rule import Found, Rule, SentRequest, objects_in
@@ -86,9 +86,10 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
                 continue
             if not limits.takes_name(called.get("name")):
                 yield f"{where}.{kind}.name", f"{called.get('name')!r} is no name that is taken"
-            field = "arguments" if kind == "function" else "input"
-            if not isinstance(called.get(field), str):
-                yield f"{where}.{kind}.{field}", "is not a string"
+            if kind == "custom" and not isinstance(called.get("input"), str):
+                yield f"{where}.custom.input", "is not a string"
+            if kind == "function" and not is_text_of_object(called.get("arguments")):
+                yield f"{where}.function.arguments", "is not the JSON text of an object"
 
 
 def _pictures(request: SentRequest, limits: RequestLimits) -> Found:
@@ -111,6 +112,6 @@ RULES = (
     Rule("roles", "Each message has a role of this form, and there is one.", _roles),
     Rule("content", "Each message says something, in parts that its role may have.", _content),
     Rule("exchanges", "Every call has its result right behind it, and nothing else has one.", _exchanges),
-    Rule("calls", "Ids and names of calls match their patterns, arguments are text.", _calls),
+    Rule("calls", "Ids and names of calls match their patterns, arguments are the text of an object.", _calls),
     Rule("images", "Number, size and type of images are within the limits.", _pictures),
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from flue_py.core.jsontext import JsonValue
+from flue_py.wire.openai_chat import is_text_of_object
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.openai_chat import picture_at
 from flue_py.wire.rules.pictures import Picture, wrong_pictures
@@ -98,9 +99,10 @@ def _calls(request: SentRequest, limits: RequestLimits) -> Found:
             continue
         if not limits.takes_name(item.get("name")):
             yield f"input[{at}].name", f"{item.get('name')!r} is no name that is taken"
-        field = "arguments" if kind == "function_call" else "input"
-        if not isinstance(item.get(field), str):
-            yield f"input[{at}].{field}", "is not a string"
+        if kind == "custom_tool_call" and not isinstance(item.get("input"), str):
+            yield f"input[{at}].input", "is not a string"
+        if kind == "function_call" and not is_text_of_object(item.get("arguments")):
+            yield f"input[{at}].arguments", "is not the JSON text of an object"
 
 
 def _reasoning(request: SentRequest, limits: RequestLimits) -> Found:
@@ -130,7 +132,7 @@ def _found_pictures(request: SentRequest) -> Iterator[Picture]:
 RULES = (
     Rule("items", "Each item has a type, each message a role and content, and there is one.", _items),
     Rule("exchanges", "Every call has one output after it, and nothing else has one.", _exchanges),
-    Rule("calls", "Ids and names of calls match their patterns, arguments are text.", _calls),
+    Rule("calls", "Ids and names of calls match their patterns, arguments are the text of an object.", _calls),
     Rule("reasoning", "Reasoning is followed by what it led to.", _reasoning),
     Rule("images", "Number, size and type of images are within the limits.", _pictures),
 )

@@ -67,8 +67,9 @@ def test_system_and_tools_are_named(target: str | None) -> None:
 
 def test_what_the_system_says_later_is_named_where_it_goes_to_the_front() -> None:
     told = context(user("Go."), {"role": "system", "content": "Be kind."})
-    assert broken(request(told[:1]), request(told)) == ("system", "e1")
-    assert broken(request(told[:1], "openai-chat"), request(told, "openai-chat")) is None
+    assert broken(request(told[:1], "gemini"), request(told, "gemini")) == ("system", "e1")
+    for target in ("anthropic", "openai-chat", "openai-responses"):
+        assert broken(request(told[:1], target), request(told, target)) is None
 
 
 def test_another_target_is_named() -> None:
