@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 from flue_py.compaction.content import string_field
 from flue_py.compaction.material import Material
 from flue_py.compaction.quoting import quoted, without_tags
+from flue_py.core.calls import agent_of
 from flue_py.core.exchange import Call, answered_id
 from flue_py.core.javascript import js_json
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -23,7 +24,7 @@ _TARGETS = ("path", "file_path", "filePath", "file", "filename", "command", "cmd
 
 
 class Operation(NamedTuple):
-    """A call of a tool and what became of it. ``turn`` counts the messages of user and model, from 1."""
+    """A call of a tool and what became of it. ``turn`` counts those of all agents, from 1."""
 
     status: Status
     name: str
@@ -56,13 +57,13 @@ class Operations(NamedTuple):
 
 
 def turns_before(earlier: Mapping[str, JsonValue] | None) -> int:
-    """Return how many turns earlier compactions stand for, as far as they say."""
+    """Return how many whole turns earlier compactions stand for, as far as they say."""
     turns = (earlier or {}).get("turns")
     return turns if isinstance(turns, int) and not isinstance(turns, bool) and turns > 0 else 0
 
 
 def turn_numbers(material: Material) -> Sequence[int]:
-    """Return the turn of each message that leaves: a message of the user or the model begins one. From 1."""
+    """Return the turn of each message that leaves, from 1, and on from those of earlier compactions."""
     before, turns = turns_before(material.earlier), material.planned.plan.content.turns
     return [before + turn for turn in turns] if before else turns
 
@@ -126,13 +127,12 @@ def _status(failed: Collection[int], results: Sequence[int]) -> Status:
 def _operation(material: Material, turns: Sequence[int], call: Call, results: Sequence[int]) -> Operation:
     part, message = material.pairing.parts[call], material.message(call.at)
     status = _status(material.failed, results)
-    agent = string_field(message, "agentName") or string_field(message, "agent")
     return Operation(
         status,
         _name(part),
         _target(part.get("arguments")),
         turns[call.at],
-        quoted(agent, 80) or "assistant",
+        quoted(agent_of(message) or "", 80) or "assistant",
         material.leaving[call.at].entry_id,
         _error(material, results[0]) if status == "failed" else "",
         call.id,

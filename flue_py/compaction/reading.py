@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast, overload
 
 from flue_py.compaction.content import ASSISTANT, TOOL_RESULT, USER, Message
@@ -20,13 +19,12 @@ from flue_py.core.kinds import MESSAGE
 from flue_py.core.projection import ContextEntry
 from flue_py.core.spoken import words_of
 from flue_py.core.traits import TRAITS, Traits, traits_in
+from flue_py.core.turns import TurnPart, Turns, part_in, part_of
 
 if TYPE_CHECKING:
     from flue_py.compaction.plan import ContextItem
 
 Item = TypeVar("Item")
-
-_SAYING: Collection[JsonValue] = (USER, ASSISTANT)
 
 
 class Outline(NamedTuple):
@@ -69,6 +67,11 @@ class Messages(Sequence[Message]):
                 found = self._found[index] = _decoded(self._items[index])
             return found
         return self.several(range(*index.indices(len(self))))
+
+    def turn_part(self, at: int) -> TurnPart:
+        """Return what a message is to a turn. O(1) for most that are of entries."""
+        item = None if self._items is None else self._items[at]
+        return part_of(item.entry) if isinstance(item, ContextEntry) else part_in(self[at])
 
     def several(self, among: Sequence[int]) -> list[Message]:
         """Return the messages at some places, in their order."""
@@ -225,8 +228,21 @@ class PlannedContent:
 
     @cached_property
     def turns(self) -> list[int]:
-        """The turn of each message that leaves, from 1: each message of the user or the model begins one."""
-        return [*accumulate([1 if role in _SAYING else 0 for role in self.roles])]
+        """The turn of each message that leaves, from 1."""
+        return self._turns[0]
+
+    @property
+    def turns_ended(self) -> int:
+        """How many turns leave whole: the first message that stays belongs to the next one."""
+        return self._turns[1]
+
+    @cached_property
+    def _turns(self) -> tuple[list[int], int]:
+        counter, part_at = Turns(), self._messages.turn_part
+        numbers = [counter.add(part_at(at)) for at in self.indices]
+        following = self.indices[-1] + 1 if numbers else 0
+        stays = following < len(self._messages)
+        return numbers, counter.add(part_at(following)) - 1 if stays else counter.ended
 
     @cached_property
     def spoken(self) -> list[int]:

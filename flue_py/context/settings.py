@@ -56,7 +56,7 @@ class ContextWindow(SettingsModel):
 
     0 switches a number off, other than in ``max_replay_chars``. The fields are applied in their order. ``text_only``
     leaves tools out, as does ``exclude_agents``, which leaves out the answers of these agents ("Unknown" is one that
-    names none). ``max_turn_age`` begins with the so many-th answer from the end. ``max_tail_messages`` keeps so many
+    names none). ``max_turn_age`` keeps so many turns, each with its prompt. ``max_tail_messages`` keeps so many
     messages, and corrections beside them; ``context_cap_fraction`` is the share of it from which on
     ``context_cap_warning`` is told. Then calls without a result and results without a call are left out.
 

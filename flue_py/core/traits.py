@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from flue_py.core.calls import agent_of
 from flue_py.core.entries import Entry
 from flue_py.core.exchange import undecoded_exchange
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -19,6 +20,7 @@ MOST_REMEMBERED = 100_000
 MOST_CHARS = 4_000
 """A longer message that calls tools is read anew each time: what it calls them on is kept with it."""
 _FAILS = '"isError":true'
+_NAMES_AGENT = '"agent'
 
 
 class Traits(NamedTuple):
@@ -26,8 +28,8 @@ class Traits(NamedTuple):
 
     ``exchange`` is what `flue_py.core.exchange.Pairing` reads of it: of what it says, its calls in their places, and
     None in all others; nobody may change it. ``calls`` says whether it calls a tool, ``is_spoken`` whether it is one of
-    the user in which a person says something, and ``has_failed`` whether it is the result of a call that failed. The
-    latter two are None where the message would have to be decoded to tell, and was not.
+    the user in which a person says something, and ``has_failed`` whether it is the result of a call that failed. These
+    two are None where the message would have to be decoded to tell, and was not. ``agent`` is who answers, if it says.
     """
 
     payload_hash: int
@@ -35,6 +37,7 @@ class Traits(NamedTuple):
     calls: bool = False
     is_spoken: bool | None = False
     has_failed: bool | None = False
+    agent: str | None = None
 
 
 def traits_in(message: Mapping[str, JsonValue], payload_hash: int = 0) -> Traits:
@@ -51,6 +54,7 @@ def traits_in(message: Mapping[str, JsonValue], payload_hash: int = 0) -> Traits
         calls=any(call is not None for call in calls),
         is_spoken=role == "user" and bool(words_of(message)),
         has_failed=role == "toolResult" and message.get("isError") is True,
+        agent=agent_of(message) if role == "assistant" else None,
     )
 
 
@@ -95,7 +99,7 @@ class KnownTraits:
 def _undecoded(entry: Entry) -> Traits | None:
     """Return the traits of an entry that can be told without decoding it; None if it has to be."""
     exchange = undecoded_exchange(entry)
-    if exchange is None:
+    if exchange is None or (entry.role == "assistant" and _NAMES_AGENT in entry.payload):
         return None
     is_spoken = (has_words(entry.payload) or None) if entry.role == "user" else False
     # Written without spaces, as every payload is.

@@ -11,6 +11,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.projection import RESTORES
 from flue_py.core.told import reported_counts
+from flue_py.core.turns import Turns, part_of
 from flue_py.core.usage_shapes import read_reported
 from flue_py.render.lines import one_line
 from flue_py.render.rows import iso
@@ -21,10 +22,10 @@ _COPIED = "copiedFrom"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One answer of an agent that was sent input.
+    """One turn of an agent, the sum of its answers that were sent input.
 
     ``input``, ``cache_read`` and ``cache_write`` together are the tokens sent; ``cumulative`` sums those over this
-    agent's turns since the last compaction. ``entry`` is the place of the message among the entries.
+    agent's turns since the last compaction. ``entry`` is the place of the last of the answers among the entries.
     """
 
     entry: int
@@ -38,7 +39,7 @@ class Turn:
 
     @property
     def sent(self) -> int:
-        """The tokens the model was sent in this turn: how large the context was."""
+        """The tokens the model was sent in this turn, by all of its calls."""
         return self.input + self.cache_read + self.cache_write
 
 
@@ -66,6 +67,23 @@ class _Line:
     turns: list[Turn]
     compactions: list[Compacted]
     cumulative: int = 0
+    number: int = 0
+
+
+def _together(first: Turn, then: Turn) -> Turn:
+    """Return two calls of a turn as one; what one of them does not report is unknown."""
+    return Turn(
+        then.entry,
+        first.input + then.input,
+        first.cache_read + then.cache_read,
+        first.cache_write + then.cache_write,
+        first.output + then.output,
+        then.cumulative,
+        {
+            name: None if count is None or (other := then.known[name]) is None else count + other
+            for name, count in first.known.items()
+        },
+    )
 
 
 def speaker_of(message: Mapping[str, JsonValue]) -> str | None:
@@ -108,8 +126,10 @@ def active_path(entries: Sequence[Entry], leaf: str | None) -> list[int]:
 
 def _lines_of(path: Sequence[int], entries: Sequence[Entry]) -> dict[str | None, _Line]:
     lines: dict[str | None, _Line] = {}
+    counter = Turns()
     for number in path:
         entry = entries[number]
+        turn = counter.add(part_of(entry))
         if entry.kind == COMPACTION:
             if RESTORES in entry.fields:
                 # It takes a compaction back: the context grows again.
@@ -127,17 +147,12 @@ def _lines_of(path: Sequence[int], entries: Sequence[Entry]) -> dict[str | None,
                 continue
             line = lines.setdefault(speaker_of(fields), _Line([], []))
             line.cumulative += sent
-            line.turns.append(
-                Turn(
-                    number,
-                    usage.input,
-                    usage.cache_read,
-                    usage.cache_write,
-                    usage.output,
-                    line.cumulative,
-                    reported_counts(reported),
-                )
-            )
+            counts = reported_counts(reported)
+            made = Turn(number, usage.input, usage.cache_read, usage.cache_write, usage.output, line.cumulative, counts)
+            is_cut = bool(line.compactions) and line.compactions[-1].after_turn == len(line.turns)
+            is_same = line.number == turn and not is_cut
+            line.turns[-1:] = [_together(line.turns[-1], made)] if is_same else [*line.turns[-1:], made]
+            line.number = turn
     return lines
 
 

@@ -13,6 +13,7 @@ from html import escape, unescape
 from types import MappingProxyType
 from typing import TypeAlias
 
+from flue_py.core.calls import agent_of
 from flue_py.core.costs import EntryCost, entry_cost
 from flue_py.core.entries import Entry, from_microseconds
 from flue_py.core.exchange import Pairing, messages_of
@@ -21,7 +22,7 @@ from flue_py.core.kinds import MESSAGE, kind_of
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.spoken import is_spoken, message_text
 from flue_py.core.told import reported_counts
-from flue_py.core.turns import begins_turn
+from flue_py.core.turns import Turns, part_of
 from flue_py.core.usage_shapes import read_reported
 from flue_py.render.costs import whole_cost_text
 from flue_py.render.lines import one_line
@@ -78,22 +79,24 @@ def transcript_body(
     session_id: str,
     entries: Sequence[Entry],
     *,
-    turns_before: int = 0,
+    before: Sequence[Entry] = (),
     costs: Mapping[str, EntryCost] = MappingProxyType({}),
 ) -> str:
     """Return entries, in order of the path, as Markdown; with the marker of where they end. "" for no entries.
 
-    ``turns_before`` is how many turns the path has before them, ``costs`` what the ledger has for entries, by id. A
+    ``before`` is the path before them, whose turns are counted, ``costs`` what the ledger has for entries, by id. A
     tool call is folded, with its result inside if that is among the entries.
     """
     if not entries:
         return ""
     results = _results_by_call(entries)
     folded_in = {result.id for result in results.values()}
-    turn = turns_before
+    turns = Turns()
+    for earlier in before:
+        turns.add(part_of(earlier))
     parts: list[str] = []
     for entry in entries:
-        turn += begins_turn(entry)
+        turn = turns.add(part_of(entry))
         if entry.id not in folded_in:
             parts += _section(entry, turn, results, costs)
     marker = f"<!-- flue-py transcript: session {_encoded(session_id)} up to {_encoded(entries[-1].id)} -->"
@@ -154,9 +157,9 @@ def _message(entry: Entry, turn: int, results: _Results, costs: Mapping[str, Ent
 
 def _speaker(role: str, message: Mapping[str, JsonValue]) -> str:
     """Return who speaks: the agent that a message names, else its role; an assistant with its model."""
-    agent = message.get("agentName")
+    agent = agent_of(message) if role == "assistant" else None
     person = "Human" if role == "user" and is_spoken(message) else "Program"
-    name = agent if isinstance(agent, str) and agent else {"user": person}.get(role, role.capitalize())
+    name = agent or {"user": person}.get(role, role.capitalize())
     model = message.get("model")
     return f"{name}, {model}" if role == "assistant" and isinstance(model, str) and model else name
 

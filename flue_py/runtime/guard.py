@@ -6,6 +6,7 @@ decides by, and remembers, is stored with the session: another process goes on w
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -306,7 +307,9 @@ class CompactionGuard:
             # What a provider reported is what it was sent.
             name = None if self.model is None else self.model.name
             found = found.without(await self._sending.freed(self.session, agent, name))
-        return decide(found.facts(moment, state, agent, sent, instructions), self.triggers, self.settings)
+        turns = bool(self.triggers.trigger_turns or self.triggers.has_budget)
+        facts = found.facts(moment, state, agent, sent, instructions, turns=turns)
+        return decide(facts, self.triggers, self.settings)
 
     async def _ask(
         self, moment: Moment, agent: str, instructions: str | None = None, *, overflow: ContextOverflow | None = None
@@ -452,8 +455,8 @@ class CompactionGuard:
             settings = replace(settings, prefer_deterministic=True)
         if decision.keep_turns is None:
             return settings
-        kept = found.tokens_of_turns(decision.keep_turns, (await self.session.settings()).model)
-        return replace(settings, keep_recent_tokens=min(settings.keep_recent_tokens, kept))
+        kept = found.kept_turns(decision.keep_turns, await self.session.pins())
+        return replace(settings, keep_recent_messages=max(kept, 1), keep_recent_tokens=sys.maxsize)
 
     def _is_too_much(self, found: Found, overflow: ContextOverflow) -> bool:
         """Return whether a context that has overflowed is more than the summarizer takes, or nobody knows.

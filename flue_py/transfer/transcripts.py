@@ -12,6 +12,7 @@ from typing import Literal
 
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import STORED, LeafChoice, Stored
+from flue_py.core.turns import part_of, turn_numbers
 from flue_py.errors import EntryNotFound, InvalidArgument, StoreUnavailable
 from flue_py.render.transcript import (
     WrittenUpTo,
@@ -102,13 +103,13 @@ async def _continue(session: Session, target: Path, there: str, leaf: LeafChoice
     if known is not None:
         since = await _where_it_goes_on(session, known, at)
         rewound = since != known.entry_id
-    turns_before = 0 if since is None else len(await session.turns(leaf=since))
+    before = [] if since is None else await session.get_active_path(leaf=since)
     entries: list[Entry] = await session.get_active_path_since(since, leaf=at)
     if not entries:
         # A session that went back is noted when it goes on: until then there is nowhere to say so from.
         return TranscriptReport(target, "unchanged", 0, known.entry_id if known else at)
-    note = rewound_note(turns_before) if rewound else ""
-    body = transcript_body(session.id, entries, turns_before=turns_before, costs=await session.entry_costs())
+    note = rewound_note(max(turn_numbers(map(part_of, before)), default=0)) if rewound else ""
+    body = transcript_body(session.id, entries, before=before, costs=await session.entry_costs())
     await waiting_of(session).call(partial(_append_text, target, note + body))
     return TranscriptReport(target, "rewound" if rewound else "continued", len(entries), at)
 

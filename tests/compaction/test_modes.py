@@ -100,15 +100,15 @@ def test_intent_lists_what_was_done_in_order() -> None:
     done = made(Intent(), WORK)
     lines = done.text.splitlines()
     assert lines[:4] == [
-        "[INTENT-DERIVED RECONSTRUCTION — covers turns 1–5]",
+        "[INTENT-DERIVED RECONSTRUCTION — covers turns 1–2]",
         "",
         "OPERATIONS (chronological):",
-        '  ✓ read → "a.py" (turn 2, assistant)',
+        '  ✓ read → "a.py" (turn 1, assistant)',
     ]
     assert lines[4].startswith('  ✗ bash → "pytest -q" — E assert 1 == 2 xxx')
-    assert lines[4].endswith("… (turn 3, assistant) [entry e3]")
-    assert lines[5] == '  ⧖ bash → "sleep 9" (turn 4, assistant) [entry e5, call c3]'
-    assert 'WARNING: bash → "sleep 9" (turn 4, entry e5, call c3) has no recorded result' in done.text
+    assert lines[4].endswith("… (turn 1, assistant) [entry e3]")
+    assert lines[5] == '  ⧖ bash → "sleep 9" (turn 1, assistant) [entry e5, call c3]'
+    assert 'WARNING: bash → "sleep 9" (turn 1, entry e5, call c3) has no recorded result' in done.text
     assert "RESUMPTION NOTE: " in done.text
     assert "entries e0 to e6" in done.text
     said = "- Fix the build, and never touch setup.py\n- never mind"
@@ -201,12 +201,12 @@ def test_intent_carries_operations_on_and_folds_the_oldest() -> None:
     assert "file199.py" in second.text
     assert '"file50.py"' not in second.text
     assert second.text.count("INTENT-DERIVED") == 1
-    assert "covers turns 1–200" in second.text.splitlines()[0]
+    assert "covers turns 1–2]" in second.text.splitlines()[0]
     listed = second.text.count("✓ read")
     assert f"({200 - listed} earlier operations are not listed: {200 - listed} ✓)" in second.text
     assert len(second.text.split("<read-files>")[0]) < 4 * 400 + 1_000
     third = made(Intent(), [user("nothing new " * 20), assistant("no " * 50)], before=made(Intent(), WORK))
-    assert '✓ read → "a.py" (turn 2, assistant)' in third.text
+    assert '✓ read → "a.py" (turn 1, assistant)' in third.text
 
 
 def test_a_result_that_comes_late_is_that_of_the_last_call_by_its_id() -> None:
@@ -323,7 +323,7 @@ def test_a_model_that_fails_raises_is_replaced_or_leaves_a_marker() -> None:
     )
     before = made(Llm(), WORK, Asker(lambda _: "the older story"))
     marked = made(Llm(), WORK, asker, settings={"on_failure": "mark"}, before=before)
-    assert marked.text.startswith("the older story\n\n[COMPACTION FAILED — covers turns 6–10]\n\nError: down\n\n- ")
+    assert marked.text.startswith("the older story\n\n[COMPACTION FAILED — covers turns 2–3]\n\nError: down\n\n- ")
     assert marked.details["failed"] == "down"
     assert "the older story" in made(Intent(), WORK, before=marked).text
 
@@ -363,7 +363,7 @@ def test_a_template_is_filled_in_once() -> None:
     made(mode, [user("Do {{$change_log}}"), assistant("ok " * 50)], asker)
     prompt = asker.text()
     assert prompt.startswith(
-        "T <task>\nDo {{$change_log}}\n</task> N 2 L <change-log>\na.py: +1\n</change-log> H <conv"
+        "T <task>\nDo {{$change_log}}\n</task> N 1 L <change-log>\na.py: +1\n</change-log> H <conv"
     )
     with pytest.raises(InvalidArgument, match=r"template: there is no \{\{\$tusk\}\}"):
         Llm(template="{{$tusk}}")

@@ -41,7 +41,8 @@ def read(context: list[JsonObject]) -> list[Item]:
 
 def test_what_lies_long_before_the_cut_is_not_decoded() -> None:
     end = [call("read", {"path": "x"}), tool_result("out"), assistant("done", usage=usage(100))]
-    items = [entry(n, UNREAD, ("user", "assistant")[n % 2]) for n in range(20)]
+    spoken = '{"role":"user","content":"words'
+    items = [entry(n, *((spoken, "user"), (UNREAD, "assistant"))[n % 2]) for n in range(20)]
     items += [entry(20 + n, item.entry.payload, str(item.role)) for n, item in enumerate(stored(end))]
     found = plan_session_compaction(items, None, CompactionSettings(keep_recent_tokens=25), counts=[10] * 23)
 
@@ -49,7 +50,8 @@ def test_what_lies_long_before_the_cut_is_not_decoded() -> None:
     assert found.first_kept_entry_id == "e20"
     assert found.plan.content.indices == range(20)
     assert found.plan.tokens_before == 100
-    assert found.plan.content.turns == list(range(1, 21))
+    assert found.plan.content.turns == [n // 2 + 1 for n in range(20)]
+    assert found.plan.content.turns_ended == 10
 
 
 def test_an_answer_without_calls_is_not_decoded_for_the_operations() -> None:

@@ -132,7 +132,12 @@ def test_a_selected_entry_is_scrolled_to_and_marked_and_has_the_address(chromium
         page.locator("#turns table button").first.focus()
         page.keyboard.press("Enter")
         first = next(entry["id"] for entry in entries if any(entry.get("usage", [])))
-        assert chosen_id(page) == first == address(page)
+        # The turn is at the last of its answers.
+        ids = [entry["id"] for entry in entries]
+        assert chosen_id(page) == address(page)
+        turn = entries[ids.index(first) : ids.index(chosen_id(page)) + 1]
+        assert turn[-1]["role"] == "assistant"
+        assert not any(entry["role"] == "user" for entry in turn)
 
     chromium.look(pi_report, look)
 
@@ -583,14 +588,13 @@ def _told_cost(page: Page, shown: str) -> None:
     assert page.locator("#panel .cost").text_content() == shown
 
 
-def test_turns_are_questions_everywhere_and_money_is_in_sight_on_a_phone(chromium: Chromium, pi_report: Path) -> None:
+def test_prompts_and_turns_are_told_apart_and_money_is_in_sight_on_a_phone(chromium: Chromium, pi_report: Path) -> None:
     def look(page: Page) -> None:
         page.locator("#growth summary").click()
         page.locator("#turns table").wait_for()
         text = page.locator("body").inner_text()
-        assert re.findall(r"\bturns?\b", text, re.IGNORECASE) == ["turns"]
-        assert "1,018\nentries, 84 turns" in text
-        assert re.search(r"\d answers", text)
+        assert "1,018\nentries, 84 prompts" in text
+        assert re.search(r"\d turns", text)
         assert not re.search(r"\$\d+\.\d{5}", text)
         for cell in (page.locator("#bills tbody tr:first-child td").last, page.locator("#bills tfoot td").last):
             assert cell.text_content() == "$30.3302"

@@ -294,9 +294,9 @@ def test_growth_and_cost_are_drawn_for_each_agent_and_model(chromium: Chromium, 
     def look(page: Page) -> None:
         legend = page.locator("#chart-legend li").all_text_contents()
         assert legend == [
-            "Planner 7 answers",
-            "Developer 24 answers",
-            "changelog 1 answer",
+            "Planner 7 turns",
+            "Developer 24 turns",
+            "changelog 1 turn",
             "1 compaction",
             "warn at 4,000",
             "cut over at 8,000",
@@ -307,7 +307,7 @@ def test_growth_and_cost_are_drawn_for_each_agent_and_model(chromium: Chromium, 
         assert "since the last compaction" in (page.locator("#growth-note").text_content() or "")
         assert pixels_like(page, "--line-0") > 50
         page.hover("#chart .u-over")
-        assert "answer" in (page.locator("#chart-tip").text_content() or "")
+        assert "turn" in (page.locator("#chart-tip").text_content() or "")
         page.click("#chart .u-over")
         assert page.locator("#tab-0").get_attribute("aria-selected") == "true"
 

@@ -52,9 +52,9 @@ def test_each_message_says_who_when_and_what_it_cost() -> None:
     assert headings(body) == [
         "[Human] — Turn 1",
         "[Assistant, m-1] — Turn 1",
-        "[Reviewer, m-1] — Turn 1",
-        "[Assistant, m-1] — Turn 1",
-        "[Human] — Turn 2",
+        "[Reviewer, m-1] — Turn 2",
+        "[Assistant, m-1] — Turn 3",
+        "[Human] — Turn 4",
     ]
     assert "2023-11-14 22:13:20 UTC  ·  in:1,200 out:30 cached:7  ·  $0.50" in body
     # Without a price it is not known to have cost nothing.
@@ -81,12 +81,12 @@ def test_a_tool_call_is_folded_with_its_result_inside() -> None:
     }  # fmt: skip
     calling = entry(0, {"role": "assistant", "content": [call]})
     body = transcript_body("s", [calling, entry(1, result)])
-    assert headings(body) == ["[Assistant] — Turn 0"]
+    assert headings(body) == ["[Assistant] — Turn 1"]
     assert "<details><summary>read(path=a&lt;b): failed</summary>" in body
     assert "````\nno ``` here\n````" in body
     assert body.count("<details>") == body.count("</details>") == 1
     # Where the call was written before, its result stands by itself.
-    assert headings(transcript_body("s", [entry(1, result)])) == ["[Tool result] — Turn 0"]
+    assert headings(transcript_body("s", [entry(1, result)])) == ["[Tool result] — Turn 1"]
     assert "read(path=a&lt;b): no result" in transcript_body("s", [calling])
 
 
@@ -101,9 +101,9 @@ def test_summaries_are_marked() -> None:
         ],
     )
     assert headings(body) == [
-        "[Summary of what came before] — Turn 0",
-        "[Summary of another branch] — Turn 0",
-        "[Custom message] — Turn 0",
+        "[Summary of what came before] — Turn 1",
+        "[Summary of another branch] — Turn 1",
+        "[Custom message] — Turn 1",
     ]
     assert "> so far\n> so good" in body
     assert "note" not in body

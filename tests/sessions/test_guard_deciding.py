@@ -526,3 +526,31 @@ async def test_nothing_new_is_an_event_once_and_so_is_that_nothing_is_due_any_mo
     assert "nothing was written since the latest compaction" in held
     assert nothing.startswith("nothing is due any more: the context takes ")
     assert await small.state() == await guard.state()
+
+
+async def test_a_turn_is_all_that_an_agent_does_until_it_calls_nothing_and_so_many_stay(
+    session: Session, store: Store
+) -> None:
+    triggers = TriggerSettings(trigger_turns=3, keep_recent_turns=2, grace_turns=0, least_share=0)
+    settings = CompactionSettings(keep_recent_tokens=1, mode="intent", user_words_share=0)
+    guard = CompactionGuard(store, session, settings=settings, triggers=triggers)
+    outcomes = []
+    for turn in range(3):
+        for message in (user(f"q{turn}"), *(each for call in range(8) for each in _called(f"{turn}-{call}"))):
+            await session.append_message(message)
+            outcomes.append((await guard.after_call()).outcome)
+        await session.append_message({"role": "assistant", "content": f"done {turn}", "agent": "Dev"})
+        outcomes.append((await guard.after_call()).outcome)
+    assert outcomes == ["nothing"] * 53 + ["compacted"]
+    context = await session.build_context()
+    assert [message["content"] for message in context[1:] if message["role"] == "user"] == ["q1", "q2"]
+    assert len(context) == 1 + 2 * 18
+    assert "covers turns 1–1]" in str(context[0]["content"])
+
+
+def _called(name: str) -> list[JsonObject]:
+    call: JsonObject = {"type": "toolCall", "id": name, "name": "read", "arguments": {"path": name}}
+    return [
+        {"role": "assistant", "content": [call], "agentName": "Dev"},
+        {"role": "toolResult", "toolCallId": name, "content": [{"type": "text", "text": "x" * 400}]},
+    ]

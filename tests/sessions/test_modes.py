@@ -49,7 +49,7 @@ async def work(session: Session, rounds: int, start: int = 0) -> None:
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
-        ("intent", ['✓ read → "f0" (turn 2, assistant)', "[INTENT-DERIVED RECONSTRUCTION — covers turns 1–"]),
+        ("intent", ['✓ read → "f0" (turn 1, assistant)', "[INTENT-DERIVED RECONSTRUCTION — covers turns 1–"]),
         (Lossless(state="building"), ["STATE MACHINE POSITION:\n  building", "RECENT EVIDENCE (newest first):"]),
         (Hybrid(), ["[CONTEXT RECONSTRUCTION", "\n\n---\n\nmodel says"]),
         ("llm", ["model says"]),

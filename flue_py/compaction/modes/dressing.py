@@ -74,8 +74,9 @@ def supplied(material: Material, text: str, details: Mapping[str, JsonValue]) ->
 
 
 def _written(material: Material, mode: str) -> JsonObject:
-    """Return what is noted beside every text: who made it, how many turns it stands for, and where they are stored."""
-    noted: JsonObject = {"mode": mode, "turns": turns_covered(material)}
+    """Return what is noted beside every text: who made it, how many turns leave whole, where they are stored."""
+    ended = turns_before(material.earlier) + material.planned.plan.content.turns_ended
+    noted: JsonObject = {"mode": mode, "turns": ended}
     ends = _originals(material)
     return {**noted, "originals": [*ends]} if ends else noted
 
@@ -91,7 +92,7 @@ def with_block(made: Made, block: Block) -> Made:
 
 
 def turns_covered(material: Material) -> int:
-    """Return how many turns this compaction and those before it stand for."""
+    """Return how many turns this compaction and those before it stand for, the last one perhaps in part."""
     turns = material.planned.plan.content.turns
     return turns_before(material.earlier) + (turns[-1] if turns else 0)
 

@@ -10,13 +10,13 @@ from flue_py.compaction.content import ASSISTANT, USER, Message
 from flue_py.compaction.material import Material
 from flue_py.compaction.operations import called_on, turn_numbers
 from flue_py.compaction.policy import CompactionPolicy
-from flue_py.compaction.quoting import on_one_line, shown_id
+from flue_py.compaction.quoting import on_one_line, quoted, shown_id
 from flue_py.compaction.serialize import serialize_conversation
+from flue_py.core.calls import agent_of
 from flue_py.core.exchange import Call, Pairing, tool_calls
 
-_SPEAKERS = {USER: "Human", ASSISTANT: "Agent"}
-_RESULT = "Result"
-_LOOKS_LIKE_A_HEADING = re.compile(r"^(?=\[(?:Human|Agent|Result) — )", re.MULTILINE)
+_LOOKS_LIKE_A_HEADING = re.compile(r"^(?=\[[^\]\n]{1,80} — Turn \d)", re.MULTILINE)
+_AGENT_CHARS = 80
 _MOST_CALLS = 20
 _CALL_CHARS = 120
 
@@ -42,7 +42,8 @@ def lines_of(material: Material) -> list[Line]:
 
 def _heading(message: Message, turn: int, entry_id: str) -> str:
     role = message.get("role")
-    speaker = _SPEAKERS.get(role, _RESULT) if isinstance(role, str) else _RESULT
+    agent = quoted((agent_of(message) or "").replace("[", "(").replace("]", ")"), _AGENT_CHARS) or "Agent"
+    speaker = "Human" if role == USER else agent if role == ASSISTANT else "Result"
     return f"[{speaker} — Turn {turn}, entry {shown_id(entry_id)}]"
 
 

@@ -20,9 +20,10 @@ Action: TypeAlias = Literal["none", "warn", "compact", "held"]
 class Facts:
     """What is known of a session when a trigger is asked.
 
-    ``turns`` are the answers in the context, ``turns_since`` those of them that are newer than the latest compaction,
-    None where there is none. ``is_new`` says that anything was written since that. ``input_tokens`` is what ``agent``
-    has sent to the model since the latest compaction, ``instructions`` what somebody wants the summary to attend to.
+    ``turns`` are those that have ended in the context, ``turns_since`` those of them that are newer than the latest
+    compaction, None where there is none. ``is_new`` says that anything was written since that. ``input_tokens`` is what
+    ``agent`` has sent to the model since the latest compaction, ``instructions`` what somebody wants the summary to
+    attend to.
     """
 
     moment: Moment
@@ -45,8 +46,8 @@ class Facts:
 class Decision:
     """What to do, and why: ``reason`` is a sentence that names the size, its counter, the window and the threshold.
 
-    ``trigger`` is what fired, "" for none, and ``held_by`` what holds it back. ``keep_turns`` is how many answers at
-    the end stay at most, None for no such limit. ``size`` is what the decision was made of.
+    ``trigger`` is what fired, "" for none, and ``held_by`` what holds it back. ``keep_turns`` is how many turns at
+    the end stay, None for no such number. ``size`` is what the decision was made of.
     """
 
     action: Action

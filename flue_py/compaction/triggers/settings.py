@@ -19,7 +19,9 @@ class TriggerSettings:
     size in tokens above which a compaction is due; by default it is the window minus the reserve of
     `CompactionSettings`, and where the window is unknown there is none. ``single_call_limit`` is such a size, too, and
     comes first.
-    ``trigger_turns`` is the number of answers in the context; at most ``keep_recent_turns`` of them stay. ``budget``
+    ``trigger_turns`` is the number of turns that have ended in the context: one agent's answers and results until an
+    answer without calls, another agent or a user. ``keep_recent_turns`` of them stay, whatever ``keep_recent_tokens``
+    says, as far as half of the window has room for them. ``budget``
     says how much input an agent may send to the model between two compactions, ``agent_budgets`` has those of agents
     that have one of their own, by name. ``on_resume`` asks before the first call of a process, too.
 

@@ -1,4 +1,4 @@
-"""A context with more answers than it may have."""
+"""A context with more turns than it may have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flue_py.core.frozen import frozen
 
 @frozen
 class TurnCount:
-    """Fires where the context has ``most`` answers or more. ``keep`` of them stay."""
+    """Fires where ``most`` turns or more have ended in the context. ``keep`` of them stay."""
 
     most: int
     keep: int
@@ -17,5 +17,5 @@ class TurnCount:
     def check(self, facts: Facts) -> Fired | None:
         if not self.most or facts.turns < self.most:
             return None
-        words = f"the context has {facts.turns:,} answers, due at {self.most:,}; it takes {size_words(facts.size)}"
+        words = f"the context has {facts.turns:,} turns, due at {self.most:,}; it takes {size_words(facts.size)}"
         return Fired(words, threshold=self.most, keep_turns=self.keep)

@@ -1,4 +1,4 @@
-"""A view of the last answers, and of what came after the first of them."""
+"""A view of the last turns, each with the prompt that it answers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from flue_py.context.items import Item
 from flue_py.context.steps.protocol import Over, View
 from flue_py.core.frozen import frozen
+from flue_py.core.turns import TurnPart, last_turns, part_in, part_of
 
 
 @frozen
 class TurnAge:
-    """Keeps everything from the ``most``-th answer from the end on: it begins with that answer."""
+    """Keeps the last ``most`` turns that have an answer, and what was said after them."""
 
     most: int
     name: str = "max_turn_age"
@@ -20,6 +21,10 @@ class TurnAge:
     at_epochs: bool = False
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the end of the items; all of them if there are fewer answers."""
-        answers = [at for at, item in enumerate(items) if item.is_answer]
-        return items if len(answers) < self.most else items[answers[-self.most] :]
+        """Return the end of the items; all of them if there are fewer turns."""
+        return items[last_turns([_part(item) for item in items], self.most) :]
+
+
+def _part(item: Item) -> TurnPart:
+    # What a step before has left of a message belongs to the turn that the whole did.
+    return part_in(item.message) if item.source is None else part_of(item.source.entry)

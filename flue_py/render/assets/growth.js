@@ -1,15 +1,14 @@
-// The chart: what each agent was sent, answer by answer, with compactions and thresholds. (The `turns` of the data are
-// answers: a turn, elsewhere on the page, is a question and all that follows it.)
+// The chart: what each agent was sent, turn by turn, with compactions and thresholds.
 
 const MODES = [
   {
-    name: "Context per answer",
-    note: "Tokens sent to the model for each answer (input, cache read and cache write), along the active path.",
+    name: "Input per turn",
+    note: "Tokens sent to the model in each turn (input, cache read and cache write), along the active path.",
     value: (turn) => turn[1] + turn[2] + turn[3],
   },
   {
     name: "Cumulative input",
-    note: "Tokens sent since the last compaction, summed answer by answer, along the active path.",
+    note: "Tokens sent since the last compaction, summed turn by turn, along the active path.",
     value: (turn) => turn[5],
   },
 ];
@@ -21,7 +20,7 @@ class GrowthChart {
     this.mode = 0;
     this.box = byId("chart");
     this.box.setAttribute("role", "img");
-    this.box.setAttribute("aria-label", `Input tokens over the answers of ${counted(data.growth.length, "agent")}; the table below has the figures`);
+    this.box.setAttribute("aria-label", `Input tokens over the turns of ${counted(data.growth.length, "agent")}; the table below has the figures`);
     const buttons = MODES.map((mode, place) => make("button", {
       type: "button", text: mode.name, "aria-pressed": String(place === 0), on: { click: () => this.setMode(place) },
     }));
@@ -76,7 +75,7 @@ class GrowthChart {
         { ...axis, label: undefined, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000], size: 34 },
         { ...axis, values: (_, ticks) => ticks.map(short), size: 54 },
       ],
-      series: [{ label: "answer" }, ...series],
+      series: [{ label: "turn" }, ...series],
       cursor: { y: false, focus: { prox: 40 }, points: { size: 8 } },
       focus: { alpha: 0.35 },
       hooks: { draw: [(chart) => this.drawMarks(chart, limits)], setCursor: [(chart) => this.tell(chart)] },
@@ -111,6 +110,8 @@ class GrowthChart {
         drawn.add(after);
         const x = Math.round(chart.valToPos(after + 0.5, "x", true)) + (devicePixelRatio % 2) / 2;
         line(this.color("--muted"), x, bbox.top, x, bbox.top + bbox.height);
+        ctx.fillStyle = this.color("--muted");
+        ctx.fillText("⚡ compact", x + 4 * devicePixelRatio, bbox.top + 12 * devicePixelRatio);
       }
     }
     ctx.lineWidth = 2 * devicePixelRatio;
@@ -126,7 +127,7 @@ class GrowthChart {
       const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
       swatch.style.backgroundColor = this.color(`--line-${place % COLORS}`);
       return make("li", {}, swatch, make("bdi", { text: line.agent }),
-        make("span", { class: "muted", text: ` ${counted(line.turns.length, "answer")}` }));
+        make("span", { class: "muted", text: ` ${counted(line.turns.length, "turn")}` }));
     });
     const compactions = new Set(data.growth.flatMap((line) => line.compactions.map(([, entry]) => `${line.session}/${entry}`)));
     if (compactions.size) {
@@ -148,11 +149,11 @@ class GrowthChart {
     tip.replaceChildren(...lines.slice(0, 8).map((line) => {
       const [, input, read, write, output, cumulative] = line.turns[place];
       return make("span", { class: "tip-line" }, make("bdi", { text: line.agent }),
-        ` answer ${number(place + 1)}: in ${number(input + read + write)}, out ${known(output)}, cumulative ${number(cumulative)}`);
+        ` turn ${number(place + 1)}: in ${number(input + read + write)}, out ${known(output)}, cumulative ${number(cumulative)}`);
     }));
   }
 
-  // The answer under the cursor, of the line nearest to it.
+  // The turn under the cursor, of the line nearest to it.
   onClick() {
     const { idx, top } = this.chart.cursor;
     if (idx === null || idx === undefined) return;
@@ -179,14 +180,14 @@ class GrowthChart {
         };
         line.turns.forEach(([entry, ...figures], place) => {
           compactedAt(place);
-          const answer = { ...numeric(number(place + 1)), choose: () => this.choose(line.session, entry) };
-          rows.push([line.agent, answer, ...figures.map((figure) => numeric(known(figure)))]);
+          const turn = { ...numeric(number(place + 1)), choose: () => this.choose(line.session, entry) };
+          rows.push([line.agent, turn, ...figures.map((figure) => numeric(known(figure)))]);
         });
         compactedAt(line.turns.length);
       }
       const most = 2000;
       byId("turns").replaceChildren(table(
-        ["Agent", numeric("Answer"), numeric("Input"), numeric("Cache read"), numeric("Cache write"), numeric("Output"), numeric("Cumulative")],
+        ["Agent", numeric("Turn"), numeric("Input"), numeric("Cache read"), numeric("Cache write"), numeric("Output"), numeric("Cumulative")],
         rows.slice(0, most)));
       if (rows.length > most) byId("turns").append(make("p", { class: "muted", text: `The first ${number(most)} of ${number(rows.length)} rows.` }));
     };

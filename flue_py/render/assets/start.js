@@ -78,7 +78,7 @@ function drawTiles(session) {
   const context = session.leaf === null ? [] : contextOf(session, session.leaf);
   const turns = session.entries.filter((entry) => entry.asks).length;
   const tiles = [
-    ["Stored", number(session.entries.length), `${session.entries.length === 1 ? "entry" : "entries"}, ${counted(turns, "turn")}`],
+    ["Stored", number(session.entries.length), `${session.entries.length === 1 ? "entry" : "entries"}, ${counted(turns, "prompt")}`],
     ["Branches", number(session.leaves.length), session.leaves.length === 1 ? "one straight line" : "ends in the tree"],
     ["The model sees", number(context.length), session.counted ? `messages, size ${short(tokensOf(session, context))} tokens` : "messages at the leaf"],
     ["Cost", totalText(), moneyNote()],

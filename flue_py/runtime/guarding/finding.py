@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from flue_py.compaction.context_budget import input_tokens
 from flue_py.compaction.triggers import Facts, GuardState, Moment, TriggerSettings
-from flue_py.context.counters import counter_for
 from flue_py.core.calls import agent_of
 from flue_py.core.counting import ContextSize
 from flue_py.core.entries import Entry
@@ -14,7 +13,7 @@ from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.kinds import is_answer
 from flue_py.core.projection import ContextEntry
-from flue_py.core.turns import begins_turn
+from flue_py.core.turns import Turns, begins_turn, last_turns, part_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -39,28 +38,32 @@ class Found:
         size = self.size
         return changed(self, size=changed(size, messages=max(0, size.messages - freed))) if freed else self
 
-    def facts(self, moment: Moment, state: GuardState, agent: str, sent: int, instructions: str | None) -> Facts:
-        """Return what a decision is made of."""
-        answers = [item.entry for item in self.items if is_answer(item.kind, item.entry.role)]
+    def facts(
+        self, moment: Moment, state: GuardState, agent: str, sent: int, instructions: str | None, *, turns: bool
+    ) -> Facts:
+        """Return what a decision is made of. Turns are counted only for whoever asks for them. O(messages)."""
         latest = self.latest
+        ended, since = Turns(), Turns()
+        for item in self.items if turns else ():
+            ended.add(part_of(item.entry))
+            if latest is not None and item.entry.depth > latest.depth:
+                since.add(part_of(item.entry))
         return Facts(
             moment,
             self.size,
             state,
-            len(answers),
-            None if latest is None else sum(entry.depth > latest.depth for entry in answers),
+            ended.ended,
+            None if latest is None else since.ended,
             latest is None or any(item.entry.depth > latest.depth for item in self.items),
             agent,
             sent,
             instructions,
         )
 
-    def tokens_of_turns(self, turns: int, model: str | None) -> int:
-        """Return the tokens of the last so many answers and what lies between and after them."""
-        answers = [at for at, item in enumerate(self.items) if is_answer(item.kind, item.entry.role)]
-        if len(answers) < turns:
-            return sum(counter_for(model).count_entries(self.items))
-        return sum(counter_for(model).count_entries(self.items[answers[-turns] :]))
+    def kept_turns(self, turns: int, pinned: Collection[str]) -> int:
+        """Return how many messages the last so many turns have, and what follows them, without those pinned."""
+        start = last_turns([part_of(item.entry) for item in self.items], turns)
+        return sum(item.entry_id not in pinned for item in self.items[start:])
 
 
 async def find_out(

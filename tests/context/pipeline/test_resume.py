@@ -68,7 +68,7 @@ LONG = "long " * 100
 
 def test_what_is_merged_is_no_longer_reported_as_sent_once_a_later_step_leaves_it_out() -> None:
     said = context(user("one"), user("two"), answer("a"), user("three"))
-    found = piped(said, {**RESUME, "window": {"max_turn_age": 1}})
+    found = piped(said, {**RESUME, "window": {"max_tail_messages": 2}})
     assert ids(found) == ["e2", "e3"]
     assert [change.how for change in found.report.by_entry()["e1"]] == ["merged", "dropped"]
 
