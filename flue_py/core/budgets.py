@@ -84,11 +84,26 @@ class Budget:
         return from_microseconds(self.created_us)
 
 
+ANY_REST = "*"
+"""The end of the scope of a budget that covers all scopes which begin with what stands before it."""
+
+
+def covers_scope(of_budget: str, scope: str) -> bool:
+    """Return whether the budget of a scope, or of how scopes begin, covers the sessions of a scope."""
+    return scope == of_budget or (of_budget.endswith(ANY_REST) and scope.startswith(of_budget[: -len(ANY_REST)]))
+
+
+def scopes_covering(scope: str) -> list[str]:
+    """Return the scopes of all budgets that may cover the sessions of a scope. O(its length)."""
+    return [scope, *(scope[:end] + ANY_REST for end in range(len(scope) + 1))]
+
+
 @frozen
 class NewBudget:
     """A budget to be made, or what an existing one of the same target and unit is to allow.
 
-    ``spent`` is what a new one begins with: an amount, or ``"ledger"`` for what the ledger has of its target.
+    A ``scope`` that ends in `ANY_REST` stands for all that begin with the rest of it. ``spent`` is what a new one
+    begins with: an amount, or ``"ledger"`` for what the ledger has of its target.
     """
 
     covers: Covers

@@ -289,6 +289,7 @@ class LedgerQuery:
     leaf: LeafChoice = STORED
     since: str | None = None
     scope: str | None = None
+    scope_prefix: str | None = None
     provider: str | None = None
     model: str | None = None
     purpose: str | None = None
@@ -329,6 +330,7 @@ class LedgerQuery:
         """Return whether a call has those values, and was made in that time."""
         return (
             all(getattr(call, name) == value for name, value in self.matches.items())
+            and call.scope.startswith(self.scope_prefix or "")
             and (self.from_us is None or call.at >= self.from_us)
             and (self.before_us is None or call.at < self.before_us)
         )

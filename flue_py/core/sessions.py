@@ -250,6 +250,11 @@ def check_new_name(text: str | None, what: str) -> None:
         raise InvalidArgument(f"{what}: {shown(text)} holds a control character; leave it out")
 
 
+def above_prefix(prefix: str) -> str:
+    """Return a text that every scope which begins with ``prefix`` is below, in the order of databases."""
+    return prefix + "\U0010ffff" * (MAX_NAME_BYTES // 4 + 1)
+
+
 def check_scope(scope: str) -> None:
     """Refuse a bad scope; "" is the default one. Raises `InvalidArgument`."""
     if scope is None:

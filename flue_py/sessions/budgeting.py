@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal, cast
 
 from flue_py.core.budgets import (
+    ANY_REST,
     Amounts,
     Budget,
     Covers,
@@ -23,9 +24,17 @@ from flue_py.core.budgets import (
     ttl_us,
 )
 from flue_py.core.sessions import check_label, check_scope
-from flue_py.errors import FlueError, InvalidArgument, ReservationNotFound
+from flue_py.errors import FlueError, InvalidArgument, ReservationNotFound, shown
 from flue_py.once import async_once
-from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_limit, checked_place, checked_session
+from flue_py.sessions.arguments import (
+    HasId,
+    checked_flag,
+    checked_id,
+    checked_limit,
+    checked_place,
+    checked_session,
+    checked_text,
+)
 from flue_py.sessions.handle import Handle
 from flue_py.store.backend import Backend
 from flue_py.store.seam import committed_before
@@ -209,25 +218,35 @@ class StoreBudgets:
         *,
         tasks: bool = False,
         scope: str | None = None,
+        scope_prefix: str | None = None,
         tokens: int | None = None,
         cost: Money | None = None,
         spent_so_far: Money | Literal["ledger"] | None = None,
     ) -> Budget:
         """Make a budget of tokens or of money, or change what one allows, and return it.
 
-        It covers a session; with ``tasks`` also its task sessions, theirs, and so on; or a scope. There is one for
+        It covers a session; with ``tasks`` also its task sessions, theirs, and so on; or a scope, or
+        with ``scope_prefix`` all scopes that begin so. There is one for
         each of these and each unit: set again, it goes on with what it has counted, so that a program may set it
         whenever it starts. ``cost`` is in US dollars. A new one begins with ``spent_so_far`` (default 0), an amount
         of its unit, or ``"ledger"``: what the ledger has of what it covers. A fork is covered by the scope only.
         Raises `InvalidArgument`, `SessionNotFound`. O(1); with ``"ledger"`` O(calls).
         """
-        if (session is None) == (scope is None):
-            raise InvalidArgument("set_budget takes either a session or scope=")
+        if [session, scope, scope_prefix].count(None) != 2:
+            raise InvalidArgument("set_budget takes either a session or scope= or scope_prefix=")
         if (tokens is None) == (cost is None):
             raise InvalidArgument("set_budget takes either tokens= or cost=; set a budget for each")
         covers: Covers = "tasks" if checked_flag(tasks, "tasks") else "session"
         if scope is not None:
             check_scope(scope)
+            if scope.endswith(ANY_REST):
+                raise InvalidArgument(
+                    f"scope: {shown(scope)} ends in {ANY_REST}; name how scopes begin by scope_prefix="
+                )
+        if scope_prefix is not None:
+            scope = cast("str", checked_text(scope_prefix, "scope_prefix")) + ANY_REST
+            check_scope(scope)
+        if scope is not None:
             if tasks:
                 raise InvalidArgument("tasks: a budget of a scope covers all sessions in it; leave it out")
             covers = "scope"

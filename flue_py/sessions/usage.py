@@ -43,6 +43,7 @@ from flue_py.sessions.arguments import (
     checked_moment,
     checked_place,
     checked_session,
+    checked_text,
 )
 from flue_py.sessions.handle import Handle
 from flue_py.sessions.repricing import reprice
@@ -157,6 +158,7 @@ class StoreUsage:
         leaf: LeafChoice = STORED,
         since: str | None = None,
         scope: str | None = None,
+        scope_prefix: str | None = None,
         provider: str | None = None,
         model: str | None = None,
         purpose: str | None = None,
@@ -178,12 +180,13 @@ class StoreUsage:
         is empty, and says so (``on_path``).
 
         ``scope``, ``provider``, ``model``, ``purpose``, ``outcome`` and ``agent`` take the calls of that value,
-        ``project`` those of sessions that worked in this folder or below it, ``first_day`` and ``last_day`` those of
-        the days from one to the other (in UTC, both included). ``branch`` takes those whose entry is on the active path
-        of a session (``active``), on that of none (``abandoned``), deleted (``gone``), or that never had one
-        (``alone``). ``group_by`` names any of session, scope, project, agent, provider, model, purpose, outcome,
-        price_source, branch, day, week, month. A project is the folder of a session at its first paid call; an agent is
-        what a message names, else the program that a session was imported from. None is unknown.
+        ``scope_prefix`` those of all scopes that begin so, ``project`` those of sessions that worked in this folder or
+        below it, ``first_day`` and ``last_day`` those of the days from one to the other (in UTC, both included).
+        ``branch`` takes those whose entry is on the active path of a session (``active``), on that of none
+        (``abandoned``), deleted (``gone``), or that never had one (``alone``). ``group_by`` names any of session,
+        scope, project, agent, provider, model, purpose, outcome, price_source, branch, day, week, month. A project is
+        the folder of a session at its first paid call; an agent is what a message names, else the program that a
+        session was imported from. None is unknown.
 
         Raises `SessionNotFound`, `EntryNotFound`, `InvalidArgument`. O(calls of the sessions meant), or O(ledger).
         """
@@ -196,6 +199,7 @@ class StoreUsage:
             leaf=leaf,
             since=since,
             matches={**matches, "agent": agent},
+            scope_prefix=scope_prefix,
             project=project,
             branch=branch,
             first_day=first_day,
@@ -277,6 +281,7 @@ def checked_query(
     leaf: LeafChoice,
     since: str | None,
     matches: Mapping[str, str | None],
+    scope_prefix: str | None,
     project: str | None,
     branch: BranchState | None,
     first_day: date | None,
@@ -311,6 +316,7 @@ def checked_query(
         leaf=leaf,
         since=checked_place(since, "since"),
         **matches,
+        scope_prefix=checked_text(scope_prefix, "scope_prefix"),
         project=None if project is None else normpath(project),
         branch=branch,
         from_us=None if first is None else first * DAY_US,

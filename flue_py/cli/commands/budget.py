@@ -47,17 +47,18 @@ def _begins(text: str | None, cost: str | None) -> Money | Literal["ledger"] | N
 def _check_set(
     session: str | None,
     scope: str | None,
+    scope_prefix: str | None,
     tasks: bool,
     tokens: int | None,
     cost: str | None,
     spent_so_far: str | None,
     **_: object,
 ) -> None:
-    if (session is None) == (scope is None):
-        raise click.UsageError("name a SESSION, or give --scope")
+    if [session, scope, scope_prefix].count(None) != 2:
+        raise click.UsageError("name a SESSION, or give --scope or --scope-prefix")
     if (tokens is None) == (cost is None):
         raise click.UsageError("give either --tokens or --cost; set a budget for each")
-    if tasks and scope is not None:
+    if tasks and session is None:
         raise click.UsageError("--tasks is for a SESSION; a budget of a scope covers all of its sessions")
     _begins(spent_so_far, cost)
 
@@ -65,6 +66,7 @@ def _check_set(
 @command("set", check=_check_set)
 @click.argument("session", type=SESSION, required=False)
 @click.option("--scope", help="Cover all sessions of this tenant or user, instead of SESSION.")
+@click.option("--scope-prefix", help="Cover all sessions whose scope begins with this, instead of SESSION.")
 @click.option("--tasks", is_flag=True, help="Cover the task sessions of SESSION, too, and theirs.")
 @click.option("--tokens", type=click.IntRange(min=0), help="The tokens that may be used in all.")
 @click.option("--cost", metavar="USD", help="The US dollars that may be spent in all.")
@@ -77,6 +79,7 @@ async def set_(
     store: Store,
     session: Session | None,
     scope: str | None,
+    scope_prefix: str | None,
     tasks: bool,
     tokens: int | None,
     cost: str | None,
@@ -84,7 +87,9 @@ async def set_(
 ) -> Answer:
     """Set what SESSION, or a scope, may use. An existing budget keeps what it has counted."""
     begins = _begins(spent_so_far, cost)
-    made = await store.set_budget(session, scope=scope, tasks=tasks, tokens=tokens, cost=cost, spent_so_far=begins)
+    made = await store.set_budget(
+        session, scope=scope, scope_prefix=scope_prefix, tasks=tasks, tokens=tokens, cost=cost, spent_so_far=begins
+    )
     text = (
         f"budget {made.id} of {made.target}: {shown_amount(made.allowed, made.unit)} allowed, "
         f"{shown_amount(made.left, made.unit)} left"

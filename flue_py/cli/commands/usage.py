@@ -91,6 +91,7 @@ def _check(
 @click.option("--tree", is_flag=True, help="Calls of all sessions of the same tree.")
 @click.option("--tasks", is_flag=True, help="Include the task sessions, and theirs.")
 @click.option("--scope", help="Only calls of this tenant or user.")
+@click.option("--scope-prefix", help="Only calls of scopes that begin with this.")
 @click.option("--provider", help="Only calls of this provider.")
 @project_option("Only calls of sessions that worked in this folder, or below it.")
 @click.option("--agent", help="Only calls of this agent, or of the program that a session was imported from.")
@@ -112,6 +113,7 @@ async def usage(
     tree: bool,
     tasks: bool,
     scope: str | None,
+    scope_prefix: str | None,
     provider: str | None,
     project: str | None,
     agent: str | None,
@@ -132,7 +134,20 @@ async def usage(
     its first paid call; an agent is the one that a message names, else the program that a session was imported from.
     "-" means unknown.
     """
-    filters = (scope, provider, project, agent, model, purpose, outcome, branch, first_day, last_day, days)
+    filters = (
+        scope,
+        scope_prefix,
+        provider,
+        project,
+        agent,
+        model,
+        purpose,
+        outcome,
+        branch,
+        first_day,
+        last_day,
+        days,
+    )
     asks_ledger = group_by or path or tree or tasks or always or any(value is not None for value in filters)
     found: Session | None = None
     after: str | None = None
@@ -157,6 +172,7 @@ async def usage(
         tree=tree,
         tasks=tasks,
         scope=scope,
+        scope_prefix=scope_prefix,
         provider=provider,
         model=model,
         agent=agent,

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from flue_py.core.budget_copies import BudgetRow, ReservationRow
 from flue_py.core.budgets import (
+    ANY_REST,
     Amounts,
     Budget,
     HeldAmount,
@@ -23,9 +24,10 @@ from flue_py.core.budgets import (
     check_room,
     is_retry,
     reservation_of,
+    scopes_covering,
     used_of,
 )
-from flue_py.core.sessions import is_storable
+from flue_py.core.sessions import above_prefix, is_storable
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import BudgetNotFound, InvalidArgument, ReservationNotFound
 from flue_py.store.ops.sessions import require_session
@@ -99,6 +101,9 @@ def _spent_so_far(tx: Transaction, new: NewBudget, scope: str) -> int:
     """Return what the ledger has of a budget's target."""
     if new.covers == "scope":
         row = tx.first(budgets_sql.SPENT_IN_SCOPE, scope=scope)
+        if scope.endswith(ANY_REST):
+            prefix = scope[: -len(ANY_REST)]
+            row = tx.first(budgets_sql.SPENT_IN_SCOPES, scope=prefix, above=above_prefix(prefix))
     else:
         ids = [str(new.session_id)]
         if new.covers == "tasks":
@@ -151,7 +156,7 @@ def covering_budgets(tx: Transaction, sources: Sources, session_id: str) -> list
 
 def _covering_keys(tx: Transaction, session_id: str) -> list[int]:
     info = require_session(tx, session_id)
-    return [key for (key,) in tx.rows(budgets_sql.COVERING, id=session_id, scope=info.scope)]
+    return [key for (key,) in tx.rows(budgets_sql.COVERING, id=session_id, ids=json.dumps(scopes_covering(info.scope)))]
 
 
 def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[HeldAmount]:

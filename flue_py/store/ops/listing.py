@@ -6,15 +6,13 @@ import json
 from collections.abc import Sequence
 
 from flue_py.core.listing import Listing, Place, read_cursor, sort_value, write_cursor
-from flue_py.core.sessions import MAX_NAME_BYTES, SessionInfo, SessionPage, is_storable
+from flue_py.core.sessions import SessionInfo, SessionPage, above_prefix, is_storable
 from flue_py.errors import InvalidArgument
 from flue_py.store.seam import Transaction
 from flue_py.store.sql import listing as listing_sql
 
 # How many sessions are read at a time where each is looked at.
 _CANDIDATES = 256
-# Behind a prefix this is above every scope that begins with it.
-_ABOVE_SCOPES = "\U0010ffff" * (MAX_NAME_BYTES // 4 + 1)
 
 
 def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | None) -> SessionPage:
@@ -55,7 +53,7 @@ def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count
         "completed": int(where.completed is True),
         "ids": json.dumps([scope for scope in where.scopes or () if is_storable(scope)]),
         "prefix": prefix,
-        "end_prefix": prefix + _ABOVE_SCOPES,
+        "end_prefix": above_prefix(prefix),
         "needle": where.needle,
         "asks_links": int(where.asks_links),
     }

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from flue_py.core.costs import EntryCost
 from flue_py.core.ledger import PERIODS, Dimension, LedgerQuery, UsageReport, UsageRow, merged, period_of, usage_report
-from flue_py.core.sessions import all_meant, is_storable
+from flue_py.core.sessions import above_prefix, all_meant, is_storable
 from flue_py.errors import SessionNotFound
 from flue_py.store.ops.read import locate
 from flue_py.store.ops.state import held_by, read_state
@@ -24,7 +24,7 @@ _FIRST_US, _LAST_US = -(2**63), 2**63 - 1
 
 def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
     """Sum up the ledger (see `Backend.read_ledger`)."""
-    names = (*query.matches.values(), query.session_id or "", query.project or "")
+    names = (*query.matches.values(), query.session_id or "", query.project or "", query.scope_prefix or "")
     if not all(map(is_storable, names)):
         if query.session_id is not None and not is_storable(query.session_id):
             raise SessionNotFound(query.session_id)
@@ -34,6 +34,8 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         "from_us": _FIRST_US if query.from_us is None else query.from_us,
         "before_us": _LAST_US if query.before_us is None else query.before_us,
     }
+    if query.scope_prefix:
+        parameters |= {"scope_from": query.scope_prefix, "scope_to": above_prefix(query.scope_prefix)}
     if query.folders is not None:
         parameters.update(zip(("project", "project_from", "project_to"), query.folders, strict=True))
     if query.branch is not None:
@@ -55,6 +57,7 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         by_day,
         matches=tuple(query.matches),
         by_keys="keys" in parameters,
+        by_scopes=bool(query.scope_prefix),
         by_project=query.project is not None,
         by_branch=query.branch is not None,
         on_path=query.on_path,

@@ -13,7 +13,8 @@ from flue_py.store.sql.takes import AfterCount, Id, Ids, Keys
 
 BudgetOfSession = TypedDict("BudgetOfSession", {"session_id": str, "covers": str, "unit": str})
 BudgetOfScope = TypedDict("BudgetOfScope", {"scope": str, "unit": str})
-IdScope = TypedDict("IdScope", {"id": str, "scope": str})
+IdAndIds = TypedDict("IdAndIds", {"id": str, "ids": str})
+Scopes = TypedDict("Scopes", {"scope": str, "above": str})
 KeysNow = TypedDict("KeysNow", {"keys": str, "now": int})
 BudgetNowCount = TypedDict("BudgetNowCount", {"budget_key": int, "now": int, "count": int})
 BudgetNowCountScope = TypedDict("BudgetNowCountScope", {"budget_key": int, "now": int, "count": int, "scope": str})
@@ -85,13 +86,13 @@ BUDGET_OF_SCOPE = statement(BudgetOfScope, tuple[int])(
     "SELECT b.budget_key FROM budgets b WHERE b.scope = :scope AND b.unit = :unit AND b.session_id IS NULL"
 )
 # The budgets of a session: its own, those with tasks of the sessions that it is a task of (whatever lies between), and
-# those of its scope.
-COVERING = statement(IdScope, tuple[int])(
+# those of its scope, whose names are the ``ids``.
+COVERING = statement(IdAndIds, tuple[int])(
     f"WITH RECURSIVE above(id) AS (SELECT {ID} "
     " UNION SELECT p.id FROM above a JOIN task_links t ON t.child_id = a.id"
     "  JOIN sessions p ON p.session_key = t.parent_key)"
     " SELECT b.budget_key FROM above a JOIN budgets b ON b.session_id = a.id WHERE b.covers = 'tasks' OR a.id = :id"
-    " UNION SELECT b.budget_key FROM budgets b WHERE b.session_id IS NULL AND b.scope = :scope"
+    f" UNION SELECT b.budget_key FROM budgets b WHERE b.session_id IS NULL AND b.scope {IN_IDS}"
 )
 # In order of key, so that two who lock the same budgets do not wait for each other.
 LOCK_BUDGETS = statement(Keys, tuple[int])(
@@ -171,6 +172,7 @@ _HALVES = ", ".join(
 )
 _SPENT = f"SELECT {_HALVES} FROM ledger g"
 SPENT_IN_SCOPE = statement(Scope, tuple[int, int, int, int])(f"{_SPENT} WHERE g.scope = :scope")
+SPENT_IN_SCOPES = statement(Scopes, tuple[int, int, int, int])(f"{_SPENT} WHERE g.scope >= :scope AND g.scope < :above")
 # Sessions that are gone have paid, too: the links to them and their names in the ledger are still there.
 SPENT_BY_SESSIONS = statement(Ids, tuple[int, int, int, int])(
     f"{_SPENT} JOIN ledger_sessions n ON n.session_key = g.session_key WHERE n.session_id {IN_IDS}"

@@ -36,6 +36,7 @@ LedgerSums = TypedDict(
     {
         "scope": str, "provider": str, "model": str, "purpose": str, "outcome": str, "agent": str,
         "from_us": int, "before_us": int, "project": str, "project_from": str, "project_to": str, "branch_name": str,
+        "scope_from": str, "scope_to": str,
         "keys": str, "tree_id": int, "lane_id": int, "depth": int, "low_depth": int,
     },
 )  # fmt: skip
@@ -222,6 +223,7 @@ def ledger_sums(
     *,
     matches: tuple[str, ...] = (),
     by_keys: bool = False,
+    by_scopes: bool = False,
     by_project: bool = False,
     by_branch: bool = False,
     on_path: bool = False,
@@ -248,6 +250,8 @@ def ledger_sums(
         joins += _ON_PATH if on_path else _WITH_ENTRY
     conditions = [f"g.{name} = :{name}" for name in matches]
     conditions += ["g.at >= :from_us", "g.at < :before_us"]
+    if by_scopes:
+        conditions.append("g.scope >= :scope_from AND g.scope < :scope_to")
     if by_project:
         conditions.append("(n.project = :project OR (n.project >= :project_from AND n.project < :project_to))")
     if by_branch:

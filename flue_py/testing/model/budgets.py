@@ -15,6 +15,7 @@ from flue_py.core.budgets import (
     check_booked,
     check_held,
     check_room,
+    covers_scope,
     is_retry,
     reservation_of,
     used_of,
@@ -59,7 +60,7 @@ class ModelBudgets(ModelReads):
     def _spent_so_far(self, new: NewBudget, scope: str) -> int:
         calls = list(self._ledger.values())
         if new.session_id is None:
-            calls = [call for call in calls if call.scope == scope]
+            calls = [call for call in calls if covers_scope(scope, call.scope)]
         else:
             sessions = self._task_ids(new.session_id) if new.covers == "tasks" else {new.session_id}
             calls = [call for call in calls if self._payers[call.session_key].session_id in sessions]
@@ -120,7 +121,7 @@ class ModelBudgets(ModelReads):
             for note in self._budgets.values()
             if (note.covers == "session" and note.session_id == session_id)
             or (note.covers == "tasks" and note.session_id in above)
-            or (note.covers == "scope" and note.scope == info.scope)
+            or (note.covers == "scope" and covers_scope(note.scope, info.scope))
         ]
 
     async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
