@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,8 @@ import flue_py
 from flue_py.core.spoken import message_text
 from flue_py.errors import UnreadableFile
 from flue_py.formats.codex.read import CodexReader
-from tests.formats.transcripts import DATA
+from tests.formats.test_codex import count, said
+from tests.formats.transcripts import DATA, as_lines
 
 pytestmark = pytest.mark.anyio
 
@@ -126,7 +129,7 @@ async def test_what_a_rollout_goes_on_from_is_named_where_it_is_not_there(tmp_pa
     torn.write_text("".join(FILES[torn.name].splitlines(keepends=True)[:14]))
     async with flue_py.open(":memory:") as store:
         report = await flue_py.import_file(store, fork)
-        assert f"goes on behind byte 15248 of {torn.name}, which has {torn.stat().st_size};" in str(report.repaired[0])
+        assert f"goes on behind byte 15248 of {torn.name}, which has {torn.stat().st_size}:" in str(report.repaired[0])
         assert await texts(store, FORK) == [*IN_FORK[:2], *IN_FORK[-2:]]
 
 
@@ -169,6 +172,31 @@ async def test_a_thread_has_the_name_that_people_gave_it_unless_it_got_another_h
         await session.set_title("mine")
         assert await title_after(store, "first", "second") == "mine"
         assert await title_after(store, "first", "second", "third") == "third"
+
+
+async def test_calls_are_two_where_a_thread_went_two_ways_that_are_alike(tmp_path: Path) -> None:
+    folder, meta = tmp_path / "sessions", {"cwd": "/w", "model_provider": "p", "history_mode": "paginated"}
+    folder.mkdir()
+
+    def turns(*totals: int) -> list[dict[str, Any]]:
+        return [
+            row for total in totals for row in (said("user", "go"), said("assistant", "Fine."), count(total, last=10))
+        ]
+
+    source = as_lines([{"type": "session_meta", "payload": {**meta, "id": "a"}}, *turns(10, 20)])
+    base = {"thread_id": "a", "end_ordinal_exclusive": 4, "end_byte_offset": sum(map(len, source[:4]))}
+    files = {"a": source}
+    for name, thread in (("b", "b"), ("c", "c"), ("a_s", "a")):
+        header = {"type": "session_meta", "payload": {**meta, "id": thread, "history_base": base}}
+        files[name] = as_lines([header, *turns(20)])
+    for order in itertools.permutations(files):
+        async with flue_py.open(":memory:") as store:
+            for name, rows in files.items():
+                (folder / f"rollout-1-{name}.jsonl").write_bytes(b"".join(rows))
+            for name in order:
+                await flue_py.import_file(store, folder / f"rollout-1-{name}.jsonl", finish=True)
+            paid = [(await store.usage(thread)).total.total_tokens for thread in "abc"]
+            assert (order, paid) == (order, [30, 10, 10])
 
 
 async def test_files_that_grow_in_turn_are_those_that_were_imported_whole(tmp_path: Path) -> None:

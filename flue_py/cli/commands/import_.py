@@ -196,7 +196,7 @@ def _row_lines(report: ImportReport) -> list[Line]:
         ("skipped", report.skipped, report.skipped_rows),
         ("repaired", report.repaired, report.repaired_rows),
     ):
-        lines += [((f"  {word} ", "yellow"), (printable(str(note)), "")) for note in notes[:_SHOWN_NOTES]]
+        lines += [((f"  {word} ", "yellow"), (printable(in_commands(str(note))), "")) for note in notes[:_SHOWN_NOTES]]
         if count > _SHOWN_NOTES:
             lines.append(((f"  {word} {count - _SHOWN_NOTES:,} more; --json lists them", "yellow"),))
     lines += [(("  paid before with other numbers: ", "yellow"), (str(call), "")) for call in report.call_conflicts]

@@ -37,6 +37,9 @@ class Entries:
         self._segment = segment
         self._name = name
         self._last_time: int | None = None
+        self.place = segment
+        """Which of the files that the session goes through the next rows are of; "" for the one that it began with."""
+
         self.pays = True
         """Whether the calls of what comes next are the session's own."""
         self.draft = Draft()
@@ -57,7 +60,7 @@ class Entries:
 
     def id_of(self, row: CodexRow) -> str:
         """Return the id of the entry that a row becomes."""
-        return derived_id(str(self._session.id), row.line, row.raw.strip().decode(errors="replace"))
+        return derived_id(f"{self._session.id}{self.place}", row.line, row.raw.strip().decode(errors="replace"))
 
     def unsettled_id(self, begins: CodexRow) -> str:
         """Return the id of the call for tokens whose entry is not complete yet, by the row where that entry begins."""

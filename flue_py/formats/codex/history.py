@@ -65,11 +65,13 @@ def read_before(path: Path, reader: CodexReader, lines: Lines) -> Iterator[None]
     reader.goes_on(own.first)
     notes = [] if missing is None else [f"goes on from {missing}, and no file of that is beside it"]
     for piece in reversed(pieces):
+        is_own, segment = piece.thread == own.thread, segment_of(piece.path.name, piece.thread)
+        place = segment if is_own else f" {piece.thread} {segment}"
         with open(piece.path, "rb") as file:
             for number, line in lines(file):
                 if piece.end is not None and file.tell() > piece.end:
                     break
-                reader.feed_before(number, line, is_own=piece.thread == own.thread)
+                reader.feed_before(number, line, is_own=is_own, place=place)
                 yield
             if piece.end is not None and file.tell() < piece.end:
                 notes.append(f"goes on behind byte {piece.end} of {piece.path.name}, which has {file.tell()}")

@@ -77,6 +77,7 @@ class CodexReader:
         self.thread_name: str | None = None
         """What people call the thread, where that is known before its first row is read."""
 
+        self._segment = ""
         self._notes = Notes()
         self._entries: Entries | None = None
         self._provider = "openai"
@@ -112,24 +113,31 @@ class CodexReader:
         if row is not None:
             self._entries = self._begin(row)
 
-    def feed_before(self, number: int, raw: bytes, *, is_own: bool) -> None:
-        """Read a line of a file that this one goes on from: of its own thread, or of another, which pays its calls."""
+    def feed_before(self, number: int, raw: bytes, *, is_own: bool, place: str) -> None:
+        """Read a line of a file that this one goes on from: of its own thread, or of another, which pays its calls.
+
+        ``place`` tells the file from others; of the thread's own it is the segment.
+        """
         row = read_codex_row(number, raw, self._notes, is_first=number == 1)
         if self._entries is not None and row is not None:
             if self._entries.pays and not is_own:
                 self._entries.pays = False
             elif is_own and not self._entries.pays:
                 self._begin_own(self._entries)
+            if self._entries.place != place:
+                self._close(self._entries)
+                self._entries.place = place
             self._read(self._entries, row)
 
     def begin_own(self, notes: Sequence[str]) -> None:
         """Go on with the rows of the file itself; ``notes`` say what is not there of what comes before."""
         if self._entries is not None:
             self._begin_own(self._entries)
+            self._entries.place = self._segment
         self._notes.restart()
         for note in notes:
-            advice = "its beginning is missing. With the whole file there, delete the session, then import this one"
-            self._notes.repair(1, f"{note}; {advice}")
+            advice = "delete the session, then import this file with again=True"
+            self._notes.repair(1, f"{note}: its beginning is missing. Once that is there, {advice}")
 
     def _begin_own(self, entries: Entries) -> None:
         self._close(entries)
@@ -154,7 +162,9 @@ class CodexReader:
         created = read_moment(payload.get("timestamp"))
         parent = task_of(payload)
         goes_on = parent is not None or any(isinstance(payload.get(name), (str, dict)) for name in CONTINUES)
-        self._tokens = TokenCounts(self._notes, goes_on=goes_on)
+        self._segment = segment = segment_of(self._name, session_id)
+        way = f"{session_id} {segment}" if isinstance(payload.get("history_base"), dict) else ""
+        self._tokens = TokenCounts(self._notes, goes_on=goes_on, way=way)
         session = NewSession(
             id=session_id,
             cwd=one_text(payload.get("cwd")),
@@ -162,7 +172,7 @@ class CodexReader:
             kind="root" if parent is None else "task",
             created_us=created if created is not None else read_moment(row.timestamp),
         )
-        return Entries(self._notes, session, version, parent, segment_of(self._name, session_id), self.thread_name)
+        return Entries(self._notes, session, version, parent, segment, self.thread_name)
 
     def take(self) -> list[SessionPart]:
         """Return what is ready."""

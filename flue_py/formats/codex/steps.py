@@ -75,9 +75,10 @@ class Step:
 class TokenCounts:
     """What a rollout says that calls took: totals of the whole session, most of them twice, and records of calls."""
 
-    def __init__(self, notes: Notes, *, goes_on: bool = False) -> None:
+    def __init__(self, notes: Notes, *, goes_on: bool = False, way: str = "") -> None:
         self._notes = notes
         self._goes_on = goes_on
+        self._way = way
         self._counted: Counts = _NOTHING
         self._owed: Counts = _NOTHING
         self._by_records: Counts = _NOTHING
@@ -200,9 +201,10 @@ class TokenCounts:
     def _with_call(
         self, content: Content, reported: JsonObject, line: int, provider: str, model: str | None, purpose: str
     ) -> Content:
-        # The same call in the file of a fork is paid once: what it said and the total tell it, times do not.
+        # The same call in the file of a fork is paid once: what it said and the total tell it, times do not. Where a
+        # thread went two ways, both may be alike, and no row of the other is repeated.
         alone = repr(self._by_records) if any(self._by_records) else ""
-        told = content.payload.encode() + repr(self._counted).encode() + alone.encode()
+        told = content.payload.encode() + repr(self._counted).encode() + (alone + self._way).encode()
         return with_call(
             content,
             reported,
