@@ -11,6 +11,7 @@ from typing import NamedTuple
 from flue_py.core.calls import RESPONSE_ID
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.shapes import Shape, shape_of
+from flue_py.core.usage_shapes import billed_by
 from flue_py.errors import InvalidEntry, shown
 
 
@@ -47,8 +48,13 @@ _RESPONSES: Mapping[str, _Names] = {
     "output": _Names("openai-responses", "", _OPENAI, ()),
     "candidates": _Names("gemini", "content", _GEMINI, ("finishReason", "finish_reason")),
 }
-_TIER = "service_tier"
-"""What OpenAI says of the price of a call, beside its usage."""
+_CHARGED = {
+    "web_search_call": "web_search_requests",
+    "file_search_call": "file_search_requests",
+    "code_interpreter_call": "code_interpreter_requests",
+    "image_generation_call": "image_generation_requests",
+}
+"""The items of a Responses answer that are charged beside its tokens, and what usage calls their number."""
 
 
 def response_in(value: Mapping[str, JsonValue], where: str = "message") -> Response | None:
@@ -82,7 +88,7 @@ def _read(value: Mapping[str, JsonValue], names: _Names, listed: list[JsonValue]
         raise InvalidEntry(
             f"{where}: has {len(listed)} answers, and a message is one of them; leave the others out of {field!r}"
         )
-    call = _call(value, names)
+    call = _call(value, names, listed)
     messages = []
     for number, each in enumerate(listed):
         path = f"{where}[{number}]"
@@ -109,14 +115,29 @@ def _answer(each: Mapping[str, JsonValue], names: _Names, path: str) -> tuple[Js
     return {"role": "assistant", **answer}, path
 
 
-def _call(value: Mapping[str, JsonValue], names: _Names) -> JsonObject:
+def _call(value: Mapping[str, JsonValue], names: _Names, listed: list[JsonValue]) -> JsonObject:
     call: JsonObject = {}
     for ours, spellings in names.told.items():
         said = next((value[name] for name in spellings if value.get(name) is not None), None)
         if said is not None and (ours == "usage" or (isinstance(said, str) and said)):
             call[ours] = said
     # A response without a word of what it used was paid for all the same: its usage is unknown.
-    usage, tier = call.setdefault("usage", {}), value.get(_TIER)
-    if isinstance(usage, Mapping) and tier is not None:
-        call["usage"] = {_TIER: tier, **usage}
+    usage = call.setdefault("usage", {})
+    if isinstance(usage, Mapping):
+        call["usage"] = {**usage, **billed_by(value, {"server_tool_use": _charged(listed)})}
     return call
+
+
+def _charged(listed: list[JsonValue]) -> JsonObject:
+    """Return how often the provider's own tools were used, which the numbers of tokens do not say."""
+    found: dict[str, int] = {}
+    for each in listed:
+        answer = each if isinstance(each, Mapping) else {}
+        action, grounding = answer.get("action"), answer.get("groundingMetadata") or answer.get("grounding_metadata")
+        name = _CHARGED.get(str(answer.get("type")))
+        if name is not None and (not isinstance(action, Mapping) or action.get("type", "search") == "search"):
+            found[name] = found.get(name, 0) + 1
+        for spelling in ("webSearchQueries", "web_search_queries"):
+            if isinstance(grounding, Mapping) and isinstance(queries := grounding.get(spelling), list) and queries:
+                found["grounded_searches"] = len(queries)
+    return {**found}

@@ -160,3 +160,31 @@ async def test_a_window_has_one_figure_of_its_cost_and_an_unknown_one_is_none() 
                 figures.append((window.usage.cost.usd, window.cost))
     price = Decimal("0.000468")
     assert figures == [(price, price), (None, None), (None, None), (None, None)]
+
+
+async def test_what_a_response_was_charged_for_beside_its_tokens_is_no_list_price() -> None:
+    """A tier beside the usage, and tools of the provider: priced as such, or unknown."""
+    search = {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": "q"}}
+    opened = search | {"action": {"type": "open_page", "url": "u"}}
+    output: list[Any] = RESPONSE["output"]  # type: ignore[assignment]
+    grounded = [CANDIDATES["candidates"][0] | {"groundingMetadata": {"webSearchQueries": ["a", "b"]}}]  # type: ignore[index]
+    listed = Decimal("0.001")  # 600 tokens of input, 400 from the cache, 20 of output
+    cases: list[tuple[dict[str, Any], Decimal | str]] = [
+        (RESPONSE, listed),
+        (RESPONSE | {"service_tier": "default"}, listed),
+        (RESPONSE | {"service_tier": "scale"}, "service_tier=scale"),
+        (CHAT | {"service_tier": "scale"}, "service_tier=scale"),
+        (RESPONSE | {"output": [opened, *output]}, listed),
+        (RESPONSE | {"output": [search, search, *output]}, listed + Decimal("0.02")),
+        (RESPONSE | {"output": [{"type": "image_generation_call", "id": "i"}, *output]}, "image_generation_requests=1"),
+        (CANDIDATES | {"candidates": grounded}, "grounded_searches=2"),
+    ]
+    wrong = []
+    for response, expected in cases:
+        async with flue_py.open(":memory:") as store:
+            await (await store.create_session()).append_message(response)
+            [row] = (await store.usage(group_by=["price_source"])).rows
+            got = row.group["price_source"] if row.cost is None else row.cost
+            if got != (f"not priced: {expected}" if isinstance(expected, str) else expected):
+                wrong.append((expected, got))
+    assert wrong == []
