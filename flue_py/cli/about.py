@@ -37,6 +37,10 @@ async def models_of(store: Store, listed: Sequence[SessionInfo]) -> dict[str, st
     return {session: model for _, session, model in calls if model}
 
 
+MOST_LINES = 10_000
+"""How many entries a command shows that was not told how many: nobody reads more, and each takes a while to lay out."""
+
+
 async def marks_of(session: Session) -> dict[str, str]:
     """Return the marks of a session's entries as a tree shows them: the label, and whether pinned or excluded."""
     marks = {entry_id: [text] for entry_id, text in (await session.labels()).items()}

@@ -154,8 +154,9 @@ class Excluding(Handle):
         pinned entries: they can leave out nothing else. Costs as much as the context.
         """
         async with self._turn:
-            read = await self._backend.read_context(self._ref)
-        path = list(read.entries or ())
+            known = self._context
+            read = await self._backend.read_context(self._ref, unless=None if known is None else known.stamp)
+        path = known.tail if read.entries is None and known is not None else read.entries or ()
         kept = {entry.id: entry for entry in path if entry.kind in CONTEXT_KINDS}
         found = []
         for entry_id, parts in excluded_parts(path).items():

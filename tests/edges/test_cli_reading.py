@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from flue_py.cli.commands import context as context_command
+from flue_py.cli.commands import path as path_command
 from flue_py.core.ids import derived_id
 from flue_py.render.branches import MOST_TURNS
 from tests.edges.cli_runs import REAL_ID, Flue
@@ -225,3 +227,24 @@ def test_a_leaf_before_the_first_entry_is_said(flue: Flue) -> None:
     assert flue.lines("context", session)[0] == "0 messages, size 0 tokens"
     assert flue.lines("tree", session)[-1] == "the leaf is before the first entry"
     assert flue.lines("path", session) == []
+
+
+def test_of_a_very_long_session_a_part_is_shown_and_said_to_be_one(real: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = real.lines("path", "d703")
+    for module in (context_command, path_command):
+        monkeypatch.setattr(module, "MOST_LINES", 8)
+    monkeypatch.setattr(context_command, "_HEAD", 3)
+    shown = real.lines("path", "d703")
+    assert shown[0].startswith(f"{len(whole) - len(shown) + 1:,} earlier entries are not shown; --last N shows more")
+    assert [line.split()[1:] for line in shown[1:]] == [line.split()[1:] for line in whole[-len(shown) + 1 :]]
+    assert len(shown) <= 9
+    last = real.lines("path", "d703", "--last", "3")
+    assert (len(last), last[0]) == (
+        4,
+        f"{len(whole) - 3:,} earlier entries are not shown; --last N shows more, --json all",
+    )
+    assert len(real.lines("path", "d703", "--last", str(len(whole)))) == len(whole) == len(real.json("path", "d703"))
+    summary, *messages = real.lines("context", "d703")
+    assert summary.endswith("; the first 3 and the last 5 are shown (--last N shows more, --json all)")
+    assert len(messages) == 9
+    assert len(real.lines("context", "d703", "--last", "8")) == 10

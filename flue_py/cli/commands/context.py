@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, get_args
 
 import click
 
-from flue_py.cli.about import count_option, item_sizes, marks_of
+from flue_py.cli.about import MOST_LINES, count_option, item_sizes, marks_of
 from flue_py.cli.choosing import last_option, leaf_option, session_argument
 from flue_py.cli.output import Answer, look, print_answer
 from flue_py.cli.running import command
@@ -34,6 +34,8 @@ else:
     given = lazy_module("flue_py.cli.given")
     context_settings = lazy_module("flue_py.context.settings")
 
+_HEAD = 100
+"""How many messages are shown from the beginning of a context that is too long to be shown whole."""
 _FIELDS = {"openai-responses": ("instructions", "input"), "gemini": ("systemInstruction", "contents")}
 """What a provider calls the system prompt and the messages, where it is not ``system`` and ``messages``."""
 
@@ -105,6 +107,7 @@ async def context(
 ) -> Answer:
     """Show what the model sees of SESSION, with sizes in tokens.
 
+    Of a very long one the beginning and the end are shown, 10,000 messages, unless --last says how many.
     With --json: the list of messages, exactly as the model gets them. With --target: the request of a provider.
     """
     if explain or target is not None:
@@ -127,9 +130,15 @@ async def context(
         sizes = item_sizes(items, count=count)
         tokens = sum(size.tokens for size in sizes.values())
         is_estimate = any(size.is_estimate for size in sizes.values())
-        yield ((context_summary(items, tokens, is_estimate=is_estimate), "bold"),)
+        summary, head, tail = context_summary(items, tokens, is_estimate=is_estimate), None, 0
+        if last is not None:
+            head, tail = 0, last
+        elif len(items) > MOST_LINES:
+            head, tail = _HEAD, MOST_LINES - _HEAD
+            summary += f"; the first {head} and the last {tail:,} are shown (--last N shows more, --json all)"
+        yield ((summary, "bold"),)
         style = look(sizes={entry: size.tokens for entry, size in sizes.items()}, counted=count, labels=marks)
-        yield from context_lines(items, style, head=None if last is None else 0, tail=last or 0)
+        yield from context_lines(items, style, head=head, tail=tail)
 
     return Answer(lines)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flue_py.cli.about import count_option, entry_sizes
+from flue_py.cli.about import MOST_LINES, count_option, entry_sizes
 from flue_py.cli.choosing import last_option, leaf_option, session_argument
 from flue_py.cli.output import Answer, look
 from flue_py.cli.running import command
@@ -20,13 +20,24 @@ from flue_py.sessions.session import Session
 @leaf_option("Read at this entry instead of the stored leaf.")
 @last_option
 @count_option
-async def path(session: Session, leaf: LeafChoice, last: int | None, count: bool) -> Answer:
-    """Show the active path of SESSION, root to leaf, with sizes in tokens."""
-    entries, labels = await session.get_active_path(leaf=leaf), await session.labels()
+async def path(session: Session, leaf: LeafChoice, last: int | None, count: bool, as_json: bool) -> Answer:
+    """Show the active path of SESSION, root to leaf, with sizes in tokens.
+
+    Of a very long one the last 10,000 entries are shown, unless --last says how many.
+    """
+    most = max(last or 0, MOST_LINES)
+    entries = await session.get_active_path(leaf=leaf, limit=None if as_json else most)
+    labels = await session.labels()
 
     def lines() -> Iterable[Line]:
-        style = look(sizes=entry_sizes(entries, count=count), counted=count, labels=labels)
+        shown = entries
+        if entries and entries[0].depth > 0:
+            shown = entries[-(last or 0) :]
+            yield (
+                (f"{shown[0].depth:,} earlier entries are not shown; --last N shows more, --json all", "dim italic"),
+            )
+        style = look(sizes=entry_sizes(shown, count=count), counted=count, labels=labels)
         end = entries[-1].id if entries else None
-        return path_lines(entries, style, leaf=end, head=None if last is None else 0, tail=last or 0)
+        yield from path_lines(shown, style, leaf=end, head=None if last is None else 0, tail=last or 0)
 
     return Answer(lines, lambda: [entry_row(entry) for entry in entries[-(last or 0) :]])
