@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from flue_py.context import tokens as tokens
     from flue_py.context.attempts import Attempt, Attempts, ask_fitting
     from flue_py.context.differing import PrefixBreak
-    from flue_py.context.extracting import ExtractedText, extract_text
+    from flue_py.context.document_texts import ExtractedText
+    from flue_py.context.extracting import extract_text
     from flue_py.context.items import Item, added
     from flue_py.context.report import ContextChange, ContextEvent, ContextReport, StepReport
     from flue_py.context.requests import ContextRequest
@@ -53,7 +54,8 @@ else:
             "flue_py.context.tokens": (),
             "flue_py.context.attempts": ("Attempt", "Attempts", "ask_fitting"),
             "flue_py.context.differing": ("PrefixBreak",),
-            "flue_py.context.extracting": ("ExtractedText", "extract_text"),
+            "flue_py.context.document_texts": ("ExtractedText",),
+            "flue_py.context.extracting": ("extract_text",),
             "flue_py.context.items": ("Item", "added"),
             "flue_py.context.report": ("ContextChange", "ContextEvent", "ContextReport", "StepReport"),
             "flue_py.context.requests": ("ContextRequest",),

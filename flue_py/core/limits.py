@@ -33,6 +33,10 @@ class Limits:
     """The metadata of one session."""
     document_bytes: int = 512 * 2**20
     """A file to import of a format that is read as a whole. The values in it may take three times as much memory."""
+    extraction_bytes: int = 2**30
+    """The memory that extracting the text of a document may take, beside what its library takes. On Linux."""
+    extraction_seconds: int = 60
+    """The time on a processor that extracting the text of a document may take."""
     task_depth: int = 4
     """How many levels of tasks may be below a session that is not a task."""
     sessions_per_page: int = 1_000

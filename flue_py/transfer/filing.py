@@ -8,9 +8,11 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
-from flue_py.context.extracting import MOST_BYTES, extract_text, is_document
+from flue_py.context.document_texts import MOST_BYTES, is_document
+from flue_py.context.extracting import extract_text
 from flue_py.core.documents import DocumentInfo
 from flue_py.core.frozen import frozen
+from flue_py.core.limits import Limits
 from flue_py.errors import FlueError, InvalidArgument, StoreClosed, StoreUnavailable, UnreadableFile, shown
 from flue_py.plain_files import read_beginning
 from flue_py.sessions.arguments import checked_path, checked_text
@@ -73,7 +75,7 @@ async def add_files(
     notes: list[str] = []
     for called, file in found:
         try:
-            text, missing = await waiting.call(partial(_text_of, file))
+            text, missing = await waiting.call(partial(_text_of, file, store.limits))
             media = _TYPES.get(file.suffix.lower(), "text/plain")
             info = await store.add_file(
                 called, text, media_type=media, source=str(file.absolute()), project=project, scope=scope
@@ -112,10 +114,10 @@ def _within(folder: Path) -> Iterator[Path]:
                 yield file
 
 
-def _text_of(file: Path) -> tuple[str, tuple[str, ...]]:
+def _text_of(file: Path, limits: Limits) -> tuple[str, tuple[str, ...]]:
     data = _content(file)
     if is_document(file.name):
-        extracted = extract_text(data, file.name)
+        extracted = extract_text(data, file.name, limits=limits)
         # What no store takes is none of the text of a document.
         return extracted.text.replace("\0", "").encode(errors="replace").decode(), extracted.notes
     try:

@@ -10,8 +10,10 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
-from flue_py.context import extracting, packed
-from flue_py.context.extracting import ExtractedText, extract_text, is_document
+from flue_py.context import document_texts, packed
+from flue_py.context.document_texts import ExtractedText, is_document, read_document
+from flue_py.context.extracting import extract_text
+from flue_py.core.limits import Limits
 from flue_py.errors import InvalidArgument, MissingExtra, UnreadableFile
 from tests.context.documents import book, encrypted_pdf, part_of, pdf, repacked, slides, word
 
@@ -19,14 +21,14 @@ DOCUMENT = "word/document.xml"
 
 
 def read(data: bytes, name: str) -> str:
-    found = extract_text(data, name)
+    found = read_document(data, name)
     assert found.notes == ()
     return found.text
 
 
 def refused(data: bytes, name: str) -> str:
     with pytest.raises(UnreadableFile) as caught:
-        extract_text(data, name)
+        read_document(data, name)
     return str(caught.value)
 
 
@@ -88,7 +90,7 @@ def test_what_is_damaged_or_something_else_is_an_error_of_ours(name: str) -> Non
         if data != whole and name != "x.pdf":
             # Each is a packed folder, but not of this kind.
             with pytest.raises(UnreadableFile):
-                extract_text(repacked(data, {"[Content_Types].xml": b"<Types/>"}), name)
+                read_document(repacked(data, {"[Content_Types].xml": b"<Types/>"}), name)
 
 
 def test_a_file_that_grows_when_it_is_unpacked_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,24 +150,24 @@ def test_a_mark_on_the_edge_of_what_is_read_at_once_is_found() -> None:
 
 
 def test_the_beginning_of_what_is_too_long_is_read_and_a_note_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extracting, "MOST_CHARS", 100)
+    monkeypatch.setattr(document_texts, "MOST_CHARS", 100)
     for data, name in (
         (pdf(*["word " * 10] * 5), "x.pdf"),
         (word(*["word " * 10] * 5), "x.docx"),
         (slides(*["word " * 10] * 5), "x.pptx"),
         (book({"s": [["word " * 10]] * 5}), "x.xlsx"),
     ):
-        found = extract_text(data, name)
+        found = read_document(data, name)
         assert 80 < len(found.text) <= 100
         assert found.notes == ("only the first 100 characters are there",)
     monkeypatch.undo()
-    monkeypatch.setattr(extracting, "MOST_PAGES", 2)
-    assert extract_text(pdf("a", "b", "c"), "x.pdf") == ExtractedText("a\n\nb", ("only the first 2 pages are there",))
-    assert extract_text(pdf("a", "b"), "x.pdf") == ExtractedText("a\n\nb")
-    monkeypatch.setattr(extracting, "MOST_CELLS", 4)
-    found = extract_text(book({"s": [["a", "b"], ["c", "d"], ["e"]]}), "x.xlsx")
+    monkeypatch.setattr(document_texts, "MOST_PAGES", 2)
+    assert read_document(pdf("a", "b", "c"), "x.pdf") == ExtractedText("a\n\nb", ("only the first 2 pages are there",))
+    assert read_document(pdf("a", "b"), "x.pdf") == ExtractedText("a\n\nb")
+    monkeypatch.setattr(document_texts, "MOST_CELLS", 4)
+    found = read_document(book({"s": [["a", "b"], ["c", "d"], ["e"]]}), "x.xlsx")
     assert found == ExtractedText("## s\na\tb\nc\td", ("only the first 4 cells are there",))
-    monkeypatch.setattr(extracting, "MOST_BYTES", 10)
+    monkeypatch.setattr(document_texts, "MOST_BYTES", 10)
     assert "at most 10 are read" in refused(word("x"), "x.docx")
 
 
@@ -182,10 +184,10 @@ def test_names_and_data_are_checked() -> None:
     wrong: Any
     for wrong in ("x.doc", "x", "", "docx", "x.txt", 5):
         with pytest.raises(InvalidArgument, match="name"):
-            extract_text(b"", wrong)
+            read_document(b"", wrong)
     for wrong in ("text", None, bytearray()):
         with pytest.raises(InvalidArgument, match="data"):
-            extract_text(wrong, "x.pdf")
+            read_document(wrong, "x.pdf")
     assert [is_document(name) for name in ("a.PDF", "a.xlsx", "a.txt", "pdf", "")] == [True, True, False, False, False]
     assert "\x1b" not in refused(b"", "\x1b[2J.pdf")
 
@@ -195,4 +197,30 @@ def test_without_the_libraries_the_extra_is_named(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setitem(sys.modules, module, None)
     for name in ("x.pdf", "x.docx", "x.pptx", "x.xlsx"):
         with pytest.raises(MissingExtra, match=r"pip install 'flue-py\[documents\]'"):
-            extract_text(b"x", name)
+            read_document(b"x", name)
+
+
+def test_what_a_document_takes_is_bounded_in_a_process_of_its_own() -> None:
+    files = {
+        "x.pdf": pdf("page"),
+        "x.docx": word("word"),
+        "x.pptx": slides("slide"),
+        "x.xlsx": book({"s": [[f"cell {row}-{column}" for column in range(20)] for row in range(500)]}),
+    }
+    for name, data in files.items():
+        assert extract_text(data, name) == read_document(data, name)
+        with pytest.raises(UnreadableFile, match=r"x\.\w+' cannot be (read|unpacked)"):
+            extract_text(data[: len(data) // 2], name)
+    long = word("HERE")
+    paragraph = b"<w:p><w:r><w:t>x</w:t></w:r></w:p>"
+    long = repacked(
+        long, {DOCUMENT: part_of(long, DOCUMENT).replace(b"<w:sectPr", paragraph * 400_000 + b"<w:sectPr", 1)}
+    )
+    if sys.platform == "linux":
+        for most in (5_000_000, 50_000_000):
+            with pytest.raises(UnreadableFile, match=rf"more than {most:,} bytes of memory .* \(extraction_bytes\)"):
+                extract_text(long, "x.docx", limits=Limits(extraction_bytes=most))
+    with pytest.raises(UnreadableFile, match=r"more than 1 seconds to read; .* other limits \(extraction_seconds\)"):
+        extract_text(long, "x.docx", limits=Limits(extraction_seconds=1))
+    with pytest.raises(InvalidArgument, match="name"):
+        extract_text(b"", "x.txt")

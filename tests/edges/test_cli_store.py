@@ -9,7 +9,7 @@ import pytest
 
 import flue_py
 import flue_py.sync
-from flue_py.context.extracting import MOST_BYTES
+from flue_py.context.document_texts import MOST_BYTES
 from flue_py.errors import InvalidArgument, UnreadableFile
 from flue_py.transfer import FilesReport, add_files, filing
 from tests.edges.cli_runs import Flue

@@ -1,0 +1,269 @@
+"""The text of documents: PDF, Word, PowerPoint and Excel files, by libraries of the extra ``documents``.
+
+What comes in is not trusted: how much is read, unpacked and returned is bounded, XML with entities is refused, and an
+error of ours says what is wrong with a file. What these libraries make of a file is not bounded by its size: as a
+program, this reads one document of its standard input within limits of memory and time.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from io import BytesIO
+from pathlib import PurePath
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from flue_py.context.packed import check_packed
+from flue_py.core.frozen import frozen
+from flue_py.errors import FlueError, InvalidArgument, MissingExtra, UnreadableFile, shown
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element
+
+MOST_BYTES = 64 * 1024 * 1024
+"""How large a document may be."""
+
+MOST_CHARS = 4_000_000
+MOST_PAGES = 2_000
+MOST_CELLS = 2_000_000
+"""Of what is longer the beginning is returned, and a note says so."""
+
+_W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+_ALTERNATIVE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+
+
+@frozen
+class ExtractedText:
+    """The text of a document, and notes about what of it is not there."""
+
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+def check_document(data: bytes, name: str) -> None:
+    """Raise `InvalidArgument` for what is no document by its name, and `UnreadableFile` for one that is too large."""
+    if not isinstance(data, bytes):
+        raise InvalidArgument(f"data: should be bytes, not {type(data).__name__}")
+    if not isinstance(name, str):
+        raise InvalidArgument(f"name: {shown(name)} is not the name of a file")
+    if not is_document(name):
+        raise InvalidArgument(f"name: {shown(name)} does not end in one of {', '.join(_READERS)}")
+    if len(data) > MOST_BYTES:
+        raise UnreadableFile(f"{shown(PurePath(name).name)} has {len(data):,} bytes; at most {MOST_BYTES:,} are read")
+
+
+def read_document(data: bytes, name: str) -> ExtractedText:
+    """Do as `extract_text`, in this process, whatever it takes. Raises `MemoryError`, too."""
+    check_document(data, name)
+    called, found = shown(PurePath(name).name), _Text()
+    try:
+        _READERS[PurePath(name).suffix.lower()](data, called, found)
+    except (MissingExtra, UnreadableFile, MemoryError):
+        raise
+    except Exception as error:  # a damaged file makes these libraries raise almost anything
+        raise UnreadableFile(f"{called} cannot be read: {type(error).__name__}") from error
+    text = found.text()
+    if not text.strip():
+        raise UnreadableFile(f"{called} has no text: a scan, or pictures alone, has to be read by a model that sees")
+    return ExtractedText(text, tuple(found.notes))
+
+
+def is_document(name: str) -> bool:
+    """Return whether the text of a file of this name is to be extracted, and is not the file itself."""
+    return PurePath(name).suffix.lower() in _READERS
+
+
+class _Text:
+    """Text that is being put together, up to its bound."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self._pieces: list[str] = []
+        self._left = MOST_CHARS
+
+    def add(self, piece: str) -> bool:
+        """Add a piece, and return whether there is room for more."""
+        self._pieces.append(piece[: self._left])
+        self._left -= len(piece)
+        if self._left < 0:
+            self.cut(f"{MOST_CHARS:,} characters")
+        return self._left >= 0
+
+    def cut(self, what: str) -> None:
+        """Note that the rest is left out."""
+        note = f"only the first {what} are there"
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def text(self) -> str:
+        """Return what there is, without blanks at the ends of lines and cells."""
+        return "\n".join(map(_trimmed, "".join(self._pieces).split("\n"))).strip("\n")
+
+
+def _library(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingExtra("documents", "the text of PDF, Word, PowerPoint and Excel files") from error
+
+
+def _read_pdf(data: bytes, name: str, found: _Text) -> None:
+    pypdf = _library("pypdf")
+    reader = pypdf.PdfReader(BytesIO(data))
+    if reader.is_encrypted:
+        raise UnreadableFile(f"{name} is encrypted: save it without a password")
+    for number, page in enumerate(reader.pages):
+        if number == MOST_PAGES:
+            found.cut(f"{MOST_PAGES:,} pages")
+            return
+        text = page.extract_text().strip()
+        if text and not found.add(f"{text}\n\n"):
+            return
+
+
+def _read_docx(data: bytes, name: str, found: _Text) -> None:
+    docx = _library("docx")
+    check_packed(data, name)
+    _add_all(found, _walked(docx.Document(BytesIO(data)).element.body, _W, row=f"{_W}tr", cell=f"{_W}tc"))
+
+
+def _read_pptx(data: bytes, name: str, found: _Text) -> None:
+    pptx = _library("pptx")
+    check_packed(data, name)
+    for number, slide in enumerate(pptx.Presentation(BytesIO(data)).slides, 1):
+        if not found.add(f"\n## Slide {number}\n"):
+            return
+        parts = [slide, *([slide.notes_slide] if slide.has_notes_slide else [])]
+        for part in parts:
+            if not _add_all(found, _walked(part.element, _A, row=f"{_A}tr", cell=f"{_A}tc")):
+                return
+
+
+def _read_xlsx(data: bytes, name: str, found: _Text) -> None:
+    openpyxl = _library("openpyxl")
+    check_packed(data, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        book = openpyxl.load_workbook(BytesIO(data), read_only=True, data_only=True)
+        try:
+            _read_sheets(book.worksheets, found)
+        finally:
+            book.close()
+
+
+def _read_sheets(sheets: Iterable[object], found: _Text) -> None:
+    left = MOST_CELLS
+    for sheet in sheets:
+        # What it says of its own size may be anything, and rows would be filled up to it.
+        sheet.reset_dimensions()  # type: ignore[attr-defined]
+        if not found.add(f"\n## {sheet.title}\n"):  # type: ignore[attr-defined]
+            return
+        for row in sheet.iter_rows(values_only=True):  # type: ignore[attr-defined]
+            left -= max(len(row), 1)
+            if left < 0:
+                found.cut(f"{MOST_CELLS:,} cells")
+                return
+            line = "\t".join("" if value is None else _cell(value) for value in row).rstrip()
+            if line and not found.add(f"{line}\n"):
+                return
+
+
+def _trimmed(line: str) -> str:
+    return "\t".join(cell.rstrip(" ") for cell in line.split("\t")).rstrip()
+
+
+def _cell(value: object) -> str:
+    return " ".join(str(value).split())
+
+
+def _walked(root: _Element, space: str, *, row: str, cell: str) -> Iterator[str]:
+    """Yield the text below an element of WordprocessingML or DrawingML, with line ends, and tabs between cells."""
+    etree = _library("lxml.etree")
+    text, tab, breaks, paragraph = f"{space}t", f"{space}tab", (f"{space}br", f"{space}cr"), f"{space}p"
+    walk = etree.iterwalk(root, events=("start", "end"))
+    cells = 0
+    for event, element in walk:
+        tag = element.tag
+        if event == "start":
+            cells += tag == cell
+            if tag == _ALTERNATIVE:
+                # The same again, for programs that do not know the first one.
+                walk.skip_subtree()
+        elif tag == text:
+            yield element.text or ""
+        elif tag == tab:
+            # In the properties of a paragraph it is where a tab stops.
+            yield "" if element.getparent().tag in (f"{space}tabs", f"{space}tabLst") else "\t"
+        elif tag in breaks:
+            yield "\n"
+        elif tag == paragraph:
+            yield " " if cells else "\n"
+        elif tag == cell:
+            cells -= 1
+            yield "\t"
+        elif tag == row:
+            yield "\n"
+
+
+def _add_all(found: _Text, pieces: Iterable[str]) -> bool:
+    return all(found.add(piece) for piece in pieces)
+
+
+_LIBRARIES = {".pdf": "pypdf", ".docx": "docx", ".pptx": "pptx", ".xlsx": "openpyxl"}
+_READERS: dict[str, Callable[[bytes, str, _Text], None]] = {
+    ".pdf": _read_pdf,
+    ".docx": _read_docx,
+    ".pptx": _read_pptx,
+    ".xlsx": _read_xlsx,
+}
+
+
+def _limited(name: str, memory: int, seconds: int) -> int:
+    """Let this process have so many bytes more than it has with the library that it needs, and seconds on a CPU.
+
+    Returns how many it has.
+    """
+    _library(_LIBRARIES[PurePath(name).suffix.lower()])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    if sys.platform == "linux":
+        used = _used()
+        resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
+        return used
+    return 0
+
+
+def _used() -> int:
+    """Return how much address space this process has taken at most. On Linux."""
+    with open("/proc/self/status", "rb") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(b"VmPeak:"))
+
+
+def main() -> None:
+    """Read a document of the standard input, behind a line that names it and its limits; write what comes of it."""
+    asked = json.loads(sys.stdin.buffer.readline())
+    data = sys.stdin.buffer.read()
+    used = sys.maxsize
+    try:
+        used = _limited(asked["name"], asked["memory"], asked["seconds"])
+        found = read_document(data, asked["name"])
+        answer = json.dumps({"text": found.text, "notes": found.notes})
+    except MissingExtra:
+        answer = json.dumps({"missing": True})
+    except MemoryError:
+        answer = json.dumps({"memory": True})
+    except FlueError as error:
+        # Libraries written in C call it what they like where they get no memory.
+        is_full = sys.platform == "linux" and 2 * (_used() - used) > asked["memory"]
+        answer = json.dumps({"memory": True} if is_full else {"unreadable": str(error)})
+    sys.stdout.write(answer)
+
+
+if __name__ == "__main__":
+    main()
