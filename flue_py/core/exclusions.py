@@ -1,7 +1,8 @@
 """What is left out of a context.
 
 An ``exclusion`` entry on the path names another entry, or one part of its content, and leaves it out of the context
-of everything below; with ``"excluded": false`` it takes it back in. The last one on the path holds.
+of everything below; with ``"excluded": false`` it takes it back in, with a ``replacement`` in the place of its content
+if it has one. The last one on the path holds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import EXCLUSION
 
 WHOLE = None
+REPLACEMENT = "replacement"
+"""The field of an exclusion that takes an entry back in with another content: text, or a list of parts."""
 
 
 @frozen
@@ -68,6 +71,26 @@ def excluded_parts(path: Iterable[Entry]) -> dict[str, dict[int | str | None, En
         else:
             parts.pop(read.part, None)
     return {entry_id: parts for entry_id, parts in found.items() if parts}
+
+
+def replacements(path: Iterable[Entry]) -> dict[str, Entry]:
+    """Return which exclusions among these entries put another content in the place of an entry's, by that entry's id.
+
+    The last one counts, from its place on the path on.
+    """
+    found: dict[str, Entry] = {}
+    for entry in path:
+        if entry.kind != EXCLUSION or (read := read_exclusion(entry.data)) is None:
+            continue
+        if not read.excluded and read.part is WHOLE and isinstance(entry.fields.get(REPLACEMENT), (str, list)):
+            found[read.entry_id] = entry
+    return found
+
+
+def with_replacement(message: JsonObject, content: JsonValue) -> JsonObject:
+    """Return a message with another content, in the form that its own content has."""
+    is_text = isinstance(content, str) and not isinstance(message.get("content"), str)
+    return {**message, "content": [{"type": "text", "text": content}] if is_text else content}
 
 
 def without_parts(message: JsonObject, parts: frozenset[int | str]) -> JsonObject:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args, get_origin
 
@@ -340,13 +341,28 @@ def check_complete(value: Mapping[str, JsonValue], where: str = "message") -> No
     """Check that a message that `parse_message` accepts, as JSON, has what one needs on its way into a store.
 
     A user or system message needs content, the result of a tool the id of the call: stores of older versions may have
-    messages without. Raises `InvalidEntry`. O(1).
+    messages without. A role of an application's own is fine, but not one that looks like a slip: no provider would be
+    sent it, and an answer of it would cost nothing. Raises `InvalidEntry`. O(1).
     """
     role = value.get("role")
+    if isinstance(role, str) and role not in _ROLES and (meant := _role_meant(role)):
+        raise InvalidEntry(f"{where}.role: {shown(role)} is no role; did you mean {shown(meant)}?")
     model = _MESSAGE_BY_ROLE.get(role, OtherMessage) if isinstance(role, str) else OtherMessage
     for key in NEEDED_WHEN_NEW.get(model, ()):
         if value.get(key) is None:
             raise InvalidEntry(f"{where}.{key}: is missing; a message of role {role} {_WHY_NEEDED[key]}")
+
+
+_ROLES = frozenset({*_MESSAGE_BY_ROLE, "developer", "tool"})
+_BY_PLAIN_ROLE = {role.casefold(): role for role in _ROLES}
+_SLIP = 0.8
+
+
+def _role_meant(role: str) -> str | None:
+    """Return the role that another one is a slip of the pen for, if it looks like one."""
+    plain = role.casefold().strip().replace("_", "").replace("-", "")
+    near = get_close_matches(plain, _BY_PLAIN_ROLE, 1, _SLIP)
+    return _BY_PLAIN_ROLE[near[0]] if near else None
 
 
 _WHY_NEEDED = {

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 
 from flue_py.core.entries import Entry
 from flue_py.core.exchange import Pairing
-from flue_py.core.exclusions import WHOLE, excluded_parts, without_parts
+from flue_py.core.exclusions import (
+    REPLACEMENT,
+    WHOLE,
+    excluded_parts,
+    replacements,
+    with_replacement,
+    without_parts,
+)
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE, SHOWN_KINDS, kind_of
@@ -41,12 +48,14 @@ class ContextEntry:
 
     ``kind`` is that of the entry. A message is the entry's own, unchanged; every other kind becomes a user
     message whose text is made from the entry. ``is_pinned`` says that it comes from before the kept part, because it
-    is pinned; ``excluded_parts`` names the parts of its content that exclusions leave out.
+    is pinned; ``excluded_parts`` names the parts of its content that exclusions leave out, and ``replaced_by`` is the
+    one that puts another content in its place: its id is then among those names.
     """
 
     entry: Entry
     is_pinned: bool = False
     excluded_parts: frozenset[int | str] = frozenset()
+    replaced_by: Entry | None = None
 
     @property
     def entry_id(self) -> str:
@@ -71,6 +80,8 @@ class ContextEntry:
             message = decode_object(entry.payload)
         else:
             message = synthetic_message(entry.kind, entry.data, entry.created_us)
+        if self.replaced_by is not None:
+            message = with_replacement(message, self.replaced_by.fields[REPLACEMENT])
         return without_parts(message, self.excluded_parts) if self.excluded_parts else message
 
     @property
@@ -209,6 +220,8 @@ def _without_excluded(items: list[ContextEntry], path: Iterable[Entry]) -> list[
     """
     if all(entry.kind != EXCLUSION for entry in path):
         return items
+    path = list(path)
+    items = _with_replacements(items, replacements(path))
     excluded = excluded_parts(path)
     lost = _results_of_excluded_calls(items, excluded)
     left = []
@@ -221,19 +234,41 @@ def _without_excluded(items: list[ContextEntry], path: Iterable[Entry]) -> list[
         if not parts or item.kind == COMPACTION:
             left.append(item)
         elif WHOLE not in parts:
-            rest = ContextEntry(item.entry, item.is_pinned, frozenset(part for part in parts if part is not None))
+            named_parts = item.excluded_parts | {part for part in parts if part is not None}
+            rest = ContextEntry(item.entry, item.is_pinned, named_parts, item.replaced_by)
             # A message of nothing is refused by providers; a result without content still answers its call.
             if rest.role == "toolResult" or rest.data.get("content") != []:
                 left.append(rest)
     return left
 
 
+def _with_replacements(items: list[ContextEntry], replaced: Mapping[str, Entry]) -> list[ContextEntry]:
+    """Return items with what exclusions put in the place of their contents. A summary stays."""
+    if not replaced:
+        return items
+    shown = []
+    for item in items:
+        by = replaced.get(item.entry_id)
+        if by is None or by.depth <= item.entry.depth or item.kind == COMPACTION:
+            shown.append(item)
+        else:
+            shown.append(ContextEntry(item.entry, item.is_pinned, item.excluded_parts | {by.id}, by))
+    return shown
+
+
 def _results_of_excluded_calls(
     items: Sequence[ContextEntry], excluded: Mapping[str, Mapping[int | str | None, Entry]]
 ) -> set[str]:
     """Return the ids of the results among the items whose call the exclusions leave out."""
-    pairing = Pairing([item.entry.fields if item.kind == MESSAGE else None for item in items])
+    whole = [item.entry.fields if item.kind == MESSAGE else None for item in items]
+    pairing = Pairing(whole)
     lost: set[str] = set()
+    if any(item.replaced_by is not None for item in items):
+        # A call that is not in the new content has no result either.
+        left = {call.id for call in Pairing([item.data if item.kind == MESSAGE else None for item in items]).results}
+        for call, results in pairing.results.items():
+            if items[call.at].replaced_by is not None and call.id not in left:
+                lost.update(items[result].entry_id for result in results)
     for call, results in pairing.results.items():
         caller = items[call.at].entry
         named = excluded.get(caller.id, {})

@@ -226,9 +226,38 @@ def test_an_edit_of_the_context_leaves_its_target_out_from_there_on() -> None:
     parsed = parse_pi(as_lines(rows))
     assert shown(parsed, "u2") == [("user", "one"), ("user", "two")]
     assert shown(parsed, "u3") == [("user", "two"), ("user", "three")]
-    assert shown(parsed, "e2") == [("user", "one"), ("user", "two"), ("user", "three")]
+    # What cannot be content is not shown, and neither is what it was to replace: it may be a secret.
+    assert shown(parsed, "e2") == [("user", "two"), ("user", "three")]
     assert parsed.report.unknown_kinds == {}
     assert [note.line for note in parsed.report.repaired] == [6]
+
+
+def test_what_an_edit_puts_in_the_place_of_a_content_is_shown_from_there_on() -> None:
+    call = {"type": "toolCall", "id": "t1", "name": "read", "arguments": {}}
+    result = {"role": "toolResult", "toolCallId": "t1", "content": [{"type": "text", "text": "1234"}]}
+    rows = [
+        HEADER,
+        row("message", "u1", None, message=user("one")),
+        row("message", "a1", "u1", message={"role": "assistant", "content": [{"type": "text", "text": "1234"}, call]}),
+        row("message", "r1", "a1", message=result),
+        row("context_edit", "e1", "r1", targetId="r1", replacement="(removed)"),
+        row("context_edit", "e2", "e1", targetId="u1", replacement=[{"type": "text", "text": "two"}]),
+        row("context_edit", "e3", "e2", targetId="a1", replacement="none"),
+        row("context_edit", "e4", "e3", targetId="u1", replacement=None),
+        row("context_edit", "e5", "e4", targetId="u1", replacement="three"),
+        row("context_edit", "e6", "e5", targetId="u9", replacement="of nothing"),
+        row("message", "u2", "e6", message=user("end")),
+    ]
+    parsed = parse_pi(as_lines(rows))
+    answer, results = ("assistant", "1234"), ("toolResult", "1234")
+    assert shown(parsed, "r1") == [("user", "one"), answer, results]
+    assert shown(parsed, "e1") == [("user", "one"), answer, ("toolResult", "(removed)")]
+    assert shown(parsed, "e2") == [("user", "two"), answer, ("toolResult", "(removed)")]
+    # The answer calls no tool any more, and so there is no result.
+    assert shown(parsed, "e3") == [("user", "two"), ("assistant", "none")]
+    assert shown(parsed, "e4") == [("assistant", "none")]
+    assert shown(parsed, "u2") == [("user", "three"), ("assistant", "none"), ("user", "end")]
+    assert parsed.report.repaired == ()
 
 
 def test_an_edit_of_the_context_without_a_target_is_an_unknown_entry() -> None:

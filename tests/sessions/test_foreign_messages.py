@@ -326,6 +326,23 @@ async def test_a_message_that_lacks_what_it_needs_is_refused_and_named(
     assert session.leaf_id is None
 
 
+async def test_a_role_that_is_a_slip_is_refused_with_the_one_that_is_meant(session: Session) -> None:
+    slips = {"assistent": "assistant", "Assistant": "assistant", "usr": "user", "sytem": "system", "tools": "tool"}
+    slips |= {"tool_result": "toolResult", "toolresult": "toolResult", "develper": "developer"}
+    wrong = []
+    for role, meant in slips.items():
+        try:
+            await session.append_message({"role": role, "content": "x"})
+        except InvalidEntry as error:
+            wrong += [] if f"'{role}' is no role; did you mean '{meant}'?" in str(error) else [str(error)]
+        else:
+            wrong.append(role)
+    assert not wrong
+    assert session.leaf_id is None
+    for role in ("reviewer", "memory", "custom", "customer", "bashExecution", "critic"):
+        await session.append_message({"role": role, "content": "x"})
+
+
 @pytest.mark.parametrize("kind", ["message", "compaction", "branch_summary", "exclusion"])
 async def test_a_kind_with_a_method_of_its_own_is_no_custom_kind(session: Session, kind: str) -> None:
     with pytest.raises(InvalidEntry, match=f"kind: '{kind}' has"):

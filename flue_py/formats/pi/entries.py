@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from flue_py.core.calls import PaidCall, call_of
 from flue_py.core.entries import NewEntry, checked_kind, entry_of_message
+from flue_py.core.exclusions import REPLACEMENT
 from flue_py.core.ids import call_id, derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import ARTIFACT, BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE
@@ -137,11 +138,18 @@ def _artifact(body: JsonObject) -> JsonObject | None:
 def _context_edit(row: Row, body: JsonObject, file: PiFile) -> JsonObject:
     """Return an edit of the context as an exclusion; one that puts something in an entry's place takes it back in."""
     target = body["targetId"]
-    if body["replacement"] is None:
+    replacement = body[REPLACEMENT]
+    if replacement is None:
         return {"entryId": target, **body}
-    file.notes.repair(
-        row.line, f"puts another content in place of that of {shown(target)}; the context shows the first"
-    )
+    try:
+        if not isinstance(replacement, (str, list)):
+            raise InvalidEntry("should be text or a list of parts")
+        validate_message({"role": "user", "content": replacement}, REPLACEMENT)
+    except InvalidEntry as error:
+        file.notes.repair(
+            row.line, f"puts another content in place of that of {shown(target)}, {error}; the context leaves it out"
+        )
+        return {"entryId": target, **body}
     return {"entryId": target, "excluded": False, **body}
 
 
