@@ -28,6 +28,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue, decode_object, encode_j
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE, SHOWN_KINDS, kind_of
 from flue_py.core.layout import NO_GAP, Gap, Layout, gaps_of, layout_of
 from flue_py.core.native import NATIVE, native_beside
+from flue_py.core.spoken import prompt_text
 from flue_py.errors import CorruptStore, InvalidEntry
 from flue_py.lazy import lazy_module
 
@@ -40,6 +41,8 @@ else:
 CONTEXT_PREFIX = kind_of(COMPACTION).prefix
 RESTORES = "restoresCompactionId"
 """The field of an entry of this kind that takes a compaction back: the id of the one in effect before, or null."""
+PROMPT = "systemMessage"
+"""The field of a compaction, in files of pi, that has the system message from then on, instead of those before."""
 
 
 @frozen
@@ -49,13 +52,15 @@ class ContextEntry:
     ``kind`` is that of the entry. A message is the entry's own, unchanged; every other kind becomes a user
     message whose text is made from the entry. ``is_pinned`` says that it comes from before the kept part, because it
     is pinned; ``excluded_parts`` names the parts of its content that exclusions leave out, and ``replaced_by`` is the
-    one that puts another content in its place: its id is then among those names.
+    one that puts another content in its place: its id is then among those names. ``is_prompt`` says that it is the
+    system message that a compaction has, beside its summary.
     """
 
     entry: Entry
     is_pinned: bool = False
     excluded_parts: frozenset[int | str] = frozenset()
     replaced_by: Entry | None = None
+    is_prompt: bool = False
 
     @property
     def entry_id(self) -> str:
@@ -64,18 +69,22 @@ class ContextEntry:
 
     @property
     def kind(self) -> str:
-        """The kind of the entry behind this item."""
-        return self.entry.kind
+        """The kind of the entry behind this item; of a system message that a compaction has, that of a message."""
+        return MESSAGE if self.is_prompt else self.entry.kind
 
     @property
     def role(self) -> str:
         """The role the model sees: the message's own, or ``user`` for what was made from an entry."""
+        if self.is_prompt:
+            return "system"
         return self.entry.role or "user" if self.entry.kind == MESSAGE else "user"
 
     @property
     def data(self) -> JsonObject:
         """The message as JSON, decoded afresh at each call, so that it is the caller's to change."""
         entry = self.entry
+        if self.is_prompt:
+            return {"role": "system", "content": _prompt_of(entry.fields)}
         if entry.kind == MESSAGE:
             message = decode_object(entry.payload)
         else:
@@ -172,7 +181,10 @@ def project_compacted(compaction: Entry, path: Sequence[Entry]) -> list[ContextE
     before: list[ContextEntry] = []
     kept: list[ContextEntry] = []
     keeping = False
+    prompt = _prompt_of(fields)
     for entry in path:
+        if prompt and entry.role == "system" and entry.depth < compaction.depth:
+            continue
         if entry.depth < compaction.depth:
             keeping = keeping or entry.id == layout.first_kept_id
             if entry.depth > gap.last:
@@ -186,7 +198,14 @@ def project_compacted(compaction: Entry, path: Sequence[Entry]) -> list[ContextE
             wanted = entry.depth > compaction.depth
         if wanted and entry.kind in CONTEXT_KINDS:
             kept.append(ContextEntry(entry))
-    return _without_excluded([*map(ContextEntry, head), *before, *kept], path)
+    prompts = [ContextEntry(compaction, excluded_parts=frozenset({PROMPT}), is_prompt=True)] if prompt else []
+    return _without_excluded([*prompts, *map(ContextEntry, head), *before, *kept], path)
+
+
+def _prompt_of(fields: Mapping[str, JsonValue]) -> str:
+    """Return the text of the system message that a compaction has, "" for none."""
+    message = fields.get(PROMPT)
+    return prompt_text(message) if isinstance(message, dict) and message.get("role") == "system" else ""
 
 
 def _placed(

@@ -150,6 +150,18 @@ def message_text(value: Mapping[str, JsonValue]) -> str:
     return "\n".join([text for part in parts if isinstance(text := part.get("text"), str)])
 
 
+SECTIONS = "sections"
+"""The field of a system message that has its text in parts, by name, as pi writes it."""
+
+
+def prompt_text(value: Mapping[str, JsonValue]) -> str:
+    """Return the text of a system message: its own, or that of its sections, in the order of their names."""
+    sections = value.get(SECTIONS)
+    if (own := message_text(value)) or not isinstance(sections, dict):
+        return own
+    return "\n\n".join(text for _, text in sorted(sections.items()) if isinstance(text, str) and text)
+
+
 PREVIEW_LENGTH = 120
 _PREVIEW_SEARCHED = 4000
 

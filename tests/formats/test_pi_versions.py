@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+import flue_py
 from flue_py.core.entries import NewEntry
 from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import decode_object
@@ -22,6 +26,8 @@ from tests.formats.pi_files import (
     path_to,
     rule_text,
 )
+from tests.formats.test_export_pi import exported, rows_of
+from tests.formats.transcripts import import_lines
 
 
 def entry_of(parsed: ParsedSession, entry_id: str) -> NewEntry:
@@ -291,3 +297,55 @@ def test_usage_beside_messages_is_paid_and_no_part_of_a_message() -> None:
     assert not any(any(entry.usage) for entry in parsed.entries)
     assert [note.line for note in parsed.report.repaired] == [5]
     assert parsed.report.unknown_kinds == {}
+
+
+def test_the_system_message_says_its_sections_and_comes_back_as_it_was() -> None:
+    def prompt(**sections: str | None) -> dict[str, Any]:
+        return {"role": "system", "content": "", "sections": sections, "toolsAdded": [], "timestamp": 1}
+
+    bare = {name: value for name, value in prompt(b="B.").items() if name != "content"}
+    kept = {"summary": "S.", "firstKeptEntryId": "u2", "tokensBefore": 1, "systemMessage": prompt(c="C.")}
+    odd = {"role": "system", "content": "Own.", "sections": {"a": "A."}, "timestamp": 1}
+    rows = [
+        HEADER,
+        row("message", "s1", None, message=prompt(b="B.", a="A.")),
+        row("message", "u1", "s1", message=user("one")),
+        row("message", "s2", "u1", message=prompt(a=None, c="C.")),
+        row("message", "u2", "s2", message=user("two")),
+        row("message", "s3", "u2", message=prompt(d="D.")),
+        row("compaction", "k1", "s3", **kept),
+        row("message", "s4", "k1", message=prompt(e="E.")),
+        row("message", "s5", "u1", message=prompt(f="F.")),
+        row("message", "s6", "u1", message=bare),
+        row("message", "s7", "u1", message=odd),
+    ]
+    parsed = parse_pi(as_lines(rows))
+    first = [("system", "A.\n\nB."), ("user", "one")]
+    assert shown(parsed, "s3") == [*first, ("system", "B.\n\nC."), ("user", "two"), ("system", "B.\n\nC.\n\nD.")]
+    assert shown(parsed, "s5") == [*first, ("system", "A.\n\nB.\n\nF.")]
+    assert shown(parsed, "s6") == [*first, ("system", "A.\n\nB.")]
+    assert shown(parsed, "s7") == [*first, ("system", "Own.")]
+    # A compaction has the prompt from then on: it leads, and those before are dropped.
+    summary = ("user", "[Context Summary]\n\nS.")
+    assert shown(parsed, "s4") == [("system", "C."), summary, ("user", "two"), ("system", "C.\n\nE.")]
+    out = exported(parsed)
+    assert rows_of(out) == rows
+    assert [list(each.get("message", {})) for each in rows_of(out)] == [list(each.get("message", {})) for each in rows]
+    assert out.notes == ()
+
+
+@pytest.mark.anyio
+async def test_the_context_of_a_store_begins_with_the_prompt_that_a_compaction_has(tmp_path: Path) -> None:
+    prompt = {"role": "system", "content": "", "sections": {"a": "Be brief."}}
+    kept = {"summary": "S.", "firstKeptEntryId": "k1", "tokensBefore": 1, "systemMessage": prompt}
+    rows = [HEADER, row("message", "u1", None, message=user("one")), row("compaction", "k1", "u1", **kept)]
+    async with flue_py.open(":memory:", prices=False) as store:
+        report = await import_lines(store, tmp_path, as_lines([*rows, row("message", "u2", "k1", message=user("two"))]))
+        session = await store.get_session(report.sessions[0].session_id)
+        assert session is not None
+        context = await session.build_context()
+        assert [message["role"] for message in context] == ["system", "user", "user"]
+        assert context[0]["content"] == "Be brief."
+        assert [item.data for item in await session.build_context_entries()] == context
+        assert "Be brief." in str((await session.request("anthropic")).system)
+        assert (await store.verify()).problems == []

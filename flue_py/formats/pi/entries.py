@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from flue_py.core.calls import PaidCall, call_of
 from flue_py.core.entries import NewEntry, checked_kind, entry_of_message
@@ -17,10 +17,13 @@ from flue_py.core.ids import call_id, derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import ARTIFACT, BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE
 from flue_py.core.messages import validate_message
+from flue_py.core.projection import PROMPT
 from flue_py.core.settings import MODEL_CHANGE, THINKING_LEVEL_CHANGE
+from flue_py.core.spoken import SECTIONS, prompt_text
 from flue_py.core.usage_shapes import read_reported
 from flue_py.errors import InvalidEntry, shown
 from flue_py.formats.kit.rows import Notes, Row
+from flue_py.formats.kit.streaming import Recent
 from flue_py.formats.kit.values import iso_time, read_moment
 from flue_py.formats.pi.filling import FILLED, unfilled
 
@@ -36,6 +39,11 @@ EMPTY_BRANCH_SUMMARY = "empty_branch_summary"
 """A branch summary without text: pi leaves it out of the context, so it is not stored as a `BRANCH_SUMMARY`."""
 UNREADABLE = "unreadable_"
 """Before the kind of an entry whose content cannot be what it says: kept whole, never in the context."""
+
+WRITTEN = "flue_py_written"
+"""The field beside a system message whose text was in sections: what its content was in the file."""
+_REMEMBERED = 50_000
+"""How many rows back a row may name a parent that knows the prompt."""
 
 _PLAIN_KINDS = frozenset({CUSTOM, LABEL, SESSION_INFO, MODEL_CHANGE, THINKING_LEVEL_CHANGE, USAGE})
 _CHECKED_KINDS = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY, CUSTOM_MESSAGE})
@@ -54,6 +62,8 @@ class PiFile:
     created_us: int | None
     notes: Notes
     lines: array[int]
+    prompts: Recent[JsonObject] = field(default_factory=lambda: Recent(_REMEMBERED))
+    """The sections of the system prompt at an entry, where there are any."""
 
     def id_on(self, line: int) -> str:
         """Return the id of the version 1 entry on a line, which has none of its own."""
@@ -113,8 +123,9 @@ def new_entry(row: Row, file: PiFile) -> NewEntry:
 
 def _content(row: Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, JsonObject]:
     """Return the entry a row makes, and the fields that stand beside its payload. Raises `InvalidEntry`."""
+    prompt = _note_prompt(row, file)
     if row.type == MESSAGE:
-        return _message(row, body, file)
+        return _message(row, body, file, prompt)
     if row.type == COMPACTION:
         return _compaction(row, body, file), {}
     if row.type == CONTEXT_EDIT and isinstance(body.get("targetId"), str) and "replacement" in body:
@@ -195,13 +206,16 @@ def _plain(kind: str, body: JsonObject) -> NewEntry:
     return NewEntry(kind, text, surrogates_replaced=replaced, built=True)
 
 
-def _message(row: Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, JsonObject]:
+def _message(row: Row, body: JsonObject, file: PiFile, prompt: JsonObject) -> tuple[NewEntry, JsonObject]:
     message = body.get("message")
     rest = {name: value for name, value in body.items() if name != "message"}
     if not isinstance(message, dict):
         raise InvalidEntry("message: should be an object")
     if file.version < NEWEST_VERSION and message.get("role") == "hookMessage":
         message = {**message, "role": "custom"}
+    if message.get("role") == "system" and isinstance(message.get(SECTIONS), dict) and not message.get("content"):
+        rest[WRITTEN] = {name: value for name, value in message.items() if name == "content"}
+        message = {**message, "content": prompt_text({SECTIONS: prompt})}
     told_by = ""
     if FILLED in rest:
         # Without its filling a message may say the same as another; the row's id, which forks keep, tells them apart.
@@ -219,6 +233,22 @@ def _message(row: Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, JsonOb
     if entry.calls:
         entry = replace(entry, calls=tuple(replace(call, call_id=_call_id(entry, told_by)) for call in entry.calls))
     return entry, rest
+
+
+def _note_prompt(row: Row, file: PiFile) -> JsonObject:
+    """Return the sections of the system prompt at a row, and remember them for those that follow it.
+
+    A system message changes the sections that it names, and takes out those that it names as null.
+    """
+    before = (None if row.parent is None else file.prompts.get(row.parent)) or {}
+    message = row.fields.get("message" if row.type == MESSAGE else PROMPT)
+    sections = message.get(SECTIONS) if isinstance(message, dict) and message.get("role") == "system" else None
+    if isinstance(sections, dict):
+        start = before if row.type == MESSAGE else {}
+        before = {name: text for name, text in {**start, **sections}.items() if text is not None}
+    if before:
+        file.prompts.put(row.id, before)
+    return before
 
 
 def _call_id(entry: NewEntry, told_by: str = "") -> str:

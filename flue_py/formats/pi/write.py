@@ -29,12 +29,13 @@ from flue_py.formats.pi.entries import (
     NEWEST_VERSION,
     SESSION_INFO,
     UNREADABLE,
+    WRITTEN,
 )
 from flue_py.formats.pi.filling import FILLED, filled, has_reported_cost, with_cost
 from flue_py.wire.leftovers import Leftovers
 
 _KINDS = frozenset({CUSTOM, LABEL, SESSION_INFO, MODEL_CHANGE, THINKING_LEVEL_CHANGE})
-_SENT = frozenset({"user", "assistant", "toolResult", "bashExecution", "custom"})
+_SENT = frozenset({"system", "user", "assistant", "toolResult", "bashExecution", "custom"})
 
 
 @dataclass(slots=True)
@@ -216,6 +217,11 @@ def _message(entry: Entry, message: JsonObject, beside: JsonObject, file: _File)
     """Return the fields of a message's row: one of pi's own as it is, any other with what pi asks for."""
     if entry.role not in _SENT:
         file.left.change(f"a message of role {entry.role!r} is in the file, but pi does not send it")
+    written = beside.pop(WRITTEN, None)
+    if isinstance(written, dict):
+        message["content"] = written.get("content")
+        if "content" not in written:
+            del message["content"]
     was_filled = beside.pop(FILLED, None) is not None
     if entry.role == "assistant":
         _add_known_cost(entry, message, file)

@@ -11,7 +11,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, decode_intact, decode_json, decode_object, payload_digest
 from flue_py.core.kinds import CONTEXT_KINDS, EXCLUSION
 from flue_py.core.layout import Gap, gaps_of, layout_of
-from flue_py.core.projection import RESTORES, context_of, pinned_ids, synthetic_message
+from flue_py.core.projection import PROMPT, RESTORES, context_of, pinned_ids, synthetic_message
 from flue_py.core.sessions import (
     LeafChoice,
     MessagesRead,
@@ -180,7 +180,8 @@ def _messages(
 ) -> list[JsonObject] | None:
     """Return the messages that rows of bodies stand for, the summary at ``summary_depth`` before all others.
 
-    None where an exclusion or a damaged payload is among them, or one whose attachments are lost.
+    None where an exclusion, a compaction with a system message or a damaged payload is among them, or one whose
+    attachments are lost.
     """
     messages = []
     summary: list[JsonObject] = []
@@ -207,8 +208,11 @@ def _messages(
         if other_kind is None:
             messages.append(decode_object(data))
         else:
+            body = decode_json(data)
+            if depth == summary_depth and isinstance(body, dict) and PROMPT in body:
+                return None
             into = summary if depth == summary_depth else messages
-            into.append(synthetic_message(other_kind, decode_json(data), created_at or 0))
+            into.append(synthetic_message(other_kind, body, created_at or 0))
     return summary + messages
 
 
