@@ -164,6 +164,9 @@ def _named(branches: dict[str, Session], branch: str) -> Session:
 
 async def _turns(store: Store, session: Session) -> list[TurnUsage]:
     turns = [turn.entry for turn in await turns_of(session)]
+    if not turns:
+        # No user has spoken: a greeting, or items that are encrypted.
+        return []
     ends = [*(turn.parent_id for turn in turns[1:]), session.leaf_id]
     found = []
     for number, (turn, end) in enumerate(zip(turns, ends, strict=True), 1):

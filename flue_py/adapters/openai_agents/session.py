@@ -16,7 +16,7 @@ from flue_py.adapters.openai_agents.below import Below
 from flue_py.adapters.openai_agents.compacting import Compaction, append_compaction, planned, record_discarded
 from flue_py.adapters.openai_agents.items import entries_of
 from flue_py.adapters.openai_agents.sending import Sent, last_items
-from flue_py.adapters.openai_agents.spending import Spending, counted
+from flue_py.adapters.openai_agents.spending import Spending, counted, run_above
 from flue_py.adapters.openai_agents.tail import ending, popped, replaced
 from flue_py.compaction import SessionCompactionPlan, summarize
 from flue_py.errors import InvalidArgument, LeafConflict, NotAStore, SessionNotFound, StoreClosed, SummaryFailed, shown
@@ -131,7 +131,7 @@ class FlueSession:
         wanted = resolve_session_limit(limit, self.session_settings)
         if wanted is not None and not isinstance(wanted, int):
             raise InvalidArgument(f"limit: should be a number of items or None, not {shown(wanted)}")
-        self._spending.begins(wrapper)
+        self._spending.begins(wrapper or run_above())
         wanted = None if wanted is None or wanted < 0 else wanted
         return await self._run(partial(self._read, wanted, branch_id))
 
@@ -153,7 +153,8 @@ class FlueSession:
         """
         if self._is_closed:
             raise StoreClosed(f"{type(self).__name__} is closed; make another one")
-        usage = None if wrapper is None else wrapper.usage
+        run = wrapper or run_above()
+        usage = None if run is None else run.usage
         up_to = None if usage is None else counted(usage)
         calls = [] if usage is None else self._paid(self._spending.unbooked(usage))
         entries = entries_of(items, self._names, calls, self._model)

@@ -6,9 +6,10 @@ resumed in another process, that has been booked up to where it was interrupted.
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 from uuid import uuid4
 
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _CALL_ID = "flue_py_call_id"
+_PERSISTENCE = "agents.run_internal.session_persistence"
 
 
 class Counted(NamedTuple):
@@ -77,6 +79,22 @@ class Spending:
     def _known(self, usage: Usage) -> Counted | None:
         found = self._booked.get(id(usage))
         return found[1] if found is not None and found[0]() is usage else None
+
+
+def run_above() -> RunContextWrapper[Any] | None:
+    """Return the run that calls a session above this one, which does not pass it on; None outside of a run.
+
+    The SDK passes a run on to sessions that take it. Its own `OpenAIResponsesCompactionSession` does not, nor do
+    sessions that were written before there was one, and nothing else says for which run they write.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == _PERSISTENCE:
+            wrapper = frame.f_locals.get("wrapper")
+            if hasattr(wrapper, "usage"):
+                return cast("RunContextWrapper[Any]", wrapper)
+        frame = frame.f_back
+    return None
 
 
 def counted(usage: Usage) -> Counted:

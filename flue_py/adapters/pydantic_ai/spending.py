@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from flue_py.core.calls import ledger_name
+from flue_py.core.calls import PaidCall, ledger_name, read_call
 from flue_py.core.entries import NewEntry
 from flue_py.core.ids import call_id
 from flue_py.core.jsontext import JsonObject, JsonValue, to_json
 from flue_py.core.usage_shapes import billed_by
+
+if TYPE_CHECKING:
+    from pydantic_ai.usage import RunUsage
 
 
 def our_usage(response: Mapping[str, JsonValue]) -> JsonObject:
@@ -97,6 +100,29 @@ def _call(told: Mapping[str, JsonValue]) -> JsonObject:
         if told.get(theirs):
             call[ours] = told[theirs]
     return call
+
+
+def beside_responses(now: RunUsage, before: RunUsage | None, calls: Sequence[PaidCall], name: str) -> PaidCall | None:
+    """Return what a conversation has paid for since ``before`` beside the calls of its new responses; None for nothing.
+
+    Those are the calls of an agent that is a tool, or of a capability that writes a summary: the usage of the run
+    counts them, without their models, and no response has them. They are one call here.
+    """
+    seen = {
+        "input_tokens": sum(call.usage.input + call.usage.cache_read + call.usage.cache_write for call in calls),
+        "output_tokens": sum(call.usage.output for call in calls),
+        "cache_read_tokens": sum(call.usage.cache_read for call in calls),
+        "cache_write_tokens": sum(call.usage.cache_write for call in calls),
+        "cache_write_1h_tokens": sum(call.cache_write_1h for call in calls),
+        "output_reasoning_tokens": sum(call.reasoning for call in calls),
+    }
+    rest: JsonObject = {
+        field: max(0, getattr(now, field) - (0 if before is None else getattr(before, field)) - tokens)
+        for field, tokens in seen.items()
+    }
+    if not rest["input_tokens"] and not rest["output_tokens"]:
+        return None
+    return read_call({**our_usage({"usage": rest}), "callId": call_id("pydantic-ai", to_json(name))}, "usage")
 
 
 def named_call(answer: NewEntry, identity: str) -> NewEntry:

@@ -13,7 +13,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from flue_py.adapters.keys import key_of, metadata_of
 from flue_py.adapters.pydantic_ai.reading import current_of, session_of, session_that_sees
 from flue_py.adapters.pydantic_ai.records import Current, kept_in, metadata_with, scope_of, state_of
-from flue_py.adapters.pydantic_ai.spending import calls_of
+from flue_py.adapters.pydantic_ai.spending import beside_responses, calls_of
 from flue_py.adapters.pydantic_ai.stored import dumped_messages, entries_of
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject
@@ -71,10 +71,13 @@ async def write(
         current, seen = (await current_of(store, record.conversation_id), None) if is_fresh else (seen, None)
         if (None if current is None else current.record.revision) != expected:
             raise ConversationConflict(record.conversation_id)
+        # What a fork has paid for since it was forked, nobody knows from what its first save says.
+        is_fork = current is None and record.forked_from is not None
+        paid = chains if is_fork else _with_rest(chains, record, current)
         try:
             if current is None:
-                return await _create(store, record, chains, beside)
-            return await _extend(store, current, record, chains, beside)
+                return await _create(store, record, paid, beside)
+            return await _extend(store, current, record, paid, beside)
         except (LeafConflict, RevisionConflict):
             # Something of the session has changed since it was read; only a change of the conversation is a conflict.
             continue
@@ -97,6 +100,22 @@ def _chains(new: Sequence[ConversationEntry], state: JsonObject | None) -> Itera
         before = entry.id
     if chain is not None:
         yield chain
+
+
+def _with_rest(chains: Sequence[_Chain], record: ConversationRecord, current: Current | None) -> Sequence[_Chain]:
+    """Return the chains, the last answer with what the run paid for beside its responses."""
+    calls = [call for chain in chains for entry in chain.entries for call in entry.calls]
+    before = None if current is None else current.record.usage
+    name = f"{record.conversation_id} {record.head_id}"
+    rest = beside_responses(record.usage, before, calls, name) if calls else None
+    if rest is None:
+        return chains
+    *others, last = chains
+    at = max((number for number, entry in enumerate(last.entries) if entry.calls), default=None)
+    if at is None:
+        return chains
+    answer = replace(last.entries[at], calls=(*last.entries[at].calls, rest))
+    return [*others, _Chain(last.below, [*last.entries[:at], answer, *last.entries[at + 1 :]])]
 
 
 async def _create(

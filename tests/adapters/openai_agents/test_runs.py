@@ -14,7 +14,11 @@ from tests.adapters.needed import needs
 needs("openai-agents", "agents")
 
 from agents import Agent, Runner, RunState, Usage, function_tool, set_tracing_disabled
-from agents.memory import is_openai_responses_compaction_aware_session
+from agents.memory import (
+    OpenAIResponsesCompactionSession,
+    SessionABC,
+    is_openai_responses_compaction_aware_session,
+)
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 import flue_py
@@ -80,6 +84,70 @@ async def test_an_agent_that_is_a_tool_is_paid_for_once(with_session: bool) -> N
         paid = (await store.usage()).total
         assert (paid.calls, paid.input) == (3, 130) == (3, result.context_wrapper.usage.input_tokens)
         assert (await store.verify()).problems == []
+
+
+class Passing(SessionABC):
+    """A session above another that was written before the SDK passed runs on."""
+
+    def __init__(self, below: FlueSession) -> None:
+        self.session_id, self._below = below.session_id, below
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        return await self._below.get_items(limit)
+
+    async def add_items(self, items: list[Any]) -> None:
+        await self._below.add_items(items)
+
+    async def pop_item(self) -> Any:
+        return await self._below.pop_item()
+
+    async def clear_session(self) -> None:
+        await self._below.clear_session()
+
+
+def compacting(below: FlueSession) -> OpenAIResponsesCompactionSession:
+    client: Any = object()
+    return OpenAIResponsesCompactionSession(
+        below.session_id, below, client=client, model="gpt-5", should_trigger_compaction=lambda context: False
+    )
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("wrapped", [Passing, compacting])
+async def test_what_a_session_above_does_not_pass_on_is_paid_for_once(wrapped: Any, tmp_path: Path) -> None:
+    below = FlueSession("s", tmp_path / "s.db")
+    await below.add_items([{"role": "assistant", "content": "Hello, nobody paid for this."}])
+    called = {"output": [function_call("look", {}, call_id="c1")], "usage": used(10, 1)}
+
+    @function_tool
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    agent = Agent(name="a", model=ScriptedModel([called, *answers(20), *answers(30)]), tools=[look])
+    await Runner.run(agent, "one", session=wrapped(below))
+    result = Runner.run_streamed(agent, "two", session=wrapped(below))
+    async for _ in result.stream_events():
+        pass
+    await below.store_run_usage(result)
+    below.close()
+    async with flue_py.open(tmp_path / "s.db") as store:
+        total = (await store.usage()).total
+    assert (total.calls, total.total_tokens, total.unknown_calls) == (3, 63, 0)
+
+
+@pytest.mark.anyio
+async def test_a_session_in_which_no_user_spoke_has_no_turns() -> None:
+    greeting = FlueSession("greeting")
+    await greeting.add_items([{"role": "assistant", "content": "Hello, what can I do for you?"}])
+    assert (await greeting.get_turn_usage(), await greeting.get_session_usage()) == ([], None)
+    result = await Runner.run(Agent(name="a", model=ScriptedModel(answers(10))), "q")
+    await greeting.add_items([{"__enc__": 1, "payload": "gAAAA"}], wrapper=result.context_wrapper)  # type: ignore[list-item]
+    assert await greeting.get_turn_usage() == []
+    whole = await greeting.get_session_usage()
+    assert whole is not None
+    assert (whole["requests"], whole["total_tokens"], whole["total_turns"]) == (1, 11, 0)
+    greeting.close()
 
 
 @pytest.mark.anyio

@@ -15,7 +15,7 @@ from tests.adapters.needed import needs
 
 needs("pydantic-ai", "pydantic_ai.conversation_store")
 
-from pydantic_ai import Agent, ModelRetry
+from pydantic_ai import Agent, ModelRetry, RunContext
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart
@@ -291,3 +291,42 @@ def test_a_response_without_usage_is_a_call_of_unknown_usage(tmp_path: Path) -> 
     with ledger_of(tmp_path / "a.db") as usage:
         total = usage("a").total
         assert (total.calls, total.unknown_calls, total.total_tokens) == (3, 2, 5)
+
+
+def small(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Ask the other agent, and then answer."""
+    asked = messages[-1].parts[-1].part_kind == "user-prompt"
+    parts = [ToolCallPart("ask", {}, f"c{len(messages)}") if asked else TextPart("ok")]
+    return ModelResponse(parts=parts, usage=RequestUsage(input_tokens=100, cache_read_tokens=40, output_tokens=10))
+
+
+def large(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    return ModelResponse(parts=[TextPart("advice")], usage=RequestUsage(input_tokens=5000, output_tokens=50))
+
+
+@pytest.mark.anyio
+async def test_what_a_run_paid_beside_its_responses_is_in_the_ledger_once(tmp_path: Path) -> None:
+    adviser = Agent(FunctionModel(large, model_name="large"))
+    agent = Agent(FunctionModel(small, model_name="small"))
+
+    @agent.tool
+    async def ask(ctx: RunContext[None]) -> str:
+        return (await adviser.run("What now?", usage=ctx.usage)).output
+
+    path = str(tmp_path / "sessions.db")
+    async with FlueConversationStore.open(path) as store:
+        for _ in range(2):
+            loaded = await store.load("c")
+            conversation = loaded or Conversation(conversation_id="c")
+            await store.save(await agent.run("q", conversation=conversation))
+        whole = await store.load("c")
+        assert whole is not None
+        plain = Agent(FunctionModel(large, model_name="large"))
+        await store.save(await plain.run("q", conversation=whole))
+        used = (await store.load("c")).usage  # type: ignore[union-attr]
+    async with flue_py.open(path) as opened:
+        report = await opened.usage(group_by=["model"])
+        assert (await opened.verify()).problems == []
+    found = {row.group["model"]: (row.calls, row.input, row.cache_read, row.output) for row in report.rows}
+    assert found == {"": (2, 10_000, 0, 100), "small": (4, 240, 160, 40), "large": (1, 5000, 0, 50)}
+    assert report.total.total_tokens == used.input_tokens + used.output_tokens
