@@ -10,12 +10,12 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.wire.anthropic import CACHE_MARK, PDF, PLAIN_TEXT
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.said import Said
+from flue_py.wire.media import bare_type, type_of_bytes
 from flue_py.wire.openai_chat import image_from_url
 
 FILES = frozenset({"file", "document"})
 """The types of the parts that are files."""
-_PDF_BEGINS = "JVBERi0"
-"""How a PDF begins in base64."""
+_NO_PDF = "a file that is said to be a PDF, and whose data are those of none"
 
 
 def with_fitting_files(said: Sequence[Said], left: Leftovers) -> list[Said]:
@@ -44,9 +44,13 @@ def _part(part: JsonValue, entry_id: str | None, left: Leftovers) -> JsonValue:
     if not isinstance(part, dict) or part.get("type") not in FILES:
         return part
     data, mime_type = _held(part)
-    kind = mime_type.partition(";")[0].strip().lower() if mime_type else None
-    if kind == PDF or (kind is None and (data is None or data.startswith(_PDF_BEGINS))):
+    kind, real = bare_type(mime_type), None if data is None else type_of_bytes(data)
+    if kind in (None, PDF) and (data is None or real == PDF):
         return part
+    if data is not None and real is not None:
+        return _retyped(part, data, real, left)
+    if kind == PDF:
+        return _left_out(part, _NO_PDF, entry_id, left)
     text = _text(data) if kind == PLAIN_TEXT and data is not None else ""
     if text.strip():
         left.change("a file of plain text goes out as its text")
@@ -57,10 +61,27 @@ def _part(part: JsonValue, entry_id: str | None, left: Leftovers) -> JsonValue:
 def _readable(part: JsonValue, entry_id: str | None, left: Leftovers) -> JsonValue:
     if not isinstance(part, dict) or part.get("type") != "file":
         return part
-    data, _ = _held(part)
-    if data is None or _is_base64(data):
+    data, mime_type = _held(part)
+    if data is None:
         return part
+    if _is_base64(data):
+        real = type_of_bytes(data)
+        if bare_type(mime_type) == PDF and real is None:
+            return _left_out(part, _NO_PDF, entry_id, left)
+        is_other = real is not None and (real != bare_type(mime_type) or real.startswith("image/"))
+        return _retyped(part, data, real, left) if real is not None and is_other else part
     return _left_out(part, "a file whose data are no base64", entry_id, left)
+
+
+def _retyped(part: JsonObject, data: str, real: str, left: Leftovers) -> JsonObject:
+    """Return a file with the type that its data are: as a picture, where they are those of one."""
+    left.change(f"a file that is said to be of another type, or of none, goes out as {real}, as its data are")
+    if real.startswith("image/"):
+        return {"type": "image", "data": data, "mimeType": real}
+    if part.get("type") == "document":
+        source = part.get("source")
+        return {**part, "source": {**(source if isinstance(source, dict) else {}), "media_type": real}}
+    return {**{name: value for name, value in part.items() if name != "url"}, "data": data, "mimeType": real}
 
 
 def _is_base64(text: str) -> bool:

@@ -19,10 +19,11 @@ from flue_py.wire.codex_items import ITEM
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.openai_responses import PI_ID
 from flue_py.wire.lists.said import Said
+from flue_py.wire.media import type_of_bytes
 from flue_py.wire.openai_chat import CUSTOM, arguments_object, image_from_url, is_text_of_object
 from flue_py.wire.rules.anthropic import torn_server_calls
 from flue_py.wire.rules.limits import RequestLimits
-from flue_py.wire.rules.pictures import wrong_picture
+from flue_py.wire.rules.pictures import HEIF, wrong_picture
 
 _SAY_SOMETHING = frozenset({"user", "assistant", "system", "developer", "custom"})
 _PORTION = 5
@@ -155,19 +156,32 @@ def with_fitting_images(
         if _is(part, "image")
     ]
     held = [_held(_parts(said[at].message)[place]) for at, place in found]
+    types = [_real_type(*each) for each in held]
     spare = _spare([len(data or "") for data, _ in held], limits)
     changes: dict[int, dict[int, JsonValue]] = {}
-    for number, ((at, place), picture) in enumerate(zip(found, held, strict=True)):
+    for number, ((at, place), (data, declared), real) in enumerate(zip(found, held, types, strict=True)):
         why = "" if in_answers or said[at].role != "assistant" else "an image in an answer"
         if number < spare:
             why = why or f"an image of more than the API takes in one request ({limits.images:,})"
-        why = why or wrong_picture(*picture, limits, among=len(found) - spare)
+        why = why or wrong_picture(data, real or declared, limits, among=len(found) - spare)
+        left.at = said[at].entry_id
+        if not why and real is not None:
+            left.change(f"an image that is said to be of another type goes out as {real}, as its data are")
+            rest = {name: value for name, value in _object(_parts(said[at].message)[place]).items() if name != "url"}
+            changes.setdefault(at, {})[place] = {**rest, "data": data, "mimeType": real}
         if why:
-            left.at = said[at].entry_id
             instead: JsonObject = {"type": "text", "text": _in_its_place(why, said[at].entry_id)}
             left.note(why, _object(_parts(said[at].message)[place]), put=instead)
             changes.setdefault(at, {})[place] = instead
     return [_replaced(each, changes.get(at)) for at, each in enumerate(said)]
+
+
+def _real_type(data: str | None, declared: str | None) -> str | None:
+    """Return the type of the picture that some data are, where it is said to be of another; None where it is not."""
+    real = None if data is None else type_of_bytes(data)
+    said = declared or "image/png"  # as it goes out
+    is_other = real is not None and real.startswith("image/") and real != said and {real, said} != HEIF
+    return real if is_other else None
 
 
 def _spare(sizes: Sequence[int], limits: RequestLimits) -> int:

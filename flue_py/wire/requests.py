@@ -127,7 +127,7 @@ def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _B
         fitting = with_fitting_files(fitting, left) if target == "anthropic" else with_readable_files(fitting, left)
     if not kinds.isdisjoint(("toolCall", "toolResult")):
         fitting = with_fitting_calls(fitting, limits, left, as_items=target == "openai-responses")
-    if "image" in kinds:
+    if not kinds.isdisjoint(("image", *FILES)):  # a file may be a picture
         fitting = with_fitting_images(fitting, limits, left, in_answers=target == "gemini")
     if BLANK in kinds or left.repairs:  # of what a repair took something from, nothing may be left
         fitting = without_empty(fitting, left)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
@@ -199,4 +202,44 @@ def test_no_id_binds_an_item_of_responses_to_reasoning_that_is_not_sent() -> Non
         sent = [{name: value for name, value in each.items() if name != "id"} for each in found.messages]
         if [each["id"] for each in found.messages if "id" in each] != ids or sent != bare or found.broken:
             wrong.append((items, found.messages))
+    assert wrong == []
+
+
+def test_pictures_and_documents_go_out_as_what_their_bytes_are() -> None:
+    heads = {
+        "image/png": b"\x89PNG\r\n\x1a\n\0\0", "image/jpeg": b"\xff\xd8\xff\xe0\0\x10JFIF",
+        "image/gif": b"GIF89a\1\0\1\0",
+        "image/webp": b"RIFF\x1a\0\0\0WEBPVP8L", "image/bmp": b"BM:\0\0\0\0\0\0\0", "image/tiff": b"II*\0\1\0",
+        "image/heic": b"\0\0\0\x18ftypheic\0\0", "image/svg+xml": b"<svg xmlns='x'>", "application/pdf": b"%PDF-1.7\n",
+        None: b"<html>not found", "text": b"",
+    }  # fmt: skip
+    wrong = []
+    for target, limits in LIMITS.items():
+        for real, head in heads.items():
+            data = b64encode(head).decode()
+            for declared in (real, "image/png", "IMAGE/JPEG", "application/octet-stream"):
+                image = {"type": "image", "data": data, "mimeType": declared}
+                inline = {"type": "image", "url": f"data:{declared};base64,{data}"}
+                for part in (image, inline) if declared else (image,):
+                    for said in (
+                        [{"role": "user", "content": [TEXT, part]}],
+                        [USER, answer(call({})), result([TEXT, part])],
+                    ):
+                        found = request(target, *said)
+                        sent = json.dumps(found.messages)
+                        types = set(re.findall(r"image/[a-z+]+(?=[\";])|application/pdf", sent))
+                        right = {real} if real in limits.image_types else set()
+                        is_there = bool(data) and data in sent
+                        if found.broken or is_there != bool(right) or (is_there and types != right):
+                            wrong.append((target, real, declared, types, found.broken))
+            file = {"type": "file", "data": data, "mimeType": "application/pdf", "filename": "a"}
+            found = request(target, {"role": "user", "content": [TEXT, file]})
+            is_sent = bool(data) and data in json.dumps(found.messages)
+            is_pdf = "application/pdf" in json.dumps(found.messages)
+            if found.broken or (is_sent and is_pdf) != (real == "application/pdf"):
+                wrong.append((target, "file", real, found.messages))
+            file = {"type": "file", "data": data, "mimeType": "application/octet-stream", "filename": "a"}
+            found = request(target, {"role": "user", "content": [TEXT, file]})
+            if real in ("application/pdf", "image/png") and (found.broken or real not in json.dumps(found.messages)):
+                wrong.append((target, "octets", real, found.messages))
     assert wrong == []

@@ -455,8 +455,8 @@ def test_of_more_images_than_are_taken_the_oldest_leave_in_portions() -> None:
     ("part", "why"),
     [
         ({"type": "image", "data": "QUJD", "mimeType": "image/tiff"}, "type 'image/tiff'"),
-        ({"type": "image", "data": "A" * 5_300_000, "mimeType": "image/png"}, "5,300,000 characters"),
-        ({"type": "image", "url": f"data:image/bmp;base64,{PNG}"}, "type 'image/bmp'"),
+        ({"type": "image", "data": PNG[:-4] + "A" * 5_300_000, "mimeType": "image/png"}, "in base64, and 5,242,880"),
+        ({"type": "image", "url": "data:image/bmp;base64,Qk06AAAAAAAAADYAAAAoAAAA"}, "type 'image/bmp'"),
     ],
 )
 def test_an_image_that_is_not_taken_is_named_in_a_text(part: JsonObject, why: str) -> None:

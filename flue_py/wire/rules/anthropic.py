@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, to_json
 from flue_py.core.native import COMPACTION_PART, holds_compaction
 from flue_py.wire.anthropic import CACHE_MARK, MAX_CACHE_MARKS, PDF, PLAIN_TEXT, REASONING, SERVER_CALLS, is_reasoning
+from flue_py.wire.media import type_of_bytes
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.pictures import Picture, wrong_pictures
 from flue_py.wire.rules.rule import Found, Rule, SentRequest, is_blank, objects_in
@@ -251,6 +252,8 @@ def _files(request: SentRequest, limits: RequestLimits) -> Found:
         taken = _DOCUMENTS.get(str(source.get("type")))
         if taken is not None and source.get("media_type") != taken:
             yield f"{where}.source.media_type", f"{source.get('media_type')!r} as {source['type']}; it takes {taken}"
+        elif taken == PDF and type_of_bytes(str(source.get("data"))) != PDF:
+            yield f"{where}.source.data", "is no PDF"
 
 
 def _size(request: SentRequest, limits: RequestLimits) -> Found:

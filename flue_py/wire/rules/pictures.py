@@ -9,11 +9,14 @@ from collections.abc import Iterable
 
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue
+from flue_py.wire.media import type_of_bytes
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.rule import Found
 
 _HEADER_CHARS = 128 * 1024
 """How much of the base64 text of a picture is decoded to find its size: what cameras put first is shorter."""
+HEIF = {"image/heic", "image/heif"}
+"""Two names of one container."""
 _JPEG_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 
 
@@ -51,6 +54,9 @@ def wrong_picture(data: str | None, mime_type: str | None, limits: RequestLimits
         return f"an image of type {mime_type!r}; it takes {', '.join(sorted(limits.image_types))}"
     if data is None:
         return ""
+    held = type_of_bytes(data)
+    if held != (mime_type or "image/png") and {held, mime_type} != HEIF:
+        return f"an image whose data are {held or 'those of none'}"
     if limits.image_chars is not None and len(data) > limits.image_chars:
         return f"an image of {len(data):,} characters in base64, and {limits.image_chars:,} are taken"
     most = limits.image_side

@@ -14,6 +14,9 @@ from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, lines_of
 
 TRANSCRIPTS = (CLAUDE, CODEX_REAL, CODEX_MADE, "pi/large-session.jsonl.gz")
 
+PNG = "iVBORw0KGgoA"
+"""How a picture begins."""
+
 EVERYTHING: list[JsonObject] = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "Why is the build red?", "timestamp": 1_790_000_000_000},
@@ -36,7 +39,7 @@ EVERYTHING: list[JsonObject] = [
         "role": "toolResult",
         "toolCallId": "c2",
         "toolName": "show",
-        "content": [{"type": "text", "text": "a"}, {"type": "image", "data": "QUJD", "mimeType": "image/png"}],
+        "content": [{"type": "text", "text": "a"}, {"type": "image", "data": PNG, "mimeType": "image/png"}],
     },
     {"role": "assistant", "content": "It times out.", "provider": "anthropic", "stopReason": "stop"},
     {
@@ -44,7 +47,7 @@ EVERYTHING: list[JsonObject] = [
         "content": [
             {"type": "text", "text": "And this?"},
             {"type": "image", "url": "https://example.org/a.png"},
-            {"type": "file", "data": "QUJD", "mimeType": "application/pdf", "filename": "a.pdf"},
+            {"type": "file", "data": "JVBERi0x", "mimeType": "application/pdf", "filename": "a.pdf"},
         ],
     },
     {"role": "bashExecution", "command": "ls", "output": "a.py", "exitCode": 0},

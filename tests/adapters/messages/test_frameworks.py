@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from flue_py.adapters.messages import from_langchain, from_pydantic_ai, to_langc
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.messages import check_complete, validate_message
 from flue_py.core.usage_shapes import read_reported
-from tests.adapters.messages.contexts import EVERYTHING, TRANSCRIPTS, context_of
+from tests.adapters.messages.contexts import EVERYTHING, PNG, TRANSCRIPTS, context_of
 from tests.adapters.needed import needs
 
 needs("messages", "pydantic_ai", "langchain_core")
@@ -56,7 +57,7 @@ def test_a_context_becomes_requests_and_answers() -> None:
     assert isinstance(failed, pai.ToolReturnPart)
     assert isinstance(shown, pai.ToolReturnPart)
     assert (failed.outcome, failed.tool_name, failed.content) == ("failed", "read", "TIMEOUT")
-    assert shown.content == ["a", pai.BinaryContent(data=b"ABC", media_type="image/png")]
+    assert shown.content == ["a", pai.BinaryContent(data=b64decode(PNG), media_type="image/png")]
 
 
 @pytest.mark.parametrize("name", ["", *TRANSCRIPTS])
