@@ -275,10 +275,23 @@ class PlannedContent:
 
     @cached_property
     def files(self) -> FileLists:
-        """The files that what leaves has read and modified, with those of earlier compactions."""
-        traits = self._outline.traits
-        calls = (traits[place].exchange for place in self._outline.callers)
+        """The files that what leaves has read and modified, and those of earlier compactions."""
+        traits, callers = self._outline.traits, self._outline.callers
+        found = collect_file_lists((traits[place].exchange for place in callers), self._earlier, self._policy)
+        is_modified = self._policy.know_file_tools and found.modified_files != self._earlier.modified_files
+        if not is_modified or not self.failed:
+            return found
+        calls = [self._without_failed(place, traits[place].exchange) for place in callers]
         return collect_file_lists(calls, self._earlier, self._policy)
+
+    def _without_failed(self, place: int, message: Message) -> Message:
+        """Return the calls of one of the messages that leave, without those that failed to modify a file."""
+        found = self.pairing.results_of(place).items()
+        failed = {call.part for call, results in found if results and results[0] in self.failed}
+        content = message.get("content")
+        if not failed or not isinstance(content, list):
+            return message
+        return {"role": ASSISTANT, "content": [None if at in failed else part for at, part in enumerate(content)]}
 
     @cached_property
     def tokens_before(self) -> int:

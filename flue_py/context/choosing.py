@@ -51,8 +51,8 @@ def _steps(settings: AgentContext, gathered: GatheredContext) -> Iterator[Step]:
     if (turn := settings.in_turn) is not None:
         if turn.max_tool_pairs:
             yield InTurnPairs(turn.max_tool_pairs, addresses)
-        for most, at_epochs in _budgets(turn.max_context_tokens, settings.epoch_tokens):
-            yield InTurnTokens(most, at_epochs, addresses)
+        if turn.max_context_tokens:
+            yield InTurnTokens(turn.max_context_tokens, addresses)
     if (trim := settings.trim) is not None:
         if trim.warn_fraction:
             yield TrimWarning(trim.max_tokens, trim.warn_fraction)

@@ -139,7 +139,10 @@ class ToolResultBudget(SettingsModel):
 
 
 class InTurn(SettingsModel):
-    """What one turn may send: the last so many results of tools in full, and so many tokens; 0 switches off."""
+    """What the turn in progress may send at every call: the last so many results in full, so many tokens; 0 is off.
+
+    The history before the turn does not count.
+    """
 
     max_tool_pairs: Count = 0
     max_context_tokens: Count = 0
@@ -286,7 +289,7 @@ class AgentContext(SettingsModel):
     ``spec`` tells the agent what sources have to say in place of the history; ``window`` is passed over then.
     ``handoff`` are the sources of what it is told when a session goes on with it (`Session.append_handoff`).
 
-    ``epoch_tokens``: steps that rewrite what was sent before (``superseded``, ``microcompact``, ``in_turn``, ``trim``)
+    ``epoch_tokens``: steps that rewrite what was sent before (``superseded``, ``microcompact``, ``trim``)
     do so at epochs alone, after a compaction and whenever the context has grown by so many tokens, and a request
     begins with the bytes of the one before it in between. 0 lets them rewrite in every request.
 

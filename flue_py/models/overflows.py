@@ -60,6 +60,12 @@ _WITHOUT_NUMBERS = (
     # llama.cpp, LM Studio, Ollama, TensorRT-LLM
     r"exceeds the available context size|exceed_context_size_error|greater than the context length",
     r"prompt too long; exceeded (?:max )?context length|number of input tokens exceeds",
+    # A context that was cut otherwise than the provider takes it: OpenAI and compatible, Responses, Anthropic, Gemini
+    r"must be a response to a prece+ding message with '?tool_calls|tool_call_ids did not have response messages",
+    r"no tool (?:output|call) found for function call",
+    r"`?tool_use`? ids were found without `?tool_result`?|unexpected `?tool_use_id`? found in `?tool_result`?",
+    r"function response parts is equal to the number of function call parts",
+    r"max_tokens`? must be greater than `?thinking\.budget_tokens",
 )
 _OVERFLOWS = [re.compile(pattern, re.IGNORECASE | re.DOTALL) for pattern in (*_WITH_NUMBERS, *_WITHOUT_NUMBERS)]
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from flue_py.compaction.modes import Mode
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.result import CompactionResult
+    from flue_py.context import offloading
     from flue_py.context.blocks import reading
     from flue_py.context.blocks.protocol import Block, BlockFailure
     from flue_py.context.offloading import OffloadSettings
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from flue_py.context.sources.protocol import SourceReader
     from flue_py.core.model_seam import Model as CompactionModel
 else:
+    offloading = lazy_module("flue_py.context.offloading")
     reading = lazy_module("flue_py.context.blocks.reading")
 
 REPLAYED_TURNS = 3
@@ -78,8 +80,8 @@ class Conversation:
     ``before_compaction`` is asked before each compaction, and may cancel it or give its text
     (`flue_py.compaction.hooks`). ``context`` says what the model is sent of the context
     (`flue_py.context.ContextSettings`), ``agent`` for whom, ``sources`` what a ``spec`` in it reads; by default it is
-    sent all of it. With ``offload``, long results of tools in what a model answers are stored as artifacts
-    (`Session.append_message`).
+    sent all of it. Results of tools above 40,000 characters in what a model answers are stored as artifacts
+    (`Session.append_message`); ``offload`` has other limits, and False stores all in the history.
 
     ``blocks`` are told before the words of the user where they have changed (`Session.append_blocks`), and those that
     save are given the messages of a turn after it. Each has ``patience`` seconds. ``block_failures`` are those of the
@@ -99,7 +101,7 @@ class Conversation:
         context: ContextSettings | Mapping[str, object] | None = None,
         sources: Mapping[str, SourceReader] | None = None,
         agent: str | None = None,
-        offload: OffloadSettings | None = None,
+        offload: OffloadSettings | bool | None = True,
         blocks: Iterable[Block] = (),
         patience: float = PATIENCE,
     ) -> None:
@@ -111,6 +113,7 @@ class Conversation:
         self._sending = sending.Sending(context, sources)
         self.context = self._sending.settings
         self.agent = checked_text(agent, "agent")
+        offload = offloading.OffloadSettings() if offload is True else offload or None
         self.offload = None if offload is None else checked_offload(offload)
         self.blocks = tuple(reading.checked_blocks(blocks)) if blocks != () else ()
         self.patience = checked_patience(patience)

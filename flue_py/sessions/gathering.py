@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from flue_py.core.kinds import COMPACTION, MESSAGE
+from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import InvalidArgument, shown
 from flue_py.lazy import lazy_module
@@ -74,5 +77,11 @@ class Gathering(Registered):
         registered = await self.registered(leaf=found.stamp.leaf_id)
         # What the turn in progress does is sent behind this, and must not change it.
         history = found.items[: pipeline.turn_in(found.items, agent)]
-        asked = protocol.Asked(None, agent, history, registered, self.info)
+        whole: list[ContextEntry] | None = None
+        if any(each.kind == "changes_recent" for each in wanted) and any(item.kind == COMPACTION for item in history):
+            path = await self.get_active_path(leaf=found.stamp.leaf_id)
+            turn = found.items[len(history)].entry_id if len(history) < len(found.items) else None
+            before = takewhile(lambda entry: entry.id != turn, path)
+            whole = [ContextEntry(entry) for entry in before if entry.kind == MESSAGE]
+        asked = protocol.Asked(None, agent, history, registered, self.info, whole)
         return await gathering.gather(wanted, asked, {**stored.STORED_SOURCES, **sources}, self._backend.waiting)

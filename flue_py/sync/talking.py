@@ -41,7 +41,7 @@ class Conversation(Twin[AsyncConversation]):
         context: ContextSettings | Mapping[str, object] | None = None,
         sources: Mapping[str, SourceReader] | None = None,
         agent: str | None = None,
-        offload: OffloadSettings | None = None,
+        offload: OffloadSettings | bool | None = True,
         blocks: Iterable[Block] = (),
         patience: float = PATIENCE,
     ) -> None:

@@ -108,7 +108,7 @@ async def test_files_of_a_program_take_the_place_of_what_is_stored(session: Sess
         session, "session_context", "brief_field:objective", "changes_recent", "changes_recent:0", "broken:x", own=own
     )
     assert found[:2] == ["We chose sqlite.", "red"]
-    assert [found[2].count("Coder"), found[3].count("Coder")] == [3, 1]
+    assert [found[2].count("Coder"), found[3].count("Coder")] == [4, 1]
     assert "not JSON" in found[4]
 
 

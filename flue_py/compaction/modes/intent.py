@@ -172,5 +172,6 @@ def warnings(material: Material, found: Operations) -> list[str]:
 def _resumption(material: Material) -> str:
     return (
         "RESUMPTION NOTE: this was made from the stored record of tool calls, not by a model. What is marked ✓ is done "
-        f"and need not be repeated; what is marked ✗ failed. The originals are stored: {entries_named(material)}."
+        "and need not be repeated; what is marked ✗ failed and should be retried. "
+        f"The originals are stored: {entries_named(material)}."
     )

@@ -81,6 +81,7 @@ class Lossless:
         if self.contracts:
             parts.append("\n".join(["CONTRACT STATUS:", *await self._verdicts()]))
         where = f" The state is {quoted(state, _REASON_CHARS)}." if state else ""
+        where += " Satisfy all ✗ contracts before going on." if "\n  ✗ " in parts[-1] else ""
         resumption = (
             f"RESUMPTION NOTE: go on from the evidence above.{where} The originals are stored: "
             f"{entries_named(material)}."
@@ -132,6 +133,7 @@ def _newest(material: Material, found: Operations) -> list[str]:
 
 def _evidence(operation: Operation) -> str:
     label, entry_id = quoted(operation.label, LABEL_CHARS), shown_id(operation.entry_id)
-    line = f"  {MARKS[operation.status]} {label} (turn {operation.turn}, entry {entry_id})"
+    agent = quoted(operation.agent, LABEL_CHARS)
+    line = f"  {MARKS[operation.status]} {label} (turn {operation.turn}, {agent}, entry {entry_id})"
     output = without_tags(operation.error).strip()[:ERROR_CHARS]
     return line + "".join(f"\n      {each}" for each in output.splitlines()) if output else line

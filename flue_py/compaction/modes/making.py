@@ -76,7 +76,7 @@ def _marked(mode: Mode, material: Material, reason: str, around: Around) -> Made
             "",
             "- These turns are not summarised here, and are no longer in the context.",
             f"- They are stored: {entries_named(material)}.",
-            "- What came after them follows word for word; ask before relying on what they may have said.",
+            "- What came after them follows word for word; read the state from disk before relying on what they said.",
         ]
     )
     own = "\n\n".join(filter(None, [earlier, marker]))

@@ -12,8 +12,6 @@ from flue_py.context.steps.tools import ToolUse, plain_name, plain_names, tool_u
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 
-CHANGES = 3
-"""How many changes are told if nobody says how many."""
 WRITE_TOOLS = plain_names(
     [
         "write_file",
@@ -48,13 +46,14 @@ class Change:
 
 def changes_recent(asked: Asked) -> str | None:
     """Return the last changes that the stored calls of tools tell: calls that failed have changed nothing."""
-    return changes_text(recent(changes_of([Item(entry, at) for at, entry in enumerate(asked.context)]), asked))
+    stored = asked.context if asked.stored is None else asked.stored
+    return changes_text(recent(changes_of([Item(entry, at) for at, entry in enumerate(stored)]), asked))
 
 
 def recent(changes: Sequence[Change], asked: Asked) -> Sequence[Change]:
-    """Return the last of some changes, as many as the source is asked for, one at least."""
+    """Return the last of some changes, as many as the source is asked for, one at least; all if it says no number."""
     given = (asked.parameter or "").strip()
-    count = int(given) if given.lstrip("-").isdecimal() and given.isascii() else CHANGES
+    count = int(given) if given.lstrip("-").isdecimal() and given.isascii() else len(changes)
     return changes[-max(1, count) :]
 
 

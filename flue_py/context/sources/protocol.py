@@ -16,7 +16,8 @@ class Asked:
     """What a source is asked about: ``parameter`` is what stands behind the colon, None without one.
 
     ``context`` is what a model sees of the session, in order, up to the turn in progress; ``registered`` are its
-    registered texts, ``session`` is its row. ``agent`` is who will read it, None for one without a name.
+    registered texts, ``session`` is its row. ``stored`` is the whole path up to that turn, also before a
+    compaction; None if it is the context. ``agent`` is who will read it, None for one without a name.
     """
 
     parameter: str | None
@@ -24,6 +25,7 @@ class Asked:
     context: Sequence[ContextEntry]
     registered: Sequence[RegisteredText]
     session: SessionInfo
+    stored: Sequence[ContextEntry] | None = None
 
 
 SourceReader: TypeAlias = Callable[[Asked], str | None | Awaitable[str | None]]

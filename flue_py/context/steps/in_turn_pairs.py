@@ -21,7 +21,7 @@ class InTurnPairs:
     name: str = "max_in_turn_tool_pairs"
     reason: str = "before the last tool calls of the turn"
     over: Over = "turn"
-    at_epochs: bool = True
+    at_epochs: bool = False
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
         """Return the items with stubs in place of the earlier results."""

@@ -24,7 +24,7 @@ def _can_be_cut(item: Item) -> bool:
 
 @frozen
 class InTurnTokens:
-    """Puts stubs in place of the oldest results of tools until all fits ``most`` tokens; then cuts those left whole.
+    """Puts stubs in place of the oldest results of a turn until it fits ``most`` tokens; then cuts those left whole.
 
     The newest result is never stubbed, but cut: what was asked for last has to be seen. Each that is cut keeps the same
     share of it, and 200 characters at least. A budget below that, or below what is no result, is not met: the event
@@ -32,11 +32,11 @@ class InTurnTokens:
     """
 
     most: int
-    at_epochs: bool
     addresses: bool = True
     name: str = "max_in_turn_context_tokens"
     reason: str = "over the token budget of the turn"
-    over: Over = "all"
+    over: Over = "turn"
+    at_epochs: bool = False
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
         """Return the items with stubs in place of the oldest results, and with shorter ones."""
@@ -51,8 +51,7 @@ class InTurnTokens:
         whole = [at for at in results if made[at] is items[at] and _can_be_cut(items[at])]
         if total > self.most and whole:
             self._shorten(made, whole, total - self.most, view)
-        if not self.at_epochs:
-            view.tell_over(made, self.most, self.name)
+        view.tell_over(made, self.most, self.name)
         return made
 
     def _shorten(self, items: list[Item], places: Sequence[int], over: int, view: View) -> None:

@@ -26,9 +26,8 @@ PARTS: dict[str, dict[str, Any]] = {
     "superseded": {"superseded": {}},
     "microcompact": {"microcompact": {}},
     "tool_results": {"tool_results": {"result_chars": 2_000}},
-    "in_turn": {"in_turn": {"max_tool_pairs": 4, "max_context_tokens": 150_000}},
     "trim": {"trim": {"max_tokens": 30_000}},
-    "all": {"superseded": {}, "microcompact": {}, "tool_results": {}, "in_turn": {"max_tool_pairs": 8}, "trim": {}},
+    "all": {"superseded": {}, "microcompact": {}, "tool_results": {}, "trim": {}},
 }
 COUNTER = counter_for("gpt-5")
 
@@ -51,7 +50,7 @@ def begins_with(later: JsonValue, earlier: JsonValue) -> bool:
 
 def is_over_budget(found: Piped) -> bool:
     """Return whether what an epoch added did not fit, so that a limit took effect that holds in every request."""
-    limits = [step for step in found.report.steps if step.name in ("trim_history", "max_in_turn_context_tokens")]
+    limits = [step for step in found.report.steps if step.name == "trim_history"]
     return any(step.changes for step in limits[1::2])
 
 
