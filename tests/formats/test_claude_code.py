@@ -113,10 +113,11 @@ def test_what_an_answer_was_billed_by_and_the_models_of_its_steps_are_with_its_c
         {"type": "advisor_message", "model": "claude-opus-5", "input_tokens": 30, "output_tokens": 20},
     ]
     rows[1]["message"]["usage"] |= {"iterations": steps, "speed": "fast", "service_tier": "standard"}
+    name = "m1:2026-01-14T00:00:00.000Z:109"
     (part,), _ = read(as_lines(rows))
     assert [(paid.call_id, paid.model, paid.usage[:5], paid.terms) for paid in part.entries[1].calls] == [
-        ("m1", "claude-opus-4-5", (9, 7, 100, 0, 116), (("speed", "fast"),)),
-        ("m1:claude-opus-5", "claude-opus-5", (30, 20, 0, 0, 50), (("speed", "fast"),)),
+        (name, "claude-opus-4-5", (9, 7, 100, 0, 116), (("speed", "fast"),)),
+        (f"{name}:claude-opus-5", "claude-opus-5", (30, 20, 0, 0, 50), (("speed", "fast"),)),
     ]
 
 

@@ -138,8 +138,9 @@ class Answers:
         paid = with_call(content, usage, self._notes, last.line, provider="anthropic", model=model, call_id=call_id)
         asker = self._chains.asker_of(last)
         if asker is None:
-            spent = self._spent.get(model, (0, 0, 0, 0))
-            self._spent[model] = tuple(sum(each) for each in zip(spent, content.usage[:4], strict=True))
+            for call in paid.calls:
+                spent = self._spent.get(call.model, (0, 0, 0, 0))
+                self._spent[call.model] = tuple(sum(each) for each in zip(spent, call.usage[:4], strict=True))
             return paid, extra
         self._repeats = True
         asker.calls += dated(paid.calls, last)
