@@ -115,6 +115,8 @@ CONTEXT: Mapping[str, Node] = {
         "service_tier", "standard", "default", "on_demand", "unspecified", batch=("processing", "batch")
     ),
     "processing": _term("processing", "standard", "default"),
+    "batch": Count(),
+    "is_batch": Count(),
     # Vertex
     "traffic_type": _term(
         "traffic_type",
@@ -215,6 +217,11 @@ _CACHE: Mapping[str, Node] = {
 }
 _TOTAL: Mapping[str, Node] = {"total_tokens": Field(Kind.TOTAL), "total_token_count": Field(Kind.TOTAL)}
 
+_BY_LIFETIME: Mapping[str, Node] = {
+    "ephemeral_5m_input_tokens": Field(Kind.CACHE_WRITE_5M),
+    "ephemeral_1h_input_tokens": Field(Kind.CACHE_WRITE_1H),
+    ANY: Count("cache_write_of_another_lifetime"),
+}
 _OF_INPUT: Mapping[str, Node] = {
     **_modalities("input"),
     "cached_tokens": Field(Kind.CACHE_READ, holds_cache=True),
@@ -228,6 +235,7 @@ _OF_INPUT: Mapping[str, Node] = {
     # There is one published price of what OpenAI writes, which is kept for 30 minutes.
     "cache_write_tokens_details": {"ttl_30m_tokens": FREE, "ttl_12h_tokens": Count(), ANY: Count()},
     "cached_tokens_details": FREE,
+    "cache_creation_token_details": _BY_LIFETIME,
     "no_cache_tokens": FREE,
     **_by_tier(cache_read=Kind.CACHE_READ, cache_creation=Kind.CACHE_WRITE),
 }
@@ -269,11 +277,9 @@ FIELDS: Mapping[str, Node] = {
     "cache_audio_read_tokens": FREE,
     "audio_seconds": Count(),
     "unmeasured_requests": Count(),
-    "cache_creation": {
-        "ephemeral_5m_input_tokens": Field(Kind.CACHE_WRITE_5M),
-        "ephemeral_1h_input_tokens": Field(Kind.CACHE_WRITE_1H),
-        ANY: Count("cache_write_of_another_lifetime"),
-    },
+    "cache_creation": _BY_LIFETIME,
+    # LiteLLM
+    "cache_creation_token_details": _BY_LIFETIME,
     # Anthropic and OpenRouter: what a tool of the provider was used for. Fetching a page costs its tokens.
     "server_tool_use": {"web_search_requests": Count(SEARCHES), "web_fetch_requests": FREE, ANY: Count()},
     "fallback_credit": {"status": {"type": _term("fallback_credit", "not_applied")}},

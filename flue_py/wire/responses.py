@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flue_py.core.calls import RESPONSE_ID
@@ -124,11 +124,11 @@ def _call(value: Mapping[str, JsonValue], names: _Names, listed: list[JsonValue]
     # A response without a word of what it used was paid for all the same: its usage is unknown.
     usage = call.setdefault("usage", {})
     if isinstance(usage, Mapping):
-        call["usage"] = {**usage, **billed_by(value, {"server_tool_use": _charged(listed)})}
+        call["usage"] = {**usage, **billed_by(value, {"server_tool_use": charged(listed)})}
     return call
 
 
-def _charged(listed: list[JsonValue]) -> JsonObject:
+def charged(listed: Sequence[JsonValue | JsonObject]) -> JsonObject:
     """Return how often the provider's own tools were used, which the numbers of tokens do not say."""
     found: dict[str, int] = {}
     for each in listed:

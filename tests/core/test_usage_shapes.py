@@ -77,6 +77,14 @@ SHAPES: dict[str, JsonObject] = {
             {"ttl": "1h", "inputTokens": 3}, {"ttl": "5m", "inputTokens": 6}, {"ttl": "1h", "inputTokens": 1},
         ],
     },
+    "LiteLLM, of Anthropic": {
+        "prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130,
+        "prompt_tokens_details": {
+            "cached_tokens": 20, "cache_creation_tokens": 10,
+            "cache_creation_token_details": {"ephemeral_5m_input_tokens": 6, "ephemeral_1h_input_tokens": 4},
+        },
+        "cache_creation_input_tokens": 10, "cache_read_input_tokens": 20,
+    },
     "Anthropic, with its thinking": {
         "input_tokens": 70, "output_tokens": 30, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 10,
         "output_tokens_details": {"thinking_tokens": 8},
@@ -125,6 +133,8 @@ def test_a_call_is_the_same_in_every_shape(shape: str, spelled: Any) -> None:
     assert (read.totals, read.is_known, read.oddities) == (ONE_CALL, True, ())
     assert read.reasoning == (8 if any(word in str(SHAPES[shape]) for word in ("reasoning", "thinking")) else 0)
     assert read.told >= {"input", "output", "cacheRead", "cacheWrite"}
+    if "1h" in str(SHAPES[shape]):
+        assert read.cache_write_1h == (3 if shape == "LangChain, a sum of both" else 4)
     assert read_reported(usage_json(read)).totals == ONE_CALL
 
 

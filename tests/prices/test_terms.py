@@ -67,6 +67,7 @@ PUBLISHED: tuple[tuple[tuple[str, str], dict[str, Any], str | None], ...] = (
     (("aws", "anthropic.claude-opus-5"),
      {"inputTokens": 5, "outputTokens": 5, "performanceConfig": {"latency": "optimized"}}, None),
     (GPT, CHAT | {"service_tier": "auto"}, None),
+    (GPT, CHAT | {"batch": True}, None),
     (GPT, CHAT | {"service_tier": "scale"}, None),
     (GPT, {"input_tokens": 5, "output_tokens": 5, "input_tokens_details": {
         "cache_write_tokens": 4, "cache_write_tokens_details": {"ttl_12h_tokens": 4}}}, None),

@@ -20,6 +20,7 @@ from flue_py.formats.kit.rows import Notes
 from flue_py.formats.kit.streaming import DocumentReader
 from flue_py.wire.openai_chat import calls_in
 from flue_py.wire.openai_responses import message_from_item, responses_difference
+from flue_py.wire.responses import charged
 
 FORMAT = "openai-responses"
 
@@ -49,7 +50,7 @@ def parse_openai_responses(data: bytes, name: str = "the file") -> tuple[ParsedS
     for item in items.items:
         messages.append(message_from_item(item.value, names))
         names.update(calls_in(messages[-1]))
-    _count(items.beside, messages)
+    _count(items.beside, [item.value for item in items.items], messages)
     for item, message in zip(items.items, messages, strict=True):
         entry, beside = message_entry(message, item.value, item.index, notes)
         if not beside and entry.role is not None:
@@ -62,13 +63,13 @@ def parse_openai_responses(data: bytes, name: str = "the file") -> tuple[ParsedS
 read_openai_responses = partial(DocumentReader, parse_openai_responses)
 
 
-def _count(response: JsonObject, messages: Sequence[JsonObject]) -> None:
+def _count(response: JsonObject, output: Sequence[JsonObject], messages: Sequence[JsonObject]) -> None:
     """Put what a whole response reports to have used on the last answer in it: it was one call."""
     usage = response.get("usage")
     answers = [message for message in messages if message.get("role") == "assistant"]
     if response.get("object") != "response" or not isinstance(usage, dict) or not answers:
         return
-    usage = {**usage, **billed_by(response)}
+    usage = {**usage, **billed_by(response, {"server_tool_use": charged(output)})}
     read = read_reported(usage)
     answers[-1]["usage"] = usage if read.oddities or not read.is_known else usage_json(read)
     if isinstance(response.get("model"), str):
