@@ -7,6 +7,8 @@ import pytest
 from flue_py import JsonObject, Session, Store
 from flue_py.compaction import CompactionSettings
 from flue_py.runtime.conversation import Conversation
+from flue_py.runtime.defaults import RUN_DEFAULTS
+from flue_py.runtime.guard import CompactionGuard
 from tests.sessions.talk import user
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("target", ["memory"], indirect=True)]
@@ -56,3 +58,20 @@ async def test_long_results_of_a_turn_are_stored_beside_the_history_unless_that_
 
         await Conversation(store, session, offload=offload).take_turn("go", answers)
         assert ("offloaded" in str((await session.build_context())[-2])) is is_stub
+
+
+async def test_the_defaults_of_a_run_compact_after_fifty_turns_and_keep_ten(session: Session, store: Store) -> None:
+    guard = CompactionGuard(store, session, mode="intent", **RUN_DEFAULTS)
+    outcomes = []
+    for n in range(50):
+        answer: JsonObject = {"role": "assistant", "content": "a" * 3_000}
+        await session.append_messages([user(f"q{n}"), *called(f"c{n}", "read_file", f"f{n}", "x"), answer])
+        outcomes.append((await guard.after_call()).outcome)
+    assert outcomes == ["nothing"] * 49 + ["compacted"]
+    said = [message["content"] for message in await session.build_context() if message["role"] == "user"]
+    assert said[1:] == [f"q{n}" for n in range(40, 50)]
+
+    async def sent(context: list[JsonObject]) -> int:
+        return len(str(context[-1]["content"]))
+
+    assert 2_000 < await guard.call(sent) < 2_200

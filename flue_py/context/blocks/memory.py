@@ -45,10 +45,10 @@ class MemoryText(Generic[Memory]):
 def memory_text(memories: Iterable[Memory], most: int = MOST_MEMORY_CHARS) -> MemoryText[Memory]:
     """Return what a model is told of memories: a header, then ``[type] name: body`` for each, by type, then by name.
 
-    It has at most ``most`` characters. A memory that does not fit in what the ones before it have left is dropped
-    whole, and the next one is tried; the header stays. Further lines of a body are indented, so that none of them
-    passes for a memory of its own, and what a terminal would act on is replaced. Raises `InvalidArgument` for a limit
-    that has no room for the header. Pure. O(size of the memories).
+    It has at most ``most`` characters. Of a memory that does not fit in what the ones before it have left, the type and
+    name stay where there is room for them, and the next one is tried; the header stays. Further lines of a body are
+    indented, so that none of them passes for a memory of its own, and what a terminal would act on is replaced. Raises
+    `InvalidArgument` for a limit that has no room for the header. Pure. O(size of the memories).
     """
     if isinstance(most, bool) or not isinstance(most, int) or most < len(MEMORY_HEADER):
         raise InvalidArgument(f"most: {shown(most)} is no number of characters from {len(MEMORY_HEADER)} on")
@@ -58,15 +58,18 @@ def memory_text(memories: Iterable[Memory], most: int = MOST_MEMORY_CHARS) -> Me
     dropped: list[Memory] = []
     for memory in sorted(memories, key=lambda each: (each.type, each.name)):
         line = _line(memory)
-        if 1 + len(line) > left:
-            dropped.append(memory)
-            continue
-        left -= 1 + len(line)
-        lines.append(line)
-        told.append(memory)
+        fits = 1 + len(line) <= left
+        (told if fits else dropped).append(memory)
+        if fits or 1 + len(line := _head(memory)) <= left:
+            left -= 1 + len(line)
+            lines.append(line)
     return MemoryText("\n".join(lines) if told or dropped else "", tuple(told), tuple(dropped))
 
 
 def _line(memory: Remembered) -> str:
     body = "\n  ".join(visible(line) for line in memory.body.strip().splitlines())
-    return f"[{visible_line(memory.type, _NAME_CHARS)}] {visible_line(memory.name, _NAME_CHARS)}: {body}"
+    return f"{_head(memory)}: {body}"
+
+
+def _head(memory: Remembered) -> str:
+    return f"[{visible_line(memory.type, _NAME_CHARS)}] {visible_line(memory.name, _NAME_CHARS)}"

@@ -66,7 +66,7 @@ async def test_what_has_no_room_is_named() -> None:
         block = LocalMemory(store, most=100)
         said = await block.read()
         assert said is not None
-        assert said.text == f"{HEADER}\n[user] short: y"
+        assert said.text == f"{HEADER}\n[user] long\n[user] short: y"
         assert block.dropped == ("long",)
         await store.forget("long")
         await block.read()

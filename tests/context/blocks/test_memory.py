@@ -40,14 +40,14 @@ def test_without_memories_nothing_is_told() -> None:
     assert memory_text([]).text == ""
 
 
-def test_what_does_not_fit_is_dropped_whole_and_named_and_the_header_stays() -> None:
+def test_of_what_does_not_fit_the_name_stays() -> None:
     assert MOST_MEMORY_CHARS == 8_000
     large, small = Fact("a", "large", "x" * 8_000), Fact("b", "small", "y" * 7_900)
     last = Fact("c", "last", "z" * 100)
     found = memory_text([last, small, large])
-    assert found.text == f"{MEMORY_HEADER}\n[b] small: {small.body}"
+    assert found.text == f"{MEMORY_HEADER}\n[a] large\n[b] small: {small.body}\n[c] last"
     assert (found.told, found.dropped) == ((small,), (large, last))
-    assert memory_text([large]).text == MEMORY_HEADER
+    assert memory_text([large]).text == f"{MEMORY_HEADER}\n[a] large"
 
 
 def test_no_memory_passes_for_another_or_acts_on_a_terminal() -> None:
