@@ -133,7 +133,6 @@ else:
             "flue_py.sessions.store": ("Store",),
             "flue_py.prices": ("PriceBook",),
             "flue_py.prices.weighing": ("EditPlan",),
-            "flue_py.sync": (),
             "flue_py.transfer": (
                 "BudgetLeft",
                 "BundleCounts",
@@ -162,8 +161,6 @@ else:
                 "write_bundle",
                 "write_transcript",
             ),
-            "flue_py.context": (),
-            "flue_py.wire": (),
         },
     )
 

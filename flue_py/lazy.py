@@ -34,31 +34,31 @@ def lazy_modules(package: str) -> Callable[[str], ModuleType]:
     ``from flue_py import render`` then loads next to nothing, and ``render.report.html_report`` the report.
     """
 
-    def module_named(name: str) -> ModuleType:
-        path = f"{package}.{name}"
-        if not name.startswith("__"):
-            try:
-                return import_module(path)
-            except ModuleNotFoundError as error:
-                if error.name != path:
-                    raise
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    return lambda name: _module_of(package, name)
 
-    return module_named
+
+def _module_of(package: str, name: str) -> ModuleType:
+    path = f"{package}.{name}"
+    if not name.startswith("__"):
+        try:
+            return import_module(path)
+        except ModuleNotFoundError as error:
+            if error.name != path:
+                raise
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
 def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
     """Return a ``__getattr__`` for a package that offers names of other modules, and imports these when asked for one.
 
-    ``homes`` has the names that each module gives; a module without names is offered itself.
+    ``homes`` has the names that each module gives. The package's own modules are offered, too.
     """
-    home_of = {name: module for module, names in homes.items() for name in names or [module.rpartition(".")[2]]}
+    home_of = {name: module for module, names in homes.items() for name in names}
 
     def value_named(name: str) -> object:
         if name not in home_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = import_module(home_of[name])
-        value = getattr(module, name) if homes[home_of[name]] else module
+            return _module_of(package, name)
+        value: object = getattr(import_module(home_of[name]), name)
         setattr(modules[package], name, value)
         return value
 

@@ -6,6 +6,8 @@ argument of `summarize`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flue_py.compaction.context_budget import ContextBudget, ContextSignal, context_signal
 from flue_py.compaction.estimate import (
     ContextEstimate,
@@ -52,6 +54,10 @@ from flue_py.compaction.summarize import (
     summary_requests,
 )
 from flue_py.errors import SummaryFailed
+from flue_py.lazy import lazy_modules
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_modules(__name__)
 
 __all__ = [
     "DEFAULT_POLICY",

@@ -49,9 +49,6 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "flue_py.context.counters": (),
-            "flue_py.context.measuring": (),
-            "flue_py.context.tokens": (),
             "flue_py.context.attempts": ("Attempt", "Attempts", "ask_fitting"),
             "flue_py.context.differing": ("PrefixBreak",),
             "flue_py.context.document_texts": ("ExtractedText",),

@@ -19,9 +19,15 @@ from __future__ import annotations
 
 import sys
 from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+from flue_py.lazy import lazy_modules
 
 if "pytest" in sys.modules:
     import pytest
 
     # So that a failing assert of any module here shows its values, as it would in a test module.
     pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_modules(__name__)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import unquote
@@ -53,6 +55,41 @@ def test_a_page_shows_what_its_programs_print(page: str, tmp_path: Path) -> None
     if not pages.is_runnable(page):
         pytest.skip(f"the programs of this page need {pages.RUNS_WITH[page]}")
     assert pages.run_page(page, tmp_path.resolve()) == text_of(page)
+
+
+def test_what_programs_and_the_reference_name_is_there_after_importing_the_package_alone() -> None:
+    """Other tests run in processes that have imported much, which hides a module that nothing imports."""
+    programs = [block for page in ALL for block in pages.blocks_of(page, text_of(page)) if block.language == "python"]
+    used = {
+        ast.unparse(node)
+        for block in programs
+        for node in ast.walk(ast.parse(block.text))
+        if isinstance(node, ast.Attribute)
+    }
+    texts = [*used, *re.findall(r"`(flue_py\.[\w.]+)`", text_of("docs/reference/api.md"))]
+    names = {found[0] for text in texts if (found := re.match(r"flue_py(?:\.\w+){2,}$", text))}
+    assert {"flue_py.core.merging", "flue_py.transfer.import_file", "flue_py.prices.PriceBook"} <= names
+    done = subprocess.run([sys.executable, "-c", _LOOK_UP, *sorted(names)], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+
+
+_LOOK_UP = """
+import os, sys
+from itertools import groupby
+import flue_py
+for _, names in groupby(sys.argv[1:], key=lambda name: name.rpartition(".")[0]):
+    if os.fork() == 0:
+        for name in names:
+            try:
+                eval(name)
+            except AttributeError as error:
+                print(name, "-", error, flush=True)
+            except ImportError as error:
+                if not error.name or error.name.startswith("flue_py"):
+                    print(name, "-", error, flush=True)
+        os._exit(0)
+    os.wait()
+"""
 
 
 def test_every_block_that_is_excused_from_running_is_there() -> None:
