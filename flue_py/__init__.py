@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from flue_py.core.log import Edit, LogLine
     from flue_py.core.merging import *
     from flue_py.core.messages import Message
+    from flue_py.core.pending import PendingCall, PendingTurn
     from flue_py.core.prefixes import CommonPrefix
     from flue_py.core.projection import ContextEntry
     from flue_py.core.salvaging import BackupReport
@@ -100,6 +101,7 @@ else:
             "flue_py.core.log": ("Edit", "LogLine"),
             "flue_py.core.merging": ("MergedRange", "Provenance", "merged_range_of", "provenance_of"),
             "flue_py.core.messages": ("Message",),
+            "flue_py.core.pending": ("PendingCall", "PendingTurn"),
             "flue_py.core.prefixes": ("CommonPrefix",),
             "flue_py.core.projection": ("ContextEntry",),
             "flue_py.core.salvaging": ("BackupReport",),
@@ -238,6 +240,8 @@ __all__ = [
     "OutcomeUnknown",
     "PathSettings",
     "Pending",
+    "PendingCall",
+    "PendingTurn",
     "Problem",
     "Recorded",
     "ReportedSize",

@@ -25,6 +25,7 @@ from flue_py.render.lines import counted, one_line, text_of
 from flue_py.render.rows import entry_row, session_row, task_row
 from flue_py.runtime import ending, sending
 from flue_py.sessions.arguments import checked_flag, checked_patience, checked_text
+from flue_py.sessions.contexts import shown_context
 from flue_py.sessions.hooking import checked_hook
 from flue_py.sessions.offloading import checked_offload
 from flue_py.sessions.session import Session
@@ -128,7 +129,7 @@ class Conversation:
         ``is_compacted`` marks those of which the model sees only a summary.
         """
         messages = await self.session.turns()
-        seen = {item.entry.id for item in await self.session.build_context_entries()}
+        seen = {item.entry.id for item in (await shown_context(self.session)).items}
         return numbered_turns(messages, seen)
 
     async def history(self, *, turns: int | None = None) -> list[Entry]:

@@ -15,7 +15,7 @@ from flue_py.core.jsontext import JsonValue, decode_object
 from flue_py.core.kinds import EXCLUSION, MESSAGE
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, Seen, check_name
 from flue_py.core.usage import TOO_LARGE, SumTooLarge
-from flue_py.errors import CallConflict, InvalidEntry, SessionNotFound, shown
+from flue_py.errors import CallConflict, InvalidEntry, shown
 from flue_py.sessions.arguments import (
     checked_flag,
     checked_messages,
@@ -226,10 +226,7 @@ class Appending(Contexts, Marking):
             return first.parent_id
         if on_conflict != "rebase":
             return self._built_on(seen)
-        info = await self._backend.get_session(self._ref)
-        if info is None:
-            raise SessionNotFound(self.id)
-        return info.leaf_id
+        return (await self._stored_info()).leaf_id
 
     async def append_branch_summary(
         self,

@@ -22,7 +22,7 @@ class Claiming(Handle):
 
     async def _is_claimed_elsewhere(self) -> bool:
         """Return whether somebody else has claimed the session for a compaction that still runs. One point read."""
-        await self.refresh()
+        self._note_row(await self._stored_info())
         found = Claim.from_json(self._guarded.get("claim"))
         return found is not None and found.holds(self.id, self._pricer.now_us() // 1_000_000)
 
@@ -32,7 +32,8 @@ class Claiming(Handle):
         One point read, and a write where the claim would end before.
         """
         while True:
-            await self.refresh()
+            info = await self._stored_info()
+            self._note_row(info)
             stored = Claim.from_json(self._guarded.get("claim"))
             if stored is None or stored.token != claim.token:
                 return
@@ -40,7 +41,7 @@ class Claiming(Handle):
             if renewed is None:
                 return
             try:
-                await self._store_claim(renewed)
+                await self._store_claim(renewed, info.revision)
             except RevisionConflict:
                 continue
             return
@@ -50,11 +51,11 @@ class Claiming(Handle):
         stored = self.metadata.get(GUARD_KEY)
         return {**stored} if isinstance(stored, dict) else {}
 
-    async def _store_claim(self, claim: Claim) -> None:
+    async def _store_claim(self, claim: Claim, revision: int) -> None:
         fields = checked_metadata({GUARD_KEY: {**self._guarded, "claim": claim.to_json()}}, self._limits)
         update = partial(
             self._backend.update_session, self._ref, note=Note(BY, "still compacting: the claim is renewed")
         )
         change = ChangedMetadata(fields, merge=True, limits=self._limits)
-        seen = Seen(STORED, self.revision)
+        seen = Seen(STORED, revision)
         await self._commit(partial(update, metadata_text=change, expected=seen), self._note_row)

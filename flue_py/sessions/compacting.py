@@ -342,7 +342,7 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
     ) -> CompactionResult:
         """Append what was made below the stored leaf, where that still is the end of the path that was planned on."""
         while True:
-            leaf = (await self.refresh()).leaf_id
+            leaf = (await self._stored_info()).leaf_id
             moved = None if leaf == basis.leaf else await self._overtaken(basis, leaf)
             # What is registered is that of the path which is appended to: it may have changed while the text was made.
             whole = made if moved is not None else await self._with_registered(basis, made, leaf)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import MESSAGE
+from flue_py.core.pending import PendingTurn, pending_in
 from flue_py.core.projection import ContextEntry, context_of
 from flue_py.core.sessions import STORED, LeafChoice, Stored
 from flue_py.core.settings import PathSettings
@@ -32,7 +33,9 @@ class Contexts(Reading):
         O(entries behind the items + forks on the path), plus what lies between its results and their calls. Raises
         `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument` for a ``limit`` below 1.
         """
-        return list((await self._read_context(leaf)).items if limit is None else await self._context_end(limit, leaf))
+        if limit is not None:
+            return list(await self._context_end(limit, leaf))
+        return list((await self._read_context(leaf, is_base=True)).items)
 
     async def build_context(self, *, leaf: LeafChoice = STORED, limit: int | None = None) -> list[JsonObject]:
         """Return the messages the model sees as JSON objects, fresh at each call and the caller's to change.
@@ -68,18 +71,29 @@ class Contexts(Reading):
             found = _last_assistant(await self.get_active_path(leaf=context.stamp.leaf_id))
         return found
 
+    async def pending(self, *, leaf: LeafChoice = STORED) -> PendingTurn:
+        """Return what the last turn of the context owes: the results of tool calls, an answer of the model, or nothing.
+
+        For a program that goes on after another one died: it runs ``calls``, by their ids, names and arguments, or asks
+        the model to answer ``unanswered``. A failed or aborted answer counts as none. Raises `EntryNotFound`. The cost
+        of the context.
+        """
+        return pending_in((await self._read_context(leaf)).items)
+
     async def _settings_of(self, known: KnownContext) -> PathSettings:
         """Return what `settings` does at the leaf of a context: once, since the path to it never changes."""
         if not known.settings:
             known.settings.append(await self.settings(leaf=known.stamp.leaf_id))
         return known.settings[0]
 
-    async def _read_context(self, leaf: LeafChoice) -> KnownContext:
+    async def _read_context(self, leaf: LeafChoice, *, is_base: bool = False) -> KnownContext:
+        """Return the context; ``is_base`` says that the caller is about to answer it, and builds on it from here on."""
         checked_leaf(leaf)
         async with self._turn:
             known = self._context
             read = await self._backend.read_context(self._ref, leaf=leaf, unless=None if known is None else known.stamp)
-            self._note_read(read, leaf)
+            if is_base:
+                self._note_read(read, leaf)
             if read.entries is None and known is not None:
                 return known
             tail = read.entries or ()
@@ -88,6 +102,11 @@ class Contexts(Reading):
             if isinstance(leaf, Stored):
                 self._context = context
             return context
+
+
+async def shown_context(session: Contexts) -> KnownContext:
+    """Return the context for who looks at it and answers nothing: the session builds on what it built on before."""
+    return await session._read_context(STORED)  # noqa: SLF001 - public, it would be a method of every session
 
 
 def _last_assistant(entries: Sequence[Entry]) -> Entry | None:

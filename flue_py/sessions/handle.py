@@ -182,12 +182,17 @@ class Handle:
     async def refresh(self) -> SessionInfo:
         """Read the session's row again, take over its leaf, and return it. One point read."""
         async with self._turn:
-            info = await self._backend.get_session(self._ref)
-            if info is None:
-                raise SessionNotFound(self.id)
+            info = await self._stored_info()
             self._info = info
             self._note(info.leaf_id, info.revision)
             return info
+
+    async def _stored_info(self) -> SessionInfo:
+        """Return the session's row as it is stored, which nothing of this handle is made to follow."""
+        info = await self._backend.get_session(self._ref)
+        if info is None:
+            raise SessionNotFound(self.id)
+        return info
 
     def _built_on(self, seen: Seen) -> str | None:
         """Return the leaf that an operation builds on: the one that its caller names, else this handle's."""

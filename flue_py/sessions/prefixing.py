@@ -6,7 +6,6 @@ from flue_py.core.kinds import COMPACTION, EXCLUSION
 from flue_py.core.prefixes import CommonPrefix, PrefixChain, chain_of
 from flue_py.core.projection import context_of, project_kept
 from flue_py.core.sessions import STORED, LeafChoice, Stored
-from flue_py.errors import SessionNotFound
 from flue_py.sessions.arguments import checked_leaf
 from flue_py.sessions.contexts import Contexts
 from flue_py.sessions.handle import KnownChain
@@ -39,11 +38,7 @@ class Prefixing(Contexts):
     async def _chain_at(self, leaf: LeafChoice) -> PrefixChain:
         """Return the running digests of the context at a leaf. The caller has the turn."""
         if isinstance(leaf, Stored):
-            info = await self._backend.get_session(self._ref)
-            if info is None:
-                raise SessionNotFound(self.id)
-            self._note(info.leaf_id, info.revision)
-            leaf = info.leaf_id
+            leaf = (await self._stored_info()).leaf_id
         known = self._chains.get(leaf)
         if known is not None:
             read = await self._backend.read_context(self._ref, leaf=leaf, unless=known.stamp)

@@ -49,7 +49,6 @@ class Reading(Handle):
         async with self._turn:
             known = self._path
             read = await self._backend.read_path(self._ref, leaf=leaf, unless=None if known is None else known.stamp)
-            self._note_read(read, leaf)
             if read.entries is None:
                 return list(known.entries) if known else []
             entries = list(read.entries)
@@ -60,7 +59,6 @@ class Reading(Handle):
     async def _path_end(self, limit: int, leaf: LeafChoice) -> list[Entry]:
         async with self._turn:
             read = await self._backend.read_path_end(self._ref, limit, leaf=leaf)
-            self._note_read(read, leaf)
             return list(read.entries or ())
 
     async def get_active_path_since(self, since: str | None, *, leaf: LeafChoice = STORED) -> list[Entry]:
@@ -72,7 +70,6 @@ class Reading(Handle):
         checked_leaf(leaf)
         async with self._turn:
             read = await self._backend.read_path_since(self._ref, since, leaf=leaf)
-            self._note_read(read, leaf)
             return list(read.entries or ())
 
     async def turns(self, *, leaf: LeafChoice = STORED) -> list[Entry]:

@@ -192,7 +192,7 @@ class Requesting(Gathering):
             raise InvalidArgument(f"steps: {shown(steps)} is not a list of steps")
         own = [*map(pipeline.checked_step, steps)]
         known = self._checked_gathering(sources, gathered)
-        found = await self._read_context(leaf)
+        found = await self._read_context(leaf, is_base=True)
         counted_as, provider = model, None
         if counted_as is None or chosen.rewriting is not None:
             had = await self._settings_of(found)

@@ -52,10 +52,11 @@ class Session(
     append or a move builds on (``leaf_id``) is looked up when it runs, not when it is called. Conflicts
     (`LeafConflict`) therefore arise between handles, and between processes, only; call `refresh` after one.
 
-    **What it builds on.** ``leaf_id`` is the leaf after this handle's last operation, read or refresh. A read
-    without ``leaf=`` answers at the stored leaf and takes it over; a read with ``leaf=`` leaves the handle
-    alone. After an append that landed on a sibling branch, ``leaf_id`` is the end of that branch, so that the
-    rest of a turn can land there too; ``leaf=session.leaf_id`` reads there, `refresh` goes back.
+    **What it builds on.** ``leaf_id`` is the leaf after this handle's last write or `refresh`, or that of the context
+    it last read to have it answered: `build_context`, `build_context_entries`, `request` and `attempts` without
+    ``leaf=`` take over the stored leaf. Every other read leaves it alone, and so do these with ``leaf=``. After
+    an append that landed on a sibling branch, ``leaf_id`` is the end of that branch, so that the rest of a turn
+    can land there too; ``leaf=session.leaf_id`` reads there, `refresh` goes back.
 
     **What was seen.** Every write takes ``expected_leaf`` and ``expected_revision``, what the caller has seen of the
     session, and compares them with what is stored in the transaction that writes: `RevisionConflict`, `LeafConflict`.

@@ -109,8 +109,6 @@ class Usage(Handle):
         checked_flag(told, "told")
         async with self._turn:
             window = await self._backend.read_usage(self._ref, before, leaf=leaf)
-            if isinstance(leaf, Stored):
-                self._note(window.leaf, self._revision)
             return replace(window, told=await self._told(window)) if told else window
 
     async def _told(self, window: UsageWindow) -> frozenset[str]:

@@ -134,6 +134,7 @@ class Session(Twin[AsyncSession]):
     get_active_path = blocking(AsyncSession.get_active_path)
     get_active_path_since = blocking(AsyncSession.get_active_path_since)
     turns = blocking(AsyncSession.turns)
+    pending = blocking(AsyncSession.pending)
     settings = blocking(AsyncSession.settings)
     latest_assistant = blocking(AsyncSession.latest_assistant)
     is_ancestor = blocking(AsyncSession.is_ancestor)

@@ -34,6 +34,8 @@ GROUPS = {
         "NewEntry",
         "Source",
         "PathSettings",
+        "PendingTurn",
+        "PendingCall",
     ),
     "Artifacts": ("OffloadSettings", "Artifact", "ArtifactExcerpt"),
     "Several operations as one": ("Atomic", "Pending"),

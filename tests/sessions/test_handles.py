@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 
 import anyio
 import pytest
@@ -86,33 +90,103 @@ async def test_a_refresh_after_a_conflict_lets_the_handle_build_on_what_is_there
     assert await path_of(session) == ["mine", "late"]
 
 
-async def test_a_read_takes_over_the_stored_leaf_and_a_read_elsewhere_does_not(store: Store, session: Session) -> None:
+async def test_a_read_for_an_answer_takes_over_the_stored_leaf_and_a_read_elsewhere_does_not(
+    store: Store, session: Session
+) -> None:
     first, second = await say(session, "a", "b")
     other = await another_handle(store, session)
     (third,) = await say(session, "c")
-    assert texts(await other.get_active_path(leaf=first)) == ["a"]
     assert [item.entry_id for item in await other.build_context_entries(leaf=first)] == [first]
-    assert (await other.aggregate_usage_since(None, leaf=first)).leaf == first
+    assert await other.build_context(leaf=first) == [user("a")]
+    assert (await other.request(leaf=first)).messages == [user("a")]
     assert other.leaf_id == second
     assert len(await other.build_context()) == 3
     assert (other.leaf_id, other.revision) == (third, session.revision)
 
 
-@pytest.mark.parametrize("read", ["get_active_path", "build_context", "latest_compaction", "latest_assistant"])
-async def test_each_read_of_the_stored_leaf_refreshes_the_handle(store: Store, session: Session, read: str) -> None:
-    other = await another_handle(store, session)
-    (entry_id,) = await say(session, "a")
-    await getattr(other, read)()
-    assert other.leaf_id == entry_id
-    await say(other, "b")
+Look = Callable[[Session, str], Awaitable[object]]
+ANSWERED: dict[str, Look] = {
+    "build_context": lambda s, _: s.build_context(),
+    "build_context(limit=1)": lambda s, _: s.build_context(limit=1),
+    "build_context_entries": lambda s, _: s.build_context_entries(),
+    "build_context_entries(limit=1)": lambda s, _: s.build_context_entries(limit=1),
+    "request": lambda s, _: s.request("anthropic"),
+    "attempts": lambda s, _: s.attempts(),
+    "refresh": lambda s, _: s.refresh(),
+}
+LOOKED_AT: dict[str, Look] = {
+    "aggregate_usage_since": lambda s, _: s.aggregate_usage_since(None),
+    "artifacts": lambda s, _: s.artifacts(),
+    "budgets": lambda s, _: s.budgets(),
+    "changes": lambda s, _: s.changes(),
+    "children": lambda s, at: s.children(at),
+    "common_ancestor": lambda s, at: s.common_ancestor(other_leaf=at),
+    "common_prefix": lambda s, at: s.common_prefix(at),
+    "context_snapshots": lambda s, _: s.context_snapshots(),
+    "diff": lambda s, at: s.diff(other_leaf=at),
+    "entries": lambda s, _: s.entries(),
+    "entry_costs": lambda s, _: s.entry_costs(),
+    "exclusions": lambda s, _: s.exclusions(),
+    "gather_context": lambda s, _: s.gather_context(),
+    "get_active_path": lambda s, _: s.get_active_path(),
+    "get_active_path(limit=1)": lambda s, _: s.get_active_path(limit=1),
+    "get_active_path_since": lambda s, at: s.get_active_path_since(at),
+    "get_entries": lambda s, at: s.get_entries([at]),
+    "get_entry": lambda s, at: s.get_entry(at),
+    "get_tree": lambda s, _: s.get_tree(),
+    "html_report": lambda s, _: s.html_report(),
+    "is_ancestor": lambda s, at: s.is_ancestor(at, of=at),
+    "labels": lambda s, _: s.labels(),
+    "latest_assistant": lambda s, _: s.latest_assistant(),
+    "latest_compaction": lambda s, _: s.latest_compaction(),
+    "log": lambda s, _: s.log(),
+    "loss_report": lambda s, _: s.loss_report(),
+    "measure_context": lambda s, _: s.measure_context("gpt-5"),
+    "name": lambda s, _: s.name(),
+    "pending": lambda s, _: s.pending(),
+    "pins": lambda s, _: s.pins(),
+    "plan": lambda s, _: s.plan("rewind", turns=1),
+    "plan_compaction": lambda s, _: s.plan_compaction(),
+    "recall": lambda s, _: s.recall(None, "a"),
+    "registered": lambda s, _: s.registered(),
+    "resolve_entry_id": lambda s, at: s.resolve_entry_id(at),
+    "settings": lambda s, _: s.settings(),
+    "task_links": lambda s, _: s.task_links(),
+    "task_parents": lambda s, _: s.task_parents(),
+    "turns": lambda s, _: s.turns(),
+    "validate": lambda s, _: s.validate("anthropic"),
+    "compact(dry_run=True)": lambda s, _: s.compact(mode="lossless", dry_run=True),
+    "compact that makes nothing": lambda s, _: s.compact(mode="lossless"),
+    "uncompact without a compaction": lambda s, _: s.uncompact(),
+}
+ELSEWHERE = {"answer_read_artifact", "answer_recall", "read_artifact", "budgeted", "watch"}
+"""Reads of what has an id of its own, or that are no single call: of an artifact, of a compaction, of what comes."""
+MONEY = {"commit", "import_call", "prolong", "record_call", "release", "reserve"}
 
 
-async def test_windows_refresh_the_handle_too(store: Store, session: Session) -> None:
-    other, third = await another_handle(store, session), await another_handle(store, session)
-    (entry_id,) = await say(session, "a")
-    assert (await other.aggregate_usage_since(None)).leaf == entry_id
-    assert texts(await third.get_active_path_since(None)) == ["a"]
-    assert other.leaf_id == third.leaf_id == entry_id
+async def test_who_looks_at_a_session_builds_on_what_it_built_on_before(store: Store) -> None:
+    """A view of the session must not let an answer pass that was given to less than is there."""
+    wrong = []
+    for name, look in {**ANSWERED, **LOOKED_AT}.items():
+        session = await store.create_session()
+        first, seen = await say(session, "a", "b")
+        late = await another_handle(store, session)
+        await say(session, "STOP")
+        with suppress(flue_py.EntryNotFound, flue_py.InvalidArgument):
+            await look(late, first)
+        if (late.leaf_id == seen) is (name in ANSWERED):
+            wrong.append(name)
+    assert wrong == []
+
+
+def test_it_is_decided_of_each_read_whether_it_is_what_is_built_on() -> None:
+    public = {name: value for name, value in inspect.getmembers(Session, callable) if not name.startswith("_")}
+    reads = {name for name, value in public.items() if "expected_leaf" not in inspect.signature(value).parameters}
+    decided = {name for name in (*ANSWERED, *LOOKED_AT) if name.isidentifier()}
+    assert reads - decided - ELSEWHERE - MONEY - {"fit_to"} == set()
+    page = Path("docs/concepts/conflicts-and-handles.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)`", page.split("\n## On one handle\n")[1].split("\n## ")[0]))
+    assert decided - named == set()
 
 
 async def test_a_title_does_not_make_a_handle_build_on_what_it_has_not_seen(store: Store, session: Session) -> None:

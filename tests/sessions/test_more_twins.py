@@ -46,6 +46,9 @@ PUBLIC = (
 WITHOUT = {
     "Harness": "what an asynchronous harness calls",
     "HarnessSession": "what an asynchronous harness calls",
+    "redo_last": "for commands",
+    "shown_context": "for runtimes that look at a session",
+    "undo_last": "for commands",
     "all_sessions": "a loop over list_sessions, for commands",
     "delete_all": "for commands",
     "find_completed": "for commands",

@@ -64,6 +64,8 @@ NAMES = {
     "OffloadSettings",
     "PathSettings",
     "Pending",
+    "PendingCall",
+    "PendingTurn",
     "Problem",
     "ReportedSize",
     "Reservation",

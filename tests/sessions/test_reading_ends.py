@@ -41,9 +41,11 @@ async def test_a_result_stays_with_its_call(session: Session) -> None:
 
 
 @pytest.mark.anyio
-async def test_reading_the_end_takes_over_the_stored_leaf(session: Session, store: flue_py.Store) -> None:
+async def test_reading_the_end_of_the_context_takes_over_the_stored_leaf(
+    session: Session, store: flue_py.Store
+) -> None:
     await hold_turns(session, 2)
-    for read in ("get_active_path", "build_context", "build_context_entries"):
+    for read in ("build_context", "build_context_entries"):
         other = await store.open_session(session.key, scope=session.scope)
         await session.append_message(user("more"))
         await getattr(other, read)(leaf=other.leaf_id, limit=1)

@@ -14,6 +14,7 @@ from flue_py.core.jsontext import JsonValue
 from flue_py.core.kinds import is_answer
 from flue_py.core.projection import ContextEntry
 from flue_py.core.turns import Turns, begins_turn, last_turns, part_of
+from flue_py.sessions.contexts import shown_context
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -74,9 +75,9 @@ async def find_out(
     window: int | None,
 ) -> Found:
     """Return what a decision needs. The cost of the context, and of counting what was not counted before."""
-    items = await session.build_context_entries()
+    found = await shown_context(session)
     size = await session.measure_context(model, system=system, tools=tools, window=window)
-    return Found(items, await session.latest_compaction(), size)
+    return Found(found.items, found.compaction, size)
 
 
 async def input_since(
