@@ -27,6 +27,9 @@ MAX_PROJECT = 800
 MAX_TYPE = 100
 MAX_SOURCE = 4_096
 
+IMPORTED_FILES = "imported files"
+"""The space of what imports remember of files, which is nobody's document: it is counted and copied with none."""
+
 SEARCHED = 1_000
 """How many documents one call of `Backend.search_documents` reads at most."""
 

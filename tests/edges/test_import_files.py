@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import flue_py
 from flue_py.errors import FlueError, InvalidArgument, SessionExists, UnreadableFile
 from flue_py.sessions.session import Session
 from flue_py.transfer.importing import sources as import_sources
+from flue_py.transfer.importing import unchanged
 from flue_py.transfer.importing.run import import_file
 from tests.edges.cli_runs import Flue, in_own_process
 from tests.formats.pi_files import HEADER, every_type
@@ -438,3 +440,55 @@ def test_a_session_document_of_the_reference_is_imported(flue: Flue) -> None:
     assert not flue.json("import", "flue", str(file))[0]["changed"]
     file.write_text("{")
     assert "not JSON" in flue.run("import", "flue", str(file), code=1).stderr
+
+
+def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_is_not_is(
+    flue: Flue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unchanged, "_SETTLED_NS", -(10**18))
+    folder = tmp_path / "files"
+    folder.mkdir()
+    talk, document = folder / f"{SESSION}.jsonl", folder / "list.json"
+    talk.write_bytes(b"".join(as_lines([*TALK, user("u3", "u2")])))
+    document.write_text('[{"role": "user", "content": "hello"}]')
+    first = flue.json("import", str(folder), "--finish")
+    assert [report["added"] for report in first] == [6, 1]
+    # The first file is opened before the database is.
+    read: list[str] = []
+    start = import_sources.ImportSource.start
+
+    def noted(self: import_sources.ImportSource) -> None:
+        read.append(self.path.name)
+        start(self)
+
+    monkeypatch.setattr(import_sources.ImportSource, "start", noted)
+
+    def again(*options: str) -> tuple[list[str], Any]:
+        read.clear()
+        reports = flue.json("import", str(folder), *options)
+        return [*read[1:]], reports
+
+    monkeypatch.setattr(unchanged.ImportedFiles, "report", lambda *_: None)
+    _, whole = again("--finish")
+    monkeypatch.undo()
+    monkeypatch.setattr(unchanged, "_SETTLED_NS", -(10**18))
+    monkeypatch.setattr(import_sources.ImportSource, "start", noted)
+    assert again("--finish") == ([], whole)
+    assert not any(report["changed"] for report in whole)
+    assert again()[0] == ["list.json"]
+    assert again("--finish")[0] == ["list.json"]
+    assert again("--finish")[0] == []
+    # In place, of the same length, and with the time that it had.
+    before = document.stat()
+    document.write_text('[{"role": "user", "content": "HELLO"}]')
+    os.utime(document, ns=(before.st_atime_ns, before.st_mtime_ns))
+    names, reports = again("--finish")
+    assert (names, reports[1]["changed"]) == (["list.json"], True)
+    # What is gone is looked at again.
+    flue.run("rm", reports[1]["sessionId"], "--yes")
+    names, reports = again("--finish")
+    assert (names, [report["sessions"][0]["deleted"] for report in reports]) == (["list.json"], [False, True])
+    assert again("--finish", "--again")[1][1]["created"]
+    talk.write_bytes(talk.read_bytes() + b"".join(as_lines([user("u4", "u3")])))
+    assert [report["added"] for report in again("--finish")[1]] == [1, 0]
+    assert flue.json("info")["documents"] == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path, PurePath
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import flue_py
 from flue_py.cli.output import Answer
 from flue_py.cli.place import Place
 from flue_py.cli.progress import BYTES, progress_bar
@@ -25,6 +26,7 @@ from flue_py.transfer.importing.places import find_files, usual_places
 from flue_py.transfer.importing.reports import ImportReport
 from flue_py.transfer.importing.run import import_source
 from flue_py.transfer.importing.sources import AUTO, ImportSource
+from flue_py.transfer.importing.unchanged import ImportedFiles
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -77,8 +79,14 @@ def import_(
     others: Counter[str] = Counter()
     files = find_files([*paths, *(usual_places(wanted) if discover else ())], wanted, others=others)
     failures: list[FlueError] = []
-    with closing(_started(files, wanted, failures, finish=finish)) as sources:
-        reports = _import(place, sources, failures, scope, again=again)
+    known: list[ImportedFiles] = []
+
+    def remembered(store: Store) -> ImportedFiles:
+        known.append(ImportedFiles(store, scope, finish=finish, wanted=wanted, version=flue_py.__version__))
+        return known[0]
+
+    with closing(_started(files, wanted, failures, known, finish=finish)) as sources:
+        reports = _import(place, sources, failures, scope, remembered, again=again)
     searched = ", ".join([*map(str, paths), *(["the usual places"] if discover else [])])
     lines = [line for report in reports for line in _lines(report)]
     if not reports and not failures:
@@ -98,10 +106,16 @@ import_.help = (import_.help or "").replace("{formats}", ", ".join(each.name for
 
 
 def _started(
-    files: Iterator[Path], wanted: str, failures: list[FlueError], *, finish: bool
-) -> Generator[ImportSource, None, None]:
-    """Yield the files that can be read, each open until the next one is asked for; add to ``failures`` for others."""
+    files: Iterator[Path], wanted: str, failures: list[FlueError], known: Sequence[ImportedFiles], *, finish: bool
+) -> Generator[ImportSource | ImportReport, None, None]:
+    """Yield the files that can be read, each open until the next one is asked for; add to ``failures`` for others.
+
+    Of one that is as it was when it was imported, the report is yielded.
+    """
     for path in files:
+        if known and (report := known[0].report(path)) is not None:
+            yield report
+            continue
         with ImportSource(path, wanted, take_all=finish) as source:
             try:
                 source.start()
@@ -112,7 +126,13 @@ def _started(
 
 
 def _import(
-    place: Place, sources: Iterator[ImportSource], failures: list[FlueError], scope: str, *, again: bool
+    place: Place,
+    sources: Iterator[ImportSource | ImportReport],
+    failures: list[FlueError],
+    scope: str,
+    remembered: Callable[[Store], ImportedFiles],
+    *,
+    again: bool,
 ) -> list[ImportReport]:
     """Import file after file. The database is opened with the first one that can be read: else none is made."""
     first = next(sources, None)
@@ -121,8 +141,13 @@ def _import(
 
     async def work(store: Store) -> list[ImportReport]:
         reports = []
+        known = remembered(store)
+        await known.read()
         with progress_bar("importing", BYTES) as tell:
             for source in chain([first], sources):
+                if isinstance(source, ImportReport):
+                    reports.append(source)
+                    continue
                 name = printable(source.path.name)[:40]
 
                 def progress(done: int, size: int, name: str = name) -> None:
@@ -130,8 +155,10 @@ def _import(
 
                 try:
                     reports.append(await import_source(store, source, scope=scope, again=again, progress=progress))
+                    known.note(source, reports[-1])
                 except FixTheCall as error:
                     failures.append(error)
+        await known.write()
         return reports
 
     return run(place, work, create=True)

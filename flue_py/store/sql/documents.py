@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from flue_py.core.documents import Document, DocumentInfo, DocumentRow
+from flue_py.core.documents import IMPORTED_FILES, Document, DocumentInfo, DocumentRow
 from flue_py.store.seam import Nothing, Row
 from flue_py.store.sql.dialects import statement
 
@@ -62,6 +62,7 @@ REMOVE_DOCUMENT = statement(Name, Nothing)(
 WHOLE_DOCUMENTS = statement(AfterNameCount, DocumentRow)(
     f"SELECT {_ROW} FROM documents d"
     " WHERE (d.scope, d.kind, d.space, d.project, d.name) > (:scope, :kind, :space, :project, :name)"
+    f" AND d.space <> '{IMPORTED_FILES}'"
     " ORDER BY d.scope, d.kind, d.space, d.project, d.name LIMIT :count"
 )
 DOCUMENT_STATE = statement(Name, tuple[int, bytes])(f"SELECT d.changed_at, d.digest FROM documents d WHERE {_IS_IT}")

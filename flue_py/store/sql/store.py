@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from flue_py.core.documents import IMPORTED_FILES
 from flue_py.store.seam import Nothing
 from flue_py.store.sql.dialects import statement
 
@@ -14,7 +15,7 @@ READ_STATE = statement(Name, tuple[int])("SELECT value FROM flue_store WHERE nam
 WRITE_STATE = statement(NumberName, Nothing)("UPDATE flue_store SET value = :number WHERE name = :name")
 COUNTS = statement(Nothing, tuple[int, int, int, int])(
     "SELECT (SELECT COUNT(*) FROM sessions), (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM ledger),"
-    " (SELECT COUNT(*) FROM documents)"
+    f" (SELECT COUNT(*) FROM documents WHERE space <> '{IMPORTED_FILES}')"
 )
 # PostgreSQL alone.
 DATABASE_SIZE = statement(Nothing, tuple[int])("SELECT pg_database_size(current_database())")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -54,6 +55,9 @@ class ImportSource:
         self._report: ParseReport | None = None
         self._waiting: list[SessionPart] | None = []
         self.size = 0
+        self.state: list[int] = []
+        """Which file it is, and whether it was changed, as `stated` says it, when it was opened."""
+        self.opened_ns = 0
         self.bytes_read = 0
         self.whole_bytes = 0
         """How many bytes of whole lines were read: the end of a file that is being written may be half a line."""
@@ -92,7 +96,8 @@ class ImportSource:
         first = b""
         try:
             self._file = open_plain(self.path)
-            self.size = os.fstat(self._file.fileno()).st_size
+            found = os.fstat(self._file.fileno())
+            self.size, self.state, self.opened_ns = found.st_size, stated(found), time.time_ns()
             first = self._file.read(_FIRST_BYTES)
             self._file.seek(0)
             self._format = self._recognized(first)
@@ -253,6 +258,11 @@ def _read_long(file: BinaryIO, begun: bytes, most: int) -> bytes:
         if not is_too_long:
             line += some
     return bytes(line[:_BEGINNING]) + b"\n" if is_too_long else bytes(line)
+
+
+def stated(found: os.stat_result) -> list[int]:
+    """Return what says of an open file which it is, and whether it was changed."""
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def checked_format(name: str) -> str:

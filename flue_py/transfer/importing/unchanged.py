@@ -1,0 +1,148 @@
+"""Files that are as they were when they were imported last, so that they need not be read again.
+
+What a store remembers of them is a document, which no list of documents shows and no copy takes along. It is believed
+where a file has the size, the times and the place on the disk that it had, and the same end, and where its sessions are
+there, with no less in them. (Of two times, the one at which a file was changed in any way cannot be set.)
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from flue_py.core.documents import IMPORTED_FILES, DocumentName, NewDocument
+from flue_py.core.jsontext import decode_object, encode_json
+from flue_py.core.sessions import SessionInfo
+from flue_py.errors import FlueError
+from flue_py.formats.kit.report import LineNote
+from flue_py.formats.registry import OURS, find_format
+from flue_py.sessions.store import Store
+from flue_py.transfer.importing.reports import ImportReport, SessionImport
+from flue_py.transfer.importing.sources import AUTO, ImportSource, stated
+from flue_py.transfer.plain_files import open_plain
+
+_SETTLED_NS = 1_000_000_000
+"""How old a change has to be: two in the same moment could have the same time."""
+_END = 1 << 12
+_MOST = 50_000
+"""How many files are remembered."""
+
+
+class ImportedFiles:
+    """What a store remembers of the files that were imported into a scope."""
+
+    def __init__(self, store: Store, scope: str, *, finish: bool, wanted: str, version: str) -> None:
+        self._store = store
+        self._name = DocumentName(scope, "file", IMPORTED_FILES, "", "unchanged")
+        self._finish = finish
+        self._wanted = wanted
+        self._version = version
+        self._files: dict[str, Any] = {}
+        self._sessions: dict[str, SessionInfo] = {}
+        self._imported: dict[str, Any] = {}
+
+    async def read(self) -> None:
+        """Read what is remembered. O(files, and their sessions)."""
+        document = await self._store.backend.get_document(self._name)
+        known: dict[str, Any] = {} if document is None else {**decode_object(document.body)}
+        # Another version may read more of a file.
+        files = known.get("files") if known.get("version") == self._version else None
+        self._files = files if isinstance(files, dict) else {}
+        self._sessions = await self._there({name for each in self._files.values() for name in each["sessions"]})
+
+    async def _there(self, names: set[str]) -> dict[str, SessionInfo]:
+        infos = await self._store.backend.get_sessions(sorted(names))
+        return {info.id: info for info in infos if info is not None and info.scope == self._name.scope}
+
+    def report(self, path: Path) -> ImportReport | None:
+        """Return what importing a file would report, which changes nothing; None if it has to be read."""
+        known = self._files.get(str(path.absolute()))
+        if known is None or known["finish"] != self._finish or self._wanted not in (AUTO, known["report"]["format"]):
+            return None
+        sessions = {name: self._sessions.get(name) for name in known["sessions"]}
+        if any(info is None or _has_less(info, known["sessions"][name]) for name, info in sessions.items()):
+            return None
+        if known["file"] != _state_of(path):
+            return None
+        return _reported(str(path), known["report"], sessions)
+
+    def note(self, source: ImportSource, report: ImportReport) -> None:
+        """Remember a file that was imported, if all that it brought is known by it alone, and is in the store."""
+        made_by = find_format(report.format)
+        depends = made_by.package != OURS or made_by.before is not None
+        is_odd = report.call_conflicts or any(
+            each.deleted or each.leaf_kept or each.oddities for each in report.sessions
+        )
+        now = None if depends or is_odd else _state_of(source.path)
+        is_settled = source.opened_ns - max(source.state[3:]) > _SETTLED_NS
+        if now is not None and now[:-1] == source.state and is_settled:
+            known = {"file": now, "finish": self._finish, "report": report.to_json()}
+            self._imported[str(source.path.absolute())] = known
+
+    async def write(self) -> None:
+        """Store what was noted. O(files that are remembered)."""
+        if not self._imported:
+            return
+        there = await self._there({each["sessionId"] for known in self._imported.values() for each in _parts(known)})
+        for path, known in self._imported.items():
+            names = [each["sessionId"] for each in _parts(known)]
+            if all(name in there for name in names):
+                known["sessions"] = {name: _counts(there[name]) for name in names}
+                self._files.pop(path, None)
+                self._files[path] = known
+        files = dict([*self._files.items()][-_MOST:])
+        body = encode_json({"version": self._version, "files": files}, "files")[0]
+        new = NewDocument("file", self._name.name, body, "json", self._name.scope, IMPORTED_FILES)
+        await self._store.backend.put_document(new)
+
+
+def _parts(known: dict[str, Any]) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = known["report"]["sessions"]
+    return parts
+
+
+def _counts(info: SessionInfo) -> list[int]:
+    return [info.entry_count, info.spent_tokens]
+
+
+def _has_less(info: SessionInfo, counts: list[int]) -> bool:
+    """Return whether a session is an older copy of what it was, or something was taken back in it."""
+    return any(now < before for now, before in zip(_counts(info), counts, strict=True))
+
+
+def _state_of(path: Path) -> list[Any] | None:
+    """Return where on the disk a file is, its size, its times, and the digest of its end."""
+    try:
+        with open_plain(path) as file:
+            state = stated(os.fstat(file.fileno()))
+            file.seek(max(0, state[2] - _END))
+            return [*state, blake2b(file.read(_END), digest_size=16).hexdigest()]
+    except (OSError, FlueError):
+        return None
+
+
+def _reported(file: str, told: dict[str, Any], sessions: dict[str, SessionInfo | None]) -> ImportReport:
+    def part(each: dict[str, Any]) -> SessionImport:
+        info = sessions[each["sessionId"]]
+        leaf = None if info is None else info.leaf_id
+        there = each["added"] + each["alreadyThere"]
+        return SessionImport(each["sessionId"], False, 0, there, leaf, task_of=each["taskOf"])
+
+    return ImportReport(
+        file=file,
+        format=told["format"],
+        sessions=tuple(part(each) for each in told["sessions"]),
+        rows=told["rows"],
+        skipped=tuple(LineNote(each["line"], each["text"]) for each in told["skipped"]),
+        repaired=tuple(LineNote(each["line"], each["text"]) for each in told["repaired"]),
+        unknown_kinds=told["unknownKinds"],
+        surrogates_replaced=told["surrogatesReplaced"],
+        skipped_rows=told["skippedRows"],
+        repaired_rows=told["repairedRows"],
+        merged=told["mergedRows"],
+        left_out=told["leftOut"],
+        held_back=told["heldBackRows"],
+        held_back_from=told["heldBackFromLine"],
+    )
