@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +56,16 @@ class Flue:
         """Return the lines a command prints for people."""
         return self.run(*arguments).stdout.splitlines()
 
-    def import_every_type(self) -> str:
+    def import_every_type(self, *options: str) -> str:
         """Import the hand-made file with every entry type; return the session's id."""
-        return self.import_rows(every_type())
+        return self.import_rows(every_type(), options=options)
 
-    def import_rows(self, rows: list[Any], name: str = "session.jsonl", code: int = 0) -> str:
+    def import_rows(
+        self, rows: list[Any], name: str = "session.jsonl", code: int = 0, options: Sequence[str] = ()
+    ) -> str:
         """Import rows as a file; return the session's id."""
         file = self.write(as_lines(rows), name)
-        reports = self.json("import", "pi", str(file), code=code)
+        reports = self.json("import", "pi", str(file), *options, code=code)
         return str(reports[0]["sessionId"])
 
     def import_real(self) -> str:

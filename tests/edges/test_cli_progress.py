@@ -85,7 +85,7 @@ def test_long_commands_have_a_bar_and_none_in_a_pipe(tmp_path: Path, monkeypatch
         "deleting": ["rm", session, "--yes"],
     }
     assert {flue.run(*arguments, "--json").stderr for arguments in commands.values()} == {""}
-    flue.import_every_type()
+    flue.import_every_type("--again")
     monkeypatch.setattr(progress, "is_animated", lambda: True)
     monkeypatch.setattr(progress, "DELAY", 0)
     for word, arguments in commands.items():
