@@ -18,6 +18,7 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import encode_json
 from flue_py.errors import InvalidArgument
 from flue_py.lazy import lazy_module
+from flue_py.wire.media import type_of_bytes
 
 if TYPE_CHECKING:
     import tiktoken
@@ -63,6 +64,12 @@ _SAME_TEXT = {"o200k_harmony": "o200k_base"}
 _IMAGE_PARTS = frozenset({"image", "image_url", "input_image"})
 _FILE_PARTS = frozenset({"file", "document", "input_file"})
 
+_LEAST_MEDIA_CHARS = 1_000
+_MEDIA = re.compile(rf'(?:"(\w+)":)?"(?:data:([^",;]*)[^",]*,)?([A-Za-z0-9+/_-]{{{_LEAST_MEDIA_CHARS},}}={{0,2}})"')
+"""A field with base64 so long that it is a picture, a sound or a document: its name, MIME type and data."""
+_ENCRYPTED = re.compile("encrypted|signature", re.IGNORECASE)
+"""Of fields with base64 that a model reads as words, in a form that its provider alone can open."""
+
 _encodings: dict[str, Encoding] = {}
 _loading = Lock()
 
@@ -104,9 +111,9 @@ def count_tokens(messages: Iterable[Mapping[str, JsonValue]], model: str | None 
     Counted are text, thinking, and the name and compact JSON arguments of tool calls, plus
     `MESSAGE_OVERHEAD_TOKENS` a message. Ids, signatures, usage and times are not sent as text and count
     nothing. An image counts `IMAGE_TOKENS`, a file `FILE_TOKENS`, any other part (and a message without
-    content) its JSON; all of these make the result an estimate. Tool definitions and the system prompt are
-    not messages: count their text and add it. Raises what `count_text_tokens` raises, and `InvalidEntry`
-    where arguments or unknown parts are not JSON. Cost: O(size).
+    content) its JSON, with what it holds of either in base64 counted as such; all of these make the result an
+    estimate. Tool definitions and the system prompt are not messages: count their text and add it. Raises what
+    `count_text_tokens` raises, and `InvalidEntry` where arguments or unknown parts are not JSON. Cost: O(size).
     """
     meter = _Meter(encoding_name_for(model))
     for message in messages:
@@ -260,5 +267,17 @@ class _Meter:
         self._is_estimate = True
 
     def _add_unknown(self, value: object) -> None:
-        self.add_text(encode_json(value, "message")[0])
+        text = encode_json(value, "message")[0]
+        if len(text) > _LEAST_MEDIA_CHARS:
+            text = _MEDIA.sub(self._counted_media, text)
+        self.add_text(text)
         self._is_estimate = True
+
+    def _counted_media(self, found: re.Match[str]) -> str:
+        """Count what a field holds in base64 as a picture or a file, and return what is left of it as text."""
+        field, kind, data = found.groups()
+        if field is not None and _ENCRYPTED.search(field):
+            return found[0]
+        told = type_of_bytes(data) or kind or ("image/" if '"type":"image' in found.string else "")
+        self._add_fixed(IMAGE_TOKENS if told.startswith("image/") else FILE_TOKENS)
+        return '""'

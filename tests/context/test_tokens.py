@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import lzma
 import os
+import random
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
@@ -467,3 +469,26 @@ def test_one_image_among_texts_makes_the_whole_count_an_estimate() -> None:
     assert not count_tokens(texts).is_estimate
     assert count_tokens([texts[0], _content({"type": "image", "data": ""}), texts[1]]).is_estimate
     assert count_tokens([]) == TokenCount(0, False, "o200k_base")
+
+
+def test_media_count_as_media_in_every_part() -> None:
+    data = b64encode(random.Random(1).randbytes(90_000)).decode()
+    picture = "iVBORw0KGgoA" + data
+    wrong = []
+    for part, least in (
+        ({"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": data}, IMAGE_TOKENS),
+        ({"type": "image_generation_call", "result": picture, "partials": [picture, picture]}, 3 * IMAGE_TOKENS),
+        ({"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}, FILE_TOKENS),
+        ({"type": "video_url", "video_url": {"url": f"data:video/mp4;base64,{data}"}}, FILE_TOKENS),
+        ({"type": "web_fetch_tool_result", "content": {"source": {"type": "base64", "data": data}}}, FILE_TOKENS),
+        ({"type": "computer_call_output", "output": {"image_url": f"data:image/png;base64,{data}"}}, IMAGE_TOKENS),
+        ({"type": "gemini:mystery", "inline": [picture]}, IMAGE_TOKENS),
+        ({"type": "note", "text": ["words " * 500]}, 1),
+        ({"type": "web_search_tool_result", "content": [{"encrypted_content": data}]}, 30_000),
+    ):
+        for model in ("gpt-5", "large-1"):
+            tokens = count_message_tokens({"role": "assistant", "content": [part]}, model).tokens
+            most = 100_000 if least == 30_000 else least + 1_100
+            if not least <= tokens <= most:
+                wrong.append((model, part["type"], tokens))
+    assert wrong == []
