@@ -267,6 +267,8 @@ FIELDS: Mapping[str, Node] = {
     "output_tokens_by_modality": _modalities("output"),
     "tool_use_prompt_tokens_details": _modalities("input"),
     "tool_use_tokens_by_modality": _modalities("input"),
+    # Frameworks: how often, and how long
+    **dict.fromkeys(("requests", "tool_calls", "calls", "turns", "num_turns", "steps", "duration_ms"), FREE),
     "cache_tokens_details": FREE,
     "cached_tokens_by_modality": FREE,
     "initial_input_tokens": FREE,

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 from math import isfinite, isnan
 from typing import TypeAlias
@@ -267,6 +268,10 @@ class _Reading:
                 self._take_cost(reported, name)
             elif spelling in (OWN_KEY, UPSTREAM):
                 beside[spelling] = reported
+            elif type(reported) is int and reported and self._rules > _OLDEST_RULES:
+                meant = _name_meant(spelling)
+                hint = f"; did you mean {shown(meant)}?" if meant else ""
+                self._odd(name, f"is a field of no usage that is read here; its {shown(reported)} is not counted{hint}")
         if beside.get(OWN_KEY) is True and self._rules > _OLDEST_RULES:
             self._add_upstream(beside.get(UPSTREAM))
 
@@ -525,6 +530,13 @@ def _picodollars(value: JsonValue) -> int | None:
 
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d+[mh](?:[A-Z]|$))")
+
+
+@lru_cache(maxsize=256)
+def _name_meant(spelling: str) -> str | None:
+    """Return the number of tokens that a field is a misspelling of, if it looks like one."""
+    names = [name for name, node in FIELDS.items() if isinstance(node, Field)]
+    return next(iter(get_close_matches(spelling, names, 1, 0.75)), None)
 
 
 @lru_cache(maxsize=1024)

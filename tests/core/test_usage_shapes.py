@@ -304,3 +304,21 @@ def test_what_older_versions_counted_agrees_with_its_payload_and_nothing_else_do
     ):
         assert agrees_with_payload(added, "message", "assistant", payload) is agrees
     assert not agrees_with_payload(UsageTotals(input=1), "message", "user", ours)
+
+
+def test_a_number_in_a_field_that_no_usage_has_is_an_oddity_that_names_it() -> None:
+    cases: list[tuple[dict[str, Any], list[str]]] = [
+        ({"input": 5, "ouput": 600}, ["ouput", "600", "did you mean 'output'?"]),
+        ({"input_tokens": 5, "ouputTokens": 600}, ["ouputTokens", "did you mean 'output_tokens'?"]),
+        ({"input": 5, "cahceRead": 600}, ["cahceRead", "did you mean 'cache_read'?"]),
+        ({"input": 5, "zebras": 600}, ["zebras", "600 is not counted"]),
+        ({"zebras": 600}, ["zebras", "600 is not counted"]),
+        ({"input": 5, "output": 6, "zebras": 0, "giraffes": None, "note": "x", "more": {"a": 1}}, []),
+        ({"input_tokens": 5, "output_tokens": 6, "requests": 2, "tool_calls": 1}, []),
+    ]
+    wrong = []
+    for usage, words in cases:
+        read = read_reported(usage)
+        if len(read.oddities) != bool(words) or any(word not in read.oddities[0] for word in words):
+            wrong.append((usage, read.oddities))
+    assert not wrong
