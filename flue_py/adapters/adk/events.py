@@ -334,7 +334,15 @@ def _by_hand(entries: Iterable[Entry]) -> Iterator[Found]:
 
 
 def _event_by_hand(entry: Entry) -> JsonObject | None:
-    """Return the event that an entry is which no event made; None if it says nothing to ADK."""
+    """Return the event that an entry is which no event made; None if it says nothing to ADK.
+
+    Raises `InvalidArgument` for one that ADK has no event for. It would send what a compaction stands for whole.
+    """
+    if entry.kind == COMPACTION:
+        raise InvalidArgument(
+            f"entry {entry.id!r}: ADK has no event for a compaction that it did not make, and would send again all that "
+            "this stands for; undo it, or fork the session at an entry before it"
+        )
     event: JsonObject = {"id": entry.id, "invocationId": entry.id, "timestamp": entry.created_us / 1_000_000}
     fields = entry.fields if entry.kind in (MESSAGE, "custom_message", "branch_summary") else {}
     if entry.kind == MESSAGE and entry.role in ("user", "assistant", "toolResult"):

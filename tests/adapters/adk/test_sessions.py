@@ -222,6 +222,24 @@ def test_a_session_begun_by_hand_is_one_of_adk(target: str) -> None:
     with_service(target, scenario)
 
 
+def test_a_compaction_that_the_framework_did_not_make_is_refused(target: str) -> None:
+    """It would send again all that the summary stands for, and nothing would say so."""
+
+    async def scenario(service: FlueSessionService) -> None:
+        session = await service.create_session(**NAMES)
+        await service.append_event(session, said("q"))
+        await service.append_event(session, said("r"))
+        handle = await ours(service)
+        kept = (await handle.get_active_path())[-1].id
+        await handle.append_compaction("They asked q.", first_kept_entry_id=kept, tokens_before=50)
+        with pytest.raises(InvalidArgument, match="a compaction that it did not make.*undo it, or fork"):
+            await got(service)
+        await handle.undo()
+        assert len((await got(service)).events) == 2
+
+    with_service(target, scenario)
+
+
 def test_a_leaf_in_the_middle_of_an_event_shows_what_is_there(target: str) -> None:
     async def scenario(service: FlueSessionService) -> None:
         session = await service.create_session(**NAMES, state={"k": 1})
