@@ -252,7 +252,7 @@ class _Reading:
     @property
     def terms(self) -> Terms:
         """What was read that changes the price, by name."""
-        return tuple(sorted(self._terms.items()))
+        return tuple(sorted(self._terms.items())) if self._terms else ()
 
     def read(self, value: Mapping[str, JsonValue]) -> None:
         """Take in every field that is known."""
@@ -262,7 +262,9 @@ class _Reading:
                 continue
             spelling = _snake_case(name)
             node = FIELDS.get(spelling)
-            if node is not None:
+            if type(node) is Field:
+                self._take_number(node, reported, name)
+            elif node is not None:
                 self._take(node, reported, name, spelling)
             elif spelling in DOLLARS:
                 self._take_cost(reported, name)
@@ -296,7 +298,7 @@ class _Reading:
         for_an_hour = self._at_most("cacheWrite1h", for_an_hour, "cacheWrite", written)
         reasoning = self._at_most("reasoning", reasoning, "output", output)
         # In our own shape a kind that is not there is none.
-        is_split = self._is_ours or {Kind.INPUT, Kind.OUTPUT} <= counts.keys()
+        is_split = self._is_ours or (Kind.INPUT in counts and Kind.OUTPUT in counts)
         if total > kinds or not (is_split or (Kind.TOTAL in counts and total == kinds)):
             self._terms.setdefault(*INCOMPLETE)
         cost = self._cost()
@@ -328,7 +330,7 @@ class _Reading:
         """
         counts = self._counts
         rest = counts.get(Kind.TOTAL, 0) - request - output
-        if self._rules == _OLDEST_RULES or rest <= 0 or not {Kind.INPUT, Kind.OUTPUT} <= counts.keys():
+        if rest <= 0 or self._rules == _OLDEST_RULES or Kind.INPUT not in counts or Kind.OUTPUT not in counts:
             return output
         return output + rest if self._holds_cache or rest == reasoning else output
 
@@ -337,7 +339,7 @@ class _Reading:
             self._take_number(node, reported, name)
         elif isinstance(node, (Term, Count)):
             self._take_term(node, reported, spelling)
-        elif isinstance(node, Mapping):
+        elif isinstance(node, dict):
             rows = node.get(ROWS)
             if isinstance(reported, (list, tuple)) and isinstance(rows, Rows):
                 reported = _summed_rows(rows, reported)
