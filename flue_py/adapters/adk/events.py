@@ -340,8 +340,8 @@ def _event_by_hand(entry: Entry) -> JsonObject | None:
     """
     if entry.kind == COMPACTION:
         raise InvalidArgument(
-            f"entry {entry.id!r}: ADK has no event for a compaction that it did not make, and would send again all that "
-            "this stands for; undo it, or fork the session at an entry before it"
+            f"entry {entry.id!r}: ADK has no event for a compaction that it did not make, and would send again all "
+            "that this stands for; undo it, or fork the session at an entry before it"
         )
     event: JsonObject = {"id": entry.id, "invocationId": entry.id, "timestamp": entry.created_us / 1_000_000}
     fields = entry.fields if entry.kind in (MESSAGE, "custom_message", "branch_summary") else {}

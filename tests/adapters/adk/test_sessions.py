@@ -232,7 +232,7 @@ def test_a_compaction_that_the_framework_did_not_make_is_refused(target: str) ->
         handle = await ours(service)
         kept = (await handle.get_active_path())[-1].id
         await handle.append_compaction("They asked q.", first_kept_entry_id=kept, tokens_before=50)
-        with pytest.raises(InvalidArgument, match="a compaction that it did not make.*undo it, or fork"):
+        with pytest.raises(InvalidArgument, match=r"a compaction that it did not make.*undo it, or fork"):
             await got(service)
         await handle.undo()
         assert len((await got(service)).events) == 2
