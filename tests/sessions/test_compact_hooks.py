@@ -105,7 +105,7 @@ async def test_a_hook_gives_the_text(session: Session) -> None:
     assert fields["fromHook"] is True
     details = fields["details"]
     assert isinstance(details, dict)
-    assert (details["ticket"], details["mode"], details["turns"]) == (7, "hook", 16)
+    assert (details["ticket"], details["mode"], details["turns"]) == (7, "hook", 8)
     assert details["originals"] == [ids[0], ids[-5]]
     assert [text.name for text in await session.registered()] == ["rules"]
     assert (await session.recall(done.entry_id, "question 3")).hits[0].entry_id == ids[6]
@@ -207,7 +207,7 @@ async def test_the_next_compaction_takes_over_the_text_and_nothing_of_the_detail
     later = (await session.get_active_path())[-1].fields["details"]
     assert isinstance(later, dict)
     assert later["readFiles"] == ["b.py"]
-    assert "covers turns 12–22" in done.summary
+    assert "covers turns 6–10" in done.summary
 
 
 async def test_the_files_of_a_compaction_that_a_program_appended_are_carried_on(session: Session) -> None:
