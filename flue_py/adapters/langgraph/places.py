@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from flue_py.adapters.langgraph.by_hand import begun_by_hand
 from flue_py.adapters.langgraph.known import Known
-from flue_py.adapters.langgraph.records import Record
-from flue_py.adapters.langgraph.threads import Address, session_to_write
+from flue_py.adapters.langgraph.numbers import numbers_of
+from flue_py.adapters.langgraph.records import Record, entry_id
+from flue_py.adapters.langgraph.threads import Address, session_to_read, session_to_write
 from flue_py.errors import LeafConflict, RevisionConflict, SessionNotFound
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -125,7 +126,8 @@ class Desks:
     ) -> None:
         """Call ``work`` with the session of an address; again, with the session read anew, where others have written.
 
-        Raises `ThreadOwned`, and what ``work`` raises.
+        Raises `ThreadOwned`, and what ``work`` raises: `SessionNotFound`, too, where the address names a checkpoint of
+        a thread that was deleted since this process wrote to it. Making that anew would bring a part of it back.
         """
         desk = self._desks.get_or_put(address.key, lambda: _Desk(store))
         async with desk.turn:
@@ -135,9 +137,25 @@ class Desks:
                     place = Live(store, await session_to_write(store, address, owner))
                 try:
                     await work(place)
-                except (LeafConflict, RevisionConflict, SessionNotFound):
+                except (LeafConflict, RevisionConflict):
                     if attempt + 1 == _RETRIES:
+                        raise
+                except SessionNotFound:
+                    is_late = address.checkpoint is not None and not await _has_checkpoint(store, address)
+                    if is_late:
+                        desk.place = place
+                    if is_late or attempt + 1 == _RETRIES:
                         raise
                 else:
                     desk.place = place
                     return
+
+
+async def _has_checkpoint(store: Store, address: Address) -> bool:
+    """Return whether there is a thread that has the checkpoint of an address, under whichever number. Two reads."""
+    session = await session_to_read(store, address)
+    if session is None or address.checkpoint is None:
+        return False
+    most = (await numbers_of(session)).puts
+    ids = [entry_id(address.checkpoint, number) for number in range(1, most + 1)]
+    return any(await session.get_entries(ids))

@@ -561,3 +561,24 @@ def test_nothing_else_imports_the_framework() -> None:
     program = "import flue_py, flue_py.cli, flue_py.sync, sys; print([m for m in sys.modules if 'lang' in m])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_late_write_does_not_bring_a_deleted_thread_back() -> None:
+    began: Any = {"source": "input", "step": -1}
+    late: Any = {"source": "loop", "step": 0}
+    new: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    with FlueSaver.from_conn_string(":memory:") as saver:
+        at = saver.put(new, empty_checkpoint(), began, {})
+        saver.delete_thread("t")
+        for _ in range(2):
+            with pytest.raises(SessionNotFound):
+                saver.put(at, empty_checkpoint(), late, {})
+            with pytest.raises(SessionNotFound):
+                saver.put_writes(at, [("x", 1)], "task")
+        assert saver.get_tuple(new) is None
+        again = saver.put(new, empty_checkpoint(), began, {})
+        saver.delete_thread("t")
+        with pytest.raises(SessionNotFound):
+            saver.put_writes(again, [("x", 1)], "task")
+        saver.put(new, empty_checkpoint(), began, {})
+        assert len(list(saver.list(new))) == 1
