@@ -19,7 +19,7 @@ from flue_py.core.kinds import MESSAGE
 from flue_py.core.projection import ContextEntry
 from flue_py.core.spoken import words_of
 from flue_py.core.traits import TRAITS, Traits, traits_in
-from flue_py.core.turns import TurnPart, Turns, part_in, part_of
+from flue_py.core.turns import Turns, part_in
 
 if TYPE_CHECKING:
     from flue_py.compaction.plan import ContextItem
@@ -68,10 +68,10 @@ class Messages(Sequence[Message]):
             return found
         return self.several(range(*index.indices(len(self))))
 
-    def turn_part(self, at: int) -> TurnPart:
-        """Return what a message is to a turn. O(1) for most that are of entries."""
+    def turn_of(self, at: int, turns: Turns) -> int:
+        """Return the turn of a message, the next one that is counted. O(1) for most that are of entries."""
         item = None if self._items is None else self._items[at]
-        return part_of(item.entry) if isinstance(item, ContextEntry) else part_in(self[at])
+        return turns.add_entry(item.entry) if isinstance(item, ContextEntry) else turns.add(part_in(self[at]))
 
     def several(self, among: Sequence[int]) -> list[Message]:
         """Return the messages at some places, in their order."""
@@ -238,11 +238,11 @@ class PlannedContent:
 
     @cached_property
     def _turns(self) -> tuple[list[int], int]:
-        counter, part_at = Turns(), self._messages.turn_part
-        numbers = [counter.add(part_at(at)) for at in self.indices]
+        counter, turn_of = Turns(), self._messages.turn_of
+        numbers = [turn_of(at, counter) for at in self.indices]
         following = self.indices[-1] + 1 if numbers else 0
         stays = following < len(self._messages)
-        return numbers, counter.add(part_at(following)) - 1 if stays else counter.ended
+        return numbers, turn_of(following, counter) - 1 if stays else counter.ended
 
     @cached_property
     def spoken(self) -> list[int]:

@@ -57,18 +57,21 @@ class TurnPart(NamedTuple):
 
 
 _OTHER, _PROMPT, _RESULT = TurnPart(""), TurnPart("prompt"), TurnPart("result")
+_ANSWER, _CALLING = TurnPart("answer"), TurnPart("answer", True)
 
 
 def part_of(entry: Entry) -> TurnPart:
     """Return what an entry is to a turn. O(1) for most: what was read of an answer once is remembered."""
     if entry.kind != MESSAGE:
         return _OTHER
-    if entry.role == "assistant":
-        traits = TRAITS.of(entry)
-        return TurnPart("answer", traits.calls, traits.agent)
     if entry.role == "toolResult":
         return _RESULT
-    return _PROMPT if begins_turn(entry) else _OTHER
+    if entry.role != "assistant":
+        return _PROMPT if begins_turn(entry) else _OTHER
+    traits = TRAITS.of(entry)
+    if traits.agent is None:
+        return _CALLING if traits.calls else _ANSWER
+    return TurnPart("answer", traits.calls, traits.agent)
 
 
 def part_in(message: Mapping[str, JsonValue]) -> TurnPart:
@@ -94,6 +97,14 @@ class Turns:
         """How many turns have ended: by an answer without calls, or because another one has begun."""
         self._agent: str | None = None
         self._is_closed: bool | None = None  # None before the first answer of the turn
+
+    def add_entry(self, entry: Entry) -> int:
+        """Return the turn of the next message, from 1. O(1) for most."""
+        if entry.role == "toolResult":
+            return self.number
+        # Only within a round of tools it matters whether a person or a program wrote in the user's name.
+        is_any = entry.role == "user" and self._is_closed is not False
+        return self.add(_OTHER if is_any else part_of(entry))
 
     def add(self, part: TurnPart) -> int:
         """Return the turn of the next message, from 1."""
