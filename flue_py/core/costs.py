@@ -99,10 +99,11 @@ def total_cost(costs: Iterable[EntryCost]) -> EntryCost:
 def window_costs(window: UsageWindow) -> tuple[int | None, ...]:
     """Return what the input, the output, cache reads and cache writes of a window cost, and all of it, in picodollars.
 
+    All of it is what the ledger knows, or what the entries report if that is more: another session may have paid.
     None is unknown, for example the cost of one kind of tokens if only the total was reported or priced.
     """
     usage, cost = window.usage, window.usage.cost
-    total = cost.total
+    total = max(cost.total, window.reported_cost)
     parts = (cost.input, cost.output, cost.cache_read, cost.cache_write)
     # Without calls of its own and without a cost that was reported, a path is known to cost nothing if it used nothing.
     used_nothing = not any(usage.totals) and bool(window.told)

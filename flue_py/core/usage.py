@@ -183,9 +183,9 @@ class UsageWindow:
     """The usage of the entries after ``since``, up to ``leaf``.
 
     ``usage`` is what messages and compactions report of themselves; but the total of its cost is the one figure of the
-    window: what the ledger has, or what the entries report where that is more, since another session paid for a call
-    first. ``paid`` is what the ledger has of the same entries, priced calls and those of branch summaries included:
-    `Store.usage` of the same path gives the same.
+    window, what the ledger has; ``reported_cost`` is what the entries report, which is more where another session paid
+    for a call first. ``paid`` is what the ledger has of the same entries, priced calls and those of branch summaries
+    included: `Store.usage` of the same path gives the same.
     ``on_path`` is False if ``since`` is not an ancestor of ``leaf`` (or the leaf itself): both are then
     zero, never those of the whole history. ``since=None`` is the window over the whole path.
     ``told`` names the numbers of tokens that are 0 because they were reported, or because nothing was called; it is
@@ -198,6 +198,7 @@ class UsageWindow:
     on_path: bool = True
     paid: Paid = NOTHING_PAID
     told: frozenset[str] = frozenset()
+    reported_cost: int = 0
 
     @property
     def known(self) -> dict[str, int | None]:
@@ -238,10 +239,8 @@ class UsageWindow:
 def usage_of_window(reported: UsageTotals, paid: Paid) -> Usage:
     """Return what entries report, with what they cost by the ledger."""
     usage = Usage.from_totals(reported)
-    total = max(reported.cost_total, paid.picodollars)
-    # Without a call of their own, entries that used something were paid for elsewhere.
-    is_known = total > 0 or not (paid.unpriced_calls or (not paid.calls and any(reported)))
-    return replace(usage, cost=replace(usage.cost, total=total, is_known=is_known))
+    is_known = known_cost(paid.picodollars, paid.unpriced_calls) is not None
+    return replace(usage, cost=replace(usage.cost, total=paid.picodollars, is_known=is_known))
 
 
 def known_cost(picodollars: int, unpriced_calls: int) -> Decimal | None:

@@ -159,7 +159,8 @@ async def test_a_window_has_one_figure_of_its_cost_and_an_unknown_one_is_none() 
                 window = await each.aggregate_usage_since(None)
                 figures.append((window.usage.cost.usd, window.cost))
     price = Decimal("0.000468")
-    assert figures == [(price, price), (None, None), (None, None), (None, None)]
+    nothing = Decimal()
+    assert figures == [(price, price), (nothing, nothing), (None, None), (nothing, nothing)]
 
 
 async def test_what_a_response_was_charged_for_beside_its_tokens_is_no_list_price() -> None:

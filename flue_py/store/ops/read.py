@@ -117,7 +117,8 @@ _NOTHING = Sums(-1, -1, NO_USAGE, NOTHING_PAID)
 def _window(before: Position | Sums, until: Position | Sums, leaf: str | None, since: str | None) -> UsageWindow:
     """Return what lies between two places of a path."""
     paid = until.paid.minus(before.paid)
-    return UsageWindow(usage_of_window(until.totals.minus(before.totals), paid), leaf, since, paid=paid)
+    used = until.totals.minus(before.totals)
+    return UsageWindow(usage_of_window(used, paid), leaf, since, paid=paid, reported_cost=used.cost_total)
 
 
 def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry]:

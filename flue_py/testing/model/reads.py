@@ -207,7 +207,7 @@ class ModelReads:
             return UsageWindow(Usage(), at, since, on_path=False)
         used = session.totals(at).minus(session.totals(since))
         paid = session.paid(at).minus(session.paid(since))
-        return UsageWindow(usage_of_window(used, paid), at, since, paid=paid)
+        return UsageWindow(usage_of_window(used, paid), at, since, paid=paid, reported_cost=used.cost_total)
 
     async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
         session = self._session(session_id)
