@@ -13,7 +13,7 @@ import pytest
 import flue_py
 from flue_py.sessions.session import Session
 from flue_py.transfer.importing.sources import ImportSource
-from tests.edges.cli_runs import REAL_ID, Flue
+from tests.edges.cli_runs import REAL_ID, Flue, with_a_bar_at_once
 from tests.formats.pi_files import HEADER, SESSION_ID, as_lines, every_type, real_facts, real_lines
 
 
@@ -243,3 +243,41 @@ def test_the_file_is_closed_where_the_database_cannot_be_made(flue: Flue, monkey
     (source,) = started
     assert source._file is not None
     assert source._file.closed
+
+
+def test_an_import_of_several_files_shows_bytes_and_files_and_ends_with_a_total(flue: Flue) -> None:
+    files = [flue.write(as_lines([{**HEADER, "id": name}, said(f"{name}1", None)]), f"{name}.jsonl") for name in "abc"]
+    bad = flue.write([b"no session\n"], "bad.jsonl")
+    out, shown = with_a_bar_at_once("--db", str(flue.database), "import", "auto", *map(str, files))
+    assert "importing file 3 of 3: c.jsonl" in shown
+    assert out.splitlines()[-1] == "total: 3 of 3 files imported, 3 new sessions, 3 new entries"
+    again = flue.run("import", "auto", *map(str, [*files, bad]), code=1)
+    assert again.stdout.splitlines()[-1] == (
+        "total: 3 of 4 files imported, 0 new sessions, 0 new entries, 1 file not imported"
+    )
+
+
+def test_an_import_that_is_interrupted_says_what_it_has_and_goes_on_from_there(
+    flue: Flue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [flue.write(as_lines([{**HEADER, "id": name}, said(f"{name}1", None)]), f"{name}.jsonl") for name in "abc"]
+    batch = ImportSource.batch
+
+    def until_c(source: ImportSource) -> object:
+        if source.path.name == "c.jsonl":
+            raise KeyboardInterrupt
+        return batch(source)
+
+    counts = "2 of 3 files imported, 2 new sessions, 2 new entries"
+    with monkeypatch.context() as patch:
+        patch.setattr(ImportSource, "batch", until_c)
+        stopped = flue.run("import", "auto", *map(str, files), code=130)
+    assert [name for name in "abc" if f"{name}.jsonl: imported as" in stopped.stdout] == ["a", "b"]
+    assert stopped.stdout.splitlines()[-1] == f"total: {counts}"
+    assert (
+        stopped.stderr
+        == f"Interrupted; what was committed before stays: {counts}. The same import goes on from there\n"
+    )
+    assert flue.lines("import", "auto", *map(str, files))[-1] == (
+        "total: 3 of 3 files imported, 1 new session, 1 new entry"
+    )

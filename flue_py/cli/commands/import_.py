@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 import flue_py
+from flue_py.cli.group import INTERRUPTED
 from flue_py.cli.output import Answer
 from flue_py.cli.place import Place
-from flue_py.cli.progress import BYTES, progress_bar
+from flue_py.cli.progress import BYTES, Tell, progress_bar
 from flue_py.cli.running import command, run
 from flue_py.cli.wording import in_commands
 from flue_py.errors import FixTheCall, FlueError
@@ -62,7 +63,8 @@ def import_(
     FORMAT is {formats}, or auto, which recognizes each file. In a folder, files of unknown formats are skipped.
 
     Importing a file again adds only what is new; a session that was deleted stays deleted. A file that cannot be
-    imported is reported, and the others are imported.
+    imported is reported, and the others are imported. An import that is interrupted says what it has imported; the
+    same import goes on from there.
     """
     wanted = AUTO if named is None else canonical_name(named)
     if named is not None and wanted != AUTO and known_format(wanted) is None:
@@ -77,42 +79,94 @@ def import_(
         if not path.exists():
             raise click.BadParameter(f"{printable(str(path))} does not exist", param_hint="PATH")
     others: Counter[str] = Counter()
-    files = find_files([*paths, *(usual_places(wanted) if discover else ())], wanted, others=others)
+    reports: list[ImportReport] = []
     failures: list[FlueError] = []
     known: list[ImportedFiles] = []
+    is_interrupted = False
 
     def remembered(store: Store) -> ImportedFiles:
         known.append(ImportedFiles(store, scope, finish=finish, wanted=wanted, version=flue_py.__version__))
         return known[0]
 
-    with closing(_started(files, wanted, failures, known, finish=finish)) as sources:
-        reports = _import(place, sources, failures, scope, remembered, again=again)
+    with progress_bar("looking for session files", BYTES) as tell:
+        places = [*paths, *(usual_places(wanted) if discover else ())]
+        files = list(find_files(places, wanted, others=others))
+        bar = _Bar(tell, files)
+        with closing(_started(files, wanted, failures, known, bar, finish=finish)) as sources:
+            try:
+                _import(place, sources, reports, failures, bar, scope, remembered, again=again)
+            except KeyboardInterrupt:
+                is_interrupted = True
     searched = ", ".join([*map(str, paths), *(["the usual places"] if discover else [])])
     lines = [line for report in reports for line in _lines(report)]
-    if not reports and not failures:
+    if len(files) > 1:
+        lines.append(_total(reports, failures, len(files)))
+    elif not files:
         lines = [((f"no session files were found in {searched}", ""),)]
+    notes = [f"Error: {in_commands(str(failure))}" for failure in failures]
+    if is_interrupted:
+        counts = _counts(reports, failures, len(files))
+        notes.append(f"Interrupted; what was committed before stays: {counts}. The same import goes on from there")
+    else:
+        notes += _passed_over(others if wanted == AUTO else Counter(), discover=discover)
     return Answer(
         lambda: lines,
         lambda: [report.to_json() for report in reports],
-        notes=[
-            *(f"Error: {in_commands(str(failure))}" for failure in failures),
-            *_passed_over(others if wanted == AUTO else Counter(), discover=discover),
-        ],
-        code=1 if failures else 0,
+        notes=notes,
+        code=INTERRUPTED if is_interrupted else int(bool(failures)),
     )
 
 
 import_.help = (import_.help or "").replace("{formats}", ", ".join(each.name for each in FORMATS))
 
 
+class _Bar:
+    """The bar of an import: the bytes of all its files, and which one is read."""
+
+    def __init__(self, tell: Tell, files: Sequence[Path]) -> None:
+        self._tell = tell
+        self._sizes = [_size(path) for path in files]
+        self._total = sum(self._sizes)
+        self._number = self._before = self._after = 0
+        self._what = ""
+
+    def next_file(self, path: Path) -> None:
+        """Show that the next file is read."""
+        self._before = self._after
+        self._after += self._sizes[self._number]
+        self._number += 1
+        count = len(self._sizes)
+        which = f"file {self._number:,} of {count:,}: " if count > 1 else ""
+        self._what = f"importing {which}{printable(path.name)[:40]}"
+        self.show(0, 0)
+
+    def show(self, done: int, _size: int) -> None:
+        """Show how much of the file was read."""
+        self._tell(self._before + done, max(self._total, self._before + done), self._what)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # its import says what is wrong
+        return 0
+
+
 def _started(
-    files: Iterator[Path], wanted: str, failures: list[FlueError], known: Sequence[ImportedFiles], *, finish: bool
+    files: Sequence[Path],
+    wanted: str,
+    failures: list[FlueError],
+    known: Sequence[ImportedFiles],
+    bar: _Bar,
+    *,
+    finish: bool,
 ) -> Generator[ImportSource | ImportReport, None, None]:
     """Yield the files that can be read, each open until the next one is asked for; add to ``failures`` for others.
 
     Of one that is as it was when it was imported, the report is yielded.
     """
     for path in files:
+        bar.next_file(path)
         if known and (report := known[0].report(path)) is not None:
             yield report
             continue
@@ -128,40 +182,59 @@ def _started(
 def _import(
     place: Place,
     sources: Iterator[ImportSource | ImportReport],
+    reports: list[ImportReport],
     failures: list[FlueError],
+    bar: _Bar,
     scope: str,
     remembered: Callable[[Store], ImportedFiles],
     *,
     again: bool,
-) -> list[ImportReport]:
-    """Import file after file. The database is opened with the first one that can be read: else none is made."""
+) -> None:
+    """Import file after file, adding to ``reports``.
+
+    The database is opened with the first one that can be read: else none is made.
+    """
     first = next(sources, None)
     if first is None:
-        return []
+        return
 
-    async def work(store: Store) -> list[ImportReport]:
-        reports = []
+    async def work(store: Store) -> None:
         known = remembered(store)
         await known.read()
-        with progress_bar("importing", BYTES) as tell:
+        try:
             for source in chain([first], sources):
                 if isinstance(source, ImportReport):
                     reports.append(source)
                     continue
-                name = printable(source.path.name)[:40]
-
-                def progress(done: int, size: int, name: str = name) -> None:
-                    tell(done, size, name)
-
                 try:
-                    reports.append(await import_source(store, source, scope=scope, again=again, progress=progress))
+                    reports.append(await import_source(store, source, scope=scope, again=again, progress=bar.show))
                     known.note(source, reports[-1])
                 except FixTheCall as error:
                     failures.append(error)
+        except KeyboardInterrupt:
+            # The next import need not read again what this one has finished.
+            await known.write()
+            raise
         await known.write()
-        return reports
 
-    return run(place, work, create=True)
+    run(place, work, create=True)
+
+
+def _total(reports: Sequence[ImportReport], failures: Sequence[FlueError], files: int) -> Line:
+    return (("total: ", "bold"), (_counts(reports, failures, files), ""))
+
+
+def _counts(reports: Sequence[ImportReport], failures: Sequence[FlueError], files: int) -> str:
+    """Return what became of files, and how many sessions and entries are new."""
+    sessions = [session for report in reports for session in report.sessions]
+    counts = [
+        f"{len(reports):,} of {counted(files, 'file')} imported",
+        counted(sum(each.created for each in sessions), "new session"),
+        counted(sum(each.added for each in sessions), "new entry", "new entries"),
+    ]
+    if failures:
+        counts.append(f"{counted(len(failures), 'file')} not imported")
+    return ", ".join(counts)
 
 
 def _passed_over(others: Counter[str], *, discover: bool) -> list[str]:
