@@ -70,6 +70,9 @@ class EntryName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 SESSION = SessionName()
 """The command gets the session."""
 
+SESSION_OR_NEWEST = SessionName()
+"""The command gets the session; if none is named, the one that was active last, and no task of another."""
+
 SESSION_NAME = SessionName()
 """The command gets the name as it was typed."""
 
@@ -83,6 +86,7 @@ ENTRY_NAME = EntryName()
 """The command gets the name as it was typed."""
 
 session_argument = click.argument("session", type=SESSION)
+newest_argument = click.argument("session", type=SESSION_OR_NEWEST, required=False)
 entry_argument = click.argument("entry", type=ENTRY)
 last_option = click.option("--last", metavar="N", type=click.IntRange(min=1), help="Show only the last N entries.")
 scope_option = click.option("--scope", help="Only the sessions of this tenant or user.")
@@ -136,6 +140,19 @@ async def _entries(store: Store, name: str, prefix: str) -> list[tuple[str, str]
     tree = await session.get_tree()
     found = [entry for entry in reversed(tree) if entry.id.startswith(prefix)][:_ENTRIES]
     return [(entry.id, entry_text(entry)[:60]) for entry in found]
+
+
+async def newest_session(store: Store) -> Session:
+    """Return the session that was active last, and is no task. Raises `SessionNotFound` if there is none."""
+    cursor = None
+    while True:
+        page = await store.list_sessions(limit=100, cursor=cursor)
+        for info in page.sessions:
+            if info.kind != "task":
+                return await store.find_session(info.id)
+        cursor = page.next_cursor
+        if cursor is None:
+            raise SessionNotFound("", detail="there are no sessions yet; import some, or create one (flue-py new)")
 
 
 async def end_of(store: Store, name: str, before: Session | None = None) -> tuple[Session, LeafChoice]:

@@ -13,8 +13,8 @@ from typing import TypeVar, cast
 import click
 
 import flue_py
-from flue_py.cli.choosing import ENTRY, LEAF, SESSION
-from flue_py.cli.output import Answer, json_option, print_answer
+from flue_py.cli.choosing import ENTRY, LEAF, SESSION, SESSION_OR_NEWEST, newest_session
+from flue_py.cli.output import Answer, json_option, print_answer, tell
 from flue_py.cli.place import Place, finished, is_only_readable
 from flue_py.cli.progress import progress_bar
 from flue_py.core.sessions import STORED
@@ -86,8 +86,10 @@ def on_store(
         found = dict(given)
         for param in params:
             named = found.get(param.name or "")
-            if param.type is SESSION and isinstance(named, str):
+            if param.type in (SESSION, SESSION_OR_NEWEST) and isinstance(named, str):
                 found[str(param.name)] = await store.find_session(named)
+            elif param.type is SESSION_OR_NEWEST and named is None:
+                found[str(param.name)] = await _newest(store)
             elif param.type is SESSION and isinstance(named, tuple):
                 found[str(param.name)] = [await store.find_session(each) for each in named]
         for param in params:
@@ -99,6 +101,13 @@ def on_store(
         return await work(**found, **_asked_for(work, store=store, as_json=as_json))
 
     return on
+
+
+async def _newest(store: Store) -> Session:
+    """Return the session that was active last, and say on stderr which one it is."""
+    session = await newest_session(store)
+    tell(f"session {session.id}: {await session.name()}")
+    return session
 
 
 def _asked_for(work: Callable[..., object], **offered: object) -> dict[str, object]:

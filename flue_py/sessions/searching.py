@@ -52,6 +52,7 @@ class StoreSearch:
         role: str | None = None,
         tool: str | None = None,
         since: datetime | None = None,
+        until: datetime | None = None,
         limit: int = 20,
     ) -> SearchAnswer:
         """Return where something was said: up to ``limit`` (1 to 1000) texts that have these words, the best first.
@@ -62,7 +63,8 @@ class StoreSearch:
         id of an entry or a session finds that one first, then the texts that have it. ``parts`` are ``messages``,
         ``tools``, ``thinking``, ``titles``, ``summaries``, all but thinking where none is named. ``sessions`` are
         searched with their tasks and what they see of the sessions they were forked from; ``project`` is a folder with
-        those below it. Texts of sessions are texts of all scopes unless ``scope`` names one.
+        those below it. Texts of sessions are texts of all scopes unless ``scope`` names one. ``since`` is included,
+        ``until`` is not.
 
         The answer says what was searched, and where each text lies. What an entry had before it was retracted is not
         found. On a SQLite file and on PostgreSQL, an index beside it is brought up to date first; elsewhere every text
@@ -83,6 +85,7 @@ class StoreSearch:
             role=checked_text(role, "role"),
             tool=checked_text(tool, "tool"),
             since_us=None if since is None else checked_moment(since),
+            until_us=None if until is None else checked_moment(until),
         )
         most = checked_limit(limit)
         read = partial(queries.read_query, words, how)

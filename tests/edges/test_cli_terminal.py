@@ -236,7 +236,7 @@ def test_where_not_even_the_error_can_be_written_the_exit_code_says_so(flue: Flu
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["tree"], "Error: Missing argument 'SESSION'; see flue-py tree --help"),
+        (["path"], "Error: Missing argument 'SESSION'; see flue-py path --help"),
         (["tree", "x", "--depth", "y"], "--depth': 'y' is not a valid integer range; see flue-py tree --help"),
         (["completion"], "bash"),
         (["dance"], "Error: No such command 'dance'; see flue-py --help"),
@@ -277,4 +277,4 @@ def test_the_exit_codes_are_those_of_the_page(flue: Flue) -> None:
     assert flue.json("redo", session)["moved"]
     assert not flue.json("redo", session)["moved"]  # nothing to do is no error
     flue.run("tree", "nobody", code=NOT_FOUND)
-    flue.run("tree", code=2)
+    flue.run("path", code=2)

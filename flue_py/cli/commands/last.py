@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flue_py.cli.choosing import session_argument
+from flue_py.cli.choosing import newest_argument
 from flue_py.cli.output import Answer, plain_lines
 from flue_py.cli.running import command
 from flue_py.core.spoken import message_text
@@ -11,9 +11,9 @@ from flue_py.sessions.session import Session
 
 
 @command(bar="reading", paged=True)
-@session_argument
+@newest_argument
 async def last(session: Session) -> Answer:
-    """Show the last answer in SESSION."""
+    """Show the last answer in SESSION, by default the newest."""
     answer = await session.latest_assistant()
     if answer is None:
         return Answer(lambda: plain_lines("there is no answer yet"), lambda: None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from flue_py.cli.choosing import session_argument
+from flue_py.cli.choosing import newest_argument
 from flue_py.cli.output import Answer
 from flue_py.cli.running import command
 from flue_py.core.shapes import Shape
@@ -35,7 +35,7 @@ def _check(output: str | None, show: bool, form: str, **_: object) -> None:
 
 
 @command(check=_check, json=False)
-@session_argument
+@newest_argument
 @click.option("--output", metavar="FILE", help="Write to this file; - is standard output. [default: report-ID.html]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file, once the new one is complete.")
 @click.option("--open", "show", is_flag=True, help="Open the report in the browser.")
@@ -68,7 +68,7 @@ async def report(
     no_time: bool,
     form: str,
 ) -> Answer:
-    """Write a report of SESSION and its tasks: one HTML file that needs no network.
+    """Write a report of SESSION, by default the newest, and its tasks: one HTML file that needs no network.
 
     It shows the tree and its branches, what the model sees at each entry and what is stored, how the context of each
     agent grew, and the cost by model. The file holds all messages, so only its owner can read it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from flue_py.cli.choosing import session_argument
+from flue_py.cli.choosing import newest_argument
 from flue_py.cli.output import Answer, plain_lines
 from flue_py.cli.running import command
 from flue_py.runtime.conversation import REPLAYED_TURNS, Conversation
@@ -13,7 +13,7 @@ from flue_py.sessions.store import Store
 
 
 @command(bar="reading", paged=True, json=False)
-@session_argument
+@newest_argument
 @click.option(
     "--turns",
     metavar="N",
@@ -23,6 +23,6 @@ from flue_py.sessions.store import Store
     help="How many turns.",
 )
 async def resume(store: Store, session: Session, turns: int) -> Answer:
-    """Show the last turns of SESSION, to continue the conversation."""
+    """Show the last turns of SESSION, by default the newest, to continue the conversation."""
     text = await Conversation(store, session).resume_text(turns)
     return Answer(lambda: plain_lines(text))

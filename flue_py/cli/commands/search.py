@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from flue_py.cli.choosing import SESSION, project_option, scope_option
+from flue_py.cli.choosing import SESSION, scope_option
+from flue_py.cli.filters import SessionChoice, choice_options, chosen_sessions, moment
 from flue_py.cli.output import Answer
 from flue_py.cli.running import command
 from flue_py.errors import InvalidArgument
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from flue_py.sessions.session import Session
 
 _OPTIONS = {
-    "sessions": "leave out --session",
+    "sessions": "leave out --session, --program, --model, --git-branch, --newest",
     "exclude": "leave out --exclude-session",
     "scope": "leave out --scope",
     "project": "leave out --project",
     "role": "leave out --role",
     "tool": "leave out --tool",
     "since": "leave out --since",
+    "until": "leave out --until",
     "parts": "--in " + ",".join(PARTS),
     "substring": "--substring",
 }
@@ -51,10 +52,9 @@ _OTHER_NAMES = {"tool": "toolResult", "result": "toolResult"}
 @click.option("--session", "sessions", type=SESSION, multiple=True, help="Only this session, with its tasks.")
 @click.option("--exclude-session", "exclude", type=SESSION, multiple=True, help="Not in this session.")
 @scope_option
-@project_option("Only sessions that work in this folder, or below it.")
+@choice_options
 @click.option("--role", help="Only messages of this role: user, assistant, tool.")
 @click.option("--tool", help="Only calls and results of this tool.")
-@click.option("--since", metavar="DATE", help="Only what was written since this day or moment (UTC).")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most this many.")
 async def search(
     store: Store,
@@ -64,10 +64,15 @@ async def search(
     sessions: list[Session],
     exclude: list[Session],
     scope: str | None,
+    program: str | None,
     project: str | None,
+    model: str | None,
+    git_branch: str | None,
+    since: str | None,
+    until: str | None,
+    newest: int | None,
     role: str | None,
     tool: str | None,
-    since: str | None,
     limit: int,
 ) -> Answer:
     """Find WORDS in what was said, in all sessions. The best match comes first.
@@ -76,17 +81,24 @@ async def search(
     userName is found in getUserName. The id of an entry or of a session finds that one. With each hit comes where it
     lies on the tree, if not on the active path, and the command that shows it.
     """
+    begin, end = moment(since, "--since"), moment(until, "--until", is_end=True)
+    choice = SessionChoice(program, project, model, git_branch, newest=newest)
+    chosen: list[str] | None = [session.id for session in sessions] or None
+    if choice.reads_sessions or model is not None:
+        named = chosen
+        chosen = [info.id for info in await chosen_sessions(store, choice) if named is None or info.id in named]
     answer = await store.search(
         " ".join(words),
         how=how or "words",
         parts=_parts(parts),
-        sessions=sessions or None,
+        sessions=chosen,
         exclude=exclude,
         scope=scope,
         project=project,
         role=None if role is None else _OTHER_NAMES.get(role, role),
         tool=tool,
-        since=None if since is None else _moment(since),
+        since=begin,
+        until=end,
         limit=limit,
     )
     infos = [group.session for group in answer.sessions]
@@ -114,11 +126,3 @@ def _parts(text: str | None) -> list[Part] | None:
         if name not in known:
             raise InvalidArgument(f"--in: {name!r} is no part; give some of {', '.join(PARTS)}")
     return [known[name] for name in names]
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidArgument(f"--since: {text!r} is no date; write 2026-01-31, or 2026-01-31T12:00") from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

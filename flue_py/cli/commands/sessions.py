@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import click
 
 from flue_py.cli.about import models_of
-from flue_py.cli.choosing import project_option, scope_option
+from flue_py.cli.choosing import scope_option
+from flue_py.cli.filters import SessionChoice, choice_options, chosen_sessions, moment
 from flue_py.cli.output import Answer, look
 from flue_py.cli.running import command
 from flue_py.core.listing import ORDERS, Scalar, SessionOrder
 from flue_py.core.sessions import SessionInfo, SessionKind
-from flue_py.homes import is_below
 from flue_py.render.listing import session_lines
 from flue_py.render.rows import session_row
 from flue_py.render.views import name_among
@@ -27,7 +27,7 @@ _PAGE = 1000
 @scope_option
 @click.option("--kind", type=click.Choice(["root", "fork", "task"]), help="Only the sessions of this kind.")
 @click.option("--incomplete", is_flag=True, help="Only sessions that are not completed.")
-@project_option("Only sessions that work in this folder, or below it.")
+@choice_options
 @click.option("--limit", type=click.IntRange(min=1), help="List at most this many (default: all).")
 @click.option("--sort", "order", type=click.Choice(ORDERS), default="activity", help="Sort by this, the most first.")
 @click.option("--reverse", is_flag=True, help="Reverse the order.")
@@ -39,7 +39,13 @@ async def sessions(
     scope: str | None,
     kind: SessionKind | None,
     incomplete: bool,
+    program: str | None,
     project: str | None,
+    model: str | None,
+    git_branch: str | None,
+    since: str | None,
+    until: str | None,
+    newest: int | None,
     limit: int | None,
     order: SessionOrder,
     reverse: bool,
@@ -55,6 +61,11 @@ async def sessions(
     may be given in quotes. Where --metadata is repeated, all have to be there.
     """
     wanted = dict(map(_pair, metadata)) or None
+    begin, end = moment(since, "--since"), moment(until, "--until", is_end=True)
+    choice = SessionChoice(program, project, model, git_branch, begin, end, newest)
+    chosen: set[str] | None = None
+    if choice != SessionChoice():
+        chosen = {info.id for info in await chosen_sessions(store, choice)}
     found: list[SessionInfo] = []
     cursor = None
     # The store knows only titles, not names: all sessions are read before they are put in the order of their names.
@@ -69,10 +80,10 @@ async def sessions(
             scope_prefix=scope_prefix,
             metadata=wanted,
             completed=False if incomplete else None,
-            limit=_PAGE if enough is None or project is not None else min(enough - len(found), _PAGE),
+            limit=_PAGE if enough is None or chosen is not None else min(enough - len(found), _PAGE),
             cursor=cursor,
         )
-        found += [info for info in page.sessions if project is None or is_below(info.cwd, project)]
+        found += [info for info in page.sessions if chosen is None or info.id in chosen]
         cursor = page.next_cursor
         if cursor is None:
             break

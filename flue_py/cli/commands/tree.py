@@ -8,7 +8,7 @@ from dataclasses import replace
 import click
 
 from flue_py.cli.about import count_option, entry_sizes, marks_of
-from flue_py.cli.choosing import session_argument
+from flue_py.cli.choosing import newest_argument
 from flue_py.cli.output import Answer, look
 from flue_py.cli.running import command
 from flue_py.core.costs import entry_costs
@@ -35,7 +35,7 @@ def _check(count: bool, sizes: bool, **_: object) -> None:
 
 
 @command(check=_check, bar="reading", paged=True)
-@session_argument
+@newest_argument
 @click.option("--all", "show_all", is_flag=True, help="Show every entry, and leave out nothing.")
 @click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Show branches only up to this depth.")
 @click.option("--sizes/--no-sizes", default=True, help="Show or hide sizes in tokens.", show_default=True)
@@ -49,7 +49,7 @@ async def tree(
     count: bool,
     as_json: bool,
 ) -> Answer:
-    """Draw the tree of SESSION: branches, leaf, labels, forks, tasks, and what each branch cost.
+    """Draw the tree of SESSION, by default the newest: branches, leaf, labels, forks, tasks, and what each branch cost.
 
     A line stands for a run of entries, and shows the id of the last one. Costs come from the ledger, whichever session
     paid; the first line shows what SESSION itself paid. A + means that some calls have no known cost, a dash that

@@ -6,13 +6,14 @@ from datetime import UTC, date, datetime, timedelta
 
 import click
 
-from flue_py.cli.choosing import ENTRY_NAME, SESSION_NAME, project_option
+from flue_py.cli.choosing import ENTRY_NAME, SESSION_NAME
+from flue_py.cli.filters import SessionChoice, choice_options, chosen_sessions, moment
 from flue_py.cli.output import Answer
 from flue_py.cli.running import command
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension
-from flue_py.core.sessions import STORED, LeafChoice
+from flue_py.core.sessions import STORED, LeafChoice, SessionInfo
 from flue_py.errors import InvalidArgument, SessionNotFound
 from flue_py.render.bill import bill_lines
 from flue_py.render.lines import Line
@@ -62,7 +63,11 @@ def _days_shown(
 
 def _check(
     session: str | None,
+    program: str | None,
+    git_branch: str | None,
     since: str | None,
+    until: str | None,
+    newest: int | None,
     leaf: str | None,
     path: bool,
     first_day: datetime | None,
@@ -71,14 +76,26 @@ def _check(
     always: bool,
     **_: object,
 ) -> None:
-    if session is None and (path or since is not None or leaf is not None):
-        raise InvalidArgument("--path, --since and --leaf are of a session; name it")
+    if session is None and (path or leaf is not None):
+        raise InvalidArgument("--path and --leaf are of a session; name it")
+    if session is not None and (until or newest or program or git_branch):
+        raise InvalidArgument("--program, --git-branch, --until and --newest choose sessions; leave out SESSION")
+    if session is None:
+        first_day, last_day = _days_between(since, until, first_day, last_day)
     _days_shown(session, first_day, last_day, days, always=always)
+
+
+def _days_between(
+    since: str | None, until: str | None, first_day: datetime | None, last_day: datetime | None
+) -> tuple[datetime | None, datetime | None]:
+    """Return the first and the last day of --since and --until, which name days as --first-day and --last-day do."""
+    if (since and first_day) or (until and last_day):
+        raise InvalidArgument("--since and --first-day, or --until and --last-day, are the same; give one of them")
+    return moment(since, "--since") or first_day, moment(until, "--until") or last_day
 
 
 @command(check=_check, bar="reading")
 @click.argument("session", type=SESSION_NAME, required=False)
-@click.option("--since", metavar="ENTRY", type=ENTRY_NAME, help="Count only what comes after this entry.")
 @click.option("--leaf", metavar="ENTRY", type=ENTRY_NAME, help="Read at this entry instead of the stored leaf.")
 @click.option(
     "--by",
@@ -93,9 +110,8 @@ def _check(
 @click.option("--scope", help="Only calls of this tenant or user.")
 @click.option("--scope-prefix", help="Only calls of scopes that begin with this.")
 @click.option("--provider", help="Only calls of this provider.")
-@project_option("Only calls of sessions that worked in this folder, or below it.")
+@choice_options
 @click.option("--agent", help="Only calls of this agent, or of the program that a session was imported from.")
-@click.option("--model", help="Only calls of this model.")
 @click.option("--purpose", help="Only calls for this purpose: turn, compaction, branch_summary ...")
 @click.option("--outcome", help="Only calls with this outcome: failed, aborted ...")
 @click.option("--branch", type=click.Choice(BRANCH_STATES), help="Only calls whose entry is there.")
@@ -106,7 +122,6 @@ def _check(
 async def usage(
     store: Store,
     session: str | None,
-    since: str | None,
     leaf: str | None,
     group_by: tuple[Dimension, ...],
     path: bool,
@@ -115,9 +130,14 @@ async def usage(
     scope: str | None,
     scope_prefix: str | None,
     provider: str | None,
+    program: str | None,
     project: str | None,
-    agent: str | None,
     model: str | None,
+    git_branch: str | None,
+    since: str | None,
+    until: str | None,
+    newest: int | None,
+    agent: str | None,
     purpose: str | None,
     outcome: str | None,
     branch: BranchState | None,
@@ -128,11 +148,11 @@ async def usage(
 ) -> Answer:
     """Show the tokens and the exact cost of the path of SESSION, or of all calls.
 
-    --since and --leaf show a part of the path. With any other option, or without SESSION, the numbers come from the
-    ledger, which keeps every paid call. Without SESSION they are of the last 30 days, by day, unless other days or
-    --by are given. Days are in UTC; a week is named by its Monday. A project is the folder that a session worked in at
-    its first paid call; an agent is the one that a message names, else the program that a session was imported from.
-    "-" means unknown.
+    With SESSION, --since is an entry of it; --since and --leaf show a part of the path. With any other option, or
+    without SESSION, the numbers come from the ledger, which keeps every paid call. Without SESSION they are of the last
+    30 days, by day, unless other days or --by are given. Days are in UTC; a week is named by its Monday. A project is
+    the folder that a session worked in at its first paid call; an agent is the one that a message names, else the
+    program that a session was imported from. "-" means unknown.
     """
     filters = (
         scope,
@@ -147,6 +167,10 @@ async def usage(
         first_day,
         last_day,
         days,
+        program,
+        git_branch,
+        until,
+        newest,
     )
     asks_ledger = group_by or path or tree or tasks or always or any(value is not None for value in filters)
     found: Session | None = None
@@ -165,10 +189,16 @@ async def usage(
         if not asks_ledger:
             window = await found.aggregate_usage_since(after, leaf=end, told=True)
             return Answer(lambda: usage_lines(window), lambda: usage_row(window))
+    if session is None:
+        first_day, last_day = _days_between(since, until, first_day, last_day)
     shown = _days_shown(session, first_day, last_day, days, always=always)
+    payers: list[SessionInfo] | None = None
+    choice = SessionChoice(program, project, model, git_branch, newest=newest)
+    if choice.reads_sessions:
+        payers = await chosen_sessions(store, choice)
     groups: tuple[Dimension, ...] = group_by or (("day",) if session is None else ())
     report = await store.usage(
-        session if found is None else found.id,
+        payers if payers is not None else session if found is None else found.id,
         tree=tree,
         tasks=tasks,
         scope=scope,

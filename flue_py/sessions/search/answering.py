@@ -254,6 +254,7 @@ def _widen(asked: Asked) -> tuple[str, ...]:
         "role": narrowing.role is not None,
         "tool": narrowing.tool is not None,
         "since": narrowing.since_us is not None,
+        "until": narrowing.until_us is not None,
         "parts": len(narrowing.parts) < len(PARTS),
         "substring": asked.query.how in ("words", "query"),
     }

@@ -38,6 +38,7 @@ class Narrowing:
     role: str | None = None
     tool: str | None = None
     since_us: int | None = None
+    until_us: int | None = None
 
     def chosen(self, heads: Iterable[SessionHead]) -> dict[int, SessionHead]:
         """Return those of the sessions that are searched, by key. O(sessions)."""
@@ -58,6 +59,7 @@ class Narrowing:
             and (self.role is None or role == self.role)
             and (self.tool is None or text.tool == self.tool)
             and (self.since_us is None or at_us >= self.since_us)
+            and (self.until_us is None or at_us < self.until_us)
         )
 
     def may_have(self, found: FoundText, chosen: Mapping[int, SessionHead]) -> bool:
