@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from flue_py.compaction.modes.protocol import Asker
+from flue_py.compaction.prompts import INSTRUCTIONS, LENGTH
+from flue_py.compaction.quoting import quoted
 from flue_py.compaction.summarize import SummaryKind
 from flue_py.core.model_seam import ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow, SummaryFailed
@@ -167,17 +171,45 @@ def checked_answer(
         raise SummaryFailed(kind, str(answer) or type(answer).__name__) from answer
     if answer.stop_reason == "length":
         raise SummaryFailed(kind, f"the answer was cut off at {limit} tokens")
-    if not may_be_blank and not answer.text.strip():
-        raise SummaryFailed(kind, "the answer has no text")
+    why = "" if may_be_blank and not answer.text.strip() else why_no_summary(answer.text)
+    if why:
+        raise SummaryFailed(kind, why)
     return answer
 
 
+_LEAST_LINES = 20
+_LEAST_ECHO = 40
+_INSTRUCTIONS = "\n".join([*INSTRUCTIONS.values(), LENGTH])
+_SAYS_NOTHING = re.compile(r"[\W_]*(none)?[\W_]*", re.IGNORECASE)
+
+
+def why_no_summary(text: str) -> str:
+    """Return why an answer can be no summary, whatever it was to be of; "" where nothing speaks against it. O(size).
+
+    Weak models write no word, one line again and again, or the instruction.
+    """
+    if not text.strip():
+        return "the answer has no text"
+    lines = [line.strip() for line in text.splitlines() if not _SAYS_NOTHING.fullmatch(line)]
+    if not lines:
+        return "the answer has no words"
+    if len(lines) >= _LEAST_LINES and Counter(lines).most_common(1)[0][1] * 2 > len(lines):
+        return f"the answer repeats one line: {quoted(Counter(lines).most_common(1)[0][0], 80)}"
+    own = [line for line in lines if _NUMBER.sub("{words}", line) not in _INSTRUCTIONS]
+    if not own and sum(map(len, lines)) >= _LEAST_ECHO:
+        return "the answer repeats the instruction, and says nothing of the conversation"
+    return ""
+
+
+_NUMBER = re.compile(r"\d+")
+
+
 async def fold(folds: Sequence[Folding], asker: Asker) -> None:
-    """Make the requests of summaries until all are done; those of different summaries are made at the same time.
+    """Make the requests of summaries until all are done, one after the other: behind one that failed, none is paid.
 
     Raises `SummaryFailed`, of the first that failed.
     """
-    while going := [each for each in folds if not each.is_done]:
-        answers = await asker.ask_all([each.request() for each in going])
-        for each, answer in zip(going, answers, strict=True):
+    for each in folds:
+        while not each.is_done:
+            [answer] = await asker.ask_all([each.request()])
             each.take(answer)

@@ -72,8 +72,8 @@ class Llm:
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return the model's summary between the blocks, with the lists of files behind it.
 
-        One call, or two at once for a split turn; more where the summarizer's window is too small for one. Raises
-        `SummaryFailed` for a call that fails, an empty answer, and one that was cut off.
+        One call, or two for a split turn, one after the other; more where the summarizer's window is too small for
+        one. Raises `SummaryFailed` for a call that fails, an answer that can be no summary, and one that was cut off.
         """
         if asker is None:
             raise InvalidArgument(f"mode {self.name!r} needs a model; give one, or choose a mode that needs none")
