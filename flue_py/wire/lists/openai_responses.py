@@ -54,8 +54,10 @@ def responses_list(
             if bare != printed:
                 left.change("ids by which the API would look for reasoning that is left out are left out, too")
             printed = bare
-        elif is_sent:
+        elif is_sent and said.role == "assistant":
             is_reasoned = _turn_is_reasoned(printed, left, is_reasoned=is_reasoned)
+        elif said.role != "toolResult":
+            is_reasoned = False
         stays = not is_complete or EXTRA in said.extra or COMPACTION_PART in [item.get("type") for item in printed]
         for item in printed:
             whole = item if stays else completed(item, f"msg_{len(items)}")
@@ -71,12 +73,10 @@ def _turn_is_reasoned(items: list[JsonObject], left: Leftovers, *, is_reasoned: 
     without: compacted lists have such items, and stores that keep no reasoning.
     """
     for at, item in enumerate(items):
-        kind = kind_of(item)
-        if kind == "reasoning":
-            is_reasoned = True
-        elif kind.startswith(COMPACTION_PART) or (kind == "message" and item.get("role") != "assistant"):
-            is_reasoned = False
-        elif not is_reasoned and "id" in item and kind in _BOUND:
+        kind = item.get("type")
+        if kind == "reasoning" or (is_reasoned and kind == COMPACTION_PART):
+            is_reasoned = kind == "reasoning"
+        elif "id" in item and not is_reasoned and kind in _BOUND:
             items[at] = {name: value for name, value in item.items() if name != "id"}
             left.change("ids by which the API would look for reasoning that is not sent are left out")
     return is_reasoned

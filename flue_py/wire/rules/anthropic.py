@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, to_json
 from flue_py.core.native import COMPACTION_PART, holds_compaction
-from flue_py.wire.anthropic import CACHE_MARK, MAX_CACHE_MARKS, PDF, PLAIN_TEXT, REASONING, SERVER_CALLS, is_reasoning
+from flue_py.wire.anthropic import (
+    CACHE_MARK,
+    MAX_CACHE_MARKS,
+    PDF,
+    PLAIN_TEXT,
+    REASONING,
+    SERVER_CALLS,
+    SERVER_KINDS,
+    is_reasoning,
+)
 from flue_py.wire.media import type_of_bytes
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.pictures import Picture, wrong_pictures
@@ -95,7 +104,7 @@ def torn_server_calls(messages: Iterable[tuple[str, Sequence[JsonValue]]]) -> li
 
 
 def _server_calls(request: SentRequest, limits: RequestLimits) -> Found:
-    if not any(map(_is_server_result, request.all_parts)) and not request.has_kind(*SERVER_CALLS):
+    if not request.has_kind(*SERVER_KINDS):
         return
     sides: list[tuple[str, Sequence[JsonValue]]] = []
     for message in request.messages:
