@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
+from itertools import accumulate, pairwise
 from math import lcm
 from typing import TypeAlias
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.frozen import frozen
-from flue_py.core.usage import MAX_AMOUNT, PICODOLLARS_PER_DOLLAR
+from flue_py.core.usage import MAX_AMOUNT, PICODOLLARS_PER_DOLLAR, Cost
 from flue_py.core.usage_fields import SEARCHES
 from flue_py.errors import InvalidEntry, InvalidPrices, shown
 
@@ -48,21 +49,27 @@ class ModelRates:
 
     def cost_of(self, call: PaidCall) -> int:
         """Return what a call costs, in picodollars, rounded half up once. Raises `InvalidEntry` beyond 64 bits."""
-        usage = call.usage
-        scaled = (
-            self.request
-            + _searches(call) * (self.search or 0)
-            + usage.input * self.input
-            + (usage.output - call.reasoning) * self.output
-            + call.reasoning * self.reasoning
-            + usage.cache_read * self.cache_read
-            + (usage.cache_write - call.cache_write_1h) * self.cache_write
-            + call.cache_write_1h * self.cache_write_1h
-        )
-        picodollars = (2 * scaled + self.scale) // (2 * self.scale)
+        picodollars = self.parts_of(call).total
         if picodollars > MAX_AMOUNT:
             raise InvalidEntry(f"usage: at the prices of {self.source} the call costs more than can be stored")
         return picodollars
+
+    def parts_of(self, call: PaidCall) -> Cost:
+        """Return what a call costs by kind of token, in picodollars; the parts add up to the total exactly.
+
+        What the request itself and its web searches cost is in that of the input.
+        """
+        usage = call.usage
+        scaled = (
+            self.request + _searches(call) * (self.search or 0) + usage.input * self.input,
+            (usage.output - call.reasoning) * self.output + call.reasoning * self.reasoning,
+            usage.cache_read * self.cache_read,
+            (usage.cache_write - call.cache_write_1h) * self.cache_write + call.cache_write_1h * self.cache_write_1h,
+        )
+        # The sums are rounded, and not the parts: else these would add up to something else than the whole.
+        upto = [(2 * each + self.scale) // (2 * self.scale) for each in accumulate(scaled)]
+        asked, answered, read, written = (after - before for before, after in pairwise((0, *upto)))
+        return Cost(asked, answered, read, written, upto[-1])
 
 
 def _searches(call: PaidCall) -> int:

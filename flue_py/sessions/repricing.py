@@ -9,7 +9,7 @@ from flue_py.core.entries import Entry, NewEntry, derived_from_payload
 from flue_py.core.jsontext import decode_json
 from flue_py.core.ledger import CallPrice, RepricedCalls, Repricing, Unpriced, call_row, differences
 from flue_py.core.rows import CallRow
-from flue_py.core.usage import UsageTotals
+from flue_py.core.usage import Cost, UsageTotals
 from flue_py.errors import InvalidEntry
 from flue_py.prices.book import CallPricer
 from flue_py.store.backend import Backend
@@ -72,6 +72,21 @@ def _as_reported(row: CallRow, entry: Entry | None) -> PaidCall | None:
         if again.model == row.model and not differences(row, again):
             return replace(call, provider=row.provider, at_us=row.at)
     return None
+
+
+def price_parts(pricer: CallPricer, entry: Entry, picodollars: int) -> Cost | None:
+    """Return what the calls that an entry reports cost by kind of token; None where prices do not make it that sum."""
+    bare = NewEntry(entry.kind, entry.payload, entry.role)
+    parts = []
+    for call in derived_from_payload(bare, entry.fields).calls:
+        dated = replace(call, at_us=entry.created_us)
+        rates = None if call.is_unknown else pricer.rates(dated)
+        if rates is None:
+            return None
+        parts.append(rates.parts_of(dated))
+    names = ("input", "output", "cache_read", "cache_write", "total")
+    cost = Cost(*(sum(getattr(part, name) for part in parts) for name in names))
+    return cost if cost.total == picodollars else None
 
 
 def _of_row(row: CallRow) -> PaidCall:

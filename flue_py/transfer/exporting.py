@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from flue_py.core.sessions import STORED, LeafChoice, Stored
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.formats.kit.exported import Exported, SessionTree
 from flue_py.formats.registry import export_names, known_format
+from flue_py.sessions.repricing import price_parts
 from flue_py.sessions.session import Session
 from flue_py.wire.leftovers import ExportNote
 
@@ -31,7 +33,9 @@ async def export_session(session: Session, format: str, *, leaf: LeafChoice = ST
     if at is not None and all(entry.id != at for entry in entries):
         raise EntryNotFound(session.id, at)
     labels, tasks = await session.labels(), await session.task_links()
-    tree = SessionTree(info, entries, at, labels, tasks, await session.entry_costs())
+    costs = await session.entry_costs()
+    parts = partial(price_parts, session._pricer)  # noqa: SLF001 - public, it would be a method of every session
+    tree = SessionTree(info, entries, at, labels, tasks, costs, parts)
     exported = found.written(tree)
     if found.holds == "tree":
         left = {"a retracted entry": await _retracted(session, {entry.id for entry in entries})}

@@ -89,8 +89,42 @@ async def test_pi_finds_every_number_it_asks_for(tmp_path: Path) -> None:
     for row in rows.values():
         usage = row["message"]["usage"]
         numbers = [usage[name] for name in ("input", "output", "cacheRead", "cacheWrite", "totalTokens")]
-        numbers += [usage["cost"][name] for name in ("input", "output", "cacheRead", "cacheWrite", "total")]
+        numbers.append(usage["cost"]["total"])
         assert all(isinstance(number, (int, float)) for number in numbers)
+
+
+async def test_parts_of_a_cost_add_up_to_it_and_are_left_out_where_they_are_unknown(tmp_path: Path) -> None:
+    _, _, rows, _ = await went_through_pi(tmp_path, ANSWERS)
+    none = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": 0}
+    assert {name: row["message"]["usage"]["cost"] for name, row in rows.items()} == {
+        "reported": {**none, "input": 1.0, "output": 0.5, "total": 1.5},
+        "priced": {**none, "input": 4.105, "output": 4.105, "total": 8.21},
+        "unknown": none,
+        "free": none,
+        "priced at nothing": none,
+        "without usage": none,
+        "total only": {"total": 0.25},
+    }
+
+
+async def test_parts_of_a_cost_are_those_of_the_price_that_it_was_worked_out_by(tmp_path: Path) -> None:
+    dear = {"dear": {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75, "cacheWrite1h": 6, "webSearch": 9}}
+    usage = {"input": 7, "output": 11, "cacheRead": 13, "cacheWrite": 17, "cacheWrite1h": 5, "webSearchRequests": 2}
+    async with flue_py.open(tmp_path / "db", prices=dear) as store:
+        session = await store.create_session()
+        await session.append_message({"role": "assistant", "content": "", "model": "dear", "usage": usage})
+    costs = []
+    for prices in (dear, PRICES, False):
+        async with flue_py.open(tmp_path / "db", prices=prices) as store:
+            text = (await flue_py.export_session(await opened(store, session.id), "pi")).text
+        costs.append(json.loads(text.splitlines()[1])["message"]["usage"]["cost"])
+    by_price, *others = ({name: Decimal(str(part)) for name, part in cost.items()} for cost in costs)
+    total = by_price.pop("total")
+    assert by_price["output"] == Decimal("0.000165")
+    assert by_price["cacheRead"] == Decimal("0.0000039")
+    assert by_price["cacheWrite"] == Decimal("0.000075")
+    assert sum(by_price.values()) == total
+    assert others == [{"total": total}, {"total": total}]
 
 
 async def test_what_was_put_in_for_pi_is_not_there_when_the_file_comes_back(tmp_path: Path) -> None:

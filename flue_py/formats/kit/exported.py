@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flue_py.core.costs import EntryCost
@@ -11,14 +11,20 @@ from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
 from flue_py.core.projection import ContextEntry, project
 from flue_py.core.sessions import SessionInfo, TaskLink
+from flue_py.core.usage import Cost
 from flue_py.wire.leftovers import ExportNote, Leftovers
+
+
+def _no_parts(_entry: Entry, _picodollars: int) -> Cost | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTree:
     """A session to be exported: its row, every entry it sees (`Session.get_tree`), a leaf, and what stands beside them.
 
-    ``labels`` are by entry. ``costs`` are what the ledger knows of the entries (`Session.entry_costs`).
+    ``labels`` are by entry. ``costs`` are what the ledger knows of the entries (`Session.entry_costs`), and
+    ``cost_parts`` returns such a cost by kind of token, None where only its total is known.
     """
 
     info: SessionInfo
@@ -27,6 +33,7 @@ class SessionTree:
     labels: Mapping[str, str] = field(default_factory=dict)
     tasks: Sequence[TaskLink] = ()
     costs: Mapping[str, EntryCost] = field(default_factory=dict)
+    cost_parts: Callable[[Entry, int], Cost | None] = _no_parts
 
     def path(self) -> list[Entry]:
         """Return the entries from the root to the leaf. O(entries)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from flue_py.core.costs import EntryCost
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.usage import PICODOLLARS_PER_DOLLAR
+from flue_py.core.usage import PICODOLLARS_PER_DOLLAR, Cost
 from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.wire.differences import difference, restored
 from flue_py.wire.openai_chat import calls_in
@@ -18,6 +18,9 @@ FILLED = "flue_py"
 
 _TOKENS: JsonObject = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 0}
 _COST: JsonObject = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": 0}
+_PARTS = ("input", "output", "cacheRead", "cacheWrite")
+_LOST = 1e-9
+"""Which part of a total its parts may lack, since they are floats."""
 _ANSWER = ("api", "provider", "model", "stopReason", "usage", "timestamp")
 _MAY_BE_FILLED = frozenset({*_ANSWER, "toolName", "isError"})
 
@@ -50,8 +53,16 @@ def _filled_usage(usage: JsonValue) -> JsonObject:
         **_TOKENS,
         **usage_json(read_reported(usage)),
         **reported,
-        "cost": {**_COST, **_given(reported.get("cost"))},
+        "cost": _filled_cost(_given(reported.get("cost"))),
     }
+
+
+def _filled_cost(cost: JsonObject) -> JsonObject:
+    """Return a cost with zeros for what it does not have; without those that would be parts of a larger total."""
+    there = [value for name in _PARTS if isinstance(value := cost.get(name, 0), (int, float))]
+    total = cost.get("total")
+    is_larger = isinstance(total, (int, float)) and total - sum(there) > _LOST * total
+    return cost if is_larger else {**_COST, **cost}
 
 
 def _given(value: JsonValue) -> JsonObject:
@@ -81,8 +92,15 @@ def has_reported_cost(usage: JsonValue) -> bool:
     return reported.cost is not None or any(".cost" in oddity for oddity in reported.oddities)
 
 
-def with_cost(usage: JsonValue, cost: EntryCost) -> JsonObject:
-    """Return a usage object, or an empty one, with the known cost of the calls behind an entry."""
-    dollars = cost.picodollars / PICODOLLARS_PER_DOLLAR
+def with_cost(usage: JsonValue, cost: EntryCost, parts: Cost | None) -> JsonObject:
+    """Return a usage object, or an empty one, with the known cost of the calls behind an entry, and its parts."""
     reported = usage if isinstance(usage, dict) else {}
-    return {**reported, "cost": {**_given(reported.get("cost")), "total": dollars if cost.picodollars else 0}}
+    dollars: JsonObject = {"total": _dollars(cost.picodollars)}
+    if parts is not None:
+        split = (parts.input, parts.output, parts.cache_read, parts.cache_write)
+        dollars |= {name: _dollars(part) for name, part in zip(_PARTS, split, strict=True)}
+    return {**reported, "cost": {**_given(reported.get("cost")), **dollars}}
+
+
+def _dollars(picodollars: int) -> float:
+    return picodollars / PICODOLLARS_PER_DOLLAR if picodollars else 0

@@ -6,7 +6,7 @@ included; what pi has no row for becomes a ``custom`` row, which it keeps and ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flue_py.core.costs import EntryCost
@@ -18,6 +18,7 @@ from flue_py.core.layout import RANGES
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, SessionInfo
 from flue_py.core.settings import MODEL_CHANGE, THINKING_LEVEL_CHANGE
+from flue_py.core.usage import Cost
 from flue_py.formats.kit.exported import Exported, SessionTree, json_line
 from flue_py.formats.kit.values import iso_time
 from flue_py.formats.pi.entries import (
@@ -45,6 +46,7 @@ class _File:
     """The header of the pi file that the session came from; None if it came from none."""
     left: Leftovers
     costs: Mapping[str, EntryCost]
+    cost_parts: Callable[[Entry, int], Cost | None]
     ids: set[str] = field(default_factory=set)
 
     @property
@@ -61,7 +63,7 @@ def export_pi(session: SessionTree) -> Exported:
     O(entries).
     """
     info, entries, left = session.info, session.entries, Leftovers()
-    file = _File(info, _header_of(info), left, session.costs, {entry.id for entry in entries})
+    file = _File(info, _header_of(info), left, session.costs, session.cost_parts, {entry.id for entry in entries})
     rows: list[tuple[str, JsonObject | str]] = [(entry.id, _row(entry, file)) for entry in _active_path_last(session)]
     if entries and session.leaf_id is None:
         left.note("that the leaf is before the first entry: pi continues at the last row")
@@ -241,7 +243,7 @@ def _add_known_cost(entry: Entry, holder: JsonObject, file: _File) -> None:
     if known.unpriced_calls:
         file.left.change("a cost of which only a part is known stands as that part")
     file.left.change("a cost that the ledger has by a price stands as one that was reported")
-    holder["usage"] = with_cost(holder.get("usage"), known)
+    holder["usage"] = with_cost(holder.get("usage"), known, file.cost_parts(entry, known.picodollars))
 
 
 # --- Title and labels ---------------------------------------------------------------------------------------
