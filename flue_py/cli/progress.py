@@ -32,7 +32,7 @@ def progress_bar(what: str, unit: str = "") -> Iterator[Tell]:
     bars.
     """
     if not is_animated():
-        yield _ignore_progress
+        yield ignore_progress
         return
     bar = _Bar(what, unit)
     timer = threading.Timer(DELAY, bar.start)
@@ -53,8 +53,8 @@ def is_animated() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
-def _ignore_progress(done: int, total: int, what: str = "") -> None:
-    return
+def ignore_progress(done: int, total: int, what: str = "") -> None:
+    """Show nothing."""
 
 
 class _Bar:

@@ -16,7 +16,7 @@ import flue_py
 from flue_py.cli.choosing import ENTRY, LEAF, SESSION, SESSION_OR_NEWEST, newest_session
 from flue_py.cli.output import Answer, json_option, print_answer, tell
 from flue_py.cli.place import Place, finished, is_only_readable
-from flue_py.cli.progress import progress_bar
+from flue_py.cli.progress import Tell, ignore_progress, progress_bar
 from flue_py.core.sessions import STORED
 from flue_py.errors import StoreUnavailable
 from flue_py.sessions.session import Session
@@ -42,7 +42,7 @@ def command(
     An async function works on the open store; a parameter ``store`` of it is that store. An argument or option of type
     `SESSION` is given as a `Session`, one of type `ENTRY` as an entry's id, one of type `LEAF` as a leaf. A function
     that is not async opens what it needs itself; a parameter ``place`` is the database that the user named. A parameter
-    ``as_json`` is whether JSON is wanted.
+    ``as_json`` is whether JSON is wanted, one ``tell`` moves the bar on.
 
     ``check`` gets what the user typed, and raises before the store is opened. ``create`` makes a missing
     database, ``bar`` is the text of a progress bar, ``paged`` shows long answers in the pager, and
@@ -56,7 +56,8 @@ def command(
             ctx = click.get_current_context()
             if work.__code__.co_flags & CO_COROUTINE:
                 there = cast("Callable[..., Awaitable[Answer]]", work)
-                answer = run(ctx.obj, on_store(there, given, as_json=as_json), create=create, bar=bar)
+                with nullcontext(ignore_progress) if bar is None else progress_bar(bar) as tell:
+                    answer = run(ctx.obj, on_store(there, given, as_json=as_json, tell=tell), create=create)
             else:
                 answer = cast("Answer", work(**given, **_asked_for(work, place=ctx.obj, as_json=as_json)))
             print_answer(answer, as_json=as_json, paged=paged)
@@ -77,7 +78,11 @@ def as_command(
 
 
 def on_store(
-    work: Callable[..., Awaitable[Result]], given: Mapping[str, object], *, as_json: bool = False
+    work: Callable[..., Awaitable[Result]],
+    given: Mapping[str, object],
+    *,
+    as_json: bool = False,
+    tell: Tell = ignore_progress,
 ) -> Callable[[Store], Awaitable[Result]]:
     """Return what does the work on an open store, once the sessions and entries that were named are found."""
     params = click.get_current_context().command.params
@@ -98,7 +103,7 @@ def on_store(
                 found[str(param.name)] = await cast("Session", found["session"]).resolve_entry_id(str(named))
             elif param.type is LEAF:
                 found[str(param.name)] = STORED
-        return await work(**found, **_asked_for(work, store=store, as_json=as_json))
+        return await work(**found, **_asked_for(work, store=store, as_json=as_json, tell=tell))
 
     return on
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import (
     HasId,
     checked_choice,
+    checked_function,
     checked_limit,
     checked_moment,
     checked_session,
@@ -54,6 +55,7 @@ class StoreSearch:
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int = 20,
+        progress: Callable[[int, int], None] | None = None,
     ) -> SearchAnswer:
         """Return where something was said: up to ``limit`` (1 to 1000) texts that have these words, the best first.
 
@@ -68,7 +70,8 @@ class StoreSearch:
 
         The answer says what was searched, and where each text lies. What an entry had before it was retracted is not
         found. On a SQLite file and on PostgreSQL, an index beside it is brought up to date first; elsewhere every text
-        is read, with the same result. Raises `InvalidArgument`, also for a regular expression that takes more
+        is read, with the same result. ``progress`` is called with the entries that were added to the index, and those
+        that are missing in all. Raises `InvalidArgument`, also for a regular expression that takes more
         than five seconds of CPU time on one text, and `SessionNotFound` for one of ``sessions``. O(texts
         with the rarest word), and O(what was written since the last search); without an index O(store).
         """
@@ -76,6 +79,7 @@ class StoreSearch:
         if not isinstance(words, str):
             raise InvalidArgument(f"words: should be a text, not {type(words).__name__}")
         check_label(scope, "scope")
+        checked_function(progress, "progress")
         chosen = narrowing.Narrowing(
             parts=_checked_parts(parts),
             sessions=None if sessions is None else _ids(sessions, "sessions"),
@@ -91,7 +95,7 @@ class StoreSearch:
         read = partial(queries.read_query, words, how)
         # A page that was pasted is read where that holds up nobody else.
         query = read() if len(words) <= queries.MOST_CHARACTERS else await self._backend.waiting.call(read)
-        asked = answering.Asked(words, query, chosen, most)
+        asked = answering.Asked(words, query, chosen, most, progress)
         return await answering.answer(self._backend, asked)
 
     async def verify(self) -> VerifyReport:

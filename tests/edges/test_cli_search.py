@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import flue_py.sync
+from flue_py.cli import running
+from flue_py.cli.progress import Tell
 from tests.edges.cli_runs import Flue
 
 
@@ -108,3 +112,23 @@ def test_no_hit_says_what_else_there_is(flue: Flue) -> None:
 )
 def test_what_cannot_be_asked_is_said(flue: Flue, arguments: list[str], said: str, code: int) -> None:
     assert said in flue.run("search", *arguments, code=code).stderr
+
+
+def test_a_search_shows_how_much_of_the_index_is_missing(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[tuple[int, int, str]] = []
+
+    @contextmanager
+    def bar(_what: str) -> Iterator[Tell]:
+        yield lambda done, total, what="": steps.append((done, total, what))
+
+    monkeypatch.setattr(running, "progress_bar", bar)
+    flue.run("search", "pool")
+    first = "indexing once, about half the size of the text: 0 of 4 entries"
+    assert (steps[0], steps[-1]) == ((0, 4, first), (4, 4, "searching"))
+    steps.clear()
+    flue.run("search", "pool")
+    assert steps == []
+    with flue_py.sync.open(flue.database) as store:
+        store.get_session("s1").append_message({"role": "user", "content": "more"})  # type: ignore[union-attr]
+    flue.run("search", "pool")
+    assert [step[:2] for step in steps] == [(0, 1), (1, 1)]

@@ -10,6 +10,7 @@ import click
 from flue_py.cli.choosing import SESSION, scope_option
 from flue_py.cli.filters import SessionChoice, choice_options, chosen_sessions, moment
 from flue_py.cli.output import Answer
+from flue_py.cli.progress import Tell
 from flue_py.cli.running import command
 from flue_py.errors import InvalidArgument
 from flue_py.render.lines import Line
@@ -35,6 +36,7 @@ _OPTIONS = {
     "parts": "--in " + ",".join(PARTS),
     "substring": "--substring",
 }
+_INDEXING = "indexing once, about half the size of the text"
 _OTHER_NAMES = {"tool": "toolResult", "result": "toolResult"}
 
 
@@ -74,6 +76,7 @@ async def search(
     role: str | None,
     tool: str | None,
     limit: int,
+    tell: Tell,
 ) -> Answer:
     """Find WORDS in what was said, in all sessions. The best match comes first.
 
@@ -100,11 +103,16 @@ async def search(
         since=begin,
         until=end,
         limit=limit,
+        progress=lambda done, total: tell(done, total, _step(done, total)),
     )
     infos = [group.session for group in answer.sessions]
     sources = await sources_of(store.backend, infos)
     names = {info.id: name_among(info, sources) for info in infos}
     return Answer(lambda: _lines(answer, names), lambda: search_row(answer, names))
+
+
+def _step(done: int, total: int) -> str:
+    return "searching" if done == total else f"{_INDEXING}: {done:,} of {total:,} entries"
 
 
 def _lines(answer: SearchAnswer, names: Mapping[str, str]) -> Iterable[Line]:

@@ -17,7 +17,7 @@ from flue_py.search.snippets import snippet
 from flue_py.search.texts import texts_of, title_text
 from flue_py.search.values import PARTS, Place, SearchAnswer, Searched, SearchHit, SessionHits
 from flue_py.sessions.search.finding import Finder, Finding, Found
-from flue_py.sessions.search.indexing import VERSION, Indexer, title_of
+from flue_py.sessions.search.indexing import VERSION, Indexer, Progress, title_of
 from flue_py.sessions.search.narrowing import Narrowing
 from flue_py.store.backend import Backend
 from flue_py.store.words import Wanted, WordIndex
@@ -40,6 +40,7 @@ class Asked(NamedTuple):
     query: Query
     narrowing: Narrowing
     limit: int
+    progress: Progress | None = None
 
 
 class _Way(NamedTuple):
@@ -194,7 +195,7 @@ async def _by_index(
     if index is None:
         return None
     try:
-        found = await _by_whole_index(Indexer(backend, index), index, asked, heads, finder)
+        found = await _by_whole_index(Indexer(backend, index, asked.progress), index, asked, heads, finder)
         suggestions = () if found.findings else await _suggestions(index, asked, chosen)
     finally:
         await index.close()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
+from typing import TypeAlias
 
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import SessionHead, SessionInfo, SessionRef
@@ -17,6 +18,9 @@ from flue_py.sessions.search.narrowing import marks_of, weight_of
 from flue_py.store.backend import Backend
 from flue_py.store.words import IndexedText, KnownSession, WordIndex
 
+Progress: TypeAlias = Callable[[int, int], None]
+"""Gets how many entries were added to an index, and of how many."""
+
 VERSION = terms.VERSION * 1000 + texts.VERSION
 _PAGE = 500
 _CHUNK = 4 * _PAGE
@@ -26,9 +30,11 @@ _CHUNK = 4 * _PAGE
 class Indexer:
     """Adds to an index what it does not have yet. Only the index is written, the store is read."""
 
-    def __init__(self, backend: Backend, index: WordIndex) -> None:
+    def __init__(self, backend: Backend, index: WordIndex, progress: Progress | None = None) -> None:
         self._backend = backend
         self._index = index
+        self._progress = progress
+        self._done = self._total = 0
         self._keys: dict[str, int] = {}
 
     async def catch_up(self, heads: Sequence[SessionHead]) -> None:
@@ -52,8 +58,16 @@ class Indexer:
             known = await self._index.known()
         self._keys = {head.id: head.session_key for head in heads}
         behind = [head for head in heads if _is_behind(known.get(head.session_key), head)]
+        self._done, self._total = 0, sum(_missing(known.get(head.session_key), head) for head in behind)
         while behind:
+            self._show(0)
             behind = await self._add_chunk(behind)
+
+    def _show(self, added: int) -> None:
+        """Tell how many entries were added, of how many."""
+        self._done += added
+        if self._progress is not None:
+            self._progress(self._done, max(self._total, self._done))
 
     async def _add_chunk(self, behind: list[SessionHead]) -> list[SessionHead]:
         """Add a chunk of what is missing in one transaction; return the sessions that are behind still."""
@@ -63,6 +77,7 @@ class Indexer:
             # Read behind the lock: whoever deletes it meanwhile waits until it can be taken out again.
             count, is_done = await self._add_page(behind[at])
             added += max(count, 1)
+            self._show(count)
             at += is_done
         await self._index.commit()
         return behind[at:]
@@ -188,6 +203,12 @@ def _put_back(known: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -
 def _is_behind(known: KnownSession | None, head: SessionHead) -> bool:
     # At the same revision, another time tells that it is another one.
     return known is None or (known.revision, known.updated_us) != (head.revision, head.updated_us)
+
+
+def _missing(known: KnownSession | None, head: SessionHead) -> int:
+    """Return about how many entries of a session an index does not have."""
+    behind = head.revision if known is None else head.revision - max(known.revision, 0)
+    return head.entry_count * behind // max(head.revision, 1)
 
 
 def _mark_of(entry: Entry) -> str:
