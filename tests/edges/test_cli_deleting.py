@@ -65,7 +65,9 @@ def call(flue: Flue, name: str) -> list[str]:
 
 
 def test_the_commands_that_delete_are_these() -> None:
-    assert {name for name, command in every_command() if has_option(command, "--yes")} == DELETING
+    asking = {name for name, command in every_command() if has_option(command, "--yes")}
+    # Pricing writes costs where there are none, and deletes nothing.
+    assert asking - {"reprice"} == DELETING
 
 
 @pytest.mark.parametrize("name", sorted(DELETING))
