@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args, get_origin
 
@@ -37,10 +36,14 @@ from pydantic.alias_generators import to_camel
 from flue_py.core.jsontext import step_shown
 from flue_py.core.plain import SCALARS, Refusal, is_json, plain_copy, plain_key
 from flue_py.errors import InvalidEntry, shown
+from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
+    import difflib
+
     from flue_py.core.jsontext import JsonObject, JsonValue
 else:
+    difflib = lazy_module("difflib")
     # What pydantic sees. The checks of this module run before its own, so it has nothing left to look at;
     # its recursive JSON type would walk every payload a second time.
     JsonValue = object
@@ -361,7 +364,7 @@ _SLIP = 0.8
 def _role_meant(role: str) -> str | None:
     """Return the role that another one is a slip of the pen for, if it looks like one."""
     plain = role.casefold().strip().replace("_", "").replace("-", "")
-    near = get_close_matches(plain, _BY_PLAIN_ROLE, 1, _SLIP)
+    near = difflib.get_close_matches(plain, _BY_PLAIN_ROLE, 1, _SLIP)
     return _BY_PLAIN_ROLE[near[0]] if near else None
 
 

@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from math import isfinite, isnan
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import MAX_JSON_DEPTH, JsonObject, JsonValue
@@ -59,6 +58,12 @@ from flue_py.core.usage_fields import (
     Term,
 )
 from flue_py.errors import shown
+from flue_py.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy_module("difflib")
 
 KINDS = ("input", "output", "cacheRead", "cacheWrite")
 """The kinds of tokens, as our shape spells them."""
@@ -538,7 +543,7 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d+[mh](?:[A-Z]|$
 def _name_meant(spelling: str) -> str | None:
     """Return the number of tokens that a field is a misspelling of, if it looks like one."""
     names = [name for name, node in FIELDS.items() if isinstance(node, Field)]
-    return next(iter(get_close_matches(spelling, names, 1, 0.75)), None)
+    return next(iter(difflib.get_close_matches(spelling, names, 1, 0.75)), None)
 
 
 @lru_cache(maxsize=1024)

@@ -278,7 +278,7 @@ def test_a_summary_is_never_refused_for_its_bookkeeping() -> None:
     new = compaction(usage={"input": 1.5, "cost": {"total": -1}})
     assert [odd.partition(":")[0] for odd in new.oddities] == ["usage.input", "usage.cost.total"]
     new = compaction(calls=[{"tokens": 5}, {"input": "1"}])
-    assert [odd.partition(":")[0] for odd in new.oddities] == ["calls[1].input"]
+    assert [odd.partition(":")[0] for odd in new.oddities] == ["calls[0].tokens", "calls[1].input"]
     assert [call.is_unknown for call in new.calls] == [True, True]
     assert decode_object(new.payload)["usage"] == {"calls": [{"tokens": 5}, {"input": "1"}]}
 

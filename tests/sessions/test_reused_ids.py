@@ -53,6 +53,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "settings": lambda session, entry: session.settings(),
     "turns": lambda session, entry: session.turns(),
     "latest_assistant": lambda session, entry: session.latest_assistant(),
+    "pending": lambda session, entry: session.pending(),
     "is_ancestor": lambda session, entry: session.is_ancestor(entry, of=entry),
     "build_context": lambda session, entry: session.build_context(),
     "build_context_entries": lambda session, entry: session.build_context_entries(),

@@ -14,7 +14,7 @@ from flue_py.cli.running import command
 from flue_py.core.costs import entry_costs
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import SessionInfo
-from flue_py.formats.registry import format_names
+from flue_py.formats.registry import FORMATS
 from flue_py.render.branches import plan_tree, without_program_rows
 from flue_py.render.costs import plan_costs
 from flue_py.render.entries import Cost, cost_text
@@ -69,7 +69,7 @@ async def tree(
     ends = {entry_id for entry_id in (*forks, *(link.entry_id for link in links)) if entry_id is not None}
     drawn = entries
     if not (show_all or as_json):
-        prefixes = tuple(f"{name.replace('-', '_')}." for name in format_names())
+        prefixes = tuple(f"{form.name.replace('-', '_')}." for form in FORMATS)
         drawn = without_program_rows(entries, prefixes, {*ends, *labels, *([info.leaf_id] if info.leaf_id else [])})
     plan = plan_tree(drawn, info.leaf_id, fold=not show_all, depth=depth, landmarks=labels, ends=ends)
     costs = entry_costs(entries, await session.entry_costs())
