@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -492,3 +493,30 @@ def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_is_not_is(
     talk.write_bytes(talk.read_bytes() + b"".join(as_lines([user("u4", "u3")])))
     assert [report["added"] for report in again("--finish")[1]] == [1, 0]
     assert flue.json("info")["documents"] == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are Unicode there")
+def test_a_file_whose_name_is_no_text_is_remembered_as_well(
+    flue: Flue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unchanged, "_SETTLED_NS", -(10**18))
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for number, name in enumerate((b"x\xff.jsonl", b"x\xfe.jsonl", b"x%FF.jsonl", "x\ufffd.jsonl".encode())):
+        rows = [{**row, "uuid": f"{number}", "sessionId": f"{SESSION[:-1]}{number}"} for row in TALK[:1]]
+        Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).write_bytes(b"".join(as_lines(rows)))
+    first, *later = [flue.json("import", str(folder), "--finish") for _ in range(4)]
+    assert [report["changed"] for report in first] == [True] * 4
+    assert [report["changed"] for again in later for report in again] == [False] * 12
+    start, read = import_sources.ImportSource.start, list[str]()
+
+    def noted(self: import_sources.ImportSource) -> None:
+        read.append(self.path.name)
+        start(self)
+
+    monkeypatch.setattr(import_sources.ImportSource, "start", noted)
+    flue.json("import", str(folder), "--finish")
+    assert len(read) == 1, "the database is opened with the first, which is read"
+    # What cannot be remembered is read again, and imported.
+    monkeypatch.setattr(unchanged, "encode_json", lambda *_: (_ for _ in ()).throw(InvalidArgument("too deep")))
+    assert len(flue.json("import", str(folder), "--finish", "--again")) == 4

@@ -8,6 +8,7 @@ there, with no less in them. (Of two times, the one at which a file was changed 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class ImportedFiles:
 
     def report(self, path: Path) -> ImportReport | None:
         """Return what importing a file would report, which changes nothing; None if it has to be read."""
-        known = self._files.get(str(path.absolute()))
+        known = self._files.get(_key(path))
         if known is None or known["finish"] != self._finish or self._wanted not in (AUTO, known["report"]["format"]):
             return None
         sessions = {name: self._sessions.get(name) for name in known["sessions"]}
@@ -79,12 +80,15 @@ class ImportedFiles:
         is_settled = source.opened_ns - max(source.state[3:]) > _SETTLED_NS
         if now is not None and now[:-1] == source.state and is_settled:
             known = {"file": now, "finish": self._finish, "report": report.to_json()}
-            self._imported[str(source.path.absolute())] = known
+            self._imported[_key(source.path)] = known
 
     async def write(self) -> None:
-        """Store what was noted. O(files that are remembered)."""
-        if not self._imported:
-            return
+        """Store what was noted, if it can be: an import does not fail by it. O(files that are remembered)."""
+        if self._imported:
+            with suppress(FlueError):
+                await self._write()
+
+    async def _write(self) -> None:
         there = await self._there({each["sessionId"] for known in self._imported.values() for each in _parts(known)})
         for path, known in self._imported.items():
             names = [each["sessionId"] for each in _parts(known)]
@@ -96,6 +100,11 @@ class ImportedFiles:
         body = encode_json({"version": self._version, "files": files}, "files")[0]
         new = NewDocument("file", self._name.name, body, "json", self._name.scope, IMPORTED_FILES)
         await self._store.backend.put_document(new)
+
+
+def _key(path: Path) -> str:
+    """Return the name of a file as text, whatever its bytes are."""
+    return path.absolute().as_uri()
 
 
 def _parts(known: dict[str, Any]) -> list[dict[str, Any]]:
