@@ -249,6 +249,8 @@ _OF_OUTPUT: Mapping[str, Node] = {
     **_by_tier(reasoning=Kind.REASONING),
 }
 
+_ADVISED = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
 FIELDS: Mapping[str, Node] = {
     **CONTEXT,
     **_INPUT,
@@ -273,11 +275,17 @@ FIELDS: Mapping[str, Node] = {
     "cached_tokens_by_modality": FREE,
     "initial_input_tokens": FREE,
     # pydantic-ai
-    "details": {**_OF_OUTPUT, "web_search_requests": Count(SEARCHES)},
-    "input_audio_tokens": Count(),
-    "output_audio_tokens": Count(),
+    "details": {
+        **_OF_OUTPUT,
+        "web_search_requests": Count(SEARCHES),
+        # What an advisor on Anthropic's side took is in no number of the request.
+        **{f"advisor_{name}": Count() for name in (*_ADVISED, "iterations")},
+    },
+    **dict.fromkeys(MODALITIES, Count()),
     "cache_audio_read_tokens": FREE,
     "audio_seconds": Count(),
+    # Mistral
+    "prompt_audio_seconds": Count("audio_seconds"),
     "unmeasured_requests": Count(),
     "cache_creation": _BY_LIFETIME,
     # LiteLLM
@@ -308,6 +316,10 @@ FIELDS: Mapping[str, Node] = {
 
 DOLLARS = frozenset({"cost", "cost_usd", "total_cost_usd"})
 """Where a cost stands that is one number of dollars."""
+
+TICKS = "cost_in_usd_ticks"
+"""xAI: what was charged, searches and all, in ten billionths of a dollar."""
+PICODOLLARS_PER_TICK = 100
 
 OWN_KEY = "is_byok"
 """OpenRouter: the call was paid for with the user's own key, and the cost is only what was charged for that."""

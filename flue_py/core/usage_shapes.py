@@ -46,7 +46,9 @@ from flue_py.core.usage_fields import (
     FIELDS,
     FREE,
     OWN_KEY,
+    PICODOLLARS_PER_TICK,
     ROWS,
+    TICKS,
     UPSTREAM,
     UPSTREAM_PARTS,
     UPSTREAM_WHOLE,
@@ -273,6 +275,8 @@ class _Reading:
                 self._take(node, reported, name, spelling)
             elif spelling in DOLLARS:
                 self._take_cost(reported, name)
+            elif spelling == TICKS and self._rules > _OLDEST_RULES:
+                self._take_ticks(reported, name)
             elif spelling in (OWN_KEY, UPSTREAM):
                 beside[spelling] = reported
             elif type(reported) is int and reported and self._rules > _OLDEST_RULES:
@@ -407,6 +411,14 @@ class _Reading:
             self._odd(where, f"{shown(amount)} is not a number of dollars from 0 to {MAX_DOLLARS}; it is not counted")
             return
         self._dollars[part] = dollars
+        self._is_known = True
+
+    def _take_ticks(self, reported: JsonValue, name: str) -> None:
+        ticks = _whole_number(reported)
+        if ticks is None or ticks > MAX_AMOUNT // PICODOLLARS_PER_TICK:
+            self._odd(name, f"{shown(reported)} is not an amount of money that can be stored; it is not counted")
+            return
+        self._dollars["total"] = ticks * PICODOLLARS_PER_TICK
         self._is_known = True
 
     def _add_upstream(self, details: JsonValue) -> None:

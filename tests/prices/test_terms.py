@@ -74,7 +74,16 @@ PUBLISHED: tuple[tuple[tuple[str, str], dict[str, Any], str | None], ...] = (
     (PRO, GEMINI | {"trafficType": "PROVISIONED_THROUGHPUT"}, None),
     (PRO, GEMINI | {"trafficType": "ON_DEMAND_FLEX"}, None),
     (FLASH, GEMINI | {"promptTokensDetails": [{"modality": "AUDIO", "tokenCount": 5}]}, None),
+    (("google", "gemini-2.5-flash-image"), BASE | {"output_image_tokens": 10**4}, None),
+    (("openai", "gpt-image-1"), BASE | {"input_image_tokens": 5}, None),
+    (PRO, BASE | {"input_image_tokens": 5, "input_video_tokens": 5, "output_image_tokens": 0}, LISTED),
+    (CLAUDE, BASE | {"details": {"advisor_output_tokens": 5}}, None),
+    (CLAUDE, BASE | {"details": {"advisor_cache_read_input_tokens": 5}}, None),
+    (("mistral", "mistral-small-latest"), CHAT | {"prompt_audio_seconds": 7}, None),
     (("x-ai", "grok-4"), CHAT | {"num_sources_used": 4}, None),
+    # What was charged, in all.
+    (("x-ai", "grok-4"), CHAT | {"num_sources_used": 4, "cost_in_usd_ticks": 37_756_001}, "0.0037756001"),
+    (("x-ai", "grok-4"), CHAT | {"num_sources_used": 4, "cost_in_usd_ticks": -1}, None),
     # These do not say how many tokens of which kind it were.
     (GPT, {"total_tokens": 10**6}, None),
     (GPT, {"prompt_tokens": 10**6}, None),
