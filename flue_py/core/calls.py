@@ -9,6 +9,7 @@ from hashlib import blake2b
 from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
 from flue_py.core.usage import UsageTotals
+from flue_py.core.usage_fields import BILLED_BY_QUERY, QUERIES, SEARCHES
 from flue_py.core.usage_shapes import ReportedUsage, Terms, read_reported
 from flue_py.errors import InvalidEntry, shown
 
@@ -133,13 +134,29 @@ def call_of(
         is_unknown=not reported.is_known,
         agent=agent,
         told=reported.told,
-        terms=_terms_of(reported, ledger_name(model)),
+        terms=_terms_of(reported, ledger_name(provider), ledger_name(model)),
     )
 
 
-def _terms_of(reported: ReportedUsage, model: str) -> Terms:
+def _terms_of(reported: ReportedUsage, provider: str, model: str) -> Terms:
+    terms = _with_searches(reported.terms, provider, model)
     is_of_several = any(ledger_name(name) != model for name, _ in reported.steps)
-    return (*reported.terms, SEVERAL_MODELS) if is_of_several else reported.terms
+    return (*terms, SEVERAL_MODELS) if is_of_several else terms
+
+
+def _with_searches(terms: Terms, provider: str, model: str) -> Terms:
+    """Return terms with the number of searches that are billed where only that of queries is there.
+
+    Google bills none that pydantic-ai does not name; of a provider that is not known here it stays open.
+    """
+    queries = dict(terms).get(QUERIES)
+    if queries is None:
+        return terms
+    rest = {name: value for name, value in terms if name != QUERIES}
+    if provider in BILLED_BY_QUERY:
+        return tuple(sorted({**rest, SEARCHES: queries}.items()))
+    is_google = provider.startswith("google") and "gemini" in model
+    return tuple(sorted(rest.items())) if is_google else terms
 
 
 def by_model(call: PaidCall, reported: ReportedUsage) -> tuple[PaidCall, ...]:

@@ -139,6 +139,10 @@ _TIERS = ("priority", "flex")
 SEARCHES = "web_searches"
 """The term of web searches: it has their number, and a price book may have a price for each."""
 
+QUERIES = "web_search_requests"
+"""The term of what was searched for, where the number that is billed is absent: the provider says which that is."""
+BILLED_BY_QUERY = frozenset({"anthropic", "openai", "openrouter"})
+
 MODALITIES = {
     f"{way}_{medium}_tokens": f"{way}_{medium}_mtok"
     for way in ("input", "output")
@@ -277,10 +281,11 @@ FIELDS: Mapping[str, Node] = {
     # pydantic-ai
     "details": {
         **_OF_OUTPUT,
-        "web_search_requests": Count(SEARCHES),
+        QUERIES: Count(QUERIES),
         # What an advisor on Anthropic's side took is in no number of the request.
         **{f"advisor_{name}": Count() for name in (*_ADVISED, "iterations")},
     },
+    SEARCHES: Count(),
     **dict.fromkeys(MODALITIES, Count()),
     "cache_audio_read_tokens": FREE,
     "audio_seconds": Count(),

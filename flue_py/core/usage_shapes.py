@@ -47,7 +47,9 @@ from flue_py.core.usage_fields import (
     FREE,
     OWN_KEY,
     PICODOLLARS_PER_TICK,
+    QUERIES,
     ROWS,
+    SEARCHES,
     TICKS,
     UPSTREAM,
     UPSTREAM_PARTS,
@@ -285,6 +287,8 @@ class _Reading:
                 self._odd(name, f"is a field of no usage that is read here; its {shown(reported)} is not counted{hint}")
         if beside.get(OWN_KEY) is True and self._rules > _OLDEST_RULES:
             self._add_upstream(beside.get(UPSTREAM))
+        if SEARCHES in self._terms or value.get(SEARCHES) == 0:
+            self._terms.pop(QUERIES, None)
 
     def result(self) -> ReportedUsage:
         """Return what was read, by our rules for which number includes which."""

@@ -39,7 +39,7 @@ LIBRARIES = {
     "pydantic-ai 2.68": """input_tokens cache_write_tokens cache_write_1h_tokens cache_read_tokens output_tokens
         unmeasured_requests output_reasoning_tokens input_audio_tokens cache_audio_read_tokens output_audio_tokens
         audio_seconds details cost""",
-    "genai-prices 0.2.3": """input_image_tokens input_video_tokens output_image_tokens output_video_tokens
+    "genai-prices 0.2.3": """web_searches input_image_tokens input_video_tokens output_image_tokens output_video_tokens
         details.advisor_input_tokens details.advisor_output_tokens details.advisor_cache_creation_input_tokens
         details.advisor_cache_read_input_tokens""",
     "Mistral": "prompt_audio_seconds",

@@ -53,6 +53,16 @@ PUBLISHED: tuple[tuple[tuple[str, str], dict[str, Any], str | None], ...] = (
     (GPT, {"input_tokens": 10**5, "output_tokens": 10**4, "total_tokens": 11 * 10**4,
            "input_token_details": {"priority": 80_000, "priority_cache_read": 20_000},
            "output_token_details": {"priority": 10_000, "priority_reasoning": 0}}, "1.056"),
+    # What is billed is the number of searches, and not that of queries.
+    (("google", "gemini-2.5-flash"), BASE | {"web_searches": 1, "details": {"web_search_requests": 3}}, "0.585"),
+    (("google-vertex", "gemini-3-pro-preview"), BASE | {"web_searches": 1000}, "19.8"),
+    (FLASH, BASE | {"details": {"web_search_requests": 3}}, LISTED),
+    (FLASH, BASE | {"web_searches": 0, "details": {"web_search_requests": 3}}, LISTED),
+    (CLAUDE, BASE | {"details": {"web_search_requests": 1000}}, "17.5"),
+    (("openai", "gpt-5"), BASE | {"web_searches": 1000, "details": {"web_search_requests": 1000}}, "12.25"),
+    (("openrouter", "anthropic/claude-opus-5"), BASE | {"details": {"web_search_requests": 3}}, None),
+    (("", "gemini-2.5-flash"), BASE | {"details": {"web_search_requests": 3}}, None),
+    (("google-vertex", "claude-opus-5"), BASE | {"details": {"web_search_requests": 3}}, None),
     # These have a price that nobody published.
     (CLAUDE, BASE | {"service_tier": "priority"}, None),
     (CLAUDE, BASE | {"speed": "fast", "service_tier": "batch", "inference_geo": "us"}, None),
