@@ -149,6 +149,8 @@ MODALITIES = {
     for medium in ("audio", "image", "video")
 }
 """Terms of tokens that some models have another price for, and the price of genai-prices that says so."""
+AS_TEXT = frozenset({"input_image_tokens", "input_video_tokens"})
+"""Those that cost as any other where no price of their own is published; that of the rest is then unknown."""
 
 
 def _modalities(way: str) -> Mapping[str, Node]:

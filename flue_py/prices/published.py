@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import from_microseconds
-from flue_py.core.usage_fields import MODALITIES, SEARCHES
+from flue_py.core.usage_fields import AS_TEXT, MODALITIES, SEARCHES
 from flue_py.prices.rates import PER_MILLION, PER_THOUSAND, ModelRates, model_rates, per_token
 
 if TYPE_CHECKING:
@@ -104,8 +104,7 @@ def _price(model: ModelInfo, at: datetime, terms: dict[str, str]) -> ModelPrice 
     context = {}
     for name, value in terms.items():
         if name in MODALITIES:
-            # Without a price of its own, such a token costs as any other.
-            if prices.get(MODALITIES[name]) is not None:
+            if name not in AS_TEXT or prices.get(MODALITIES[name]) is not None:
                 return None
         elif name == SEARCHES:
             if prices.get("web_searches_kcount") is None or not value.isdecimal():

@@ -42,7 +42,7 @@ PUBLISHED: tuple[tuple[tuple[str, str], dict[str, Any], str | None], ...] = (
     (GPT, CHAT | {"service_tier": "default"}, LISTED),
     (GPT, CHAT | {"completion_tokens_details": {"audio_tokens": 0, "rejected_prediction_tokens": 5}}, LISTED),
     (PRO, GEMINI | {"trafficType": "ON_DEMAND"}, LISTED),
-    (PRO, GEMINI | {"promptTokensDetails": [{"modality": "AUDIO", "tokenCount": 5}]}, LISTED),
+    (PRO, GEMINI | {"promptTokensDetails": [{"modality": m, "tokenCount": 5} for m in ("IMAGE", "VIDEO")]}, LISTED),
     # These have a price of their own.
     (CLAUDE, BASE | {"speed": "fast"}, "15"),
     (CLAUDE, BASE | {"service_tier": "batch"}, "3.75"),
@@ -84,6 +84,12 @@ PUBLISHED: tuple[tuple[tuple[str, str], dict[str, Any], str | None], ...] = (
     (PRO, GEMINI | {"trafficType": "PROVISIONED_THROUGHPUT"}, None),
     (PRO, GEMINI | {"trafficType": "ON_DEMAND_FLEX"}, None),
     (FLASH, GEMINI | {"promptTokensDetails": [{"modality": "AUDIO", "tokenCount": 5}]}, None),
+    # Audio, and what is made of pictures and videos, has a price of its own, which not every list has.
+    *[(PRO, GEMINI | {field: [{"modality": medium, "tokenCount": 5}]}, None) for field, medium in (
+        ("promptTokensDetails", "AUDIO"), ("candidatesTokensDetails", "AUDIO"), ("candidatesTokensDetails", "IMAGE"),
+        ("candidatesTokensDetails", "VIDEO"))],
+    (("openai", "gpt-4o-audio-preview"), CHAT | {"prompt_tokens_details": {"audio_tokens": 5}}, None),
+    (("openai", "gpt-4o-audio-preview"), CHAT | {"completion_tokens_details": {"audio_tokens": 5}}, None),
     (("google", "gemini-2.5-flash-image"), BASE | {"output_image_tokens": 10**4}, None),
     (("openai", "gpt-image-1"), BASE | {"input_image_tokens": 5}, None),
     (PRO, BASE | {"input_image_tokens": 5, "input_video_tokens": 5, "output_image_tokens": 0}, LISTED),
