@@ -133,6 +133,26 @@ async def test_what_a_rollout_goes_on_from_is_named_where_it_is_not_there(tmp_pa
         assert await texts(store, FORK) == [*IN_FORK[:2], *IN_FORK[-2:]]
 
 
+async def test_calls_before_a_gap_are_not_those_of_the_first_row_behind_it(tmp_path: Path) -> None:
+    wrong, gaps = [], 0
+    paths = write(tmp_path)
+    for base, fork in itertools.permutations(paths, 2):
+        lines = FILES[base.name].splitlines(keepends=True)
+        base.write_text("".join(lines[: len(lines) // 2]))
+        async with flue_py.open(":memory:") as store:
+            has_gap = "goes on behind" in str((await flue_py.import_file(store, fork)).repaired)
+            base.write_text(FILES[base.name])
+            if not has_gap:
+                continue
+            gaps += 1
+            for path in paths:
+                await flue_py.import_file(store, path)
+            spent = {thread: await tokens_of(store, thread) for thread in SENT}
+            if spent != {thread: tokens for thread, (_, tokens) in SENT.items()}:
+                wrong.append((base.name, fork.name, spent))
+    assert (wrong, gaps > 3) == ([], True)
+
+
 async def test_rows_of_which_an_older_version_made_nothing_do_not_bar_what_comes_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def read_before(path: Path, reader: CodexReader, lines: Lines) -> Iterator[None]
                 yield
             if piece.end is not None and file.tell() < piece.end:
                 notes.append(f"goes on behind byte {piece.end} of {piece.path.name}, which has {file.tell()}")
+                reader.leave_gap()
     reader.begin_own(notes)
 
 

@@ -129,6 +129,12 @@ class CodexReader:
                 self._entries.place = place
             self._read(self._entries, row)
 
+    def leave_gap(self) -> None:
+        """Take note that rows are missing before the next one: what they counted is not what that one used."""
+        if self._entries is not None:
+            self._close(self._entries)
+            self._tokens.forget_total()
+
     def begin_own(self, notes: Sequence[str]) -> None:
         """Go on with the rows of the file itself; ``notes`` say what is not there of what comes before."""
         if self._entries is not None:

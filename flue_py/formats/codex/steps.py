@@ -89,6 +89,10 @@ class TokenCounts:
         self.context_tokens = 0
         """How many tokens the last call had in all."""
 
+    def forget_total(self) -> None:
+        """Take the next total for the first one: the calls before it are missing."""
+        self._counted = self._by_records = self._by_totals = _NOTHING
+
     def take_owed(self) -> Counts:
         """Return what was counted while no message was there to count it for, and owe it no longer."""
         owed, self._owed, self.owed_since = self._owed, _NOTHING, None
