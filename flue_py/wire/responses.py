@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from flue_py.core.calls import RESPONSE_ID
@@ -53,8 +54,21 @@ _CHARGED = {
     "file_search_call": "file_search_requests",
     "code_interpreter_call": "code_interpreter_requests",
     "image_generation_call": "image_generation_requests",
+    "shell_call container_reference": "hosted_shell_requests",
+    "shell_call container_auto": "hosted_shell_requests",
+    "url_citation": "cited_pages",
 }
-"""The items of a Responses answer that are charged beside its tokens, and what usage calls their number."""
+"""What is charged beside the tokens of an answer, or shows that something was, and what usage calls its number.
+
+Those are items of a Responses answer (a shell with the place it ran in), and annotations of a chat.
+"""
+_GROUNDED = {
+    "webSearchQueries": "grounded_searches",
+    "web_search_queries": "grounded_searches",
+    "imageSearchQueries": "grounded_image_searches",
+    "image_search_queries": "grounded_image_searches",
+}
+"""What Gemini searched for, and what usage calls its number."""
 
 
 def response_in(value: Mapping[str, JsonValue], where: str = "message") -> Response | None:
@@ -66,7 +80,8 @@ def response_in(value: Mapping[str, JsonValue], where: str = "message") -> Respo
         is_whole = value.get("type") == "message" and isinstance(value.get("id"), str)
         if not is_whole or shape_of(value, where) != "anthropic":
             return None
-        return Response("anthropic", ((dict(value), where),), {RESPONSE_ID: value["id"]})
+        unknown: JsonObject = {} if value.get("usage") is not None else {"usage": {}}
+        return Response("anthropic", ((dict(value), where),), {RESPONSE_ID: value["id"], **unknown})
     ended = value.get("response")
     if isinstance(ended, Mapping) and str(value.get("type")).startswith("response."):
         # The last event of a stream of the Responses API has the whole response in it.
@@ -130,14 +145,20 @@ def _call(value: Mapping[str, JsonValue], names: _Names, listed: list[JsonValue]
 
 def charged(listed: Sequence[JsonValue | JsonObject]) -> JsonObject:
     """Return how often the provider's own tools were used, which the numbers of tokens do not say."""
-    found: dict[str, int] = {}
-    for each in listed:
-        answer = each if isinstance(each, Mapping) else {}
-        action, grounding = answer.get("action"), answer.get("groundingMetadata") or answer.get("grounding_metadata")
-        name = _CHARGED.get(str(answer.get("type")))
-        if name is not None and (not isinstance(action, Mapping) or action.get("type", "search") == "search"):
-            found[name] = found.get(name, 0) + 1
-        for spelling in ("webSearchQueries", "web_search_queries"):
-            if isinstance(grounding, Mapping) and isinstance(queries := grounding.get(spelling), list) and queries:
-                found["grounded_searches"] = len(queries)
-    return {**found}
+    found: Counter[str] = Counter()
+    for each in _objects(listed):
+        action, place, message = each.get("action"), each.get("environment"), each.get("message")
+        kind = f"{each.get('type')} {place.get('type')}" if isinstance(place, Mapping) else str(each.get("type"))
+        if not isinstance(action, Mapping) or action.get("type", "search") == "search":
+            found[_CHARGED.get(kind, "")] += 1
+        for note in _objects(message.get("annotations") if isinstance(message, Mapping) else None):
+            found[_CHARGED.get(str(note.get("type")), "")] += 1
+        grounding = each.get("groundingMetadata") or each.get("grounding_metadata")
+        for field, rows in grounding.items() if isinstance(grounding, Mapping) else ():
+            found[_GROUNDED.get(field, "")] += len(rows) if isinstance(rows, list) else 0
+            found["grounded_places"] += sum(bool(row.get("maps")) for row in _objects(rows))
+    return {name: number for name, number in found.items() if name and number}
+
+
+def _objects(rows: JsonValue | Sequence[JsonValue | JsonObject]) -> Iterator[Mapping[str, JsonValue]]:
+    return (row for row in (rows if isinstance(rows, (list, tuple)) else ()) if isinstance(row, Mapping))

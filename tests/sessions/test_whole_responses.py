@@ -118,9 +118,12 @@ async def test_an_id_that_another_call_has_loses_neither_answer_nor_bill() -> No
 async def test_a_response_without_usage_is_a_call_of_unknown_usage() -> None:
     async with flue_py.open(":memory:") as store:
         session = await store.create_session()
-        await session.append_message({name: value for name, value in CHAT.items() if name != "usage"})
-        window = await session.aggregate_usage_since(None)
-        assert (window.calls, window.unknown_calls, window.usage, window.cost) == (1, 1, Usage(), None)
+        for number, response in enumerate((CHAT, MESSAGE, MESSAGE | {"id": "msg_2", "usage": None}), 1):
+            absent = () if response["id"] == "msg_2" else ("usage",)
+            await session.append_message({name: value for name, value in response.items() if name not in absent})
+            window = await session.aggregate_usage_since(None)
+            assert (window.calls, window.unknown_calls, window.usage, window.cost) == (number, number, Usage(), None)
+        assert (await store.verify()).problems == []
 
 
 async def test_what_is_no_single_answer_is_refused_and_changes_nothing() -> None:
@@ -168,7 +171,14 @@ async def test_what_a_response_was_charged_for_beside_its_tokens_is_no_list_pric
     search = {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": "q"}}
     opened = search | {"action": {"type": "open_page", "url": "u"}}
     output: list[Any] = RESPONSE["output"]  # type: ignore[assignment]
-    grounded = [CANDIDATES["candidates"][0] | {"groundingMetadata": {"webSearchQueries": ["a", "b"]}}]  # type: ignore[index]
+    shell = {"type": "shell_call", "id": "s", "call_id": "s", "status": "completed", "action": {"commands": ["ls"]}}
+    hosted = shell | {"environment": {"type": "container_reference", "container_id": "c"}}
+    cited = {"role": "assistant", "content": "x", "annotations": [{"type": "url_citation", "url_citation": {}}] * 2}
+
+    def grounded(**beside: Any) -> dict[str, Any]:
+        candidate: dict[str, Any] = CANDIDATES["candidates"][0]  # type: ignore[assignment,index]
+        return CANDIDATES | {"candidates": [candidate | beside]}
+
     listed = Decimal("0.001")  # 600 tokens of input, 400 from the cache, 20 of output
     cases: list[tuple[dict[str, Any], Decimal | str]] = [
         (RESPONSE, listed),
@@ -178,7 +188,15 @@ async def test_what_a_response_was_charged_for_beside_its_tokens_is_no_list_pric
         (RESPONSE | {"output": [opened, *output]}, listed),
         (RESPONSE | {"output": [search, search, *output]}, listed + Decimal("0.02")),
         (RESPONSE | {"output": [{"type": "image_generation_call", "id": "i"}, *output]}, "image_generation_requests=1"),
-        (CANDIDATES | {"candidates": grounded}, "grounded_searches=2"),
+        (RESPONSE | {"output": [shell | {"environment": {"type": "local"}}, *output]}, listed),
+        (RESPONSE | {"output": [hosted, hosted, *output]}, "hosted_shell_requests=2"),
+        (CHAT | {"choices": [{"index": 0, "finish_reason": "stop", "message": cited}]}, "cited_pages=2"),
+        (grounded(groundingMetadata={"webSearchQueries": ["a", "b"]}), "grounded_searches=2"),
+        (grounded(groundingMetadata={"imageSearchQueries": ["a"]}), "grounded_image_searches=1"),
+        (grounded(grounding_metadata={"image_search_queries": ["a"]}), "grounded_image_searches=1"),
+        (grounded(groundingMetadata={"groundingChunks": [{"maps": {"uri": "u"}}, {"web": {}}]}), "grounded_places=1"),
+        (grounded(grounding_metadata={"grounding_chunks": [{"maps": {"uri": "u"}}]}), "grounded_places=1"),
+        (grounded(groundingMetadata={"groundingChunks": [{"web": {}}], "webSearchQueries": []}), Decimal("0.0000525")),
     ]
     wrong = []
     for response, expected in cases:
