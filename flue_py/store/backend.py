@@ -846,12 +846,13 @@ class Backend:
         """Return those of these calls that are in the ledger, in no order. Raises nothing of its own. O(identities)."""
         return await self._runner.read(lambda tx: ops.ledger.find_calls(tx, scope, identities), loose=True)
 
-    async def was_deleted(self, session_ids: Collection[str]) -> set[str]:
-        """Return which ids are of sessions that were deleted, and are not there again.
+    async def was_deleted(self, session_ids: Collection[str], scope: str) -> dict[str, bool]:
+        """Return which ids are of sessions of a scope that were deleted, and are not there again.
 
-        It is known of those that were imported, and of those that had paid calls. Raises nothing of its own. O(ids).
+        It is known of those that were imported, of any scope, and of those that had paid calls. The value is False for
+        one that had a bill alone, and no entry with a call. Raises nothing of its own. O(calls of the deleted ones).
         """
-        return await self._runner.read(lambda tx: ops.ledger.was_deleted(tx, session_ids), loose=True)
+        return await self._runner.read(lambda tx: ops.ledger.was_deleted(tx, session_ids, scope), loose=True)
 
     async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
         """Return the calls that the session reported with an entry, in order of provider and id.

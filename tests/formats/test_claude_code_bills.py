@@ -139,6 +139,43 @@ async def test_the_session_that_asked_pays_whatever_is_imported_first(tmp_path: 
     assert not wrong
 
 
+async def test_a_fork_has_the_bill_where_the_session_that_asked_cannot(tmp_path: Path) -> None:
+    asked = dialog(("one", (100, 1)), ("two", (200, 2)))
+    own = [user("u9", "a1", "on", sessionId=FORK), answer("a9", "u9", "three", (300, 3), sessionId=FORK)]
+    fork = [*({**each, "sessionId": FORK, "requestSessionId": SOURCE} for each in asked), *own]
+    files = {"part": (SOURCE, asked[:2]), "source": (SOURCE, asked), "fork": (FORK, fork)}
+    # The steps, and in the end: what the source has (None: it is not there), what the fork has, and all calls.
+    cases: list[tuple[str, tuple[int, int, int] | None, tuple[int, int, int] | None, int]] = [
+        ("source u1, fork u2, fork u2", (2, 300, 3), (1, 300, 3), 3),
+        ("part u1, fork u2, fork u2", (1, 100, 1), (2, 500, 5), 3),
+        ("part u1, rm source, fork u1, fork u1", None, (2, 500, 5), 3),
+        ("part u1, rm source, fork u1, source u1", None, (2, 500, 5), 3),
+        ("part u1, rm source, fork u2", (2, 300, 3), (1, 300, 3), 4),
+        ("source u1, rm source, source u2", (2, 300, 3), None, 4),
+        ("source u1, rm source, source u2, rm source, source u1", None, None, 4),
+        ("fork u1, rm source, fork u1", None, (1, 300, 3), 3),
+        ("fork u1, rm source, source u1", (2, 300, 3), (1, 300, 3), 3),
+        ("fork u1, rm source, source u1, rm source, source u1", None, (1, 300, 3), 3),
+    ]
+    wrong = []
+    for steps, source_paid, fork_paid, calls in cases:
+        async with flue_py.open(":memory:", prices=False) as store:
+            for step in steps.split(", "):
+                name, scope = step.split()
+                if name == "rm":
+                    await store.delete_session_tree(SOURCE)
+                    continue
+                file, rows = files[name]
+                await import_lines(store, tmp_path, as_lines(rows), f"{file}.jsonl", finish=True, scope=scope)
+            there = [await store.get_session(name) for name in (SOURCE, FORK)]
+            got = [None if session is None else await paid(store, session.id) for session in there]
+            counted = (await store.usage()).total.calls
+            wrong += [] if (got, counted) == ([source_paid, fork_paid], calls) else [(steps, got, counted)]
+            problems = (await store.verify()).problems
+            wrong += [(steps, problems)] if problems else []
+    assert not wrong
+
+
 async def test_an_agent_that_stands_in_progress_rows_alone_is_paid_once(tmp_path: Path) -> None:
     shown = [
         {"type": "assistant", "uuid": "s1", "timestamp": "2026-09-01T10:00:05.000Z", "requestId": "req_1",

@@ -163,7 +163,8 @@ class Chains:
             replace(entry, created_us=chain.created_us) if entry.created_us is None else entry
             for entry in chain.entries
         ]
-        return chain.take(FORMAT, version, session, chain.parent, may_overlap=True)
+        part = chain.take(FORMAT, version, session, chain.parent, may_overlap=True)
+        return replace(part, is_payer=chain.parent is None and chain.id != self.session_id)
 
 
 def _shortened(header: JsonObject) -> JsonObject:

@@ -48,6 +48,7 @@ class SessionPart:
     to no entry yet, each with an id; ``settles`` names, for an entry, the ids of such calls that its own replace.
     ``segment`` is what the file is called where several files, one going on from another, have the session: "" for the
     first, and those of later ones sort behind it. ``name`` is what people call the session, by what is beside the file.
+    ``is_payer`` says that the session has its own file elsewhere, and has the bill of ``calls`` that this one repeats.
     """
 
     format: str
@@ -72,6 +73,7 @@ class SessionPart:
     settles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     segment: str = ""
     name: str | None = None
+    is_payer: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

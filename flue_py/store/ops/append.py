@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 from os import urandom
 from typing import Any
 
@@ -233,9 +234,22 @@ def import_session(
 ) -> SessionInfo:
     """Create a session together with its entries (see `Backend.import_session`)."""
     info = create_session(tx, sources, new)
-    take_calls_of_deleted(tx, read_state(tx, info.id))
+    alone = take_calls_of_deleted(tx, read_state(tx, info.id))
+    if alone:
+        entries = [_settling(entry, alone) for entry in entries]
     import_entries(tx, sources, info.id, entries, leaf, None)
     return require_session(tx, info.id)
+
+
+def _settling(entry: NewEntry, alone: Set[CallId]) -> NewEntry:
+    """Return an entry whose calls replace those that were booked without it."""
+    calls = (
+        replace(call, replaces=(*call.replaces, call.call_id))
+        if call.call_id is not None and CallId(call.provider, call.call_id) in alone
+        else call
+        for call in entry.calls
+    )
+    return replace(entry, calls=tuple(calls))
 
 
 def _require_references(tx: Transaction, state: SessionState, entries: Sequence[NewEntry]) -> None:

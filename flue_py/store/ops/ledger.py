@@ -210,8 +210,11 @@ def check_path(sums: Iterable[Sequence[int]]) -> None:
         raise SumTooLarge(f"usage: what the path cost would exceed {MAX_AMOUNT}; check the reported numbers")
 
 
-def take_calls_of_deleted(tx: Transaction, state: SessionState) -> None:
-    """Give a new session what one of its id that was deleted has paid: it was, and is back. O(calls)."""
+def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[CallId]:
+    """Give a new session what one of its id that was deleted has paid: it was, and is back. O(calls).
+
+    Those that have no entry are returned: the session may bring it.
+    """
     ids = json.dumps([state.id])
     earlier = [key for _, key, _ in tx.rows(ledger_sql.PAYERS_OF, ids=ids) if key != state.key]
     for key in earlier:
@@ -221,11 +224,13 @@ def take_calls_of_deleted(tx: Transaction, state: SessionState) -> None:
     if calls:
         tx.insert(INSERT_PAYER, [(state.tree_id, *payer_row(state))])
         tx.run(append_sql.ADD_SPENDING, **append_sql.spending(paid_by(calls)), session_key=state.key)
+    return {CallId(call.provider, call.call_id) for call in calls if call.entry_id is None}
 
 
-def was_deleted(tx: Transaction, session_ids: Collection[str]) -> set[str]:
+def was_deleted(tx: Transaction, session_ids: Collection[str], scope: str) -> dict[str, bool]:
     """Return those of these ids that sessions had which were deleted (see `Backend.was_deleted`)."""
-    return {name for (name,) in tx.rows(ledger_sql.DELETED, ids=json.dumps(sorted(session_ids)))}
+    rows = tx.rows(ledger_sql.DELETED, ids=json.dumps(sorted(session_ids)), scope=scope)
+    return {name: bool(had_entries) for name, had_entries in rows}
 
 
 def payer_row(state: SessionState) -> Payer:

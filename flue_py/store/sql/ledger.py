@@ -152,9 +152,12 @@ ADD_COST = statement(Repriced, Nothing)(
 PAYERS_OF = statement(Ids, tuple[str, int, int | None])(
     f"SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n WHERE n.session_id {IN_IDS}"
 )
-DELETED = statement(Ids, tuple[str])(
-    f"SELECT DISTINCT n.session_id FROM ledger_sessions n WHERE n.session_id {IN_IDS}"
-    " AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = n.session_id)"
+# A session that paid nothing has its name here only because it was imported; one that paid has its scope in its calls.
+DELETED = statement(IdsScope, tuple[str, int])(
+    "SELECT n.session_id, MAX(CASE WHEN g.number IS NULL OR g.entry_id IS NOT NULL THEN 1 ELSE 0 END)"
+    " FROM ledger_sessions n LEFT JOIN ledger g ON g.session_key = n.session_key"
+    f" WHERE n.session_id {IN_IDS} AND (g.number IS NULL OR g.scope = :scope)"
+    " AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = n.session_id) GROUP BY n.session_id"
 )
 # What a fork has kept the entry of stays with who paid for it.
 TAKE_CALLS = statement(TakeCalls, Nothing)(

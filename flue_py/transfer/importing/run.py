@@ -16,6 +16,7 @@ from pathlib import Path
 
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.ledger import CallId
 from flue_py.core.sessions import check_new_name
 from flue_py.errors import SessionExists, UnreadableFile
 from flue_py.formats.kit.report import LineNote
@@ -112,16 +113,21 @@ class _FileImport:
         self._paid: dict[str, tuple[str, ...]] = {}
         self._conflicts: list[CallDifference] = []
         self._rewritten: set[str] = set()
+        self._payers: set[str] = set()
+        self._repeated: list[PaidCall] = []
+        """Calls that the session which asked cannot have: the one that repeats them has the bill."""
 
     async def add(self, part: SessionPart) -> None:
         """Store what is new of a part."""
         session_id = str(part.session.id)
-        if await self._stays_deleted(session_id, part):
+        if await self._stays_deleted(session_id, part) or await self._is_elsewhere(session_id, part):
             return
         if part.is_rewritten:
             self._rewritten.add(session_id)
         target = await self._add(session_id, part)
         target.calls += part.calls
+        if part.is_payer:
+            self._payers.add(session_id)
         if part.calls:
             named = {call.call_id for call in part.calls}
             target.unsettled.update({entry: names for entry, names in part.settles.items() if named & {*names}})
@@ -132,15 +138,28 @@ class _FileImport:
 
     async def _stays_deleted(self, session_id: str, part: SessionPart) -> bool:
         """Return whether a session was deleted, or the one whose task it is, and not to be imported again."""
-        if session_id in self._deleted:
-            return True
         if self._again or session_id in self._targets or await self._store.get_session(session_id) is not None:
             return False
         parent = part.parent.session_id if part.parent else None
         asked = [session_id] if parent is None or parent in self._targets else [session_id, parent]
-        if not await self._store.backend.was_deleted(asked):
+        gone = await self._store.backend.was_deleted(asked, self._scope)
+        # One that had a bill alone was never imported from its own file.
+        if not any(had_entries or not part.entries for had_entries in gone.values()):
+            self._deleted.pop(session_id, None)
             return False
         self._deleted[session_id] = SessionImport(session_id, False, 0, 0, None, task_of=parent, deleted=True)
+        if part.is_payer:
+            self._repeated += part.calls
+        return True
+
+    async def _is_elsewhere(self, session_id: str, part: SessionPart) -> bool:
+        """Return whether the session that asked for what the file repeats is in another scope: it stays as it is."""
+        session = await self._store.get_session(session_id) if part.is_payer else None
+        if session is None or session.scope == self._scope:
+            return False
+        names = [CallId(call.provider, call.call_id or "") for call in part.calls]
+        paid = {CallId(row.provider, row.call_id) for row in await self._store.backend.find_calls(session.scope, names)}
+        self._repeated += [call for call, name in zip(part.calls, names, strict=True) if name not in paid]
         return True
 
     async def _add(self, session_id: str, part: SessionPart) -> Target:
@@ -371,6 +390,9 @@ class _FileImport:
 
     async def finish(self) -> None:
         """Set titles and labels, remember how far the file was read, and link task sessions."""
+        repeating = next((each for name, each in self._targets.items() if name not in self._payers), None)
+        if repeating is not None:
+            repeating.calls += self._repeated
         for target in self._targets.values():
             self._conflicts += await book_calls(self._store, target)
             await target.set_names(self._notes)
