@@ -146,8 +146,20 @@ def _read(value: Mapping[str, JsonValue], where: str, rules: int = _RULES) -> Re
         terms = tuple(sorted({**dict(parts.terms), **dict(whole.terms)}.items()))
         cost = NO_USAGE if rules == _OLDEST_RULES else whole.totals
         totals = UsageTotals(*parts.totals[:5], *cost[5:])
-        whole = changed(parts, totals=totals, terms=terms, cost=whole.cost)
+        whole = changed(_with_larger_parts(parts, whole), totals=totals, terms=terms, cost=whole.cost)
+    elif parts is not None and whole.is_known:
+        whole = _with_larger_parts(whole, parts)
     return whole if steps is None else changed(whole, steps=tuple(_named(steps, whole.terms)))
+
+
+def _with_larger_parts(usage: ReportedUsage, beside: ReportedUsage) -> ReportedUsage:
+    """Return a usage with the parts of its numbers that only another report of the same call has."""
+    return changed(
+        usage,
+        cache_write_1h=min(max(usage.cache_write_1h, beside.cache_write_1h), usage.totals.cache_write),
+        reasoning=min(max(usage.reasoning, beside.reasoning), usage.totals.output),
+        told=usage.told | beside.told,
+    )
 
 
 def billed_by(response: Mapping[str, JsonValue], usage: JsonValue = None) -> JsonObject:
@@ -252,6 +264,7 @@ class _Reading:
         self._rules = rules
         self._counts: dict[Kind, int] = {}
         self._holds_cache = False
+        self._subtracts_cache = False
         self._is_ours = False
         self._is_known = False
         self._dollars: dict[str, int] = {}
@@ -297,7 +310,7 @@ class _Reading:
         for_an_hour = counts.get(Kind.CACHE_WRITE_1H, 0)
         written = self._written(counts.get(Kind.CACHE_WRITE_5M, 0) + for_an_hour)
         given = counts.get(Kind.INPUT, 0)
-        if self._holds_cache:
+        if self._subtracts_cache:
             given = self._less("input", given, read + written, "the cache")
         given += counts.get(Kind.MORE_INPUT, 0)
         thoughts = counts.get(Kind.THOUGHTS, 0)
@@ -377,6 +390,9 @@ class _Reading:
         # The same number may stand there twice, in its provider's spelling and in that of a gateway.
         self._counts[field.kind] = max(count, self._counts.get(field.kind, 0))
         self._holds_cache = self._holds_cache or field.holds_cache
+        # A gateway adds a 0 to numbers that its provider counts beside the input.
+        is_counted = count or field.kind is Kind.INPUT or self._rules == _OLDEST_RULES
+        self._subtracts_cache = self._subtracts_cache or bool(field.holds_cache and is_counted)
         self._is_ours = self._is_ours or name in KINDS
         self._is_known = True
 

@@ -223,6 +223,42 @@ def test_what_a_compaction_of_the_provider_took_is_among_the_iterations() -> Non
     assert once.totals == UsageTotals(23_000, 1_000, 10, 0, 24_010)
 
 
+def test_a_part_of_a_number_may_be_in_the_whole_or_in_its_steps() -> None:
+    """Which of the writes are kept for an hour, and what was reasoning."""
+    step: dict[str, Any] = {"input_tokens": 10, "output_tokens": 9, "cache_creation_input_tokens": 8}
+    split = {"cache_creation": {"ephemeral_1h_input_tokens": 5}, "output_tokens_details": {"thinking_tokens": 3}}
+    wrong = []
+    for name, whole, steps in (
+        ("in the whole, which the steps outnumber", step | split, [step, step]),
+        ("in the steps, which outnumber the whole", step, [step | split, step]),
+        ("in the whole", step | split, [step]),
+        ("in the step", step, [step | split]),
+        (
+            "in the step, more than the whole has",
+            step | split,
+            [step | {"output_tokens_details": {"thinking_tokens": 9}}],
+        ),
+    ):
+        read = read_reported({**whole, "iterations": steps})
+        if (read.cache_write_1h, read.reasoning, read.oddities) != (5, 9 if "more" in name else 3, ()):
+            wrong.append((name, read))
+    assert wrong == []
+
+
+def test_a_cache_of_none_does_not_say_that_the_input_has_what_another_field_counts() -> None:
+    wrong = []
+    for usage, want in (
+        ({"input_tokens": 1000, "cache_read_input_tokens": 500, "cached_tokens": 0}, (1000, 500)),
+        ({"input_tokens": 9, "cache_read_input_tokens": 5, "input_tokens_details": {"cached_tokens": 0}}, (9, 5)),
+        ({"input_tokens": 1000, "cached_tokens": 500, "cache_write_tokens": 0}, (500, 500)),
+        ({"prompt_tokens": 1000, "cache_read_input_tokens": 500, "cached_tokens": 0}, (500, 500)),
+    ):  # fmt: skip
+        read = read_reported(usage)
+        if ((read.totals.input, read.totals.cache_read), read.oddities) != (want, ()):
+            wrong.append((usage, read))
+    assert wrong == []
+
+
 @pytest.mark.parametrize("cost", [{"cost": 0.25}, {"cost_usd": 0.25}, {"costUSD": 0.25}, {"CostUsd": 0.25}])
 def test_a_cost_may_be_one_number_of_dollars(cost: JsonObject) -> None:
     read = read_reported({"prompt_tokens": 4, "completion_tokens": 1, **cost})
