@@ -287,6 +287,28 @@ async def test_verify_tells_of_an_index_that_does_not_find_what_the_store_has(pa
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("seconds", [1, 2])
+async def test_it_stays_where_files_have_coarse_times(
+    store: flue_py.Store, path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    set_time, made_anew = os.utime, []
+
+    def set_coarse_time(file: Path, *, ns: tuple[int, int]) -> None:
+        coarse = ns[1] // (seconds * 10**9) * seconds * 10**9
+        set_time(file, ns=(coarse, coarse))
+
+    monkeypatch.setattr(os, "utime", set_coarse_time)
+    monkeypatch.setattr(words, "remove_words", lambda of, remove=words.remove_words: made_anew.append(remove(of)))
+    session = await store.create_session()
+    for number in range(3):
+        await session.append_message(user(f"needle {number}"))
+        assert len(await found(store, "needle")) == number + 1
+        async with flue_py.open(path) as other:
+            assert len(await found(other, "needle")) == number + 1
+    assert made_anew == []
+
+
+@pytest.mark.anyio
 async def test_what_others_do_to_it_between_two_searches_is_noticed(store: flue_py.Store, path: Path) -> None:
     session = await store.create_session()
     await session.append_message(user("needle"))

@@ -46,6 +46,7 @@ _APPLICATION = 0x464C5557
 _HEADER = 100
 """SQLite's: which application a database belongs to is written in it."""
 _BUSY_SECONDS = 60.0
+_COARSEST_NS = 2_000_000_000
 _COLUMNS = ("session_key", *KnownSession._fields[1:])
 _KNOWN = f"SELECT {', '.join(_COLUMNS)} FROM sessions"
 _FOUND = ", ".join(f"t.{name}" for name in FoundText._fields)
@@ -338,8 +339,8 @@ class SqliteWords:
 
     def commit(self) -> None:
         """Keep what was written (see `WordIndex.commit`)."""
-        # As exactly as every file system keeps it.
-        self._modified_ns = time.time_ns() // 1000 * 1000
+        # As exactly as every file system keeps it: some keep whole seconds, and some every other one.
+        self._modified_ns = time.time_ns() // _COARSEST_NS * _COARSEST_NS
         self._run("UPDATE origin SET modified_ns = ?", (self._modified_ns,))
         self._run("COMMIT")
         self._unlock()
