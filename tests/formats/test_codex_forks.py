@@ -106,6 +106,7 @@ async def test_a_source_is_found_where_it_was_archived(tmp_path: Path) -> None:
     archived = tmp_path / "archived_sessions" / first.name
     archived.parent.mkdir()
     first.rename(archived)
+    first.symlink_to(tmp_path / "nowhere")
     async with flue_py.open(":memory:") as store:
         await flue_py.import_file(store, fork)
         assert await texts(store, FORK) == IN_FORK
@@ -114,6 +115,14 @@ async def test_a_source_is_found_where_it_was_archived(tmp_path: Path) -> None:
 async def test_what_a_rollout_goes_on_from_is_named_where_it_is_not_there(tmp_path: Path) -> None:
     (fork,) = write(tmp_path, *names_of(FORK))
     reverted = write(tmp_path, *names_of(SOURCE)[1:])
+    nowhere = fork.parent / names_of(SOURCE)[0]
+    for target in (tmp_path / "nowhere", nowhere):
+        nowhere.unlink(missing_ok=True)
+        nowhere.symlink_to(target)
+        async with flue_py.open(":memory:") as store:
+            report = await flue_py.import_file(store, fork)
+            assert f"goes on from {SOURCE}" in str(report.repaired[0])
+    nowhere.unlink()
     async with flue_py.open(":memory:") as store:
         report = await flue_py.import_file(store, fork)
         assert f"goes on from {SOURCE}" in str(report.repaired[0])

@@ -132,7 +132,8 @@ def _find(path: Path, name: str) -> Path | None:
         for where, folders, files in os.walk(root):
             folders.sort()
             for file in sorted(files):
-                if file.endswith(endings) and _ROLLOUT.fullmatch(file):
+                # A link to nothing is passed over: the file may have been archived.
+                if file.endswith(endings) and _ROLLOUT.fullmatch(file) and os.path.exists(os.path.join(where, file)):
                     return Path(where, file)
     return None
 
