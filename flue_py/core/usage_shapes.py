@@ -244,7 +244,10 @@ def agrees_with_payload(added: UsageTotals, kind: str, role: str | None, payload
 
 
 def usage_json(usage: ReportedUsage) -> JsonObject:
-    """Return tokens as our shape spells them, for readers that translate: what was told, and the total of it."""
+    """Return tokens as our shape spells them, for readers that translate: what was told, and the total of it.
+
+    The steps that another model took stay in it, by model.
+    """
     totals = usage.totals
     kinds = (totals.input, totals.output, totals.cache_read, totals.cache_write)
     made: JsonObject = {name: count for name, count in zip(KINDS, kinds, strict=True) if name in usage.told}
@@ -253,7 +256,10 @@ def usage_json(usage: ReportedUsage) -> JsonObject:
     parts = {"cacheWrite1h": usage.cache_write_1h, "reasoning": usage.reasoning}
     made |= {name: tokens for name, tokens in parts.items() if name in usage.told}
     terms: JsonObject = dict(usage.terms)
-    return {**made, "terms": terms} if terms else made
+    if terms:
+        made["terms"] = terms
+    steps: list[JsonValue] = [{"model": name, **usage_json(step)} for name, step in usage.steps]
+    return {**made, "iterations": steps} if steps else made
 
 
 class _Reading:

@@ -126,6 +126,20 @@ async def test_a_response_without_usage_is_a_call_of_unknown_usage() -> None:
         assert (await store.verify()).problems == []
 
 
+async def test_an_advisor_of_an_answer_is_a_call_of_its_own_at_its_own_price() -> None:
+    step = {"type": "message", "input_tokens": 16, "output_tokens": 28}
+    advisor = {"type": "advisor_message", "model": "claude-opus-5", "input_tokens": 10**6, "output_tokens": 10**5}
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session()
+        await session.append_message(MESSAGE | {"usage": {**step, "iterations": [step, advisor]}})
+        rows = (await store.usage(group_by=["model"])).rows
+        costs = {row.group["model"]: (row.total_tokens, row.cost) for row in rows}
+        assert costs == {
+            "claude-sonnet-4-5": (44, Decimal("0.000468")), "claude-opus-5": (11 * 10**5, Decimal("7.5")),
+        }  # fmt: skip
+        assert (await store.verify()).problems == []
+
+
 async def test_what_is_no_single_answer_is_refused_and_changes_nothing() -> None:
     choice = CHAT["choices"][0]  # type: ignore[index]
     refused = [
