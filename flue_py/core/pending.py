@@ -14,6 +14,8 @@ from flue_py.core.settings import SHELL
 from flue_py.core.turns import begins_turn
 
 _FAILED = ("aborted", "error")
+_PAUSED = "pause_turn"
+"""Why an answer stopped that its provider goes on with when it is sent back."""
 
 
 @frozen
@@ -30,7 +32,8 @@ class PendingCall:
 class PendingTurn:
     """What a turn owes: the results of ``calls``, in order, or else an answer to ``unanswered``, or nothing.
 
-    ``unanswered`` is the user's message, or the last result where all calls of an answer have theirs.
+    ``unanswered`` is the user's message, the last result where all calls of an answer have theirs, or an answer that
+    its provider paused (``pause_turn``).
     """
 
     unanswered: Entry | None = None
@@ -69,7 +72,7 @@ def pending_in(items: Sequence[ContextEntry]) -> PendingTurn:
     last = turn[-1]
     open_calls = [call for call, results in pairing.results.items() if not results]
     if last.role == "assistant" and not pairing.results_of(len(turn) - 1):
-        return PendingTurn()
+        return PendingTurn(last.entry if last.data.get("stopReason") == _PAUSED else None)
     if not open_calls:
         return PendingTurn(last.entry)
     calls = [(turn[call.at].entry_id, call.id, pairing.parts[call]) for call in open_calls]

@@ -12,6 +12,10 @@ pytestmark = pytest.mark.anyio
 
 ASKED: dict[str, Any] = {"role": "user", "content": "fix"}
 FAILED: dict[str, Any] = {"role": "assistant", "content": [], "stopReason": "error"}
+PAUSED: dict[str, Any] = {
+    "role": "assistant", "stop_reason": "pause_turn",
+    "content": [{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}}],
+}  # fmt: skip
 DONE: dict[str, Any] = {"role": "assistant", "content": "done"}
 WRITTEN: dict[str, Any] = {"role": "user", "content": "<system-reminder>be brief</system-reminder>"}
 
@@ -42,6 +46,11 @@ TURNS: dict[str, tuple[list[dict[str, Any]], int | None, list[str]]] = {
     "the result of an aborted call": ([ASKED, calling("a", stopReason="aborted"), result("a")], 0, []),
     "a failed answer to results": ([ASKED, calling("a"), result("a"), FAILED], 2, []),
     "an answer after calls": ([ASKED, calling("a"), result("a"), DONE], None, []),
+    "a paused answer": ([ASKED, PAUSED], 1, []),
+    "a paused answer of ours": ([ASKED, {**DONE, "stopReason": "pause_turn"}, WRITTEN], 1, []),
+    "a paused answer after calls": ([ASKED, calling("a"), result("a"), PAUSED], 3, []),
+    "what follows a paused answer": ([ASKED, PAUSED, DONE], None, []),
+    "a call that a paused answer makes": ([ASKED, calling("a", stopReason="pause_turn")], None, ["a"]),
     "a user instead of results": ([ASKED, calling("a"), ASKED], 2, []),
     "a reminder after an answer": ([ASKED, DONE, WRITTEN], None, []),
     "a reminder after a user": ([ASKED, WRITTEN], 0, []),
