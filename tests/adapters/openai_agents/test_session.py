@@ -46,9 +46,9 @@ ITEMS: list[Any] = [
         "role": "user",
         "content": [
             {"type": "input_text", "text": "look"},
-            {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"},
+            {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgoA", "detail": "auto"},
             {"type": "input_image", "file_id": "file-1", "detail": "low"},
-            {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"},
+            {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0xLjcK"},
         ],
     },
     {
