@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -16,13 +17,12 @@ from flue_py.core.sessions import SessionInfo
 from flue_py.errors import InvalidArgument
 from flue_py.formats.registry import canonical_name
 from flue_py.homes import is_below
+from flue_py.runtime.housekeeping import parse_age
 from flue_py.sessions.store import Store
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
 _PAGE = 1000
-_SPAN = re.compile(r"(\d{1,6})([hdw])")
-_HOURS = {"h": 1, "d": 24, "w": 168}
 
 
 @frozen
@@ -97,10 +97,9 @@ def moment(text: str | None, option: str, *, is_end: bool = False) -> datetime |
     """
     if text is None:
         return None
-    span = _SPAN.fullmatch(text)
     try:
-        if span is not None:
-            return datetime.now(UTC) - timedelta(hours=int(span[1]) * _HOURS[span[2]])
+        with suppress(InvalidArgument):  # it may be a date
+            return datetime.now(UTC) - parse_age(text)
         parsed = datetime.fromisoformat(text)
         if is_end and re.fullmatch(r"[\d-]+", text):
             parsed += timedelta(days=1)
