@@ -106,18 +106,18 @@ class Chains:
         asker = row.fields.get("requestSessionId")
         if not is_name(asker) or asker == self.session_id:
             return None
-        chain = self._by_id.get(asker) or self._begin(asker, None)
-        if not chain.header:
-            chain.created_us = read_moment(row.fields.get("timestamp"))
-            chain.header.update((name, row.fields[name]) for name in CONSTANT if name in row.fields)
-            chain.header["sessionId"] = asker
+        chain = self._mentioned(row, asker, None)
+        chain.header["sessionId"] = asker
         return chain
 
     def of_agent(self, row: ClaudeRow, agent: JsonValue) -> Chain:
         """Return the task session of an agent that a row tells of; the row's own session if it names none."""
         if not is_name(agent):
             return self.of(row)
-        session_id = task_session_id(str(self.session_id), agent)
+        return self._mentioned(row, task_session_id(str(self.session_id), agent), agent)
+
+    def _mentioned(self, row: ClaudeRow, session_id: str, agent: str | None) -> Chain:
+        """Return a session by a row of another one, which says when and where, as long as none of its own did."""
         chain = self._by_id.get(session_id) or self._begin(session_id, agent)
         if not chain.header:
             chain.created_us = read_moment(row.fields.get("timestamp"))
