@@ -103,11 +103,11 @@ async def _continue(session: Session, target: Path, there: str, leaf: LeafChoice
     if known is not None:
         since = await _where_it_goes_on(session, known, at)
         rewound = since != known.entry_id
-    before = [] if since is None else await session.get_active_path(leaf=since)
     entries: list[Entry] = await session.get_active_path_since(since, leaf=at)
     if not entries:
         # A session that went back is noted when it goes on: until then there is nowhere to say so from.
         return TranscriptReport(target, "unchanged", 0, known.entry_id if known else at)
+    before = [] if since is None else await session.get_active_path(leaf=since)
     note = rewound_note(max(turn_numbers(map(part_of, before)), default=0)) if rewound else ""
     body = transcript_body(session.id, entries, before=before, costs=await session.entry_costs())
     await waiting_of(session).call(partial(_append_text, target, note + body))
