@@ -34,9 +34,7 @@ _ROW = re.compile(rb'"(parentUuid|sessionId|uuid|tool_calls|tool_call_id)"\s*:')
 
 def looks_like_anthropic(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be an Anthropic list: one with blocks that only Anthropic has."""
-    start = head.removeprefix(b"\xef\xbb\xbf")
-    found = _LIST.match(start) if b'"role"' in head else None
-    is_list = found is not None and begins_with_messages(start, found.end() - 1, "role", "messages")
+    is_list = b'"role"' in head and begins_with_messages(head, _LIST, "role", "messages")
     return is_list and bool(_SIGNS.search(head)) and not _ROW.search(head)
 
 

@@ -28,12 +28,17 @@ _LONGEST_SIGN = 200
 _FIRST_ITEMS = 20
 
 
-def begins_with_messages(head: bytes, at: int, *fields: str) -> bool:
-    """Return whether the first items of a list, which begins before ``at``, may be messages: one has one of ``fields``.
+def begins_with_messages(head: bytes, beginning: re.Pattern[bytes], *fields: str) -> bool:
+    """Return whether a file begins with a list whose first items may be messages: one has one of ``fields``.
 
+    ``beginning`` matches up to the bracket of the list, or up to the brace of its first item.
     What is torn, or not JSON, may be anything. Lists of other programs hold messages deeper, or others.
     """
-    text, decoder, there = head[at:].decode(errors="replace"), json.JSONDecoder(), 0
+    start = head.removeprefix(b"\xef\xbb\xbf")
+    found = beginning.match(start)
+    if found is None:
+        return False
+    text, decoder, there = start[found.end() - 1 :].decode(errors="replace"), json.JSONDecoder(), 0
     place = text.find("{")
     for _ in range(_FIRST_ITEMS):
         try:

@@ -30,9 +30,7 @@ _NOT_CHAT = re.compile(rb'"type"\s*:\s*"session"|"parentUuid"|"sessionId"')
 
 def looks_like_openai_chat(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a list of chat messages."""
-    start = head.removeprefix(b"\xef\xbb\xbf")
-    found = _LIST.match(start) if b'"role"' in head else None
-    is_list = found is not None and begins_with_messages(start, found.end() - 1, "role", "messages")
+    is_list = b'"role"' in head and begins_with_messages(head, _LIST, "role", "messages")
     return is_list and not any(sign.search(head) for sign in (_NOT_CHAT, ONLY_RESPONSES, ONLY_ANTHROPIC))
 
 

@@ -30,9 +30,7 @@ _ROW = re.compile(rb'"(parentUuid|sessionId|parentId|payload)"\s*:')
 
 def looks_like_openai_responses(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a list of Responses items."""
-    start = head.removeprefix(b"\xef\xbb\xbf")
-    found = _LIST.match(start)
-    is_list = found is not None and begins_with_messages(start, found.end() - 1, "role", "type")
+    is_list = begins_with_messages(head, _LIST, "role", "type")
     return is_list and bool(ONLY_RESPONSES.search(head)) and not _ROW.search(head)
 
 
