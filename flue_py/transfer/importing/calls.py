@@ -52,7 +52,8 @@ async def book_calls(store: Store, target: Target) -> list[CallDifference]:
     if target.is_older_copy:
         return []
     known = await _known(store, target, [CallId(call.provider, call.call_id) for call in calls if call.call_id])
-    known.update(await _with_entries(store, target))
+    if target.unsettled:
+        known.update(await _with_entries(store, target))
     conflicts = []
     for reported in calls:
         call = _grown(reported, known.get(CallId(reported.provider, reported.call_id or "")))
