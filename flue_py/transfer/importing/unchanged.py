@@ -62,8 +62,9 @@ class ImportedFiles:
         known = self._files.get(_key(path))
         if known is None or known["finish"] != self._finish or self._wanted not in (AUTO, known["report"]["format"]):
             return None
-        sessions = {name: self._sessions.get(name) for name in known["sessions"]}
-        if any(info is None or _has_less(info, known["sessions"][name]) for name, info in sessions.items()):
+        before: dict[str, list[int]] = known["sessions"]
+        sessions = {name: self._sessions[name] for name in before if name in self._sessions}
+        if len(sessions) < len(before) or any(_has_less(info, before[name]) for name, info in sessions.items()):
             return None
         if known["file"] != _state_of(path):
             return None
@@ -132,26 +133,25 @@ def _state_of(path: Path) -> list[Any] | None:
         return None
 
 
-def _reported(file: str, told: dict[str, Any], sessions: dict[str, SessionInfo | None]) -> ImportReport:
+def _reported(file: str, before: dict[str, Any], sessions: dict[str, SessionInfo]) -> ImportReport:
     def part(each: dict[str, Any]) -> SessionImport:
-        info = sessions[each["sessionId"]]
-        leaf = None if info is None else info.leaf_id
+        leaf = sessions[each["sessionId"]].leaf_id
         there = each["added"] + each["alreadyThere"]
         return SessionImport(each["sessionId"], False, 0, there, leaf, task_of=each["taskOf"])
 
     return ImportReport(
         file=file,
-        format=told["format"],
-        sessions=tuple(part(each) for each in told["sessions"]),
-        rows=told["rows"],
-        skipped=tuple(LineNote(each["line"], each["text"]) for each in told["skipped"]),
-        repaired=tuple(LineNote(each["line"], each["text"]) for each in told["repaired"]),
-        unknown_kinds=told["unknownKinds"],
-        surrogates_replaced=told["surrogatesReplaced"],
-        skipped_rows=told["skippedRows"],
-        repaired_rows=told["repairedRows"],
-        merged=told["mergedRows"],
-        left_out=told["leftOut"],
-        held_back=told["heldBackRows"],
-        held_back_from=told["heldBackFromLine"],
+        format=before["format"],
+        sessions=tuple(part(each) for each in before["sessions"]),
+        rows=before["rows"],
+        skipped=tuple(LineNote(each["line"], each["text"]) for each in before["skipped"]),
+        repaired=tuple(LineNote(each["line"], each["text"]) for each in before["repaired"]),
+        unknown_kinds=before["unknownKinds"],
+        surrogates_replaced=before["surrogatesReplaced"],
+        skipped_rows=before["skippedRows"],
+        repaired_rows=before["repairedRows"],
+        merged=before["mergedRows"],
+        left_out=before["leftOut"],
+        held_back=before["heldBackRows"],
+        held_back_from=before["heldBackFromLine"],
     )
