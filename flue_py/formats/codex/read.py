@@ -120,9 +120,9 @@ class CodexReader:
         """
         row = read_codex_row(number, raw, self._notes, is_first=number == 1)
         if self._entries is not None and row is not None:
-            if self._entries.pays and not is_own:
+            if not is_own:
                 self._entries.pays = False
-            elif is_own and not self._entries.pays:
+            elif not self._entries.pays:
                 self._begin_own(self._entries)
             if self._entries.place != place:
                 self._close(self._entries)
