@@ -148,10 +148,10 @@ def _lines_of(path: Sequence[int], entries: Sequence[Entry]) -> dict[str | None,
             line = lines.setdefault(speaker_of(fields), _Line([], []))
             line.cumulative += sent
             counts = reported_counts(reported)
-            made = Turn(number, usage.input, usage.cache_read, usage.cache_write, usage.output, line.cumulative, counts)
+            call = Turn(number, usage.input, usage.cache_read, usage.cache_write, usage.output, line.cumulative, counts)
             is_cut = bool(line.compactions) and line.compactions[-1].after_turn == len(line.turns)
             is_same = line.number == turn and not is_cut
-            line.turns[-1:] = [_together(line.turns[-1], made)] if is_same else [*line.turns[-1:], made]
+            line.turns[-1:] = [_together(line.turns[-1], call)] if is_same else [*line.turns[-1:], call]
             line.number = turn
     return lines
 
