@@ -99,11 +99,11 @@ def _ids_exhausted() -> InvalidArgument:
 
 def _spent_so_far(tx: Transaction, new: NewBudget, scope: str) -> int:
     """Return what the ledger has of a budget's target."""
-    if new.covers == "scope":
+    if new.covers == "scope" and scope.endswith(ANY_REST):
+        prefix = scope.removesuffix(ANY_REST)
+        row = tx.first(budgets_sql.SPENT_IN_SCOPES, scope=prefix, above=above_prefix(prefix))
+    elif new.covers == "scope":
         row = tx.first(budgets_sql.SPENT_IN_SCOPE, scope=scope)
-        if scope.endswith(ANY_REST):
-            prefix = scope[: -len(ANY_REST)]
-            row = tx.first(budgets_sql.SPENT_IN_SCOPES, scope=prefix, above=above_prefix(prefix))
     else:
         ids = [str(new.session_id)]
         if new.covers == "tasks":
