@@ -14,7 +14,7 @@ from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.seam import Nothing, Row, Statement
 from flue_py.store.sql.dialects import FIRST_OF_PAIR, IN_IDS, IN_KEYS, PAIRS, PAIRS_OF_IDS, SECOND_OF_PAIR, statement
 from flue_py.store.sql.parts import PAID, WITH_HELD, call_columns
-from flue_py.store.sql.takes import AfterCount, Held, Ids, Keys, ScopeProviderCall, Session, TakeCalls, Tree
+from flue_py.store.sql.takes import AfterCount, Held, Ids, Keys, ScopeProviderCall, Session, Tree
 
 SessionScopeProviderCall = TypedDict(
     "SessionScopeProviderCall", {"session_key": int, "scope": str, "provider": str, "call_id": str}
@@ -30,6 +30,7 @@ UpdateSums = TypedDict(
 )  # fmt: skip
 SetCost = TypedDict("SetCost", {"number": int, "cost": int, "price_source": str})
 Repriced = TypedDict("Repriced", {"session_key": int, "calls": int, "cost": int})
+TakeCalls = TypedDict("TakeCalls", {"earlier_key": int, "session_key": int, "tree_id": int, "scope": str})
 TreeSession = TypedDict("TreeSession", {"tree_id": int, "session_key": int})
 LedgerSums = TypedDict(
     "LedgerSums",

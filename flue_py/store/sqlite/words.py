@@ -301,8 +301,8 @@ class SqliteWords:
             raise _not_an_index(self.path)
         if application == 0 or (version is not None and found != _stamp(version)):
             return False
-        ((of, _),) = origin = self._run("SELECT inode, modified_ns FROM origin")
-        if self._modified() != origin[0][1]:
+        ((of, modified_ns),) = self._run("SELECT inode, modified_ns FROM origin")
+        if self._modified() != modified_ns:
             raise CorruptStore(f"{self.path} was changed by another program, or by one that was killed")
         return version is None or of == inode
 
