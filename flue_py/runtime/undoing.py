@@ -80,26 +80,12 @@ async def undo_last(session: Session, *, by: str, why: str | None = None) -> Mov
 
 async def redo_last(session: Session, *, by: str, why: str | None = None) -> Moved | LogLine | None:
     """Do again what `undo_last` took back last; None if nothing was, or something was done since."""
-    redone, now = 0, _Now()
-    moves: set[int] = set()
+    now = _Now()
     async with aclosing(_lines(session, now)) as lines:
-        async for line in lines:
-            if not _is_edit(line):
-                if line.what == "redo":
-                    moves.add(line.refers_to or 0)
-                elif line.what == "undo" and line.refers_to in moves:
-                    moves.discard(line.refers_to)
-                else:
-                    break
-            elif (line.by or "").endswith(_REDO):
-                redone += 1
-            elif not (line.by or "").endswith(_UNDO):
-                return None
-            elif redone:
-                redone -= 1
-            else:
-                return await _take_back(session, line, now, by + _REDO, why)
-    return await session.redo(by=by, why=why)
+        line = await anext(lines, None)
+    if line is None or not _is_edit(line):
+        return await session.redo(by=by, why=why)
+    return await _take_back(session, line, now, by + _REDO, why) if _ends_in(line, _UNDO) else None
 
 
 async def _take_back(session: Session, line: LogLine, now: _Now, by: str, why: str | None) -> LogLine | None:
@@ -122,33 +108,23 @@ async def _take_back(session: Session, line: LogLine, now: _Now, by: str, why: s
 async def _last(session: Session, now: _Now) -> LogLine | None:
     """Return the line of what was done last, is not undone and can be."""
     undone: set[int] = set()
-    redone: set[int] = set()
     edits_undone: list[_Changes] = []
-    edits_redone = 0
     async with aclosing(_lines(session, now)) as lines:
         async for line in lines:
             if not _is_edit(line):
-                if line.what == "redo":
-                    redone.add(line.refers_to or 0)
-                elif line.what == "undo" and line.refers_to in redone:
-                    redone.discard(line.refers_to)
-                elif line.what == "undo":
+                if line.what == "undo":
                     undone.add(line.refers_to or 0)
                 elif line.revision not in undone:
                     return line
-            elif (line.by or "").endswith(_REDO):
-                edits_redone += 1
-            elif not (line.by or "").endswith(_UNDO):
+            elif _ends_in(line, _UNDO):
+                edits_undone.append(_changes(line))
+            else:
                 changes = _changes(line)
-                undoing = next((each for each in reversed(edits_undone) if _takes_back(each, changes)), None)
+                undoing = next((undo for undo in reversed(edits_undone) if _takes_back(undo, changes)), None)
                 if undoing is not None:
                     edits_undone.remove(undoing)
                 elif now.standing(line):
                     return line
-            elif edits_redone:
-                edits_redone -= 1
-            else:
-                edits_undone.append(_changes(line))
     return None
 
 
@@ -157,14 +133,34 @@ def _takes_back(undoing: _Changes, changes: _Changes) -> bool:
 
 
 async def _lines(session: Session, now: _Now) -> AsyncGenerator[LogLine, None]:
-    """Yield the lines of the log that can be taken back, newest first, and note what all have left."""
+    """Yield the lines of the log that can be taken back, newest first, and note what all have left.
+
+    What was undone and then done again is as it was: neither of these two lines is yielded.
+    """
+    redone: set[int] = set()
+    edits_redone = 0
     before: int | None = None
     while lines := await session.log(limit=_AT_ONCE, before=before):
         for line in lines:
             now.note(line)
-            if line.what not in ("branch", "other") and (_is_edit(line) or not line.edits or line.moved_leaf):
+            is_edit = _is_edit(line)
+            if line.what in ("branch", "other") or not (is_edit or not line.edits or line.moved_leaf):
+                continue
+            if line.what == "redo":
+                redone.add(line.refers_to or 0)
+            elif line.what == "undo" and line.refers_to in redone:
+                redone.discard(line.refers_to)
+            elif is_edit and _ends_in(line, _REDO):
+                edits_redone += 1
+            elif is_edit and edits_redone and _ends_in(line, _UNDO):
+                edits_redone -= 1
+            else:
                 yield line
         before = lines[-1].revision
+
+
+def _ends_in(line: LogLine, way: str) -> bool:
+    return (line.by or "").endswith(way)
 
 
 def _is_edit(line: LogLine) -> bool:
