@@ -121,10 +121,11 @@ def call_of(
     agent: str | None = None,
 ) -> PaidCall:
     """Return the paid call of a usage object that was read before."""
+    provider_name, model_name = ledger_name(provider), ledger_name(model)
     return PaidCall(
         reported.totals,
-        ledger_name(provider),
-        ledger_name(model),
+        provider_name,
+        model_name,
         ledger_name(call_id) or None,
         purpose,
         reported.cache_write_1h,
@@ -134,7 +135,7 @@ def call_of(
         is_unknown=not reported.is_known,
         agent=agent,
         told=reported.told,
-        terms=_terms_of(reported, ledger_name(provider), ledger_name(model)),
+        terms=_terms_of(reported, provider_name, model_name),
     )
 
 

@@ -24,6 +24,8 @@ from flue_py.prices.rates import ModelRates, Pricing, read_pricing
 PRICING_FILE = "~/.flue-py/pricing.json"
 PRICING_VARIABLE = "FLUE_PY_PRICING"
 _LARGEST_FILE = 16 * 2**20
+_UNNAMED = frozenset({SEARCHES, *MODALITIES})
+"""Terms that no name of a model ends in: a kind of input without a price of its own costs as any."""
 
 _Own: TypeAlias = "tuple[Mapping[str, ModelRates], Mapping[str, ModelRates]]"
 PricesChoice: TypeAlias = "PriceBook | Pricing | str | PathLike[str] | Literal[False] | None"
@@ -89,9 +91,7 @@ class PriceBook:
 
     def _rates_for(self, call: PaidCall, now_us: Callable[[], int], own: _Own) -> ModelRates | None:
         names = (f"{call.provider}/{call.model}", call.model) if call.provider else (call.model,)
-        # A kind of input without a price of its own costs as any.
-        beside = {SEARCHES, *MODALITIES}
-        terms = [f" {name}={value}" for name, value in call.terms if name not in beside]
+        terms = [f" {name}={value}" for name, value in call.terms if name not in _UNNAMED]
         searched = any(name == SEARCHES for name, _ in call.terms)
         for prices in own:
             for name in names:
