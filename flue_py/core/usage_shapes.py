@@ -395,10 +395,11 @@ class _Reading:
             return
         # The same number may stand there twice, in its provider's spelling and in that of a gateway.
         self._counts[field.kind] = max(count, self._counts.get(field.kind, 0))
-        self._holds_cache = self._holds_cache or field.holds_cache
-        # A gateway adds a 0 to numbers that its provider counts beside the input.
-        is_counted = count or field.kind is Kind.INPUT or self._rules == _OLDEST_RULES
-        self._subtracts_cache = self._subtracts_cache or bool(field.holds_cache and is_counted)
+        if field.holds_cache:
+            self._holds_cache = True
+            # A gateway adds a 0 to numbers that its provider counts beside the input.
+            if count or field.kind is Kind.INPUT or self._rules == _OLDEST_RULES:
+                self._subtracts_cache = True
         self._is_ours = self._is_ours or name in KINDS
         self._is_known = True
 
