@@ -81,20 +81,20 @@ def import_(
     others: Counter[str] = Counter()
     reports: list[ImportReport] = []
     failures: list[FlueError] = []
-    known: list[ImportedFiles] = []
+    unchanged: list[ImportedFiles] = []
     is_interrupted = False
 
-    def remembered(store: Store) -> ImportedFiles:
-        known.append(ImportedFiles(store, scope, finish=finish, wanted=wanted, version=flue_py.__version__))
-        return known[0]
+    def open_unchanged(store: Store) -> ImportedFiles:
+        unchanged.append(ImportedFiles(store, scope, finish=finish, wanted=wanted, version=flue_py.__version__))
+        return unchanged[0]
 
     with progress_bar("looking for session files", BYTES) as tell:
         places = [*paths, *(usual_places(wanted) if discover else ())]
         files = list(find_files(places, wanted, others=others))
         bar = _Bar(tell, files)
-        with closing(_started(files, wanted, failures, known, bar, finish=finish)) as sources:
+        with closing(_started(files, wanted, failures, unchanged, bar, finish=finish)) as sources:
             try:
-                _import(place, sources, reports, failures, bar, scope, remembered, again=again)
+                _import(place, sources, reports, failures, bar, scope, open_unchanged, again=again)
             except KeyboardInterrupt:
                 is_interrupted = True
     searched = ", ".join([*map(str, paths), *(["the usual places"] if discover else [])])
@@ -156,7 +156,7 @@ def _started(
     files: Sequence[Path],
     wanted: str,
     failures: list[FlueError],
-    known: Sequence[ImportedFiles],
+    unchanged: Sequence[ImportedFiles],
     bar: _Bar,
     *,
     finish: bool,
@@ -167,7 +167,7 @@ def _started(
     """
     for path in files:
         bar.next_file(path)
-        if known and (report := known[0].report(path)) is not None:
+        if unchanged and (report := unchanged[0].report(path)) is not None:
             yield report
             continue
         with ImportSource(path, wanted, take_all=finish) as source:
@@ -186,7 +186,7 @@ def _import(
     failures: list[FlueError],
     bar: _Bar,
     scope: str,
-    remembered: Callable[[Store], ImportedFiles],
+    open_unchanged: Callable[[Store], ImportedFiles],
     *,
     again: bool,
 ) -> None:
@@ -199,8 +199,8 @@ def _import(
         return
 
     async def work(store: Store) -> None:
-        known = remembered(store)
-        await known.read()
+        unchanged = open_unchanged(store)
+        await unchanged.read()
         try:
             for source in chain([first], sources):
                 if isinstance(source, ImportReport):
@@ -208,14 +208,14 @@ def _import(
                     continue
                 try:
                     reports.append(await import_source(store, source, scope=scope, again=again, progress=bar.show))
-                    known.note(source, reports[-1])
+                    unchanged.note(source, reports[-1])
                 except FixTheCall as error:
                     failures.append(error)
         except KeyboardInterrupt:
             # The next import need not read again what this one has finished.
-            await known.write()
+            await unchanged.write()
             raise
-        await known.write()
+        await unchanged.write()
 
     run(place, work, create=True)
 

@@ -86,15 +86,14 @@ async def search(
     """
     begin, end = moment(since, "--since"), moment(until, "--until", is_end=True)
     choice = SessionChoice(program, project, model, git_branch, newest=newest)
-    chosen: list[str] | None = [session.id for session in sessions] or None
+    ids: list[str] | None = [session.id for session in sessions] or None
     if choice.reads_sessions or model is not None:
-        named = chosen
-        chosen = [info.id for info in await chosen_sessions(store, choice) if named is None or info.id in named]
+        ids = [info.id for info in await chosen_sessions(store, choice) if ids is None or info.id in ids]
     answer = await store.search(
         " ".join(words),
         how=how or "words",
         parts=_parts(parts),
-        sessions=chosen,
+        sessions=ids,
         exclude=exclude,
         scope=scope,
         project=project,

@@ -63,9 +63,9 @@ async def sessions(
     wanted = dict(map(_pair, metadata)) or None
     begin, end = moment(since, "--since"), moment(until, "--until", is_end=True)
     choice = SessionChoice(program, project, model, git_branch, begin, end, newest)
-    chosen: set[str] | None = None
+    ids: set[str] | None = None
     if choice != SessionChoice():
-        chosen = {info.id for info in await chosen_sessions(store, choice)}
+        ids = {info.id for info in await chosen_sessions(store, choice)}
     found: list[SessionInfo] = []
     cursor = None
     # The store knows only titles, not names: all sessions are read before they are put in the order of their names.
@@ -80,10 +80,10 @@ async def sessions(
             scope_prefix=scope_prefix,
             metadata=wanted,
             completed=False if incomplete else None,
-            limit=_PAGE if enough is None or chosen is not None else min(enough - len(found), _PAGE),
+            limit=_PAGE if enough is None or ids is not None else min(enough - len(found), _PAGE),
             cursor=cursor,
         )
-        found += [info for info in page.sessions if chosen is None or info.id in chosen]
+        found += [info for info in page.sessions if ids is None or info.id in ids]
         cursor = page.next_cursor
         if cursor is None:
             break
