@@ -10,7 +10,7 @@ from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
 from flue_py.core.usage import UsageTotals
 from flue_py.core.usage_fields import BILLED_BY_QUERY, QUERIES, SEARCHES
-from flue_py.core.usage_shapes import ReportedUsage, Terms, read_reported
+from flue_py.core.usage_shapes import ReportedUsage, Terms, merged_terms, read_reported
 from flue_py.errors import InvalidEntry, shown
 
 NAMES_OF_A_CALL = ("provider", "model", "callId")
@@ -153,11 +153,11 @@ def _with_searches(terms: Terms, provider: str, model: str) -> Terms:
     queries = dict(terms).get(QUERIES)
     if queries is None:
         return terms
-    rest = {name: value for name, value in terms if name != QUERIES}
+    rest = tuple(term for term in terms if term[0] != QUERIES)
     if provider in BILLED_BY_QUERY:
-        return tuple(sorted({**rest, SEARCHES: queries}.items()))
+        return merged_terms(rest, ((SEARCHES, queries),))
     is_google = provider.startswith("google") and "gemini" in model
-    return tuple(sorted(rest.items())) if is_google else terms
+    return rest if is_google else terms
 
 
 def by_model(call: PaidCall, reported: ReportedUsage) -> tuple[PaidCall, ...]:
@@ -192,7 +192,7 @@ def by_model(call: PaidCall, reported: ReportedUsage) -> tuple[PaidCall, ...]:
     if rest.tokens:
         return (first, *calls)
     # The model of the answer is named in another way among the steps.
-    own_terms = tuple(sorted({**dict(calls[0].terms), **dict(terms)}.items()))
+    own_terms = merged_terms(calls[0].terms, terms)
     return (changed(calls[0], call_id=call.call_id, terms=own_terms), *calls[1:])
 
 

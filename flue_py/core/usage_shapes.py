@@ -143,7 +143,7 @@ def _read(value: Mapping[str, JsonValue], where: str, rules: int = _RULES) -> Re
     steps = _steps(value, where, rules)
     parts = None if steps is None or "input_tokens" not in value else _sum_of([step for _, step in steps])
     if parts is not None and parts.totals.tokens > whole.totals.tokens:
-        terms = tuple(sorted({**dict(parts.terms), **dict(whole.terms)}.items()))
+        terms = merged_terms(parts.terms, whole.terms)
         cost = NO_USAGE if rules == _OLDEST_RULES else whole.totals
         totals = UsageTotals(*parts.totals[:5], *cost[5:])
         whole = changed(_with_larger_parts(parts, whole), totals=totals, terms=terms, cost=whole.cost)
@@ -160,6 +160,11 @@ def _with_larger_parts(usage: ReportedUsage, beside: ReportedUsage) -> ReportedU
         reasoning=min(max(usage.reasoning, beside.reasoning), usage.totals.output),
         told=usage.told | beside.told,
     )
+
+
+def merged_terms(first: Terms, last: Terms) -> Terms:
+    """Return the terms of both, in the order of their names; of two with one name the last counts."""
+    return tuple(sorted({**dict(first), **dict(last)}.items()))
 
 
 def billed_by(response: Mapping[str, JsonValue], usage: JsonValue = None) -> JsonObject:
@@ -545,11 +550,11 @@ def _sum_of(steps: Sequence[ReportedUsage]) -> ReportedUsage | None:
 
 def _named(steps: Sequence[_Step], terms: Terms) -> Iterator[_Step]:
     """Yield the sum of the steps of each model that is named. The terms of their request hold for all of them."""
-    of_request = {name: value for name, value in terms if name in CONTEXT}
+    of_request = tuple(term for term in terms if term[0] in CONTEXT)
     for model in dict.fromkeys(model for model, _ in steps if model):
         whole = _sum_of([step for name, step in steps if name == model])
         if whole is not None:
-            yield model, changed(whole, terms=tuple(sorted({**of_request, **dict(whole.terms)}.items())))
+            yield model, changed(whole, terms=merged_terms(of_request, whole.terms))
 
 
 def _whole_number(value: JsonValue) -> int | None:
