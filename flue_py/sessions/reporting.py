@@ -48,9 +48,7 @@ class Reporting(Requesting):
         three, also what it was forked from: ``(fork of …)``. "(empty)" where there is nothing to tell. O(1).
         """
         async with self._turn:
-            info = await self._backend.get_session(self._ref)
-            if info is None:
-                raise SessionNotFound(self.id)
+            info = await self._stored_info()
             return render.views.session_name(info, await source_of(self._backend, info))
 
     async def html_report(
