@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -23,6 +22,7 @@ from flue_py.sessions.store import Store
 Command = TypeVar("Command", bound=Callable[..., object])
 
 _PAGE = 1000
+_SPAN = re.compile(r"[0-9]{1,6}[hdw]")
 
 
 @frozen
@@ -98,7 +98,7 @@ def moment(text: str | None, option: str, *, is_end: bool = False) -> datetime |
     if text is None:
         return None
     try:
-        with suppress(InvalidArgument):  # it may be a date
+        if _SPAN.fullmatch(text):
             return datetime.now(UTC) - parse_age(text)
         parsed = datetime.fromisoformat(text)
         if is_end and re.fullmatch(r"[\d-]+", text):

@@ -74,9 +74,9 @@ def test_moments_are_dates_times_or_how_long_ago() -> None:
     assert moment(None, "--since") is None
     assert moment("2026-01-31", "--until", is_end=True) == datetime(2026, 2, 1, tzinfo=UTC)
     assert moment("2026-01-31T12:00+02:00", "--until", is_end=True) == datetime(2026, 1, 31, 10, tzinfo=UTC)
-    spans = [moment(text, "--since") for text in ("2w", "7d", "1D", "12h", "0d")]
+    spans = [moment(text, "--since") for text in ("2w", "7d", "12h", "0d")]
     assert spans == sorted(spans, key=lambda at: at or NOW)
-    for wrong in ("", "7", "d", "-1d", "7 d", "yesterday", "2026-13-01", "9999999d", "999999w", "2026-01-31T"):
+    for wrong in ("", "7", "d", "-1d", "7 d", "yesterday", "2026-13-01", "7D", "9999999d", "999999w", "2026-01-31T"):
         with pytest.raises(InvalidArgument, match="--since"):
             moment(wrong, "--since")
 
