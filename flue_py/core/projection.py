@@ -10,7 +10,7 @@ every process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flue_py.core.entries import Entry
@@ -232,14 +232,13 @@ def context_of(path: Sequence[Entry], compaction: Entry | None) -> list[ContextE
     return project(path) if compaction is None else project_compacted(compaction, path)
 
 
-def _without_excluded(items: list[ContextEntry], path: Iterable[Entry]) -> list[ContextEntry]:
+def _without_excluded(items: list[ContextEntry], path: Sequence[Entry]) -> list[ContextEntry]:
     """Return what the exclusions on the path leave of the items. The summary of a compaction always stays.
 
     The result of a call that is left out is left out with it, also if it came after the exclusion.
     """
     if all(entry.kind != EXCLUSION for entry in path):
         return items
-    path = list(path)
     items = _with_replacements(items, replacements(path))
     excluded = excluded_parts(path)
     lost = _results_of_excluded_calls(items, excluded)
