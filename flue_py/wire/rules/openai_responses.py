@@ -44,11 +44,6 @@ def is_of_the_model(item: Mapping[str, JsonValue]) -> bool:
     return (kind == "message" and item.get("role") == "assistant") or kind.endswith((*_FROM_THE_MODEL, _REASONING))
 
 
-def _awaits_output(item: Mapping[str, JsonValue]) -> bool:
-    kind = kind_of(item)
-    return kind.endswith("_call") and kind not in _SERVER_CALLS and item.get("execution") != "server"
-
-
 def _answered(item: Mapping[str, JsonValue]) -> JsonValue:
     # The output of a local shell has the id of its call as its own.
     return item.get("call_id", item.get("id"))
@@ -72,21 +67,26 @@ def _items(request: SentRequest, limits: RequestLimits) -> Found:
 
 
 def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:
-    if not any(kind.endswith(("_call", "_output")) for kind in {*map(kind_of, request.messages)}):
-        return
-    called = [item.get("call_id") for item in request.messages if _awaits_output(item)]
+    kinds = [*map(kind_of, request.messages)]
+    calls = {kind for kind in {*kinds} if kind.endswith("_call") and kind not in _SERVER_CALLS}
+    outputs = {kind for kind in {*kinds} if kind.endswith("_call_output") or kind == "tool_search_output"}
+    both = [
+        (at, item, kind in calls)
+        for at, (kind, item) in enumerate(zip(kinds, request.messages, strict=True))
+        if (kind in calls or kind in outputs) and item.get("execution") != "server"
+    ]
+    called = [item.get("call_id") for _, item, is_call in both if is_call]
     awaited: list[JsonValue] = []
-    for at, item in enumerate(request.messages):
-        kind = kind_of(item)
-        if _awaits_output(item):
+    for at, item, is_call in both:
+        if is_call:
             awaited.append(item.get("call_id"))
-        elif (kind.endswith("_call_output") or kind == "tool_search_output") and item.get("execution") != "server":
-            answered = _answered(item)
-            if answered in awaited:
-                awaited.remove(answered)
-            else:
-                told = "is answered before it is called, or twice" if answered in called else "was not called"
-                yield f"input[{at}].call_id", f"{answered!r} {told}"
+            continue
+        answered = _answered(item)
+        if answered in awaited:
+            awaited.remove(answered)
+        else:
+            told = "is answered before it is called, or twice" if answered in called else "was not called"
+            yield f"input[{at}].call_id", f"{answered!r} {told}"
     yield from (("input", f"no output for {call_id!r}") for call_id in awaited)
 
 
