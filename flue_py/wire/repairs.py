@@ -18,7 +18,7 @@ from flue_py.wire.anthropic import is_blank
 from flue_py.wire.codex_items import ITEM
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.openai_responses import PI_ID
-from flue_py.wire.lists.said import Said
+from flue_py.wire.lists.said import SYSTEM, Said
 from flue_py.wire.media import type_of_bytes
 from flue_py.wire.openai_chat import CUSTOM, arguments_object, image_from_url, is_text_of_object
 from flue_py.wire.rules.anthropic import torn_server_calls
@@ -218,7 +218,7 @@ def without_spare_compactions(said: Sequence[Said], left: Leftovers) -> list[Sai
     What it stands for is in the messages before it, which a provider would otherwise be sent beside it. O(parts).
     """
     kept: list[Said] = []
-    first = next((at for at, each in enumerate(said) if each.role not in ("system", "developer")), None)
+    first = next((at for at, each in enumerate(said) if each.role not in SYSTEM), None)
     for at, each in enumerate(said):
         parts = _parts(each.message)
         is_first = at == first and each.role == "assistant"

@@ -13,10 +13,9 @@ from flue_py.wire.conversion import to_provider
 from flue_py.wire.leftovers import Leftovers, Repair
 from flue_py.wire.lists.anthropic import anthropic_list
 from flue_py.wire.lists.gemini import gemini_list
-from flue_py.wire.lists.said import Said, SystemApart, speakers_only
+from flue_py.wire.lists.said import SYSTEM, Said, SystemApart, speakers_only
 from flue_py.wire.rules import Broken, broken_rules, checked_target
 
-_SYSTEM = frozenset({"system", "developer"})
 _PLACE = re.compile(r"\w+\[(\d+)\]")
 
 
@@ -69,7 +68,7 @@ def broken_as_it_is(target: str, said: Iterable[Said], *, account: str | None = 
     """
     name = checked_target(target)
     form = _FORMS[name]
-    spoken = speakers_only(said, Leftovers(), also=_SYSTEM, provider=form.provider, account=account)
+    spoken = speakers_only(said, Leftovers(), also=SYSTEM, provider=form.provider, account=account)
     apart = _first_of_system(spoken) if form.system else 0
     told = form.system(spoken[:apart], Leftovers()).system if form.system else None
     messages, entry_ids = _printed(name, spoken[apart:], form)
@@ -77,7 +76,7 @@ def broken_as_it_is(target: str, said: Iterable[Said], *, account: str | None = 
 
 
 def _first_of_system(said: Sequence[Said]) -> int:
-    return next((at for at, each in enumerate(said) if each.role not in _SYSTEM), len(said))
+    return next((at for at, each in enumerate(said) if each.role not in SYSTEM), len(said))
 
 
 def _printed(target: Shape, said: Sequence[Said], form: _Form) -> tuple[list[JsonObject], list[str | None]]:

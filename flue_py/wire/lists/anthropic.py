@@ -18,10 +18,18 @@ from flue_py.wire.anthropic import (
 )
 from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import Leftovers
-from flue_py.wire.lists.said import CONTINUED, Said, SystemApart, answered, joined_answers, split_system, with_own_ids
+from flue_py.wire.lists.said import (
+    CONTINUED,
+    SYSTEM,
+    Said,
+    SystemApart,
+    answered,
+    joined_answers,
+    split_system,
+    with_own_ids,
+)
 from flue_py.wire.openai_chat import parts_of
 
-_SYSTEM = frozenset({"system", "developer"})
 LAST_REASONING = "reasoning that nothing of its answer follows, which the API refuses"
 
 
@@ -80,7 +88,7 @@ def _turns(said: Sequence[Said], left: Leftovers, *, is_sent: bool) -> list[Json
     instructions: list[Said] = []
     for each in said:
         left.at = each.entry_id
-        if each.role in _SYSTEM:
+        if each.role in SYSTEM:
             instructions.append(each)
             continue
         role = "assistant" if each.role == "assistant" else "user"

@@ -28,7 +28,8 @@ BLANK = "blank"
 """What `kinds_in` finds where a message, or a text in it, is empty or white space."""
 
 SPEAKERS = frozenset({"user", "assistant", "toolResult", "system"})
-_SYSTEM = frozenset({"system", "developer"})
+SYSTEM = frozenset({"system", "developer"})
+"""The roles of what the system says."""
 
 
 class SystemApart(NamedTuple):
@@ -154,7 +155,7 @@ def _sent(messages: Iterable[Said], provider: str | None, account: str | None) -
             yield from (Said(message, entry_id=said.entry_id) for message in sent)
         else:
             yield said
-        is_first = is_first and said.role in _SYSTEM
+        is_first = is_first and said.role in SYSTEM
 
 
 def split_system(
@@ -169,16 +170,16 @@ def split_system(
 
     With ``within`` that is what the system said first, and the list has the rest.
     """
-    said = speakers_only(messages, left, also=_SYSTEM, provider=provider, account=account)
+    said = speakers_only(messages, left, also=SYSTEM, provider=provider, account=account)
     if within:
-        first = next((at for at, each in enumerate(said) if each.role not in _SYSTEM), len(said))
+        first = next((at for at, each in enumerate(said) if each.role not in SYSTEM), len(said))
         return said[:first], said[first:]
-    system = [each for each in said if each.role in _SYSTEM]
+    system = [each for each in said if each.role in SYSTEM]
     if not system:
         return system, said
     if said[: len(system)] != system:
         left.change("system messages from within the conversation stand at its beginning")
-    return system, [each for each in said if each.role not in _SYSTEM]
+    return system, [each for each in said if each.role not in SYSTEM]
 
 
 def pairing_of(said: Sequence[Said]) -> Pairing:
