@@ -16,6 +16,7 @@ from flue_py.wire.openai_chat import image_from_url
 FILES = frozenset({"file", "document"})
 """The types of the parts that are files."""
 _NO_PDF = "a file that is said to be a PDF, and whose data are those of none"
+_NO_PICTURE = "a file that is said to be a picture, and whose data are those of none"
 
 
 def with_fitting_files(said: Sequence[Said], left: Leftovers) -> list[Said]:
@@ -65,10 +66,10 @@ def _readable(part: JsonValue, entry_id: str | None, left: Leftovers) -> JsonVal
     if data is None:
         return part
     if _is_base64(data):
-        real = type_of_bytes(data)
-        if bare_type(mime_type) == PDF and real is None:
-            return _left_out(part, _NO_PDF, entry_id, left)
-        is_other = real is not None and (real != bare_type(mime_type) or real.startswith("image/"))
+        kind, real = bare_type(mime_type), type_of_bytes(data)
+        if real is None and kind is not None and (kind == PDF or kind.startswith("image/")):
+            return _left_out(part, _NO_PDF if kind == PDF else _NO_PICTURE, entry_id, left)
+        is_other = real is not None and (real != kind or real.startswith("image/"))
         return _retyped(part, data, real, left) if real is not None and is_other else part
     return _left_out(part, "a file whose data are no base64", entry_id, left)
 

@@ -238,6 +238,11 @@ def test_pictures_and_documents_go_out_as_what_their_bytes_are() -> None:
             is_pdf = "application/pdf" in json.dumps(found.messages)
             if found.broken or (is_sent and is_pdf) != (real == "application/pdf"):
                 wrong.append((target, "file", real, found.messages))
+            file = {"type": "file", "data": data, "mimeType": "image/png", "filename": "a"}
+            found = request(target, {"role": "user", "content": [TEXT, file]})
+            is_sent = bool(data) and data in json.dumps(found.messages)
+            if found.broken or is_sent != (real in {*limits.image_types, "application/pdf"}):
+                wrong.append((target, "picture", real, found.messages, found.broken))
             file = {"type": "file", "data": data, "mimeType": "application/octet-stream", "filename": "a"}
             found = request(target, {"role": "user", "content": [TEXT, file]})
             if real in ("application/pdf", "image/png") and (found.broken or real not in json.dumps(found.messages)):
