@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.worker import active_worker
 
 from flue_py.render.lines import UNICODE, Glyphs
 from flue_py.sessions.session import Session
@@ -15,6 +16,9 @@ from flue_py.tui.masking import Mask, Masked
 from flue_py.tui.screens.finding import FindScreen
 from flue_py.tui.screens.session import SessionScreen
 from flue_py.tui.screens.sessions import SessionsScreen
+
+if TYPE_CHECKING:
+    from textual.await_complete import AwaitComplete
 
 
 class Browser(App[None]):
@@ -84,3 +88,12 @@ class Browser(App[None]):
     def leave(self) -> None:
         """Go back to the screen before."""
         self.pop_screen()
+
+    def pop_screen(self) -> AwaitComplete:
+        """Go back to the screen before, and end the work of the one that is left."""
+        # Textual ends it once the widgets of the screen are gone, and until then such work would look for them.
+        left, own = self.screen, active_worker.get(None)
+        for worker in self.workers:
+            if worker.node is left and worker is not own:
+                worker.cancel()
+        return super().pop_screen()

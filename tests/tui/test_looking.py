@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from subprocess import run
@@ -13,7 +14,7 @@ from tests.adapters.needed import needs
 needs("tui", "textual", "detect_secrets")
 
 import flue_py  # noqa: E402
-from flue_py.tui.opened import FIRST_PAGE  # noqa: E402
+from flue_py.tui.opened import FIRST_PAGE, OpenedSession  # noqa: E402
 from flue_py.tui.screens.session import SessionScreen  # noqa: E402
 from flue_py.tui.screens.sessions import SessionsScreen  # noqa: E402
 from flue_py.tui.widgets.rows import RowList  # noqa: E402
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.anyio
 NAME = "Why is the build"
 
 WRITER = """
+import asyncio
 import sys
 import flue_py.sync
 with flue_py.sync.open(sys.argv[1]) as store:
@@ -313,3 +315,25 @@ async def test_answers_without_usage_have_no_cost_that_is_known(tmp_path: Path) 
         assert "cost unknown" in driver.screen
         await driver.at("told")
         assert "1,200 in" in await driver.sees("$0.00481")
+
+
+async def test_a_screen_that_is_left_shows_nothing_that_it_was_still_reading(
+    story: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with browsing(story) as driver:
+        await driver.open(NAME)
+        left, ended = driver.app.screen, asyncio.Event()
+        assert isinstance(left, SessionScreen)
+
+        async def until_the_list_is_gone(_: OpenedSession) -> None:
+            try:
+                while left.query(RowList):  # noqa: ASYNC110 - nothing tells that a widget is gone
+                    await asyncio.sleep(0)
+            finally:
+                ended.set()
+
+        monkeypatch.setattr(OpenedSession, "load_begun", until_the_list_is_gone)
+        left.look_around()
+        await driver.press("escape")
+        await ended.wait()
+        await driver.until(lambda: isinstance(driver.app.screen, SessionsScreen))
