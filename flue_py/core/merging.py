@@ -7,6 +7,7 @@ first. Where it comes from is in its ``extra``, under `PROVENANCE`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 
 from flue_py.core.entries import Entry, NewEntry
@@ -95,6 +96,16 @@ def copy_of(entry: Entry, session_id: str) -> NewEntry:
             f"entry {entry.id!r} is a compaction, which stands for what lies before it on its own path; merge its "
             "summary back instead"
         )
+    return _copied(entry, session_id)
+
+
+def same_entry(entry: Entry, session_id: str) -> NewEntry:
+    """Return an entry ready to be written in another tree, with all around it: under its id, parent and time."""
+    copied = _copied(entry, session_id)
+    return replace(copied, id=entry.id, parent_id=entry.parent_id, created_us=entry.created_us)
+
+
+def _copied(entry: Entry, session_id: str) -> NewEntry:
     beside = entry.extra_fields
     if provenance_of(entry) is None:
         beside[PROVENANCE] = {"session": entry.session_id or session_id, "entry": entry.id}

@@ -8,6 +8,7 @@ from typing import Self
 
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.log import Note
+from flue_py.core.merging import PROVENANCE, same_entry
 from flue_py.core.sessions import (
     STORED,
     LeafChoice,
@@ -70,6 +71,35 @@ class Forking(Handle):
                 self._ref, at, new, scope=scope, expected=seen, idempotency_key=idempotency_key
             )
         return type(self)(self._backend, info, self._limits, self._pricer, draft)
+
+    async def copy(
+        self,
+        *,
+        id: str | None = None,
+        scope: str | None = None,
+        key: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
+    ) -> Self:
+        """Return a new session with all that this one sees, the branches beside the path, too, in a tree of its own.
+
+        Its entries have the same ids, parents and times, and its leaf, labels and pins are those of this session.
+        Scope, working directory and configuration path are, too, unless given. Its metadata name this session as
+        ``copiedFrom``. Nothing is paid again, and what the copied entries have cost is this session's. Raises
+        `SessionExists`, and then nothing is made. One transaction, O(entries).
+        """
+        origin = {**(metadata or {}), PROVENANCE: self.id}
+        new = new_fork(self._info, self._limits, id=id, scope=scope, key=key, title=title, metadata=origin, cwd=cwd)
+        async with self._turn:
+            marks = await self._backend.read_marks(self._ref)
+            leaf = (await self._stored_info()).leaf_id
+            entries = await self._backend.read_tree(self._ref)
+            copies = [same_entry(entry, self.id) for entry in entries]
+            there = {entry.id for entry in entries}
+            seen = [mark for mark in marks if mark.kind != "retracted" and mark.entry_id in there]
+            info = await self._backend.import_session(new, copies, leaf=leaf, marks=seen)
+        return type(self)(self._backend, info, self._limits, self._pricer)
 
     async def _before(self, entry_id: str) -> tuple[str | None, str]:
         """Return the parent of an entry that a person wrote, and its text."""

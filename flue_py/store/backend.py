@@ -380,12 +380,17 @@ class Backend:
             lambda tx: ops.append.import_entries(tx, self._sources, session_id, entries, leaf, expected)
         )
 
-    async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
+    async def import_session(
+        self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None, marks: Sequence[Mark] = ()
+    ) -> SessionInfo:
         """Create a session together with entries that bring their own ids, as `create_session` and `import_entries`.
 
-        Raises what those raise, and then there is no session. O(entries).
+        ``marks`` are labels and pins of these entries. Raises what those raise, and then there is no session.
+        O(entries).
         """
-        return await self._runner.write(lambda tx: ops.append.import_session(tx, self._sources, new, entries, leaf))
+        return await self._runner.write(
+            lambda tx: ops.append.import_session(tx, self._sources, new, entries, leaf, marks)
+        )
 
     async def move(
         self,

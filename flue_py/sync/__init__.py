@@ -126,6 +126,7 @@ class Session(Twin[AsyncSession]):
     go_back = blocking(AsyncSession.go_back)
 
     fork = adapting(AsyncSession.fork, _session)
+    copy = adapting(AsyncSession.copy, _session)
     create_task = adapting(AsyncSession.create_task, _session)
     end_task = blocking(AsyncSession.end_task)
     task_links = blocking(AsyncSession.task_links)

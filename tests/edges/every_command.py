@@ -79,7 +79,7 @@ CALLS: dict[str, list[list[str]]] = {
     "clear": [["SESSION"]],
     "save": [["SESSION"], ["SESSION", "{new}"]],
     "snapshot": [["SESSION"], ["SESSION", "{new}"]],
-    "fork": [["SESSION", "--title", HOSTILE, "--key", HOSTILE_NAME]],
+    "fork": [["SESSION", "--title", HOSTILE, "--key", HOSTILE_NAME], ["SESSION", "--branches"]],
     "move": [["SESSION", "{first}", "--why", HOSTILE]],
     "rewind": [["SESSION", "--turns", "-1"], ["SESSION", "--turns", HOSTILE]],
     "undo": [["SESSION"], ["SESSION", "--turn"]],

@@ -44,6 +44,11 @@ def test_a_fork_begins_where_it_is_told_and_leaves_its_source_alone(flue: Flue) 
     assert fork["forkedFrom"] == {"sessionId": session, "entryId": "a0000001"}
     assert leaf_of(flue, session) == "f0000001"
     assert flue.lines("fork", session)[0].endswith("begins at f0000001")
+    whole = flue.json("fork", session, "--branches", "--project", str(flue.folder))
+    assert (whole["cwd"], whole["leafId"]) == (str(flue.folder), "f0000001")
+    ids = [[entry["id"] for entry in flue.json("tree", name, "--all")["entries"]] for name in (session, whole["id"])]
+    assert ids[0] == ids[1]
+    assert "--at" in flue.run("fork", session, "--branches", "--at", "a0000001", code=2).stderr
 
 
 def test_a_taken_key_is_refused(flue: Flue) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import flue_py
-from flue_py import EntryNotFound, InvalidArgument, Session, SessionExists, Store
+from flue_py import EntryNotFound, InvalidArgument, Session, SessionExists, SessionNotFound, Store
 from tests.sessions.talk import assistant, path_of, say, user
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +52,42 @@ async def test_a_fork_has_an_id_a_scope_a_folder_and_metadata_of_its_own(store: 
     plain = await session.fork()
     assert (plain.scope, plain.info.cwd, plain.metadata) == ("a", "/one", {})
     assert (await store.verify()).problems == []
+
+
+async def test_a_copy_has_the_branches_beside_the_path_in_another_folder(store: Store) -> None:
+    session = await store.create_session(key="k", scope="a", cwd="/one", metadata={"of": "source"})
+    first, second = await say(session, "first", "second")
+    await session.append_message(assistant("paid", 5))
+    await session.append_compaction("so far", first_kept_entry_id=second, tokens_before=9)
+    await session.move_leaf(first)
+    (gone,) = await say(session, "gone")
+    await session.remove_leaf_message(gone)
+    (other,) = await say(session, "another way")
+    await session.exclude(first)
+    await session.set_label(second, "beside")
+    await session.pin(other)
+    copy = await session.copy(cwd="/two", metadata={"x": 1})
+
+    async def seen(of: Session) -> tuple[object, ...]:
+        entries = [(each.id, each.parent_id, each.created_us, each.kind, each.data) for each in await of.get_tree()]
+        return entries, of.leaf_id, await of.labels(), await of.pins(), await of.build_context()
+
+    there = await seen(session)
+    assert await seen(copy) == there
+    assert (copy.info.cwd, copy.scope, copy.info.forked_from_session) == ("/two", "a", None)
+    assert copy.metadata == {"x": 1, "copiedFrom": session.id}
+    assert (await store.usage()).total.calls == 1
+    assert (await copy.aggregate_usage_since(None)).usage.total_tokens == 0
+    await say(copy, "goes on")
+    assert await seen(session) == there
+    with pytest.raises(SessionExists):
+        await session.copy(id=copy.id)
+    assert (await (await store.create_session()).copy(scope="b")).scope == "b"
+    await store.delete_session_tree(session)
+    assert await path_of(copy) == ["first", "another way", "[exclusion]", "goes on"]
+    assert (await store.verify()).problems == []
+    with pytest.raises(SessionNotFound):
+        await session.copy()
 
 
 async def test_labels_and_pins_are_seen_in_forks_until_these_say_otherwise(store: Store, session: Session) -> None:

@@ -16,11 +16,12 @@ from flue_py.core.jsontext import payload_digest
 from flue_py.core.kinds import SUMMARIES
 from flue_py.core.ledger import CallId, call_row, default_call_id
 from flue_py.core.listing import slot_of
-from flue_py.core.rows import BlobRow, CallRow, LaneRow, MoveRow, Payer, RequestRow
+from flue_py.core.rows import BlobRow, CallRow, LaneRow, MarkRow, MoveRow, Payer, RequestRow
 from flue_py.core.sessions import (
     STORED,
     Appended,
     Expected,
+    Mark,
     NewSession,
     OnConflict,
     SessionInfo,
@@ -67,6 +68,7 @@ from flue_py.store.sql.inserts import (
     INSERT_MOVE,
     INSERT_PAYER,
     INSERT_REQUEST,
+    PUT_MARK,
 )
 
 
@@ -230,7 +232,12 @@ def _import_entries(
 
 
 def import_session(
-    tx: Transaction, sources: Sources, new: NewSession, entries: Sequence[NewEntry], leaf: str | None
+    tx: Transaction,
+    sources: Sources,
+    new: NewSession,
+    entries: Sequence[NewEntry],
+    leaf: str | None,
+    marks: Sequence[Mark],
 ) -> SessionInfo:
     """Create a session together with its entries (see `Backend.import_session`)."""
     info = create_session(tx, sources, new)
@@ -238,6 +245,9 @@ def import_session(
     if alone:
         entries = [_settling(entry, alone) for entry in entries]
     import_entries(tx, sources, info.id, entries, leaf, None)
+    if marks:
+        state, now = read_state(tx, info.id), sources.now_us()
+        tx.insert(PUT_MARK, [MarkRow(state.key, mark.entry_id, mark.kind, mark.value, now) for mark in marks])
     return require_session(tx, info.id)
 
 

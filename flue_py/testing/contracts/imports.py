@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.sessions import STORED, NewSession
+from flue_py.core.sessions import STORED, Mark, NewSession
 from flue_py.errors import EntryNotFound, InvalidEntry, LeafConflict, SessionExists, SessionNotFound
 from flue_py.store.backend import Backend
 from flue_py.testing.checks import Refusals, refused, unchanged
@@ -130,8 +130,10 @@ class ImportContract:
     async def test_a_session_is_imported_together_with_its_entries(self, backend: Backend) -> None:
         new = NewSession(id="old", key="k", title="x", scope="s", metadata_text='{"a":1}', created_us=5)
         entries = [placed(user("why?"), "a", None, 1), placed(user(), "b", "a", 2), placed(user(), "c", "a", 3)]
-        session = await backend.import_session(new, entries, leaf="b")
+        marks = [Mark("a", "label", "start"), Mark("c", "pin", "on")]
+        session = await backend.import_session(new, entries, leaf="b", marks=marks)
         assert session == await session_info(backend, "old")
+        assert await backend.read_marks("old") == marks
         assert (session.kind, session.key, session.scope, session.created_us) == ("root", "k", "s", 5)
         assert (session.leaf_id, session.revision, session.entry_count) == ("b", 1, 3)
         assert session.first_message == "why?"

@@ -35,6 +35,7 @@ from flue_py.core.sessions import (
     EditMetadata,
     Expected,
     LeafChoice,
+    Mark,
     Moved,
     MoveReason,
     Navigated,
@@ -181,14 +182,18 @@ class ModelStore(ModelMarks, ModelBudgets):
             session.do(before, leaf)
         return replace(_appended(session, entries, rows, on_branch=False), call_conflicts=tuple(differing))
 
-    async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
+    async def import_session(
+        self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None, marks: Sequence[Mark] = ()
+    ) -> SessionInfo:
         info = await self.create_session(new)
         try:
             await self.import_entries(info.id, entries, leaf=leaf)
         except FlueError:
             await self.delete_tree(info.id)
             raise
-        return self._told(self._session(info.id))
+        session = self._session(info.id)
+        session.marks.update(((mark.entry_id, mark.kind), mark.value) for mark in marks)
+        return self._told(session)
 
     async def move(
         self,
