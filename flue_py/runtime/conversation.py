@@ -234,7 +234,9 @@ class Conversation:
     ) -> list[JsonObject]:
         """Append a user message, call ``model`` with the context, append its answers, and return them.
 
-        ``blocks`` that have changed are appended first, and stay whatever comes of the turn.
+        ``blocks`` that have changed are appended first, and stay whatever comes of the turn. A `ContextOverflow` of the
+        model is met by calling it again with less of what tools gave back (`Session.attempts`), as far as there is
+        less; the session keeps all of it.
         The user message is stored before the model is called. If the call fails or is cancelled, the message is
         retracted, and the error raised; if `compact` ends it, the message stays, unanswered, and `AbortedToCompact` is
         raised: `retry` takes it back. Raises `LeafConflict` if another writer has changed the session: nothing
@@ -258,8 +260,13 @@ class Conversation:
             await session.refresh()
             raise
         try:
-            context = await self._sending.messages(session, self.agent, leaf=asked.entry_id)
-            answers = _messages_of(await self._running.run(session, lambda: model([*context])))
+            context, answered = await self._sending.ask(
+                session,
+                self.agent,
+                lambda messages: self._running.run(session, lambda: model(messages)),
+                leaf=asked.entry_id,
+            )
+            answers = _messages_of(answered)
         except AbortedToCompact:
             raise
         except BaseException:

@@ -198,8 +198,9 @@ class CompactionGuard:
     async def call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], *, agent: str = "") -> Result:
         """Call a model by ``ask``, which takes the context, and return what that returns.
 
-        It is asked `before_call`. If the window overflows all the same, `recover` is called, and ``ask`` once again
-        with the smaller context. Raises what ``ask`` raises, `ContextOverflow` if that did not help, and
+        It is asked `before_call`. If the window overflows all the same, `recover` is called, and ``ask`` again with the
+        smaller context. Where that does not help or nothing could be compacted, it is asked with less of what tools
+        gave back, as by `Session.attempts`. Raises what ``ask`` raises, `ContextOverflow` if nothing helped, and
         `AbortedToCompact` if `compact` was called meanwhile: ``ask`` is cancelled then. What it has cost is booked if
         it raises a `ModelError` that says so. A `ModelReply` comes back with what its signed reasoning was produced
         under, so that no later call sends that behind another beginning.
@@ -211,27 +212,40 @@ class CompactionGuard:
 
     async def _call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], agent: str) -> Result:
         await self.before_call(agent)
-        context = await self._sent(agent)
+        await self._append_blocks()
         latest = await self.session.latest_compaction()
-        try:
-            return self._bound(context, await ask([*context]))
-        except ContextOverflow as error:
-            answer = await self._recover(error, agent, None if latest is None else latest.id)
-            if answer.outcome not in ("compacted", "overtaken"):
-                error.add_note(f"the context was not compacted ({answer.outcome}): {answer.decision.reason}")
-                raise
-        try:
-            context = await self._sent(agent)
-            return self._bound(context, await ask([*context]))
-        except ContextOverflow as error:
-            await self._step_back()
-            raise _again(error) from error
+        is_recovered, why = False, ""
 
-    async def _sent(self, agent: str) -> list[JsonObject]:
+        async def recover(error: ContextOverflow) -> bool:
+            nonlocal is_recovered, why
+            try:
+                answer = await self._recover(error, agent, None if latest is None else latest.id)
+            except ContextOverflow:
+                is_recovered = True
+                return False
+            is_recovered = answer.outcome in ("compacted", "overtaken")
+            why = f"the context was not compacted ({answer.outcome}): {answer.decision.reason}"
+            if is_recovered:
+                await self._append_blocks()
+            return is_recovered
+
+        try:
+            context, answer = await self._sending.ask(
+                self.session, agent, ask, system=self.system, tools=self.tools, recover=recover
+            )
+        except ContextOverflow as error:
+            if is_recovered:
+                await self._step_back()
+                raise _again(error) from error
+            if why:
+                error.add_note(why)
+            raise
+        return self._bound(context, answer)
+
+    async def _append_blocks(self) -> None:
         if self.blocks:
             # What is sent is the context at the stored leaf, whoever has moved that.
             self.block_failures = (await self.session.append_blocks(self.blocks, on_conflict="rebase")).failures
-        return await self._sending.messages(self.session, agent, system=self.system, tools=self.tools)
 
     def _bound(self, context: Sequence[JsonObject], answer: Result) -> Result:
         if not isinstance(answer, ModelReply):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, TypeVar
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice
+from flue_py.errors import ContextOverflow
 from flue_py.lazy import lazy_module
 from flue_py.sessions.session import Session
 
@@ -22,6 +24,8 @@ else:
     gathering = lazy_module("flue_py.context.sources.gathering")
     bound = lazy_module("flue_py.wire.bound")
     context_settings = lazy_module("flue_py.context.settings")
+
+Result = TypeVar("Result")
 
 
 def checked_context(given: ContextSettings | Mapping[str, object] | None) -> ContextSettings | None:
@@ -65,6 +69,59 @@ class Sending:
             leaf=leaf, agent=agent, settings=settings, gathered=gathered, system=system, tools=tools or ()
         )
         return request.messages
+
+    async def ask(
+        self,
+        session: Session,
+        agent: str | None,
+        ask: Callable[[list[JsonObject]], Awaitable[Result]],
+        *,
+        leaf: LeafChoice = STORED,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        recover: Callable[[ContextOverflow], Awaitable[bool]] | None = None,
+    ) -> tuple[list[JsonObject], Result]:
+        """Return what an agent was sent in the end, and what ``ask`` made of it.
+
+        The first overflow is put to ``recover``, which returns whether the context is smaller now; the others are met
+        with less of what tools gave back (`Session.attempts`), as far as there is less. Raises the last of them.
+        """
+        overflow: ContextOverflow | None = None
+        sent: list[JsonObject] | None = None
+        async with aclosing(self._attempts(session, agent, leaf, system, tools)) as attempts:
+            async for messages in attempts:
+                if messages == sent:
+                    continue
+                sent = messages
+                try:
+                    return sent, await ask([*sent])
+                except ContextOverflow as error:
+                    overflow = error
+                if recover is not None and await recover(overflow):
+                    return await self.ask(session, agent, ask, leaf=leaf, system=system, tools=tools)
+                recover = None
+        raise overflow or ContextOverflow("no attempt was left")  # the attempts raise where none of them fits
+
+    async def _attempts(
+        self,
+        session: Session,
+        agent: str | None,
+        leaf: LeafChoice,
+        system: str | None,
+        tools: Sequence[Mapping[str, JsonValue]] | None,
+    ) -> AsyncGenerator[list[JsonObject], None]:
+        """Yield what an agent is sent, and then stage by stage less of what tools gave back."""
+        gathered = None
+        if self.settings is None:
+            # Nothing has to be counted, and no vocabulary loaded, for what fits.
+            yield await self.messages(session, agent, leaf=leaf, system=system, tools=tools)
+        else:
+            gathered = await self._of_turn(session, self.settings, agent or None, leaf)
+        async for attempt in await session.attempts(
+            leaf=leaf, agent=agent or None, settings=self.settings, gathered=gathered, system=system, tools=tools or ()
+        ):
+            attempt.overflowed()
+            yield attempt.request.messages
 
     async def is_whole(
         self,

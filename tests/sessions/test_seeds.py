@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
 import pytest
 
-from flue_py import JsonObject, Session, Store
+from flue_py import ContextOverflow, JsonObject, Session, Store
 from flue_py.compaction import CompactionSettings
+from flue_py.compaction.hooks import Cancelled
+from flue_py.compaction.triggers import TriggerSettings
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.defaults import RUN_DEFAULTS
 from flue_py.runtime.guard import CompactionGuard
@@ -13,6 +19,7 @@ from tests.sessions.talk import user
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("target", ["memory"], indirect=True)]
 
+DONE: JsonObject = {"role": "assistant", "content": "done"}
 SMALL = CompactionSettings(keep_recent_tokens=40, user_words_share=0)
 
 
@@ -75,3 +82,48 @@ async def test_the_defaults_of_a_run_compact_after_fifty_turns_and_keep_ten(sess
         return len(str(context[-1]["content"]))
 
     assert 2_000 < await guard.call(sent) < 2_200
+
+
+def overflowing(failures: int, sent: list[int | None]) -> Callable[[list[JsonObject]], Awaitable[list[JsonObject]]]:
+    """Return a model that fails so often, and notes how long the result is that it is sent; None without one."""
+
+    async def ask(context: list[JsonObject]) -> list[JsonObject]:
+        results = [str(message["content"]) for message in context if message["role"] == "toolResult"]
+        sent.append(results[0].count("z") if results else None)
+        if len(sent) <= failures:
+            raise ContextOverflow("too long")
+        return [DONE]
+
+    return ask
+
+
+async def test_an_error_of_the_context_is_met_with_less_of_what_tools_gave_back(store: Store) -> None:
+    off: dict[str, Any] = {"triggers": TriggerSettings(auto=False)}
+    cases: list[tuple[str, dict[str, Any], int, list[int | None]]] = [
+        ("the second helps", off, 1, [9_000, 4_000]),
+        ("none helps, and nothing is sent twice", off, 4, [9_000, 4_000, 500, None]),
+        ("limits, before it is sent", {**off, "context": {"fitting": {"max_context_tokens": 2_300}}}, 0, [500]),
+        ("with settings", {**off, "context": {"window": {}}}, 2, [9_000, 4_000, 500]),
+        ("no compaction is wanted", {"before_compaction": lambda about: Cancelled("no")}, 3, [9_000, 4_000, 500, None]),
+        ("a compaction comes first", {"settings": SMALL}, 3, [9_000, 9_000, 4_000, 500]),
+    ]  # fmt: skip
+    wrong = []
+    for name, given, failures, expected in cases:
+        history = [user("q " * 2_000), {"role": "assistant", "content": "a " * 2_000}, user("read")]
+        history += called("c", "read_file", "x", "z" * 9_000)
+        session, talked = await store.create_session(), await store.create_session()
+        await session.append_messages(history)
+        await talked.append_messages(history)
+        sent: list[int | None] = []
+        with suppress(ContextOverflow):
+            await CompactionGuard(store, session, mode="intent", **given).call(overflowing(failures, sent))
+        wrong += [(name, sent)] if sent != expected else []
+        if given.keys() >= off.keys():
+            sent.clear()
+            talk = Conversation(store, talked, context=given.get("context"))
+            with suppress(ContextOverflow):
+                await talk.take_turn("and?", overflowing(failures, sent))
+            wrong += [(f"conversation: {name}", sent)] if sent != expected else []
+            # The session keeps all of it, and the question where it was answered.
+            assert await talked.build_context() == [*history, *([user("and?"), DONE] if failures < 4 else [])]
+    assert wrong == []
