@@ -9,7 +9,7 @@ from hashlib import blake2b
 from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
 from flue_py.core.usage import UsageTotals
-from flue_py.core.usage_fields import BILLED_BY_QUERY, QUERIES, SEARCHES
+from flue_py.core.usage_fields import ALWAYS_SEARCHES, BILLED_BY_QUERY, QUERIES, SEARCHES
 from flue_py.core.usage_shapes import ReportedUsage, Terms, merged_terms, read_reported
 from flue_py.errors import InvalidEntry, shown
 
@@ -110,6 +110,12 @@ def read_call(reported: Mapping[str, JsonValue], where: str, purpose: str = "tur
     )
 
 
+def read_steps(reported: Mapping[str, JsonValue], where: str, purpose: str = "turn") -> tuple[PaidCall, ...]:
+    """Return what `read_call` returns, as one call of each model that took a step of it (see `by_model`)."""
+    call = read_call(reported, where, purpose)
+    return by_model(call, read_reported(reported, where)) if SEVERAL_MODELS in call.terms else (call,)
+
+
 def call_of(
     reported: ReportedUsage,
     *,
@@ -140,17 +146,20 @@ def call_of(
 
 
 def _terms_of(reported: ReportedUsage, provider: str, model: str) -> Terms:
-    terms = _with_searches(reported.terms, provider, model)
+    terms = with_searches(reported.terms, provider, model)
     is_of_several = any(ledger_name(name) != model for name, _ in reported.steps)
     return (*terms, SEVERAL_MODELS) if is_of_several else terms
 
 
-def _with_searches(terms: Terms, provider: str, model: str) -> Terms:
+def with_searches(terms: Terms, provider: str, model: str) -> Terms:
     """Return terms with the number of searches that are billed where only that of queries is there.
 
-    Google bills none that pydantic-ai does not name; of a provider that is not known here it stays open.
+    Google bills none that pydantic-ai does not name; of a provider that is not known here it stays open. A model that
+    always searches is billed for that whether its answer says so or not.
     """
     queries = dict(terms).get(QUERIES)
+    if queries is None and ALWAYS_SEARCHES.search(model):
+        return merged_terms(((SEARCHES, "unreported"),), terms)
     if queries is None:
         return terms
     rest = tuple(term for term in terms if term[0] != QUERIES)
@@ -203,7 +212,9 @@ def read_calls(calls: Sequence[Mapping[str, JsonValue]], where: str, purpose: st
     for number, reported in enumerate(calls):
         if not isinstance(reported, Mapping):
             raise InvalidEntry(f"{where}[{number}]: should be a usage object, not {type(reported).__name__}")
-    return tuple(read_call(reported, f"{where}[{number}]", purpose) for number, reported in enumerate(calls))
+    return tuple(
+        call for number, reported in enumerate(calls) for call in read_steps(reported, f"{where}[{number}]", purpose)
+    )
 
 
 def outcome_of(stop_reason: JsonValue) -> str | None:

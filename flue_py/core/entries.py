@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from flue_py.core.bound import with_produced_under
-from flue_py.core.calls import PaidCall, call_of
+from flue_py.core.calls import PaidCall, by_model, call_of
 from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import (
     JsonObject,
@@ -36,7 +36,7 @@ from flue_py.core.reported import all_oddities, answered_calls, calls_of_answer,
 from flue_py.core.shapes import check_is_ours
 from flue_py.core.spoken import message_title
 from flue_py.core.usage import NO_USAGE, UsageTotals
-from flue_py.core.usage_shapes import read_reported, reported_usage, with_words_for_numbers
+from flue_py.core.usage_shapes import read_beside, reported_usage, with_words_for_numbers
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 from flue_py.lazy import lazy_module
 
@@ -422,7 +422,7 @@ def entry_of_message(
     preview = None
     reported = None
     if role == "assistant" and value.get("usage") is not None:
-        reported = read_reported(value["usage"], f"{where}.usage")
+        reported = read_beside(value, f"{where}.usage")
         paid = calls_of_answer(reported, value)
     elif role == "user":
         preview = message_title(value)
@@ -478,12 +478,13 @@ def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> N
     if not may_be_paid(entry.kind, entry.role):
         return entry if entry.usage == NO_USAGE else changed(entry, usage=NO_USAGE)
     usage = payload.get("usage")
-    reported = read_reported(usage)
+    reported = read_beside(payload)
     totals = reported.totals if adds_usage(entry.kind, entry.role) else NO_USAGE
     calls = entry.calls
     if usage is not None and not calls and entry.counted and not entry.unpaid:
         answered = is_answer(entry.kind, entry.role)
-        calls = calls_of_answer(reported, payload) if answered else (call_of(reported, purpose=entry.kind),)
+        alone = call_of(reported, purpose=entry.kind)
+        calls = calls_of_answer(reported, payload) if answered else by_model(alone, reported)
     if (totals, calls) == (entry.usage, entry.calls):
         return entry
     return changed(entry, usage=totals, calls=calls, oddities=reported.oddities)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from flue_py.core.calls import REPORTED, PaidCall
 from flue_py.core.entries import NewEntry
-from flue_py.core.frozen import frozen
+from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.rows import CallRow
 from flue_py.core.sessions import STORED, LeafChoice
@@ -184,6 +184,14 @@ class Recorded:
     def usd(self) -> Decimal | None:
         """The cost in US dollars, exact; None if it is not known."""
         return None if self.picodollars is None else picodollars_to_usd(self.picodollars)
+
+    def plus(self, step: Recorded) -> Recorded:
+        """Return this with the cost of a step of the same call; unknown, with the reason, if that of one is unknown."""
+        unknown = next((each for each in (self, step) if each.picodollars is None), None)
+        cost = None if unknown else (self.picodollars or 0) + (step.picodollars or 0)
+        source = (unknown or self).price_source
+        is_new = self.is_new or step.is_new
+        return changed(self, is_new=is_new, picodollars=cost, price_source=source, revision=step.revision)
 
 
 class UnpricedCall(NamedTuple):

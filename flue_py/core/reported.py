@@ -14,12 +14,13 @@ from flue_py.core.calls import (
     call_of,
     ledger_name,
     outcome_of,
-    read_call,
     read_calls,
+    read_steps,
+    with_searches,
 )
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage import NO_USAGE, TOO_LARGE, SumTooLarge, Usage, UsageTotals
-from flue_py.core.usage_shapes import ReportedUsage, read_reported, with_words_for_numbers
+from flue_py.core.usage_shapes import ReportedUsage, merged_terms, read_reported, terms_beside, with_words_for_numbers
 from flue_py.errors import InvalidEntry
 
 
@@ -50,7 +51,7 @@ def paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str,
         # The sum of several calls is read like one call. It is not counted as a call if the calls are named.
         whole = read_reported(usage, "usage")
         return PaidFor(
-            paid or (read_call(usage, "usage", purpose),), dict(usage), whole.totals, all_oddities(odd, whole.oddities)
+            paid or read_steps(usage, "usage", purpose), dict(usage), whole.totals, all_oddities(odd, whole.oddities)
         )
     if not paid:
         return PaidFor((), None, NO_USAGE, ())
@@ -90,11 +91,13 @@ def answered_calls(calls: Sequence[PaidCall], message: Mapping[str, JsonValue]) 
     """
     provider, model = ledger_name(message.get("provider")), ledger_name(message.get("model"))
     agent, outcome = agent_of(message), outcome_of(message.get("stopReason"))
+    beside = terms_beside(message)
     return tuple(
         replace(
             call,
             provider=call.provider or provider,
             model=call.model or model,
+            terms=merged_terms(beside, with_searches(call.terms, call.provider or provider, call.model or model)),
             agent=call.agent or agent,
             outcome=call.outcome or (outcome if number == len(calls) else None),
         )

@@ -13,6 +13,7 @@ of such fields, or nothing that is paid for (`FREE`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum, auto
 from typing import TypeAlias
@@ -106,6 +107,8 @@ def _term(name: str, *usual: str, **values: tuple[str, str]) -> Term:
     return Term(name, frozenset(usual), values)
 
 
+_BATCH = Term("batch", frozenset({"False", "false", "0"}), dict.fromkeys(("True", "true"), ("processing", "batch")))
+
 CONTEXT: Mapping[str, Node] = {
     # Anthropic, Claude Code
     "speed": _term("speed", "standard", "default", "normal"),
@@ -115,8 +118,8 @@ CONTEXT: Mapping[str, Node] = {
         "service_tier", "standard", "default", "on_demand", "unspecified", batch=("processing", "batch")
     ),
     "processing": _term("processing", "standard", "default"),
-    "batch": Count(),
-    "is_batch": Count(),
+    "batch": _BATCH,
+    "is_batch": _BATCH,
     # Vertex
     "traffic_type": _term(
         "traffic_type",
@@ -142,6 +145,9 @@ SEARCHES = "web_searches"
 QUERIES = "web_search_requests"
 """The term of what was searched for, where the number that is billed is absent: the provider says which that is."""
 BILLED_BY_QUERY = frozenset({"anthropic", "openai", "openrouter"})
+
+ALWAYS_SEARCHES = re.compile(r"(?:^|/)gpt-[^/]*-search(?:-|$)")
+"""Models of OpenAI that search for each answer, for a fee that no usage of theirs reports."""
 
 MODALITIES = {
     f"{way}_{medium}_tokens": f"{way}_{medium}_mtok"

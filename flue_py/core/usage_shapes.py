@@ -167,13 +167,33 @@ def merged_terms(first: Terms, last: Terms) -> Terms:
     return tuple(sorted({**dict(first), **dict(last)}.items()))
 
 
+def read_beside(message: Mapping[str, JsonValue], where: str = "usage") -> ReportedUsage:
+    """Return what the usage of a message says, with what the message itself says of its price. Never raises."""
+    usage = message.get("usage")
+    if not isinstance(usage, Mapping):
+        return read_reported(usage, where)
+    beside = _context_of(message)
+    return _read({**beside, **usage} if beside else usage, where)
+
+
+def terms_beside(message: Mapping[str, JsonValue]) -> Terms:
+    """Return what a message says of its price beside its usage."""
+    reading = _Reading("", _RULES)
+    reading.read(_context_of(message))
+    return reading.terms
+
+
+def _context_of(response: Mapping[str, JsonValue]) -> JsonObject:
+    return {name: value for name, value in response.items() if _snake_case(name) in CONTEXT}
+
+
 def billed_by(response: Mapping[str, JsonValue], usage: JsonValue = None) -> JsonObject:
     """Return what a response says of its price beside the numbers that a framework keeps: fields for their usage.
 
     ``usage`` is the provider's own, where the framework has it, too. Never raises. O(fields).
     """
     reading = _Reading("", _RULES)
-    reading.read({name: value for name, value in response.items() if _snake_case(name) in CONTEXT})
+    reading.read(_context_of(response))
     raw = usage if isinstance(usage, Mapping) else {}
     reading.read(raw)
     terms: JsonObject = dict(reading.terms)

@@ -216,8 +216,13 @@ def _calls(body: JsonObject, place: Place) -> list[JsonObject]:
     if len(listed) < 2:
         return [{**usage_json(read_reported(usage)), **_named(body, place, "")}]
     return [
-        {**usage_json(read_reported(step)), **_named(body, place, f":{number}")} for number, step in enumerate(listed)
+        {**usage_json(read_reported(step)), **_named({**body, **_model_of(step)}, place, f":{number}")}
+        for number, step in enumerate(listed)
     ]
+
+
+def _model_of(step: JsonObject) -> JsonObject:
+    return {"model": step["model"]} if step.get("model") else {}
 
 
 def _named(body: JsonObject, place: Place, suffix: str) -> JsonObject:

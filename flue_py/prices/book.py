@@ -92,11 +92,12 @@ class PriceBook:
     def _rates_for(self, call: PaidCall, now_us: Callable[[], int], own: _Own) -> ModelRates | None:
         names = (f"{call.provider}/{call.model}", call.model) if call.provider else (call.model,)
         terms = [f" {name}={value}" for name, value in call.terms if name not in _UNNAMED]
-        searched = any(name == SEARCHES for name, _ in call.terms)
+        searches = dict(call.terms).get(SEARCHES)
         for prices in own:
             for name in names:
                 if (rates := prices.get("".join((name, *terms)))) is not None:
-                    return None if searched and rates.search is None else rates
+                    is_open = searches is not None and (rates.search is None or not searches.isdecimal())
+                    return None if is_open else rates
                 if name in prices:
                     # Its list price is the user's own: one of another list, under these terms, is not.
                     return None

@@ -8,9 +8,10 @@ from datetime import date, datetime
 from os.path import normpath
 from typing import cast
 
-from flue_py.core.calls import CallDifference, PaidCall, checked_tag, ledger_name, program_of, read_call
+from flue_py.core.calls import CallDifference, PaidCall, checked_tag, ledger_name, program_of, read_steps
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import NewEntry
+from flue_py.core.frozen import changed
 from flue_py.core.imported import check_imported_call, checked_imported_entries
 from flue_py.core.jsontext import JsonValue, encode_json
 from flue_py.core.ledger import (
@@ -75,13 +76,19 @@ class Usage(Handle):
         ...) and ``outcome`` (failed, aborted ...) are names of your own, and so is ``agent``, who made it; ``at`` is
         when it was made, by default now.
         With a ``call_id`` a second report of the same call changes nothing; without one each report is another call.
-        Raises `InvalidEntry` naming the field, and `CallConflict` for a call that was reported with other numbers.
-        O(1).
+        Where steps of it name other models (``iterations``), each of these is a call of its own, and the cost that is
+        returned is that of all. Raises `InvalidEntry` naming the field, and `CallConflict` for a call that was
+        reported with other numbers. O(1).
         """
-        call = checked_call(usage, provider, model, call_id, purpose, outcome, agent, at)
-        priced = self._pricer.price_call(call)
+        call, *others = map(
+            self._pricer.price_call, checked_calls(usage, provider, model, call_id, purpose, outcome, agent, at)
+        )
         async with self._turn:
-            return await self._backend.record_call(self._ref, priced)
+            recorded = await self._backend.record_call(self._ref, call)
+            for other in others:
+                of_step = other.call_id or ledger_name(f"{recorded.call_id}:{other.model}")
+                recorded = recorded.plus(await self._backend.record_call(self._ref, changed(other, call_id=of_step)))
+            return recorded
 
     async def import_call(self, call: PaidCall) -> Recorded:
         """Write a paid call that a file counts without an entry for it, as `record_call` does for one of your own.
@@ -235,7 +242,7 @@ class StoreUsage:
         )
 
 
-def checked_call(
+def checked_calls(
     usage: Mapping[str, JsonValue],
     provider: str,
     model: str,
@@ -244,8 +251,8 @@ def checked_call(
     outcome: str | None,
     agent: str | None,
     at: datetime | None,
-) -> PaidCall:
-    """Return a paid call from what a caller says of it. Raises `InvalidArgument`, `InvalidEntry` naming the field."""
+) -> tuple[PaidCall, ...]:
+    """Return paid calls from what a caller says of one. Raises `InvalidArgument`, `InvalidEntry` naming the field."""
     if not isinstance(usage, Mapping):
         raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
     encode_json(dict(usage), "usage")
@@ -260,14 +267,14 @@ def checked_call(
     if oddities := read_reported(usage).oddities:
         # No answer gets lost by refusing, and no entry would keep the numbers as they were reported.
         raise InvalidEntry(oddities[0])
-    call = read_call({**usage, **{name: value for name, value in given.items() if value}}, "usage")
-    return replace(
-        call,
-        purpose=checked_tag(purpose, "purpose"),
-        outcome=None if outcome is None else checked_tag(outcome, "outcome"),
-        at_us=None if at is None else checked_moment(at),
-        agent=ledger_name(agent) or None,
-    )
+    calls = read_steps({**usage, **{name: value for name, value in given.items() if value}}, "usage")
+    about = {
+        "purpose": checked_tag(purpose, "purpose"),
+        "outcome": None if outcome is None else checked_tag(outcome, "outcome"),
+        "at_us": None if at is None else checked_moment(at),
+        "agent": ledger_name(agent) or None,
+    }
+    return tuple(changed(call, **about) for call in calls)
 
 
 def checked_query(

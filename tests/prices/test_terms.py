@@ -77,7 +77,7 @@ PUBLISHED: tuple[tuple[tuple[str, str], dict[str, Any], str | None], ...] = (
     (("aws", "anthropic.claude-opus-5"),
      {"inputTokens": 5, "outputTokens": 5, "performanceConfig": {"latency": "optimized"}}, None),
     (GPT, CHAT | {"service_tier": "auto"}, None),
-    (GPT, CHAT | {"batch": True}, None),
+    (GPT, CHAT | {"batch": True}, "0.3"),
     (GPT, CHAT | {"service_tier": "scale"}, None),
     (GPT, {"input_tokens": 5, "output_tokens": 5, "input_tokens_details": {
         "cache_write_tokens": 4, "cache_write_tokens_details": {"ttl_12h_tokens": 4}}}, None),
@@ -100,6 +100,13 @@ PUBLISHED: tuple[tuple[tuple[str, str], dict[str, Any], str | None], ...] = (
     # What was charged, in all.
     (("x-ai", "grok-4"), CHAT | {"num_sources_used": 4, "cost_in_usd_ticks": 37_756_001}, "0.0037756001"),
     (("x-ai", "grok-4"), CHAT | {"num_sources_used": 4, "cost_in_usd_ticks": -1}, None),
+    # A model that always searches, for a fee that nobody reports.
+    *[((provider, model), CHAT, None) for provider, model in (
+        ("openai", "gpt-4o-search-preview"), ("openai", "gpt-4o-mini-search-preview"), ("openai", "gpt-5-search-api"),
+        ("azure", "gpt-4o-search-preview-2025-03-11"), ("openrouter", "openai/gpt-4o-search-preview"))],
+    (("openai", "gpt-4o-mini-search-preview"), CHAT | {"server_tool_use": {"web_search_requests": 1}}, "0.031"),
+    (CLAUDE, BASE | {"batch": True}, "3.75"),
+    (CLAUDE, BASE | {"batch": False, "is_batch": 0}, LISTED),
     # These do not say how many tokens of which kind it were.
     (GPT, {"total_tokens": 10**6}, None),
     (GPT, {"prompt_tokens": 10**6}, None),
@@ -128,11 +135,32 @@ def test_a_published_price_is_that_of_what_the_usage_says_or_unknown() -> None:
     assert wrong == []
 
 
+def test_what_stands_beside_the_usage_of_a_message_changes_its_price_as_within_it() -> None:
+    book = PriceBook()
+    wrong = []
+    for beside in (
+        {"service_tier": "batch"}, {"serviceTier": "priority"}, {"speed": "fast"}, {"batch": True}, {"isBatch": False},
+        {"inference_geo": "us"}, {"service_tier": "standard"}, {"performanceConfig": {"latency": "optimized"}},
+        {"trafficType": "PROVISIONED_THROUGHPUT"}, {"speed": None},
+    ):  # fmt: skip
+        message: dict[str, Any] = {"role": "assistant", "content": "x", "provider": CLAUDE[0], "model": CLAUDE[1]}
+        made = [
+            entry_of_message({**message, "usage": BASE | beside}),
+            entry_of_message({**message, **beside, "usage": BASE}),
+            entry_of_message({**message, **beside}, calls=[BASE]),
+        ]
+        costs = {book.priced(call, lambda: NOW).known_cost for entry in made for call in entry.calls}
+        if len(costs) > 1 or {entry.calls[0].terms for entry in made} != {made[0].calls[0].terms}:
+            wrong.append((beside, costs))
+    assert wrong == []
+
+
 def test_own_prices_hold_for_the_terms_that_they_name_and_for_no_others() -> None:
     book = PriceBook({
         "m": {"input": 5, "output": 0, "webSearch": 10_000},
         "m speed=fast": {"input": 10, "output": 0},
         "n": {"input": 5, "output": 0},
+        "gpt-9-search-api": {"input": 5, "output": 0, "webSearch": 10_000},
     })  # fmt: skip
     searches = {"server_tool_use": {"web_search_requests": 100}}
     wrong = [
@@ -142,6 +170,9 @@ def test_own_prices_hold_for_the_terms_that_they_name_and_for_no_others() -> Non
             ("m", {"speed": "fast"}, "10"),
             ("m", {"service_tier": "batch"}, None),
             ("m", searches, "6"),
+            ("m", {**searches, "web_searches": 3}, None),
+            ("gpt-9-search-api", {}, None),
+            ("gpt-9-search-api", searches, "6"),
             ("m", {**searches, "speed": "fast"}, None),
             ("n", searches, None),
             ("n", {"promptTokensDetails": [{"modality": "IMAGE", "tokenCount": 5}]}, "5"),

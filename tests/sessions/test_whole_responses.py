@@ -140,6 +140,36 @@ async def test_an_advisor_of_an_answer_is_a_call_of_its_own_at_its_own_price() -
         assert (await store.verify()).problems == []
 
 
+async def test_the_models_of_the_steps_are_priced_however_a_call_is_reported() -> None:
+    step = {"type": "message", "input_tokens": 400, "output_tokens": 50}
+    advisor = {"type": "advisor_message", "model": "claude-opus-5", "input_tokens": 10**6, "output_tokens": 10**5}
+    named: dict[str, Any] = {"provider": "anthropic", "model": "claude-haiku-5-5"}
+    usage: dict[str, Any] = {**step, "iterations": [step, advisor]}
+    answer: dict[str, Any] = {"role": "assistant", "content": "x", **named}
+    want = Decimal("7.500065")
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session()
+        for number in range(2):
+            # The same call again changes nothing, whichever way it comes.
+            recorded = await session.record_call(usage, provider="anthropic", model="claude-haiku-5-5", call_id="c")
+            assert (recorded.is_new, recorded.call_id, recorded.usd) == (not number, "c", want)
+        await session.append_message(answer, calls=[{**usage, "callId": "c"}])
+        assert (await store.usage()).total.calls == 2
+        await session.append_message(answer, calls=[{**usage, "callId": "d"}, {"input": 0, "callId": "e"}])
+        await session.append_branch_summary("s", from_id=None, usage={**usage, **named})
+        await session.append_branch_summary("s", from_id=None, calls=[{**usage, **named}])
+        recorded = await session.record_call(usage, provider="anthropic", model="claude-haiku-5-5")
+        assert recorded.usd == want
+        rows = (await store.usage(group_by=["model"])).rows
+        costs = {row.group["model"]: (row.calls, row.total_tokens, row.cost) for row in rows}
+        assert costs == {
+            "claude-haiku-5-5": (6, 5 * 450, 5 * Decimal("0.000065")),
+            "claude-opus-5": (5, 5 * 11 * 10**5, 5 * Decimal("7.5")),
+        }
+        unpriced = await session.record_call({**step, "iterations": [step, {**advisor, "model": "who"}]}, **named)
+        assert (unpriced.usd, (await store.verify()).problems) == (None, [])
+
+
 async def test_what_is_no_single_answer_is_refused_and_changes_nothing() -> None:
     choice = CHAT["choices"][0]  # type: ignore[index]
     refused = [
