@@ -73,7 +73,7 @@ def choice_options(function: Command) -> Command:
     return function
 
 
-async def chosen_sessions(store: Store, choice: SessionChoice) -> list[SessionInfo]:
+async def chosen_sessions(store: Store, choice: SessionChoice, *, completed: bool | None = None) -> list[SessionInfo]:
     """Return the sessions that are chosen, most recently active first. O(sessions)."""
     models: dict[str, set[str]] = {}
     if choice.model is not None:
@@ -82,7 +82,7 @@ async def chosen_sessions(store: Store, choice: SessionChoice) -> list[SessionIn
     chosen: list[SessionInfo] = []
     cursor = None
     while choice.newest is None or len(chosen) < choice.newest:
-        page = await store.list_sessions(limit=_PAGE, cursor=cursor)
+        page = await store.list_sessions(completed=completed, limit=_PAGE, cursor=cursor)
         chosen += [info for info in page.sessions if choice.has(info, models.get(info.id, set()))]
         cursor = page.next_cursor
         if cursor is None:

@@ -139,11 +139,15 @@ def test_sessions_are_listed_by_project_and_whether_they_are_completed(flue: Flu
         {"cwd": "/srv/ab"},
         {},
     )
-    assert listed(flue) == set(ids)
-    assert listed(flue, "--incomplete") == {ids[0], ids[2], ids[3]}
-    assert listed(flue, "--project", "/srv/a") == {ids[0], ids[1]}
-    assert listed(flue, "--project", "/srv/a/../a/", "--incomplete", "--limit", "5") == {ids[0]}
+    assert listed(flue, "--all") == set(ids)
+    assert listed(flue) == {ids[0], ids[2], ids[3]}
+    assert listed(flue, "--project", "/srv/a", "--all") == {ids[0], ids[1]}
+    assert listed(flue, "--project", "/srv/a/../a/", "--limit", "5") == {ids[0]}
     assert listed(flue, "--project", "/srv/a", "--kind", "fork") == set()
+    assert listed(flue, "--newest", "3") == listed(flue)
+    note = "completed sessions are left out; --all lists them, too\n"
+    told = [flue.run("sessions", *options).stderr for options in ((), ("--json",), ("--all",), ("--kind", "fork"))]
+    assert told == [note, note, "", ""]
 
 
 # -- deleting by the lot ----------------------------------------------------------------------------------------------
@@ -168,7 +172,7 @@ def test_prune_deletes_sessions_whose_configuration_is_gone(flue: Flue, tmp_path
     planned = flue.json("prune", "--dry-run")
     assert planned == {"dryRun": True, "sessionIds": [gone], "entriesDeleted": None}
     assert set(flue.json("prune", "--without-config", "--dry-run")["sessionIds"]) == {gone, never}
-    assert len(listed(flue)) == 3
+    assert len(listed(flue, "--all")) == 3
     assert flue.lines("prune", "--scope", "nobody") == ["0 sessions deleted, 0 entries with them"]
     assert flue.lines("prune", "--yes") == ["1 session deleted, 0 entries with them", f"  {gone}  (empty)"]
     assert listed(flue) == {kept, never}

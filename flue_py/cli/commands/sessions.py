@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 
 import click
 
@@ -26,7 +27,7 @@ _PAGE = 1000
 @command(bar="reading", paged=True)
 @scope_option
 @click.option("--kind", type=click.Choice(["root", "fork", "task"]), help="Only the sessions of this kind.")
-@click.option("--incomplete", is_flag=True, help="Only sessions that are not completed.")
+@click.option("--all", "show_all", is_flag=True, help="Completed sessions, too.")
 @choice_options
 @click.option("--limit", type=click.IntRange(min=1), help="List at most this many (default: all).")
 @click.option("--sort", "order", type=click.Choice(ORDERS), default="activity", help="Sort by this, the most first.")
@@ -38,7 +39,7 @@ async def sessions(
     store: Store,
     scope: str | None,
     kind: SessionKind | None,
-    incomplete: bool,
+    show_all: bool,
     program: str | None,
     project: str | None,
     model: str | None,
@@ -53,8 +54,9 @@ async def sessions(
     scope_prefix: str | None,
     metadata: tuple[str, ...],
 ) -> Answer:
-    """List the sessions, most recently active first.
+    """List the sessions that are not completed, most recently active first.
 
+    Completed is a task that has ended, a run whose file says so, and what a program has marked as completed.
     The name is the title that was given, else the one that a program made, else the key, else the first words; a fork
     also shows what it was forked from. The model is the one of most calls. "+ ?" after a cost means that some calls
     have no known price; "-" means that none has one. A VALUE that is a JSON number, true, false or null is that; a text
@@ -62,24 +64,23 @@ async def sessions(
     """
     wanted = dict(map(_pair, metadata)) or None
     begin, end = moment(since, "--since"), moment(until, "--until", is_end=True)
+    completed = None if show_all else False
     choice = SessionChoice(program, project, model, git_branch, begin, end, newest)
     ids: set[str] | None = None
     if choice != SessionChoice():
-        ids = {info.id for info in await chosen_sessions(store, choice)}
+        ids = {info.id for info in await chosen_sessions(store, choice, completed=completed)}
     found: list[SessionInfo] = []
     cursor = None
     # The store knows only titles, not names: all sessions are read before they are put in the order of their names.
     enough = None if order == "title" else limit
+    listing = partial(
+        store.list_sessions, scope=scope, kind=kind, title=title, scope_prefix=scope_prefix, metadata=wanted
+    )
     while enough is None or len(found) < enough:
-        page = await store.list_sessions(
-            scope=scope,
-            kind=kind,
+        page = await listing(
             order_by=order,
             descending=reverse if order == "title" else not reverse,
-            title=title,
-            scope_prefix=scope_prefix,
-            metadata=wanted,
-            completed=False if incomplete else None,
+            completed=completed,
             limit=_PAGE if enough is None or ids is not None else min(enough - len(found), _PAGE),
             cursor=cursor,
         )
@@ -92,9 +93,11 @@ async def sessions(
         found.sort(key=lambda info: _place_by_name(info, sources), reverse=reverse)
     listed = found[:limit]
     models = await models_of(store, listed)
+    has_others = not show_all and (await listing(completed=True, limit=1)).sessions
     return Answer(
         lambda: session_lines(listed, look(), models=models, sources=sources),
         lambda: [{**session_row(info, name_among(info, sources)), "model": models.get(info.id)} for info in listed],
+        notes=("completed sessions are left out; --all lists them, too",) if has_others else (),
     )
 
 
