@@ -26,6 +26,7 @@ from flue_py.render.rows import entry_row, session_row, task_row
 from flue_py.runtime import ending, sending
 from flue_py.sessions.arguments import checked_flag, checked_patience, checked_text
 from flue_py.sessions.contexts import shown_context
+from flue_py.sessions.handle import stored_row
 from flue_py.sessions.hooking import checked_hook
 from flue_py.sessions.offloading import checked_offload
 from flue_py.sessions.session import Session
@@ -191,7 +192,7 @@ class Conversation:
 
     async def snapshot(self) -> JsonObject:
         """Return the full state as JSON: the session's row, every entry of its tree, labels, task links."""
-        info = await self.session.refresh()
+        info = await stored_row(self.session)
         return {
             "session": session_row(info, await self.session.name()),
             "entries": [entry_row(entry) for entry in await self.session.get_tree()],
@@ -307,7 +308,8 @@ class Conversation:
         checked_flag(dry_run, "dry_run")
         if checked_flag(abort, "abort") and not dry_run:
             await self._running.end()
-        await self.session.refresh()
+        if not dry_run:
+            await self.session.refresh()
         return await self.session.compact(
             model,
             mode=mode,
@@ -328,7 +330,7 @@ class Conversation:
 
         It is stored at once. The conversation goes on where it is, or with ``switch`` in the fork.
         """
-        info = await self.session.refresh()
+        info = await stored_row(self.session)
         fork = await self.session.fork(title=title or info.title, metadata=without_tasks(info.metadata))
         if switch:
             self.session = fork

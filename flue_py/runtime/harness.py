@@ -17,6 +17,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import Deletion, TaskLink
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.sessions.arguments import checked_id
+from flue_py.sessions.handle import stored_row
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import OpenMode, Store
 
@@ -81,7 +82,7 @@ class HarnessSession:
         A task session has ``parentSession``, ``taskId``, ``cwd``, ``role`` (if it has one) and ``depth``. A session
         that started tasks has ``taskSessions``, including deleted ones.
         """
-        info = await self.session.refresh()
+        info = await stored_row(self.session)
         metadata = info.metadata
         if info.kind == "task":
             task_id = str(metadata.get("taskId", ""))
@@ -162,7 +163,7 @@ class Harness:
         known = self._open.get(name)
         if known is not None:
             try:
-                await known.session.refresh()
+                await stored_row(known.session)
             except SessionNotFound:
                 del self._open[name]
                 return None

@@ -250,7 +250,9 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
         counter = await self._counter_at(read.stamp.leaf_id)
         before = await self._size_of(read.items, counter)
         entry = uncompaction(peeled, earlier, first, before)
+        base = self._leaf_id
         appended = await self._append([entry], "raise", None, Seen(read.stamp.leaf_id, seen.revision))
+        self._keep_base(base, read.stamp.leaf_id)
         after = await self._size_of((await self._read_context(appended.entry_ids[-1])).items, counter)
         return result.Uncompacted(peeled.id, None if earlier is None else earlier.id, before, after, appended)
 
@@ -349,8 +351,10 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
             outcome = basis.made(whole, calls)
             if moved is not None or outcome.reason is not None:
                 return replace(outcome, reason=moved or outcome.reason)
+            base = self._leaf_id
             with suppress(LeafConflict):
                 appended = await self._append_summary(planned, whole, calls, leaf, from_hook=from_hook)
+                self._keep_base(base, leaf)
                 return replace(outcome, appended=appended)
 
     async def _with_registered(self, basis: Basis, made: Made, leaf: str | None) -> Made:

@@ -77,6 +77,11 @@ def waiting_of(handle: Handle) -> Waiting:
     return handle._backend.waiting  # noqa: SLF001 - a public attribute would be a name of every session
 
 
+async def stored_row(handle: Handle) -> SessionInfo:
+    """Return the session's row as it is stored. The handle builds on what it built on before. One point read."""
+    return await handle._stored_info()  # noqa: SLF001 - as above
+
+
 class Handle:
     """What every part of a `Session` builds on."""
 
@@ -223,6 +228,11 @@ class Handle:
     def _note(self, leaf_id: str | None, revision: int) -> None:
         self._leaf_id = leaf_id
         self._revision = revision
+
+    def _keep_base(self, base: str | None, stored: str | None) -> None:
+        """Build on what the caller has seen also after an entry was appended below what it has not seen."""
+        if base != stored:
+            self._leaf_id = base
 
     def _note_append(self, result: Appended) -> None:
         # No entries moved no leaf. A replay may tell of a leaf that this handle has long moved on from.

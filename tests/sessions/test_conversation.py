@@ -444,10 +444,10 @@ async def test_it_is_compacted_as_it_is_stored_now(talk: Conversation, store: fl
     settings = CompactionSettings(keep_recent_tokens=60, user_words_share=0)
     for number in range(10):
         await talk.take_turn(f"more {number} " + "x" * 200, _answers)
-    elsewhere = await store.open_session("talk")
-    await elsewhere.append_message(user("meanwhile"))
+    before = talk.session.leaf_id
+    await (await store.open_session("talk")).append_message(user("meanwhile"))
     planned = await talk.compact(mode="window", settings=settings, dry_run=True)
-    assert (planned.reason, planned.entry_id, talk.session.leaf_id) == ("dry_run", None, elsewhere.leaf_id)
+    assert (planned.reason, planned.entry_id, talk.session.leaf_id) == ("dry_run", None, before)
     assert planned.planned is not None
     done = await talk.compact(mode="window", settings=settings)
     assert done.entry_id == talk.session.leaf_id

@@ -18,10 +18,13 @@ import flue_py
 from flue_py import LeafConflict, Session, SessionNotFound, Store
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict
+from flue_py.runtime.conversation import Conversation
+from flue_py.runtime.harness import Harness, HarnessSession
 from flue_py.store.backend import Backend
 from flue_py.store.seam import CommittedBeforeCancellation
 from flue_py.store.sqlite.memory import MemoryRunner
 from flue_py.testing.sources import counted_sources
+from tests.sessions.guarded import SETTINGS, WINDOW, guard_of, talk
 from tests.sessions.talk import path_of, say, texts, user
 
 pytestmark = pytest.mark.anyio
@@ -176,6 +179,58 @@ async def test_who_looks_at_a_session_builds_on_what_it_built_on_before(store: S
             await look(late, first)
         if (late.leaf_id == seen) is (name in ANSWERED):
             wrong.append(name)
+    assert wrong == []
+
+
+async def test_who_guards_or_serves_a_session_leaves_what_its_caller_builds_on(store: Store) -> None:
+    """Between a request and its answer, a guard may decide, and a command look, through the handle of the agent."""
+
+    async def served(session: Session, look: Callable[[Conversation], Awaitable[object]]) -> None:
+        await look(Conversation(store, session))
+
+    async def compacted_and_back(session: Session) -> None:
+        assert (await session.compact(mode="lossless", settings=SETTINGS, window=WINDOW)).appended is not None
+        assert await session.uncompact() is not None
+
+    async def decided(session: Session) -> None:
+        assert (await guard_of(store, session).before_call()).outcome == "compacted"
+
+    async def reopened(session: Session) -> None:
+        harness = Harness(store, instance="i", name="h")
+        opened = HarnessSession(harness, "n", None, session)
+        harness._open["n"] = opened
+        await harness.open_session("n")
+        await opened.read_metadata()
+
+    between: dict[str, Callable[[Session], Awaitable[object]]] = {
+        "a guard compacts": decided,
+        "a guard looks": lambda s: guard_of(store, s, window=200_000).before_call(),
+        "a guard is asked for its state": lambda s: guard_of(store, s).state(),
+        "compact": lambda s: s.compact(mode="lossless", settings=SETTINGS, window=WINDOW),
+        "compact and back": compacted_and_back,
+        "snapshot": lambda s: served(s, Conversation.snapshot),
+        "compact(dry_run=True)": lambda s: served(s, lambda c: c.compact(mode="lossless", dry_run=True)),
+        "fork": lambda s: served(s, Conversation.fork),
+        "save": lambda s: served(s, Conversation.save),
+        "sessions": lambda s: served(s, Conversation.sessions),
+        "opened again": reopened,
+    }
+    wrong = []
+    for name, happens in between.items():
+        for is_late in (True, False):
+            session = await store.create_session()
+            await talk(session, 24)
+            await session.build_context()
+            if is_late:
+                await say(await another_handle(store, session), "STOP")
+            await happens(session)
+            with suppress(LeafConflict):
+                await say(session, "done")
+                if is_late:
+                    wrong.append(name)
+                continue
+            if not is_late:
+                wrong.append(f"{name}, alone")
     assert wrong == []
 
 

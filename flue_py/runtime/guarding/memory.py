@@ -14,9 +14,11 @@ from flue_py.compaction.triggers import GuardState
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.log import MAX_WHY_CHARACTERS
+from flue_py.core.sessions import SessionInfo
 from flue_py.errors import RevisionConflict
 from flue_py.sessions.arguments import GUARD_KEY
 from flue_py.sessions.claims import Claim
+from flue_py.sessions.handle import stored_row
 from flue_py.sessions.session import Session
 
 BY = "compaction guard"
@@ -52,11 +54,10 @@ class Memory:
 
     async def read(self, cycle: str | None) -> Remembered:
         """Return what is stored, as of the latest compaction ``cycle``. One point read."""
-        await self._session.refresh()
-        return self._read(cycle)
+        return self._read(await stored_row(self._session), cycle)
 
-    def _read(self, cycle: str | None) -> Remembered:
-        stored = self._session.metadata.get(GUARD_KEY)
+    def _read(self, info: SessionInfo, cycle: str | None) -> Remembered:
+        stored = info.metadata.get(GUARD_KEY)
         fields: JsonObject = stored if isinstance(stored, dict) else {}
         state, claim = GuardState.from_json(fields).in_cycle(cycle), Claim.from_json(fields.get("claim"))
         if claim is None or claim.holds(self._session.id, self.now()):
@@ -71,7 +72,8 @@ class Memory:
         One point read and one write, again for each change of the session that comes in between.
         """
         while True:
-            found = await self.read(cycle)
+            info = await stored_row(self._session)
+            found = self._read(info, cycle)
             made = change(found)
             if made is None:
                 return found
@@ -87,7 +89,7 @@ class Memory:
                     merge=True,
                     by=BY,
                     why=why[:MAX_WHY_CHARACTERS],
-                    expected_revision=self._session.revision,
+                    expected_revision=info.revision,
                 )
             except RevisionConflict:
                 continue
