@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeAlias, TypeGuard
 
 from flue_py.errors import InvalidArgument, shown
 
 OnFailure: TypeAlias = Literal["raise", "fallback", "mark"]
 ON_FAILURE: tuple[OnFailure, ...] = ("raise", "fallback", "mark")
+SummaryForm: TypeAlias = Literal["notes", "turns"]
+SUMMARY_FORMS: tuple[SummaryForm, ...] = ("notes", "turns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,10 @@ class CompactionSettings:
     this, and it bounds the length of a summary. ``keep_recent_tokens`` is how much of the end of the context
     stays word for word, and ``keep_recent_messages`` how many messages of it do at most, None for any number; one stays
     in any case. ``mode`` is the name of the mode that makes the text.
+
+    ``summary_form`` says how a model writes a summary: as ``notes`` (the task, ground rules, state, decisions, next,
+    facts), or by ``turns``: below a line that names the turns it covers, what is completed, open questions, remaining
+    work and key findings.
 
     ``user_words_share`` is the share of the window up to which a summary carries what the user said, word for word; 0
     leaves it out. ``on_failure`` says what a model that fails leads to: ``raise``, ``fallback`` (the mode ``intent``
@@ -40,6 +47,7 @@ class CompactionSettings:
     keep_recent_messages: int | None = None
     enabled: bool = True
     mode: str = "llm"
+    summary_form: SummaryForm = "notes"
     user_words_share: float = 0.2
     on_failure: OnFailure = "raise"
     prefer_deterministic: bool = False
@@ -93,8 +101,8 @@ def _wrong_mode(value: object) -> str:
     return "" if isinstance(value, str) and value else f"{shown(value)} is not the name of a mode"
 
 
-def _wrong_failure(value: object) -> str:
-    return "" if value in ON_FAILURE else f"{shown(value)} is none of {', '.join(ON_FAILURE)}"
+def _wrong_word(words: tuple[str, ...], value: object) -> str:
+    return "" if value in words else f"{shown(value)} is none of {', '.join(words)}"
 
 
 _CHECKS: dict[str, Callable[[object], str]] = {
@@ -103,8 +111,9 @@ _CHECKS: dict[str, Callable[[object], str]] = {
     "keep_recent_messages": _wrong_number_of_messages,
     "enabled": _wrong_flag,
     "mode": _wrong_mode,
+    "summary_form": partial(_wrong_word, SUMMARY_FORMS),
     "user_words_share": _wrong_share,
-    "on_failure": _wrong_failure,
+    "on_failure": partial(_wrong_word, ON_FAILURE),
     "prefer_deterministic": _wrong_flag,
     "max_message_chars": _wrong_amount,
     "include_reasoning": _wrong_flag,

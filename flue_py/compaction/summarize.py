@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from flue_py.compaction.plan import CompactionPlan
 from flue_py.compaction.policy import CompactionSettings
-from flue_py.compaction.prompts import INSTRUCTIONS, SYSTEM_PROMPT
+from flue_py.compaction.prompts import SYSTEM_PROMPT, instruction
 from flue_py.compaction.serialize import appended_file_lists, serialize_conversation
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import InvalidArgument, SummaryFailed
@@ -92,10 +92,8 @@ def _request(kind: SummaryKind, plan: CompactionPlan, focus: str | None) -> Summ
     text = f"<conversation>\n{serialize_conversation(messages, plan.policy)}\n</conversation>\n\n"
     if kind == "update":
         text += f"<previous-summary>\n{plan.previous_summary}\n</previous-summary>\n\n"
-    instruction = INSTRUCTIONS[kind]
-    if focus:
-        instruction += f"\n\nAdditional focus: {focus}"
-    return SummaryRequest(kind, text, instruction, allowed_tokens(kind, plan.settings))
+    wanted = instruction(kind) + (f"\n\nAdditional focus: {focus}" if focus else "")
+    return SummaryRequest(kind, text, wanted, allowed_tokens(kind, plan.settings))
 
 
 def allowed_tokens(kind: SummaryKind, settings: CompactionSettings) -> int:

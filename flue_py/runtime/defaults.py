@@ -18,10 +18,13 @@ class RunDefaults(TypedDict):
 
 
 RUN_DEFAULTS: RunDefaults = {
-    "settings": CompactionSettings(on_failure="mark", include_reasoning=True, include_symbols=True),
+    "settings": CompactionSettings(
+        summary_form="turns", on_failure="mark", include_reasoning=True, include_symbols=True
+    ),
     "triggers": TriggerSettings(trigger_turns=50, keep_recent_turns=10, least_share=0.0),
     "context": ContextSettings(window=ContextWindow(max_replay_chars=0)),
 }
-"""For ``CompactionGuard(store, session, model, **RUN_DEFAULTS)``: a compaction after 50 turns, of which 10 stay; a
-marker in place of a summary that failed; excerpts of reasoning and symbols before it; answers cut after 2,000
-characters where they are sent again. ``thrash_window=0`` alone switches off what holds a fruitless compaction back."""
+"""For ``CompactionGuard(store, session, model, **RUN_DEFAULTS)``: a compaction after 50 turns, of which 10 stay;
+summaries by turns, and a marker in place of one that failed; excerpts of reasoning and symbols before it; answers cut
+after 2,000 characters where they are sent again. ``thrash_window=0`` alone switches off what holds a fruitless
+compaction back."""

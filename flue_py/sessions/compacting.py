@@ -110,9 +110,9 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
 
         The end of the context stays word for word (``settings.keep_recent_tokens``); the text of what comes before it
         is made by ``mode``, by default that of the settings (``llm``), which asks ``model``, with ``instructions``
-        about what to attend to. ``window`` is the context window of the session's own model in tokens, by default that
-        of the model of its latest answer, as far as it is known, and otherwise that of ``model``; what is kept and
-        reserved is made to fit into it, beside ``system`` and ``tools``. One entry is
+        in place of ours, which only the system prompt has then. ``window`` is the context window of the session's own
+        model in tokens, by default that of the model of its latest answer, as far as it is known, and otherwise that of
+        ``model``; what is kept and reserved is made to fit into it, beside ``system`` and ``tools``. One entry is
         appended when the text is there, and nothing before: a failure changes nothing but the ledger, which has what
         each call cost as soon as it is answered. Messages that were appended meanwhile stay in the context. If the leaf
         was moved elsewhere, or somebody else compacted, nothing is appended. With ``dry_run``, no model is asked.

@@ -9,11 +9,11 @@ import pytest
 import flue_py
 from flue_py.compaction import CompactionSettings, SummaryFailed
 from flue_py.compaction.modes.folding import Folding, fold, why_no_summary
-from flue_py.compaction.prompts import INSTRUCTIONS, LENGTH
+from flue_py.compaction.prompts import LENGTH, instruction
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
 from flue_py.core.spoken import message_text
 
-LAYOUT = INSTRUCTIONS["initial"]
+LAYOUT = instruction("initial")
 GOOD = "\n".join(f"## {name}\n{text}" for name, text in (("Task", "Mend test 7."), ("Next", "none")))
 
 

@@ -87,7 +87,7 @@ async def test_the_request_is_the_last_one_and_a_message_more(session: Session) 
     assert (request.system, request.tools, request.purpose) == (SYSTEM, TOOLS, "compaction")
     prompt = str(request.messages[-1]["content"])
     assert request.messages[-1]["role"] == "user"
-    assert "Additional focus: mind the questions" in prompt
+    assert prompt.endswith("\n\nmind the questions")
     kept = [item for item in await session.build_context_entries() if item.kind == "message"]
     assert f"The last {len(kept)} messages stay in sight; the first of them is of role user and begins: " in prompt
     assert "question " in prompt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from flue_py import ContextOverflow, JsonObject, Session, Store
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.hooks import Cancelled
 from flue_py.compaction.triggers import TriggerSettings
+from flue_py.core.model_seam import FunctionModel, ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.defaults import RUN_DEFAULTS
 from flue_py.runtime.guard import CompactionGuard
@@ -127,3 +129,57 @@ async def test_an_error_of_the_context_is_met_with_less_of_what_tools_gave_back(
             # The session keeps all of it, and the question where it was answered.
             assert await talked.build_context() == [*history, *([user("and?"), DONE] if failures < 4 else [])]
     assert wrong == []
+
+
+async def test_a_summary_by_turns_names_the_turns_that_it_covers_and_has_four_sections(session: Session) -> None:
+    asked: list[str] = []
+
+    def summarize(request: ModelRequest) -> str:
+        asked.append(str(request.messages[-1]["content"]))
+        return f"## Completed\nPart {len(asked)}."
+
+    model = FunctionModel(summarize, "small", context_window=100_000)
+    run = replace(RUN_DEFAULTS["settings"], keep_recent_tokens=40, user_words_share=0)
+    wrong = []
+    for mode, settings, before in (
+        ("llm", run, "[CONVERSATION SUMMARY — covers turns 1–{}]\n\n"),
+        ("hybrid", run, "\n\n---\n\n[CONVERSATION SUMMARY — covers turns 1–{}]\n\n"),
+        ("llm", SMALL, ""),
+    ):
+        for turns in (4, 7):
+            for n in range(4 if turns == 4 else 3):
+                done: JsonObject = {"role": "assistant", "content": f"did {n} " + "ok " * 100}
+                await session.append_messages([user(f"go {n}"), *called(f"{mode}{n}", "read_file", "x", "y"), done])
+            await session.append_message(user("go on " * 40))
+            made = await session.compact(model, mode=mode, settings=settings)
+            head, _, _ = (made.summary or "").partition("## Completed\nPart ")
+            expected = before.format(turns)
+            if not (head.endswith(expected) if mode == "hybrid" else head == expected):
+                wrong.append((mode, turns, head))
+            sections = [line[3:] for line in asked[-1].splitlines() if line.startswith("## ")][-4:]
+            if (sections == ["Completed", "Open Questions", "Remaining Work", "Key Findings"]) is (settings is SMALL):
+                wrong.append((mode, turns, sections))
+            if "CONVERSATION SUMMARY" in asked[-1]:
+                wrong.append((mode, turns, "the line is not part of what the model said before"))
+        await session.rewind(turns=0)
+    assert wrong == []
+
+
+async def test_what_somebody_asks_of_a_summary_takes_the_place_of_the_instruction(session: Session) -> None:
+    asked: list[ModelRequest] = []
+
+    def summarize(request: ModelRequest) -> str:
+        asked.append(request)
+        return "The schema has two tables."
+
+    model = FunctionModel(summarize, "small", context_window=100_000)
+    for n in range(2):
+        turn: list[JsonObject] = [user("go " * 200), {"role": "assistant", "content": "ok " * 100}]
+        await session.append_messages([*turn, *turn, user("go on " * 40)])
+        wanted = f"Focus on the {{schema}} changes {n}"
+        assert (await session.compact(model, settings=SMALL, instructions=wanted)).appended is not None
+    for request, before in zip(asked, ("</conversation>", "</previous-summary>"), strict=True):
+        prompt, system = str(request.messages[-1]["content"]), str(request.system)
+        assert "Focus on the {schema} changes" in prompt.partition(f"{before}\n\n")[2]
+        assert "Write" not in prompt
+        assert "## Task" in system

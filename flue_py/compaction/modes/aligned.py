@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from flue_py.compaction.content import Message
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.folding import MARGIN
-from flue_py.compaction.prompts import ALIGNED, ALIGNED_EARLIER
+from flue_py.compaction.prompts import ALIGNED, ALIGNED_EARLIER, LAYOUTS
 from flue_py.compaction.quoting import on_one_line
 from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject
@@ -72,4 +72,5 @@ def _prompt(material: Material, known: str) -> str:
     cut = f"The last {after} messages stay in sight; the first of them is of role {role}"
     cut += f" and begins: {shown!r}." if shown else "."
     earlier = ALIGNED_EARLIER if material.previous_summary else ""
-    return "\n\n".join(filter(None, [ALIGNED.format(cut=cut, earlier=earlier), known]))
+    layout = LAYOUTS[material.settings.summary_form]
+    return "\n\n".join(filter(None, [ALIGNED.format(cut=cut, earlier=earlier, layout=layout), known]))

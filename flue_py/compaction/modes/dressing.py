@@ -23,6 +23,8 @@ CARRIED = ("userWords", "keyFacts", "lastHandoff")
 """The details that each compaction hands on to the next, from which a block of it is made again."""
 SPANS = ("own", "inherited")
 """The details that name a part of the text."""
+RULE = "---"
+"""The line between what stands before a summary and its head, and between parts of it."""
 HOOK = "hook"
 """What stands for the name of the mode where a hook gave the text."""
 
@@ -39,6 +41,7 @@ def dressed(
     *,
     around: Around | None = None,
     calls: bool = True,
+    head: str = "",
     after: Sequence[Block] = (),
     inherited: str = "",
     details: JsonObject | None = None,
@@ -47,13 +50,14 @@ def dressed(
     """Return the text of a mode between its blocks, with the lists of files behind it. ``own`` begins with inherited.
 
     The blocks are those of ``around``, with calls that nothing answers among them where ``calls`` says so, and then
-    ``after``. O(size of the text).
+    ``after``. ``head`` stands right before ``own``. O(size of the text).
     """
     files, is_part = shown_file_lists(material)
-    left = material.beside("\n\n".join([files, *(block.text for block in after)]).strip())
+    left = material.beside("\n\n".join([files, head, *(block.text for block in after)]).strip())
     before, behind_own = ([], []) if around is None else around.blocks(left, own, calls=calls)
     after = [*behind_own, *after]
     ahead = "".join(f"{block.text}\n\n" for block in before if block.text)
+    ahead += (f"{RULE}\n\n" if ahead and head else "") + head
     behind = "".join(f"\n\n{block.text}" for block in after if block.text)
     stored: JsonObject = {**material.planned.plan.files.details, **_written(material, mode)}
     if ahead or behind or inherited or is_part:
@@ -131,6 +135,14 @@ def shortened(material: Material, text: str) -> str:
 def covers(material: Material, first: int, what: str) -> str:
     """Return the heading of a text: what it is, and which turns it stands for, from 1."""
     return f"[{what} — covers turns {first}–{max(turns_covered(material), first)}]"
+
+
+def summary_head(material: Material) -> str:
+    """Return what stands before a model's summary in the form ``turns``; "" in any other."""
+    if material.settings.summary_form != "turns":
+        return ""
+    first = 1 if earlier_text(material) else turns_before(material.earlier) + 1
+    return covers(material, first, "CONVERSATION SUMMARY") + "\n\n"
 
 
 def entries_named(material: Material) -> str:

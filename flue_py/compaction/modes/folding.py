@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from flue_py.compaction.modes.protocol import Asker
-from flue_py.compaction.prompts import INSTRUCTIONS, LENGTH
+from flue_py.compaction.prompts import LAYOUTS, LENGTH, instruction
 from flue_py.compaction.quoting import quoted
 from flue_py.compaction.summarize import SummaryKind
 from flue_py.core.model_seam import ModelReply, ModelRequest
@@ -179,7 +179,7 @@ def checked_answer(
 
 _LEAST_LINES = 20
 _LEAST_ECHO = 40
-_INSTRUCTIONS = "\n".join([*INSTRUCTIONS.values(), LENGTH])
+_INSTRUCTIONS = "\n".join([*map(instruction, ("initial", "update", "turn_prefix")), *LAYOUTS.values(), LENGTH])
 _SAYS_NOTHING = re.compile(r"[\W_]*(none)?[\W_]*", re.IGNORECASE)
 
 

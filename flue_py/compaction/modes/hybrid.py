@@ -5,7 +5,7 @@ from __future__ import annotations
 from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.words import words_set_aside
 from flue_py.compaction.material import Material
-from flue_py.compaction.modes.dressing import dressed, earlier_text, shortened
+from flue_py.compaction.modes.dressing import RULE, dressed, earlier_text, shortened, summary_head
 from flue_py.compaction.modes.intent import MOST_OPERATIONS
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.lossless import Lossless
@@ -14,7 +14,7 @@ from flue_py.compaction.operations import gathered
 from flue_py.core.frozen import frozen
 from flue_py.errors import InvalidArgument, ModelAborted, SummaryFailed
 
-BETWEEN = "\n\n---\n\n"
+BETWEEN = f"\n\n{RULE}\n\n"
 
 
 @frozen
@@ -46,18 +46,19 @@ class Hybrid:
         for_evidence = material if material.room is None else material.within(material.room // 3)
         evidence = await self.lossless.evidence(for_evidence, found, state)
         earlier = earlier_text(material, self.name)
+        head = summary_head(material)
         notes: tuple[str, ...] = ()
         try:
-            told, notes = await self.llm.told(material.beside(evidence), asker, earlier)
+            told, notes = await self.llm.told(material.beside(evidence + head), asker, earlier)
         except SummaryFailed as error:
             if isinstance(error.__cause__, ModelAborted):
                 raise
             # What the model said before is not lost with its failure.
-            told = shortened(material.beside(evidence), earlier)
+            head, told = "", shortened(material.beside(evidence), earlier)
             notes = (f"the model's summary is missing: {error.reason}",)
         # The evidence is made anew each time, the model's part is what the next compaction takes over: it stands first
         # in what is noted as inherited, and last in the text.
-        own = BETWEEN.join(filter(None, [evidence, told]))
+        own = BETWEEN.join(filter(None, [evidence, head + told]))
         details = found.details
         made = dressed(
             material, self.name, own, around=self.around, calls=False, inherited=told, details=details, notes=notes

@@ -12,12 +12,12 @@ from flue_py.compaction.blocks.paths import shown_file_lists
 from flue_py.compaction.blocks.words import first_words, words_set_aside
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.aligned import aligned_request
-from flue_py.compaction.modes.dressing import dressed, earlier_text, stored_block, turns_covered
+from flue_py.compaction.modes.dressing import dressed, earlier_text, stored_block, summary_head, turns_covered
 from flue_py.compaction.modes.folding import Folding, checked_answer, fold
 from flue_py.compaction.modes.protocol import Asker, Made
 from flue_py.compaction.modes.transcript import lines_of, shown
 from flue_py.compaction.plan import NO_PRIOR_HISTORY
-from flue_py.compaction.prompts import DATA_PROMPT, FENCES, INSTRUCTIONS, LENGTH, SYSTEM_PROMPT
+from flue_py.compaction.prompts import DATA_PROMPT, FENCES, LENGTH, SYSTEM_PROMPT, instruction
 from flue_py.compaction.quoting import fenced, without_tags
 from flue_py.compaction.summarize import MAX_SUMMARY_TOKENS, TURN_PREFIX_HEADING, SummaryKind, allowed_tokens
 from flue_py.core.frozen import frozen
@@ -39,10 +39,11 @@ ChangeLog: TypeAlias = Callable[[], str | None]
 class Llm:
     """Asks the model for a summary, which a later compaction asks it to bring up to date.
 
-    ``template`` takes the place of the instruction: ``{{$task}}`` (what the user asked first), ``{{$turn_count}}``,
-    ``{{$change_log}}`` and ``{{$history}}`` (the conversation, which comes before it otherwise) are filled in.
-    ``change_log`` returns what has been changed, which the model is told to believe before the conversation. Raises
-    `InvalidArgument` for a template that names anything else.
+    It writes in the form that ``summary_form`` of the settings names. What the caller asks for takes the place of our
+    instruction, which the system prompt has then. So does ``template``: ``{{$task}}`` (what the user asked first),
+    ``{{$turn_count}}``, ``{{$change_log}}`` and ``{{$history}}`` (the conversation, which comes before it otherwise)
+    are filled in. ``change_log`` returns what has been changed, which the model is told to believe before the
+    conversation. Raises `InvalidArgument` for a template that names anything else.
     """
 
     template: str | None = None
@@ -78,9 +79,10 @@ class Llm:
         if asker is None:
             raise InvalidArgument(f"mode {self.name!r} needs a model; give one, or choose a mode that needs none")
         material = words_set_aside(material)
-        text, notes = await self.told(material, asker, earlier_text(material))
+        head, after = summary_head(material), [stored_block(material)]
+        text, notes = await self.told(material.beside(head), asker, earlier_text(material))
         # A model may leave out where what it says comes from: this it cannot.
-        return dressed(material, self.name, text, around=self.around, after=[stored_block(material)], notes=notes)
+        return dressed(material, self.name, text, around=self.around, head=head, after=after, notes=notes)
 
     async def told(self, material: Material, asker: Asker, earlier: str) -> tuple[str, tuple[str, ...]]:
         """Return the model's summary alone, and what went otherwise than asked. ``earlier`` is what it continues."""
@@ -136,7 +138,7 @@ class Llm:
         limit = _limit(material, "initial", material.summarizer_window)
         known.append(LENGTH.format(words=limit * 2 // 3))
         if material.instructions:
-            known.append(f"Additional focus: {material.instructions}")
+            known.append(material.instructions)
         request = aligned_request(material, "\n\n".join(known), limit, PURPOSE)
         if isinstance(request, str):
             return None, request
@@ -171,15 +173,19 @@ class Llm:
         if log and (template is None or "{{$change_log}}" not in template):
             known.append("What has been changed, from a log that is right where the conversation differs:")
             known.append(_fence("change-log", log))
-        instruction = (
-            INSTRUCTIONS[_of(kind, before)] if template is None else self._filled(template, material, log, text)
-        )
-        limit = _limit(material, _of(kind, before), window)
-        known += [instruction, LENGTH.format(words=limit * 2 // 3)]
+        kind = _of(kind, before)
+        limit = _limit(material, kind, window)
+        system, ours = f"{SYSTEM_PROMPT} {DATA_PROMPT}", instruction(kind, material.settings.summary_form)
+        if template is not None:
+            known.append(self._filled(template, material, log, text))
+        elif material.instructions:
+            system = f"{system}\n\n{ours}"
+        else:
+            known.append(ours)
+        known.append(LENGTH.format(words=limit * 2 // 3))
         if material.instructions:
-            known.append(f"Additional focus: {material.instructions}")
+            known.append(material.instructions)
         prompt = "\n\n".join(known)
-        system = f"{SYSTEM_PROMPT} {DATA_PROMPT}"
         return ModelRequest(({"role": "user", "content": prompt},), system, max_tokens=limit, purpose=PURPOSE)
 
     def _filled(self, template: str, material: Material, log: str, text: str) -> str:
