@@ -25,13 +25,15 @@ from flue_py.errors import InvalidArgument, shown
 EventType: TypeAlias = Literal[
     "session_created", "session_titled", "session_completed", "session_reopened", "session_changed", "session_deleted",
     "task_started", "task_ended", "turn_start", "turn_end", "answer", "tool_call", "tool_result", "message",
-    "compaction", "branch_summary", "entry_added", "leaf_moved", "conflict",
+    "compaction", "branch_summary", "entry_added", "leaf_moved", "conflict", "context_budget_warn",
     "budget_set", "budget_warning", "budget_exceeded", "budget_deleted",
 ]  # fmt: skip
 
 MAX_FIELD_CHARACTERS = 1_000
 BUDGET_EVENTS: tuple[EventType, ...] = ("budget_set", "budget_warning", "budget_exceeded")
 """Those of a budget for each amount that it allows, in their order."""
+BUDGET_WARNING = "context_budget_warn: "
+"""What the reason of a change of metadata begins with by which a guard warns of what an agent has sent."""
 _LARGEST = 2**63 - 1
 _DIGITS = len(str(_LARGEST))
 _NUMBERS: dict[EventType, int] = {"session_deleted": 1, "budget_deleted": 1, **dict.fromkeys(BUDGET_EVENTS, 2)}
@@ -295,6 +297,8 @@ def _found(change: Change, line: LogLine | None) -> Iterator[_Found]:
     if line is not None:
         for edit in line.edits:
             found = _of_edit(edit, line.at_us)
+            if edit.what == "metadata" and (line.why or "").startswith(BUDGET_WARNING):
+                found = _Found("context_budget_warn", line.at_us, {})
             yield found._replace(fields={**found.fields, **noted})
 
 

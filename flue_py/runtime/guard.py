@@ -19,6 +19,7 @@ from flue_py.compaction.estimate import should_compact
 from flue_py.compaction.modes import Mode, checked_mode
 from flue_py.compaction.policy import CompactionSettings, checked_settings, sized_for, window_above
 from flue_py.compaction.triggers import Decision, GuardState, Moment, TriggerSettings, decide
+from flue_py.core.events import BUDGET_WARNING
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.model_seam import ModelReply
 from flue_py.errors import ContextOverflow, FlueError, InvalidArgument, ModelError, SummaryFailed, shown
@@ -75,7 +76,8 @@ class CompactionGuard:
     are told before each `call` where the context does not show what they say now (`Session.append_blocks`), so that a
     compaction takes none away; ``block_failures`` are those of the latest call, which they do not break.
 
-    Raises `InvalidArgument`, also for a mode that needs a model where there is none.
+    Raises `InvalidArgument`, also for a mode that needs a model where there is none, and for a budget with a
+    ``cutover_at`` where compaction by itself is off.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class CompactionGuard:
         self.summarizer = self.model if summarizer is None else model_of(summarizer)
         self.mode = mode
         self.settings = checked_settings(settings)
-        self.triggers = _checked_triggers(triggers)
+        self.triggers = _checked_triggers(triggers, self.settings)
         optional(checked_count, window, "window")
         # 0 stands for a window that is not known, as everywhere.
         self.window = window_of(window, self.model) or None
@@ -337,7 +339,7 @@ class CompactionGuard:
                 await self._note_once(found, state, "nothing", f"nothing is due any more: {decision.reason}")
             return GuardAnswer("nothing", decision)
         if decision.action == "warn":
-            await self._note(found, lambda now: now.with_warning(agent), f"warning: {decision.reason}")
+            await self._note(found, lambda now: now.with_warning(agent), f"{BUDGET_WARNING}{decision.reason}")
             return self._told(GuardAnswer("warned", decision))
         if decision.action == "held":
             await self._note_once(found, state, decision.held_by or "", decision.reason)
@@ -547,11 +549,18 @@ async def _asked(ask: Callable[[list[JsonObject]], Awaitable[Result]], context: 
     return result
 
 
-def _checked_triggers(triggers: TriggerSettings | None) -> TriggerSettings:
+def _checked_triggers(triggers: TriggerSettings | None, settings: CompactionSettings) -> TriggerSettings:
     if triggers is None:
         return TriggerSettings()
     if not isinstance(triggers, TriggerSettings):
         raise InvalidArgument(f"triggers: should be TriggerSettings, not {shown(triggers)}")
+    off = "triggers.auto" if not triggers.auto else "" if settings.enabled else "settings.enabled"
+    budgets = (triggers.budget, *triggers.agent_budgets.values())
+    if off and (most := max(each.cutover_at for each in budgets)):
+        raise InvalidArgument(
+            f"triggers: cutover_at of {most:,} asks for a compaction, but {off} is False; set that to True, or "
+            "cutover_at to 0"
+        )
     return triggers
 
 

@@ -10,13 +10,13 @@ import anyio.lowlevel
 import pytest
 
 import flue_py
-from flue_py import ContextOverflow, ModelUnavailable, Session, Store
-from flue_py.compaction import ContextBudget
+from flue_py import ContextOverflow, InvalidArgument, ModelUnavailable, Session, Store
+from flue_py.compaction import CompactionSettings, ContextBudget
 from flue_py.compaction.triggers import TriggerSettings
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
 from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.guard import GuardAnswer
+from flue_py.runtime.guard import CompactionGuard, GuardAnswer
 from flue_py.runtime.guarding.memory import BY
 from flue_py.sessions.arguments import GUARD_KEY
 from flue_py.sessions.claims import ELSEWHERE_SECONDS, Claim
@@ -72,6 +72,27 @@ async def test_an_agent_is_warned_of_once_and_then_cut_over(session: Session, st
     assert (done.outcome, done.decision.trigger) == ("compacted", "input_budget")
     assert (await guard.before_call("ann")).outcome == "nothing"
     assert "agent 'ann' has sent 300 tokens" in (await events(session))[0]
+    warned = [event async for event in store.events() if event.type == "context_budget_warn"]
+    assert [(event.by, event.session_id) for event in warned] == [(BY, session.id)]
+    assert (warned[0].why or "").startswith("context_budget_warn: agent 'ann' has sent 300 tokens")
+
+
+async def test_a_cutover_needs_compaction_by_itself(session: Session, store: Store) -> None:
+    budget, off = ContextBudget(warn_at=1, cutover_at=2), CompactionSettings(enabled=False)
+    for more, what in (
+        ({"triggers": TriggerSettings(budget=budget), "settings": off}, r"cutover_at of 2 .* settings\.enabled"),
+        (
+            {"triggers": TriggerSettings(agent_budgets={"ann": budget}, auto=False)},
+            r"cutover_at of 2 .* triggers\.auto",
+        ),
+    ):
+        with pytest.raises(InvalidArgument, match=what):
+            CompactionGuard(store, session, mode="intent", **more)  # type: ignore[arg-type]
+    await talk(session, 1, usage={"input": 100, "output": 1})
+    guard = CompactionGuard(
+        store, session, mode="intent", triggers=TriggerSettings(budget=ContextBudget(warn_at=1), auto=False)
+    )
+    assert [(await guard.after_call()).outcome for _ in range(2)] == ["warned", "nothing"]
 
 
 async def test_the_call_of_a_compaction_is_in_the_window_that_triggered_it(session: Session, store: Store) -> None:

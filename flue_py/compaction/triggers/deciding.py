@@ -38,6 +38,10 @@ def decide(facts: Facts, settings: TriggerSettings, sizes: CompactionSettings) -
     Where all that fire are held back, it is that of the first of them, ``held``. A warning comes last.
     """
     if facts.moment != "demand" and not (settings.auto and sizes.enabled):
+        budget = InputBudget(settings)
+        warning = budget.check(facts)
+        if warning is not None and warning.action == "warn":
+            return _decided(budget.name, warning, facts)
         return _nothing(facts, "compaction by itself is off")
     if facts.moment == "resume" and not settings.on_resume:
         return _nothing(facts, "compaction on resume is off")
