@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from flue_py.store.postgres import format as postgres
 else:
     # SQLAlchemy is needed for a URL only; PostgreSQL needs the extra.
-    sqlalchemy, postgres = lazy_module("sqlalchemy"), lazy_module("flue_py.store.postgres.format")
+    sqlalchemy = lazy_module("sqlalchemy")
+    postgres = lazy_module("flue_py.store.postgres.format")
 
 
 def dialect_of(target: str) -> Dialect:

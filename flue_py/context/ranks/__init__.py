@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from importlib import resources
 else:
     # An estimate does not need them, and they would slow down the start of a command.
-    hashlib, lzma, resources = map(lazy_module, ("hashlib", "lzma", "importlib.resources"))
+    hashlib = lazy_module("hashlib")
+    lzma = lazy_module("lzma")
+    resources = lazy_module("importlib.resources")
 
 
 @frozen

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from flue_py.store.schema import tables as schema
 else:
     # alembic costs half a second, and is needed to migrate only; the tables are needed to make a database only.
-    alembic_command, alembic_settings = lazy_module("alembic.command"), lazy_module("alembic.config")
+    alembic_command = lazy_module("alembic.command")
+    alembic_settings = lazy_module("alembic.config")
+    alembic_util = lazy_module("alembic.util")
     sqlalchemy = lazy_module("sqlalchemy")
-    alembic_util, schema = lazy_module("alembic.util"), lazy_module("flue_py.store.schema.tables")
+    schema = lazy_module("flue_py.store.schema.tables")
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 

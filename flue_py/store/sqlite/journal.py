@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import tempfile
 else:
     # Both are slow to import, and seldom needed.
-    ctypes, tempfile = lazy_module("ctypes"), lazy_module("tempfile")
+    ctypes = lazy_module("ctypes")
+    tempfile = lazy_module("tempfile")
 
 WAL = "wal"
 _SHARED_MEMORY_FAILED = (
