@@ -263,19 +263,42 @@ def check_room(budget: Budget, asked: Amounts, session_id: str) -> None:
     amount = asked.of(budget.unit) or 0
     if max(amount, 1) <= budget.left:
         return
-    raise BudgetExceeded(
+    raise _exceeded(
+        budget,
+        session_id,
+        amount,
         f"session {shown(session_id)}: the budget {budget.id!r} of {budget.target} has "
         f"{shown_amount(max(budget.left, 0), budget.unit)} left, and {shown_amount(amount, budget.unit)} "
         f"{'are' if budget.unit == 'tokens' else 'is'} asked for ({shown_amount(budget.allowed, budget.unit)} allowed, "
         f"{shown_amount(budget.spent, budget.unit)} spent, {shown_amount(budget.reserved, budget.unit)} reserved); "
         "raise it with set_budget() and go on, wait until calls under way are settled, or stop",
+    )
+
+
+def check_spent(budget: Budget, session_id: str) -> None:
+    """Raise `BudgetExceeded` if more was spent than a budget allows."""
+    if budget.spent <= budget.allowed:
+        return
+    raise _exceeded(
+        budget,
+        session_id,
+        0,
+        f"session {shown(session_id)}: {shown_amount(budget.spent, budget.unit)} were spent, which exceeds the budget "
+        f"{budget.id!r} of {budget.target} ({shown_amount(budget.allowed, budget.unit)} allowed); raise it with "
+        "set_budget() and go on, or stop",
+    )
+
+
+def _exceeded(budget: Budget, session_id: str, asked: int, message: str) -> BudgetExceeded:
+    return BudgetExceeded(
+        message,
         budget_id=budget.id,
         session_id=session_id,
         unit=budget.unit,
         allowed=budget.allowed,
         spent=budget.spent,
         reserved=budget.reserved,
-        asked=amount,
+        asked=asked,
     )
 
 

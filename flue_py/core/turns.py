@@ -106,6 +106,10 @@ class Turns:
         is_any = entry.role == "user" and self._is_closed is not False
         return self.add(_OTHER if is_any else part_of(entry))
 
+    def goes_on(self, agent: str = "") -> bool:
+        """Return whether an answer now, of an agent ("": of whoever answered last), is of a turn that has answers."""
+        return self._is_closed is False and (not agent or self._agent in (None, agent.casefold()))
+
     def add(self, part: TurnPart) -> int:
         """Return the turn of the next message, from 1."""
         kind, calls, agent = part

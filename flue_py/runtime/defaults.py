@@ -15,6 +15,7 @@ class RunDefaults(TypedDict):
     settings: CompactionSettings
     triggers: TriggerSettings
     context: ContextSettings
+    stop_over_budget: bool
 
 
 RUN_DEFAULTS: RunDefaults = {
@@ -23,8 +24,9 @@ RUN_DEFAULTS: RunDefaults = {
     ),
     "triggers": TriggerSettings(trigger_turns=50, keep_recent_turns=10, least_share=0.0),
     "context": ContextSettings(window=ContextWindow(max_replay_chars=0)),
+    "stop_over_budget": True,
 }
 """For ``CompactionGuard(store, session, model, **RUN_DEFAULTS)``: a compaction after 50 turns, of which 10 stay;
 summaries by turns, and a marker in place of one that failed; excerpts of reasoning and symbols before it; answers cut
-after 2,000 characters where they are sent again. ``thrash_window=0`` alone switches off what holds a fruitless
-compaction back."""
+after 2,000 characters where they are sent again; no turn once the ledger has more than a budget allows.
+``thrash_window=0`` alone switches off what holds a fruitless compaction back."""

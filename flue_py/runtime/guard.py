@@ -26,7 +26,7 @@ from flue_py.errors import ContextOverflow, FlueError, InvalidArgument, ModelErr
 from flue_py.lazy import lazy_module
 from flue_py.runtime.ending import RunningCalls
 from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
-from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, has_gone_on, input_since
+from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, goes_on, has_gone_on, input_since
 from flue_py.runtime.guarding.memory import BY, Memory, Remembered
 from flue_py.runtime.sending import Sending, answers_to
 from flue_py.sessions.arguments import (
@@ -74,7 +74,8 @@ class CompactionGuard:
     (`flue_py.context.ContextSettings`), by default all of it, and ``sources`` what a ``spec`` in it reads, once in a
     turn. ``patience`` is for how many seconds an overflow waits for somebody else who compacts the session. ``blocks``
     are told before each `call` where the context does not show what they say now (`Session.append_blocks`), so that a
-    compaction takes none away; ``block_failures`` are those of the latest call, which they do not break.
+    compaction takes none away; ``block_failures`` are those of the latest call, which they do not break. With
+    ``stop_over_budget``, no turn begins once the ledger has more than a budget allows (`Session.check_budgets`).
 
     Raises `InvalidArgument`, also for a mode that needs a model where there is none, and for a budget with a
     ``cutover_at`` where compaction by itself is off.
@@ -100,6 +101,7 @@ class CompactionGuard:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         patience: float = 120.0,
         blocks: Iterable[Block] = (),
+        stop_over_budget: bool = False,
     ) -> None:
         _check_parts(store, session)
         self.store = store
@@ -122,6 +124,7 @@ class CompactionGuard:
         self.patience = checked_patience(patience)
         self.blocks = tuple(reading.checked_blocks(blocks)) if blocks != () else ()
         self.block_failures: tuple[BlockFailure, ...] = ()
+        self.stop_over_budget = checked_flag(stop_over_budget, "stop_over_budget")
         self._waiting = store.backend.waiting
         self._running = RunningCalls(self._waiting, store.backend.new_entry_id)
         self._memory = Memory(session, checked_function(clock, "clock"))
@@ -138,9 +141,12 @@ class CompactionGuard:
         """Compact if that is due before the model is called, and return what came of it.
 
         ``agent`` is whose budget counts, by the name that its answers have; "" stands for all. A compaction that fails
-        is an answer, not an error. The cost of the context.
+        is an answer, not an error. With ``stop_over_budget`` raises `BudgetExceeded` where a turn would begin; one that
+        has answers goes on. The cost of the context.
         """
         _check_agent(agent)
+        if self.stop_over_budget and not await goes_on(self.session, agent):
+            await self.session.check_budgets()
         return await self._ask("before", agent)
 
     async def after_call(self, agent: str = "") -> GuardAnswer:

@@ -20,6 +20,7 @@ from flue_py.core.budgets import (
     Unit,
     amounts_of,
     check_amount,
+    check_spent,
     picodollars_of,
     ttl_us,
 )
@@ -90,12 +91,23 @@ class Budgeting(Handle):
 
     __slots__ = ()
 
-    async def budgets(self) -> list[Budget]:
+    async def budgets(self, *, by_ledger: bool = False) -> list[Budget]:
         """Return the budgets that cover this session, in the order they were made.
 
         Its own, those with tasks of every session that it is a task of, however far above, and those of its scope.
+        With ``by_ledger``, ``spent`` is what the ledger has of what each covers, reserved or not. O(budgets), or
+        O(calls).
         """
-        return await self._backend.covering_budgets(self._ref)
+        return await self._backend.covering_budgets(self._ref, by_ledger=checked_flag(by_ledger, "by_ledger"))
+
+    async def check_budgets(self) -> None:
+        """Raise `BudgetExceeded` if the ledger has more of what a budget of this session covers than that allows.
+
+        To be asked before a turn: it counts every call, also those that nothing was reserved for, and one that has
+        reached what is allowed may still be made. A call whose cost is unknown counts no money. O(calls).
+        """
+        for budget in await self.budgets(by_ledger=True):
+            check_spent(budget, self.id)
 
     async def reserve(
         self, *, tokens: int | None = None, cost: Money | None = None, ttl: float | None = None

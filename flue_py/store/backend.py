@@ -923,12 +923,15 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.budgets.list_budgets(tx, self._sources, scope, after, limit))
 
-    async def covering_budgets(self, session_id: str) -> list[Budget]:
+    async def covering_budgets(self, session_id: str, *, by_ledger: bool = False) -> list[Budget]:
         """Return the budgets that cover a session, in the order they were made.
 
-        Raises nothing of its own. O(sessions above + budgets and what is reserved in them).
+        With ``by_ledger``, ``spent`` is what the ledger has of what each covers. Raises nothing of its own. O(sessions
+        above + budgets and what is reserved in them); with ``by_ledger`` also O(their calls).
         """
-        return await self._runner.read(lambda tx: ops.budgets.covering_budgets(tx, self._sources, session_id))
+        return await self._runner.read(
+            lambda tx: ops.budgets.covering_budgets(tx, self._sources, session_id, by_ledger=by_ledger)
+        )
 
     async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
         """Return what is held in a budget: in order of expiry, then of reservation id.

@@ -173,6 +173,7 @@ class Session(Twin[AsyncSession]):
     set_completed = blocking(AsyncSession.set_completed)
 
     budgets = blocking(AsyncSession.budgets)
+    check_budgets = blocking(AsyncSession.check_budgets)
     reserve = blocking(AsyncSession.reserve)
     commit = blocking(AsyncSession.commit)
     release = blocking(AsyncSession.release)

@@ -52,6 +52,7 @@ class CompactionGuard(Twin[AsyncGuard]):
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         patience: float = 120.0,
         blocks: Iterable[Block] = (),
+        stop_over_budget: bool = False,
     ) -> None:
         checked_parts(store, session)
         way, original = parts_of(store)
@@ -73,6 +74,7 @@ class CompactionGuard(Twin[AsyncGuard]):
             clock=clock,
             patience=patience,
             blocks=blocks,
+            stop_over_budget=stop_over_budget,
         )
         super().__init__(way, guard)
         self._store = store

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flue_py import ContextOverflow, JsonObject, Session, Store
+from flue_py import BudgetExceeded, ContextOverflow, JsonObject, Session, Store
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.hooks import Cancelled
 from flue_py.compaction.triggers import TriggerSettings
@@ -84,6 +84,66 @@ async def test_the_defaults_of_a_run_compact_after_fifty_turns_and_keep_ten(sess
         return len(str(context[-1]["content"]))
 
     assert 2_000 < await guard.call(sent) < 2_200
+
+
+async def test_a_run_stops_before_the_turn_that_begins_above_its_budget_and_not_within_one(store: Store) -> None:
+    def paid(tokens: int, content: object = "done") -> JsonObject:
+        usage: JsonObject = {"input": tokens - 1, "output": 1, "cost": {"total": tokens / 100}}
+        return {"role": "assistant", "content": content, "agentName": "Dev", "usage": usage}  # type: ignore[dict-item]
+
+    call: JsonObject = {"type": "toolCall", "id": "c", "name": "read", "arguments": {}}
+    result: JsonObject = {"role": "toolResult", "toolCallId": "c", "content": []}
+    asking, prompt = paid(60, [call]), user("go")
+    # What is allowed, what there is, whose answer comes next, and what of it is refused.
+    cases: list[tuple[str, dict[str, Any], list[JsonObject], str, bool]] = [
+        ("as much as is allowed", {"tokens": 100}, [prompt, paid(100)], "", False),
+        ("more, which nobody reserved", {"tokens": 100}, [prompt, paid(101)], "", True),
+        ("a prompt after more", {"tokens": 100}, [prompt, paid(101), prompt], "", True),
+        ("within a turn", {"tokens": 50}, [prompt, asking, result], "Dev", False),
+        ("within one, whoever is asked", {"tokens": 50}, [prompt, asking, result], "", False),
+        ("another agent's turn", {"tokens": 50}, [prompt, asking, result], "Tester", True),
+        ("a person has said more", {"tokens": 50}, [prompt, asking, result, user("stop")], "Dev", True),
+        ("money", {"cost": "1.00"}, [prompt, paid(101)], "", True),
+        ("just enough money", {"cost": "1.01"}, [prompt, paid(101)], "", False),
+    ]
+    wrong = []
+    for name, allowed, messages, agent, refused in cases:
+        for covers in ("session", "scope", "scope_prefix"):
+            session = await store.create_session(scope=f"{name}/{covers}")
+            await session.append_messages(messages)
+            where: dict[str, Any] = {covers: session.scope if covers != "session" else session}
+            budget = await store.set_budget(**where, **allowed)
+            guarded: list[tuple[dict[str, Any], bool]] = [({**RUN_DEFAULTS}, refused), ({}, False)]
+            for settings, stops in guarded:
+                told: BudgetExceeded | None = None
+                try:
+                    await CompactionGuard(store, session, mode="intent", **settings).before_call(agent)
+                except BudgetExceeded as error:
+                    told = error
+                is_right = told is None or (told.budget_id, told.asked, told.left < 0) == (budget.id, 0, True)
+                wrong += [(name, covers, stops)] if not is_right or (told is not None) is not stops else []
+    assert wrong == []
+
+
+async def test_what_was_spent_on_other_branches_and_by_deleted_tasks_is_of_the_run(store: Store) -> None:
+    session = await store.create_session()
+    await store.set_budget(session, tasks=True, tokens=30)
+    answer: JsonObject = {"role": "assistant", "content": "a", "usage": {"input": 9, "output": 1}}
+    task = await session.create_task(task_id="t")
+    await task.append_message(answer)
+    await store.delete_session_tree(task)
+    for _ in range(2):
+        await session.append_message(user("q"))
+        await session.append_message(answer)
+        await session.check_budgets()
+        await session.rewind(turns=0)
+    fork = await session.fork()
+    await session.append_message(answer)
+    (budget,), (counted,) = await session.budgets(), await session.budgets(by_ledger=True)
+    assert (budget.spent, counted.spent, counted.left) == (0, 40, -10)
+    with pytest.raises(BudgetExceeded, match="40 tokens were spent, which exceeds the budget"):
+        await session.check_budgets()
+    await fork.check_budgets()
 
 
 def overflowing(failures: int, sent: list[int | None]) -> Callable[[list[JsonObject]], Awaitable[list[JsonObject]]]:

@@ -115,6 +115,14 @@ async def failed_leaf(session: Session) -> str | None:
     return leaf.id
 
 
+async def goes_on(session: Session, agent: str) -> bool:
+    """Return whether an agent's next answer is of a turn that has answers. The cost of the context."""
+    turns = Turns()
+    for item in (await shown_context(session)).items:
+        turns.add_entry(item.entry)
+    return turns.goes_on(agent)
+
+
 async def has_gone_on(session: Session, since: str) -> bool:
     """Return whether a user said anything, or the model gave an answer, after an entry. True if it is off the path."""
     leaf = session.leaf_id

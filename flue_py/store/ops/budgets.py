@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from flue_py.core.budget_copies import BudgetRow, ReservationRow
 from flue_py.core.budgets import (
@@ -55,7 +56,7 @@ def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
         lock_budgets(tx, [key])
         tx.run(budgets_sql.SET_ALLOWED, allowed=new.allowed, now=now, budget_key=key)
     else:
-        spent = _spent_so_far(tx, new, scope) if new.spent == "ledger" else new.spent
+        spent = _in_ledger(tx, new, scope) if new.spent == "ledger" else new.spent
         key = tx.new_key()
         row = BudgetRow(
             id=_new_budget_id(tx, sources),
@@ -97,7 +98,7 @@ def _ids_exhausted() -> InvalidArgument:
     return InvalidArgument(f"ids: {_ID_ATTEMPTS} ids in a row are taken; make others")
 
 
-def _spent_so_far(tx: Transaction, new: NewBudget, scope: str) -> int:
+def _in_ledger(tx: Transaction, new: NewBudget | Budget, scope: str) -> int:
     """Return what the ledger has of a budget's target."""
     if new.covers == "scope" and scope.endswith(ANY_REST):
         prefix = scope.removesuffix(ANY_REST)
@@ -148,10 +149,10 @@ def list_budgets(tx: Transaction, sources: Sources, scope: str | None, after: st
     return [budget for _, budget in rows]
 
 
-def covering_budgets(tx: Transaction, sources: Sources, session_id: str) -> list[Budget]:
+def covering_budgets(tx: Transaction, sources: Sources, session_id: str, *, by_ledger: bool) -> list[Budget]:
     """Return the budgets that cover a session (see `Backend.covering_budgets`)."""
-    keys = _covering_keys(tx, session_id)
-    return [budget for _, budget in _budgets(tx, keys, sources.now_us())]
+    found = [budget for _, budget in _budgets(tx, _covering_keys(tx, session_id), sources.now_us())]
+    return [replace(each, spent=_in_ledger(tx, each, each.scope)) for each in found] if by_ledger else found
 
 
 def _covering_keys(tx: Transaction, session_id: str) -> list[int]:

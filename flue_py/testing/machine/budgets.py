@@ -187,7 +187,9 @@ class BudgetMachine(SideBySide):
             assert budget.reserved == sum(each.amount for each in amounts_held)
             assert budget.spent == budget.seeded + self._booked.get(budget.id, 0)
         there = [session for session in SESSIONS if await backend.get_session(session) is not None]
-        covering = [await backend.covering_budgets(session) for session in there]
+        covering = [
+            await backend.covering_budgets(session, by_ledger=counted) for session in there for counted in (False, True)
+        ]
         settled = [await backend.get_reservation(each) for each in self._reservations[-5:]]
         amounts_of_all = [(budget.id, amount) for budget in budgets for amount in (1 + budget.spent // 2, budget.spent)]
         reached = await backend.budgets_reached(amounts_of_all)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import replace
 
 from flue_py.core.budgets import (
     Amounts,
@@ -40,7 +41,7 @@ class ModelBudgets(ModelReads):
         if note is not None:
             note.allowed, note.updated_us = new.allowed, now
             return self._budget(note, now)
-        spent = self._spent_so_far(new, scope) if new.spent == "ledger" else new.spent
+        spent = self._in_ledger(new, scope) if new.spent == "ledger" else new.spent
         budget_id = unused(self._sources.entry_id, self._budgets)
         note = BudgetNote(budget_id, scope, new.covers, new.session_id, new.unit, new.allowed, spent, spent, now, now)
         self._budgets[budget_id] = note
@@ -57,7 +58,7 @@ class ModelBudgets(ModelReads):
             None,
         )
 
-    def _spent_so_far(self, new: NewBudget, scope: str) -> int:
+    def _in_ledger(self, new: NewBudget | Budget, scope: str) -> int:
         calls = list(self._ledger.values())
         if new.session_id is None:
             calls = [call for call in calls if covers_scope(scope, call.scope)]
@@ -99,10 +100,11 @@ class ModelBudgets(ModelReads):
             raise BudgetNotFound(budget_id)
         return note
 
-    async def covering_budgets(self, session_id: str) -> list[Budget]:
+    async def covering_budgets(self, session_id: str, *, by_ledger: bool = False) -> list[Budget]:
         notes = self._covering(session_id)
         now = self._sources.now_us()
-        return [self._budget(note, now) for note in notes]
+        found = [self._budget(note, now) for note in notes]
+        return [replace(each, spent=self._in_ledger(each, each.scope)) for each in found] if by_ledger else found
 
     def _covering(self, session_id: str) -> list[BudgetNote]:
         info = self._session(session_id).info
