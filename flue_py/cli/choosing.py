@@ -89,7 +89,7 @@ session_argument = click.argument("session", type=SESSION)
 newest_argument = click.argument("session", type=SESSION_OR_NEWEST, required=False)
 entry_argument = click.argument("entry", type=ENTRY)
 last_option = click.option("--last", metavar="N", type=click.IntRange(min=1), help="Show only the last N entries.")
-scope_option = click.option("--scope", help="Only the sessions of this tenant or user.")
+scope_option = click.option("--scope", help="Of this tenant or user alone.")
 why_option = click.option("--why", metavar="TEXT", help="The reason, for the log.")
 
 

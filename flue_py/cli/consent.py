@@ -10,7 +10,7 @@ import click
 from flue_py.cli.about import name_of
 from flue_py.cli.output import Answer, confirm, json_option, print_answer, print_lines
 from flue_py.cli.progress import progress_bar
-from flue_py.cli.running import as_command, on_store, run
+from flue_py.cli.running import as_command, narrowed, on_store, run
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import Deletion, SessionInfo
@@ -53,7 +53,7 @@ def destructive(
                 return
             if plan.what and not yes:
                 _ask(plan, as_json=as_json)
-            print_answer(run(place, plan.go), as_json=as_json)
+            print_answer(run(place, lambda store: plan.go(narrowed(store, given.get("scope")))), as_json=as_json)
 
         return as_command(callback, find, name, _OPTIONS)
 

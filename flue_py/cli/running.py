@@ -39,10 +39,10 @@ def command(
 ) -> Callable[[Callable[..., Answer | Awaitable[Answer]]], click.Command]:
     """Make a command of a function that returns what is to be printed.
 
-    An async function works on the open store; a parameter ``store`` of it is that store. An argument or option of type
-    `SESSION` is given as a `Session`, one of type `ENTRY` as an entry's id, one of type `LEAF` as a leaf. A function
-    that is not async opens what it needs itself; a parameter ``place`` is the database that the user named. A parameter
-    ``as_json`` is whether JSON is wanted, one ``tell`` moves the bar on.
+    An async function works on the open store; a parameter ``store`` of it is that store, narrowed to ``--scope``. An
+    argument or option of type `SESSION` is given as a `Session`, one of type `ENTRY` as an entry's id, one of type
+    `LEAF` as a leaf. A function that is not async opens what it needs itself; a parameter ``place`` is the database
+    that the user named. A parameter ``as_json`` is whether JSON is wanted, one ``tell`` moves the bar on.
 
     ``check`` gets what the user typed, and raises before the store is opened. ``create`` makes a missing
     database, ``bar`` is the text of a progress bar, ``paged`` shows long answers in the pager, and
@@ -87,8 +87,9 @@ def on_store(
     """Return what does the work on an open store, once the sessions and entries that were named are found."""
     params = click.get_current_context().command.params
 
-    async def on(store: Store) -> Result:
+    async def on(whole: Store) -> Result:
         found = dict(given)
+        store = narrowed(whole, found.pop("scope", None))
         for param in params:
             named = found.get(param.name or "")
             if param.type in (SESSION, SESSION_OR_NEWEST) and isinstance(named, str):
@@ -106,6 +107,11 @@ def on_store(
         return await work(**found, **_asked_for(work, store=store, as_json=as_json, tell=tell))
 
     return on
+
+
+def narrowed(store: Store, scope: object) -> Store:
+    """Return the store as ``--scope`` narrows it."""
+    return store.in_scope(scope) if isinstance(scope, str) else store
 
 
 async def _newest(store: Store) -> Session:

@@ -262,6 +262,14 @@ def check_scope(scope: str) -> None:
     check_name(scope, "scope")
 
 
+def scope_meant(own: str | None, scope: str | None) -> str | None:
+    """Return the scope that a call on a store means; None is all. Raises `InvalidArgument` for another than its own."""
+    check_label(scope, "scope")
+    if own is not None and scope not in (None, own):
+        raise InvalidArgument(f"scope: this store is of scope {shown(own)}, not of {shown(scope)}")
+    return own if scope is None else scope
+
+
 def check_entry_id(text: str) -> None:
     """Refuse a bad id for a new entry. Raises `InvalidEntry`."""
     if type(text) is str and 0 < len(text) <= MAX_NAME_BYTES and text.isascii() and text.isprintable():

@@ -117,7 +117,7 @@ class Harness:
         name: str,
         roles: Iterable[str] = (),
         cwd: str | None = None,
-        scope: str = "",
+        scope: str | None = None,
     ) -> None:
         self._store = store
         self._instance = instance

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from os.path import exists, join
 
-from flue_py.core.sessions import Deletion, SessionInfo
+from flue_py.core.sessions import Deletion, SessionInfo, scope_meant
 from flue_py.errors import InvalidArgument, shown
 from flue_py.sessions.finding import all_sessions
 from flue_py.sessions.store import Store
@@ -98,4 +98,5 @@ async def delete_all(
 
 
 async def _chosen(store: Store, scope: str | None, chosen: Callable[[SessionInfo], bool]) -> list[SessionInfo]:
-    return [info for info in await all_sessions(store.backend, scope=scope) if info.kind != "task" and chosen(info)]
+    found = await all_sessions(store.backend, scope=scope_meant(store.scope, scope))
+    return [info for info in found if info.kind != "task" and chosen(info)]

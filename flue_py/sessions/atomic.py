@@ -39,10 +39,10 @@ from flue_py.core.sessions import (
     SessionInfo,
     TaskEnd,
     check_entry_label,
-    check_label,
     check_name,
     check_task_end,
     checked_title,
+    scope_meant,
 )
 from flue_py.errors import InvalidArgument
 from flue_py.sessions.arguments import (
@@ -203,7 +203,7 @@ class Atomic:
         *,
         key: str | None = None,
         title: str | None = None,
-        scope: str = "",
+        scope: str | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
         cwd: str | None = None,
         config_path: str | None = None,
@@ -211,7 +211,8 @@ class Atomic:
     ) -> Session:
         """Create a session, as `Store.create_session` does; return the handle on it."""
         text = checked_metadata(metadata, self._batch.limits)
-        new = checked_root(NewSession(key, title, scope, text, cwd, config_path, id))
+        place = scope_meant(self._batch.scope, scope) or ""
+        new = checked_root(NewSession(key, title, place, text, cwd, config_path, id))
         made, drawn = self._batch.make(new)
         self._batch.collect(CreateSession(new, drawn), None, Pending[SessionInfo](), made)
         return made
@@ -316,7 +317,7 @@ class Atomic:
         expected_revision: int | None = None,
     ) -> Pending[Deletion]:
         """Delete a session and its task sessions, as `Store.delete_session_tree` does."""
-        check_label(scope, "scope")
+        scope = scope_meant(self._batch.scope, scope)
         seen = checked_seen(expected_leaf, expected_revision)
         session_id, handle = self._batch.named(session)
         pending = Pending[Deletion]()

@@ -24,8 +24,8 @@ from flue_py.core.budgets import (
     picodollars_of,
     ttl_us,
 )
-from flue_py.core.sessions import check_label, check_scope
-from flue_py.errors import FlueError, InvalidArgument, ReservationNotFound, shown
+from flue_py.core.sessions import check_scope
+from flue_py.errors import BudgetNotFound, FlueError, InvalidArgument, ReservationNotFound, shown
 from flue_py.once import async_once
 from flue_py.sessions.arguments import (
     HasId,
@@ -33,11 +33,10 @@ from flue_py.sessions.arguments import (
     checked_id,
     checked_limit,
     checked_place,
-    checked_session,
     checked_text,
 )
 from flue_py.sessions.handle import Handle
-from flue_py.store.backend import Backend
+from flue_py.sessions.scoping import Scoped
 from flue_py.store.seam import committed_before
 
 
@@ -218,11 +217,10 @@ class Budgeting(Handle):
                 await self._backend.waiting.finish(self._backend.release_reservation(call.reservation.id))
 
 
-class StoreBudgets:
+class StoreBudgets(Scoped):
     """The half of a `Store` that sets budgets."""
 
     __slots__ = ()
-    _backend: Backend
 
     async def set_budget(
         self,
@@ -244,6 +242,9 @@ class StoreBudgets:
         of its unit, or ``"ledger"``: what the ledger has of what it covers. A fork is covered by the scope only.
         Raises `InvalidArgument`, `SessionNotFound`. O(1); with ``"ledger"`` O(calls).
         """
+        meant = self._meant(scope)
+        if session is None and scope_prefix is None:
+            scope = meant
         if [session, scope, scope_prefix].count(None) != 2:
             raise InvalidArgument("set_budget takes either a session or scope= or scope_prefix=")
         if (tokens is None) == (cost is None):
@@ -256,6 +257,8 @@ class StoreBudgets:
                     f"scope: {shown(scope)} ends in {ANY_REST}; name how scopes begin by scope_prefix="
                 )
         if scope_prefix is not None:
+            if self._scope is not None:
+                raise InvalidArgument(f"scope_prefix: this store is of scope {shown(self._scope)} alone; leave it out")
             scope = cast("str", checked_text(scope_prefix, "scope_prefix")) + ANY_REST
             check_scope(scope)
         if scope is not None:
@@ -267,35 +270,53 @@ class StoreBudgets:
         spent: SpentSoFar = 0
         if spent_so_far is not None:
             spent = "ledger" if spent_so_far == "ledger" else _amount(spent_so_far, unit, "spent_so_far")
-        session_id = None if session is None else checked_session(session)
+        session_id = None if session is None else await self._own(session)
         return await self._backend.set_budget(NewBudget(covers, unit, allowed, session_id, scope or "", spent))
 
     async def get_budget(self, budget_id: str) -> Budget | None:
         """Return a budget, or None. Amounts that expired are left out. O(1)."""
-        return await self._backend.get_budget(checked_id(budget_id, "budget_id"))
+        found = await self._backend.get_budget(checked_id(budget_id, "budget_id"))
+        return None if found is None or self._scope not in (None, found.scope) else found
+
+    async def _require_budget(self, budget_id: str) -> str:
+        if self._scope is not None and await self.get_budget(budget_id) is None:
+            raise BudgetNotFound(budget_id)
+        return checked_id(budget_id, "budget_id")
 
     async def list_budgets(
-        self, *, scope: str | None = None, after: str | None = None, limit: int = 100
+        self,
+        *,
+        scope: str | None = None,
+        scope_prefix: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
     ) -> list[Budget]:
         """Return up to ``limit`` (1 to 1000) budgets in the order they were made; those of a scope and its sessions.
 
-        ``after`` is the id of the last one of the page before. Raises `BudgetNotFound` if that is gone. O(page).
+        With ``scope_prefix`` those of all scopes that begin so, and the ones that were set for how scopes begin.
+        ``after`` is the id of the last one of the page before. Raises `BudgetNotFound` if that is gone. O(budgets).
         """
-        check_label(scope, "scope")
+        meant = self._meant(scope)
         checked_place(after, "after")
-        return await self._backend.list_budgets(scope=scope, after=after, limit=checked_limit(limit))
+        begin = checked_text(scope_prefix, "scope_prefix") or ""
+        return await self._backend.list_budgets(
+            scope=meant, scope_prefix=begin, after=after, limit=checked_limit(limit)
+        )
 
     async def delete_budget(self, budget_id: str) -> Budget:
         """Delete a budget, and return it as it was; the ledger stays. Raises `BudgetNotFound`."""
-        return await self._backend.delete_budget(checked_id(budget_id, "budget_id"))
+        return await self._backend.delete_budget(await self._require_budget(budget_id))
 
     async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
         """Return what reservations hold of a budget now, what expires first first. Raises `BudgetNotFound`."""
-        return await self._backend.held_amounts(checked_id(budget_id, "budget_id"))
+        return await self._backend.held_amounts(await self._require_budget(budget_id))
 
     async def get_reservation(self, reservation_id: str) -> Reservation | None:
         """Return a reservation as it stands, settled or not; None if it or all of its budgets are gone. O(1)."""
-        return await self._backend.get_reservation(checked_id(reservation_id, "reservation_id"))
+        found = await self._backend.get_reservation(checked_id(reservation_id, "reservation_id"))
+        if found is None or self._scope is None:
+            return found
+        return found if await self._backend.get_session(found.session_id, self._scope) is not None else None
 
 
 def _said(tokens: int | None, cost: Money | None) -> Amounts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Generic, TypeAlias, TypeVar, cast
@@ -15,6 +15,7 @@ from flue_py.core.operations import (
     CreateSession,
     CreateTask,
     ForkSession,
+    LinkTask,
     MoveLeaf,
     Navigate,
     Operation,
@@ -46,6 +47,7 @@ from flue_py.sessions.grounds import Grounds
 from flue_py.sessions.handle import Handle, is_of, take_over, take_over_revision, take_over_task, turns_of
 from flue_py.sessions.incoming import Incoming
 from flue_py.sessions.offloading import Ground, Offloader
+from flue_py.sessions.scoping import refuse_others
 from flue_py.sessions.session import Session
 from flue_py.store.backend import Backend
 from flue_py.store.seam import committed_before
@@ -122,11 +124,14 @@ class _Planned:
 class Collector:
     """Collects operations, and commits them."""
 
-    def __init__(self, backend: Backend, limits: Limits, pricer: CallPricer, idempotency_key: str | None) -> None:
+    def __init__(
+        self, backend: Backend, limits: Limits, pricer: CallPricer, scope: str | None, idempotency_key: str | None
+    ) -> None:
         check_name(idempotency_key, "idempotency_key")
         self.backend = backend
         self.limits = limits
         self.pricer = pricer
+        self.scope = scope
         self._key = idempotency_key
         self._planned: list[_Planned] = []
         self._made: dict[str, Session] = {}
@@ -197,6 +202,7 @@ class Collector:
         self.close()
         if not self._planned:
             return
+        await refuse_others(self.backend, self.scope, self._ids())
         handles = {id(each.handle): each.handle for each in self._planned if each.handle is not None}
         async with turns_of([handle for handle in handles.values() if handle.id not in self._made]):
             if any(each.offloader is not None for each in self._planned):
@@ -208,6 +214,14 @@ class Collector:
                     self._settle(cast("Committed", committed_late.result))
                 raise
             self._settle(committed)
+
+    def _ids(self) -> Iterator[str]:
+        """Yield the ids of the sessions that are named; of those that the batch makes, none is there yet."""
+        for each in self._planned:
+            if not isinstance(each.operation, CreateSession):
+                yield each.operation.session_id
+            if isinstance(each.operation, LinkTask):
+                yield each.operation.child_id
 
     async def _put_aside(self) -> None:
         """Let each append have stubs for its long results."""

@@ -6,11 +6,10 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from flue_py.core.sessions import check_label
 from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed, shown
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import HasId, checked_flag, checked_session
-from flue_py.store.backend import Backend
+from flue_py.sessions.scoping import Scoped
 
 if TYPE_CHECKING:
     from flue_py.core import events as core_events
@@ -26,11 +25,10 @@ _REST_SECONDS = 0.02
 second: what is committed meanwhile is told by one look, so that looking takes a small part of the time."""
 
 
-class StoreEvents:
+class StoreEvents(Scoped):
     """The half of a `Store` that says what happened."""
 
     __slots__ = ()
-    _backend: Backend
 
     async def events(
         self,
@@ -53,7 +51,7 @@ class StoreEvents:
         it begins, and of which ``after`` names no event. O(sessions + budgets), with ``follow`` after each commit, at
         most 16,000 of them a second, and O(revisions that are new, and their entries).
         """
-        check_label(scope, "scope")
+        scope = self._meant(scope)
         checked_flag(follow, "follow")
         seen = core_events.seen_by(_checked_ids(after))
         named = None if sessions is None else _checked_sessions(sessions)

@@ -16,17 +16,16 @@ from flue_py.core.documents import (
     searched_words,
 )
 from flue_py.core.limits import Limits
-from flue_py.core.sessions import check_scope
 from flue_py.errors import InvalidArgument, shown
 from flue_py.sessions.arguments import checked_limit
-from flue_py.store.backend import Backend
+from flue_py.sessions.scoping import Scoped
 
 REPL = "repl"
 _SPACE = re.compile(r"repl|agents/.+")
 _PAGE = 100
 
 
-class StoreMemories:
+class StoreMemories(Scoped):
     """The half of a `Store` that remembers.
 
     A memory has a name in a space (``repl``, or ``agents/`` and the name of an agent) and a project: the absolute path
@@ -34,11 +33,17 @@ class StoreMemories:
     """
 
     __slots__ = ()
-    _backend: Backend
     _limits: Limits
 
     async def remember(
-        self, name: str, body: str, *, type: str = "user", space: str = REPL, project: str = "", scope: str = ""
+        self,
+        name: str,
+        body: str,
+        *,
+        type: str = "user",
+        space: str = REPL,
+        project: str = "",
+        scope: str | None = None,
     ) -> DocumentInfo:
         """Keep a fact under a name, in place of what was kept under it before, and return what the store says of it.
 
@@ -46,20 +51,20 @@ class StoreMemories:
         nothing. Raises `InvalidArgument`, which never shows the text. One transaction, O(size).
         """
         _check_place(space, project)
-        new = NewDocument("memory", name, body, type, scope, space, project)
+        new = NewDocument("memory", name, body, type, self._place(scope), space, project)
         if not body.strip():
             raise InvalidArgument("body: says nothing; forget() a memory that is no more")
         self._limits.check_document(body)
         return await self._backend.put_document(new)
 
-    async def memories(self, *, space: str = REPL, project: str = "", scope: str = "") -> tuple[Document, ...]:
+    async def memories(self, *, space: str = REPL, project: str = "", scope: str | None = None) -> tuple[Document, ...]:
         """Return the memories that hold in a project, whole, in order of type, then of name.
 
         Where the project has some of its own these are all; else they are those that are for no project. What
         `flue_py.context.blocks.memory_text` tells a model of them has a limit. Raises `InvalidArgument`. O(their size).
         """
         _check_place(space, project)
-        check_scope(scope)
+        scope = self._place(scope)
         found = await self._memories_of(DocumentFilter("memory", scope, space, project))
         if project and not found:
             found = await self._memories_of(DocumentFilter("memory", scope, space, ""))
@@ -80,7 +85,7 @@ class StoreMemories:
         *,
         space: str | None = None,
         project: str | None = None,
-        scope: str = "",
+        scope: str | None = None,
         after: DocumentName | None = None,
         limit: int = 20,
     ) -> DocumentsFound:
@@ -94,17 +99,17 @@ class StoreMemories:
             _check_space(space)
         if project is not None:
             _check_project(project)
-        check_scope(scope)
+        place = self._place(scope)
         if after is not None:
             check_document_name(_checked_after(after))
-        where = DocumentFilter("memory", scope, space, project)
+        where = DocumentFilter("memory", place, space, project)
         asked = searched_words(words)
         return await self._backend.search_documents(where, asked, after=after, limit=checked_limit(limit))
 
-    async def forget(self, name: str, *, space: str = REPL, project: str = "", scope: str = "") -> bool:
+    async def forget(self, name: str, *, space: str = REPL, project: str = "", scope: str | None = None) -> bool:
         """Delete a memory; return whether there was one. Nothing keeps its text. Raises `InvalidArgument`. O(1)."""
         _check_place(space, project)
-        found = DocumentName(scope, "memory", space, project, name)
+        found = DocumentName(self._place(scope), "memory", space, project, name)
         check_document_name(found)
         return await self._backend.remove_document(found)
 

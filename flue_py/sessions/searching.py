@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flue_py.core.sessions import VerifyReport, check_label
+from flue_py.core.sessions import VerifyReport
 from flue_py.errors import InvalidArgument
 from flue_py.lazy import lazy_module
 from flue_py.sessions.arguments import (
@@ -19,7 +19,7 @@ from flue_py.sessions.arguments import (
     checked_session,
     checked_text,
 )
-from flue_py.store.backend import Backend
+from flue_py.sessions.scoping import Scoped
 
 if TYPE_CHECKING:
     from flue_py.search import queries, values
@@ -34,11 +34,10 @@ else:
     values = lazy_module("flue_py.search.values")
 
 
-class StoreSearch:
+class StoreSearch(Scoped):
     """The half of a `Store` that finds again what was said."""
 
     __slots__ = ()
-    _backend: Backend
 
     async def search(
         self,
@@ -65,8 +64,7 @@ class StoreSearch:
         id of an entry or a session finds that one first, then the texts that have it. ``parts`` are ``messages``,
         ``tools``, ``thinking``, ``titles``, ``summaries``, all but thinking where none is named. ``sessions`` are
         searched with their tasks and what they see of the sessions they were forked from; ``project`` is a folder with
-        those below it. Texts of sessions are texts of all scopes unless ``scope`` names one. ``since`` is included,
-        ``until`` is not.
+        those below it. ``since`` is included, ``until`` is not.
 
         The answer says what was searched, and where each text lies. What an entry had before it was retracted is not
         found. On a SQLite file and on PostgreSQL, an index beside it is brought up to date first; elsewhere every text
@@ -78,13 +76,12 @@ class StoreSearch:
         checked_choice(how, "how", values.HOWS)
         if not isinstance(words, str):
             raise InvalidArgument(f"words: should be a text, not {type(words).__name__}")
-        check_label(scope, "scope")
         checked_function(progress, "progress")
         chosen = narrowing.Narrowing(
             parts=_checked_parts(parts),
             sessions=None if sessions is None else _ids(sessions, "sessions"),
             without=_ids(exclude, "exclude"),
-            scope=scope,
+            scope=self._meant(scope),
             project=checked_text(project, "project"),
             role=checked_text(role, "role"),
             tool=checked_text(tool, "tool"),

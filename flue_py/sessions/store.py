@@ -27,6 +27,8 @@ from flue_py.core.sessions import (
     StoreInfo,
     check_label,
     check_name,
+    check_scope,
+    scope_meant,
 )
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.once import async_once
@@ -85,15 +87,35 @@ _RACES = 10
 class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, StoreSearch):
     """A store of sessions, made by `flue_py.open`, or from a backend of one's own by ``Store(backend)``.
 
+    Where a call leaves ``scope`` out, the scope of the store is meant (see `in_scope`). A store that is opened is of
+    all scopes: there, what is made, and what is named by a key or a name, is in the scope "".
+
     Methods may be called concurrently. Everything raises `StoreClosed` once the store is closed.
     """
 
-    __slots__ = ("_backend", "_limits", "_pricer")
+    __slots__ = ("_backend", "_limits", "_pricer", "_scope")
 
-    def __init__(self, backend: Backend, limits: Limits = DEFAULT_LIMITS, pricer: CallPricer = NO_PRICER) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        limits: Limits = DEFAULT_LIMITS,
+        pricer: CallPricer = NO_PRICER,
+        scope: str | None = None,
+    ) -> None:
         self._backend = backend
         self._limits = limits
         self._pricer = pricer
+        self._scope = scope
+
+    def in_scope(self, scope: str) -> Store:
+        """Return the same store for one tenant or user alone: what it makes is in this scope, and others' is not there.
+
+        Another ``scope`` in a call of it is `InvalidArgument`, and a session of another one is missing, also by its id.
+        `verify`, `info`, `backup`, `reprice` and `backend` are of the whole store, and so is what a `Session` is given
+        of others: the ``scope`` of a fork, a session to merge. Raises `InvalidArgument`. No I/O.
+        """
+        check_scope(scope)
+        return Store(self._backend, self._limits, self._pricer, scope_meant(self._scope, scope))
 
     @property
     def limits(self) -> Limits:
@@ -115,7 +137,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         *,
         key: str | None = None,
         title: str | None = None,
-        scope: str = "",
+        scope: str | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
         cwd: str | None = None,
         config_path: str | None = None,
@@ -126,7 +148,8 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         ``key`` is unique per scope and may be "". ``id`` is made where it is left out. Raises `SessionExists`
         for a taken key or id, `InvalidArgument`, and `InvalidEntry` for metadata JSON cannot hold. O(1).
         """
-        new = NewSession(key, title, scope, checked_metadata(metadata, self._limits), cwd, config_path, id)
+        text = checked_metadata(metadata, self._limits)
+        new = NewSession(key, title, self._place(scope), text, cwd, config_path, id)
         return await self._create(new)
 
     async def _create(self, new: NewSession) -> Session:
@@ -140,7 +163,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         key: str,
         *,
         mode: OpenMode = "get",
-        scope: str = "",
+        scope: str | None = None,
         title: str | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
         cwd: str | None = None,
@@ -155,17 +178,18 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         checked_choice(mode, "mode", ("get", "create", "get_or_create"))
         if not isinstance(key, str):
             raise InvalidArgument(f"key: should be a string, not {type(key).__name__}")
-        new = NewSession(key, title, scope, checked_metadata(metadata, self._limits), cwd, config_path)
+        text = checked_metadata(metadata, self._limits)
+        new = NewSession(key, title, self._place(scope), text, cwd, config_path)
         if mode == "create":
             return await self._create(new)
         for attempt in range(_RACES):
-            info = await self._backend.get_session_by_key(key, scope)
+            info = await self._backend.get_session_by_key(key, new.scope)
             if info is not None:
                 return self._session(info)
             if mode == "get":
                 raise SessionNotFound(
                     key,
-                    detail=f"no session has the key {shown(key)} in scope {shown(scope)}; "
+                    detail=f"no session has the key {shown(key)} in scope {shown(new.scope)}; "
                     "open it with mode='get_or_create'",
                 )
             try:
@@ -178,30 +202,32 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
 
     async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:
         """Return a handle on the session with this id; None if it is missing, or in another scope. O(1)."""
-        check_label(scope, "scope")
-        info = await self._backend.get_session(str(checked_session(id)), scope)
+        info = await self._backend.get_session(str(checked_session(id)), self._meant(scope))
         return None if info is None else self._session(info)
 
     async def get_entry(self, entry_id: str) -> Entry | None:
         """Return the entry with this id, whichever session of the store has it; None if there is none.
 
         It may be on any branch, or retracted. Its ``session_id`` is the session that added it, None if that is deleted;
-        who keeps users apart compares that session's scope. Ids that the store draws are never in two histories; ids
+        `in_scope` keeps users apart. Ids that the store draws are never in two histories; ids
         that were imported may be: `AmbiguousId`, whose ``matches`` are sessions to read it with. One point read.
         """
-        return await self._backend.find_entry(checked_id(entry_id, "entry_id"))
+        found = await self._backend.find_entry(checked_id(entry_id, "entry_id"))
+        if found is None or self._scope is None:
+            return found
+        owner = found.session_id
+        return found if owner and await self._backend.get_session(owner, self._scope) is not None else None
 
     async def find_session(self, name: str, *, scope: str | None = None) -> Session:
         """Return a handle on the session that a person means by ``name``: its id or key, or the beginning of one.
 
         A whole id counts before a whole key, that before the beginning of an id, and that before the beginning of a
         key. A hexadecimal id is found in any case; an id that others continue with a colon is the one meant, as
-        imported task sessions are called. With ``scope=None`` every scope is searched, the empty one first. Raises
+        imported task sessions are called. In all scopes the empty one counts first. Raises
         `SessionNotFound`, `AmbiguousId` with the ids that fit, `InvalidArgument`. O(1) for a whole id or key and the
         beginning of an id, else O(sessions).
         """
-        check_label(scope, "scope")
-        return self._session(await find_named(self._backend, name, scope))
+        return self._session(await find_named(self._backend, name, self._meant(scope)))
 
     async def list_sessions(
         self,
@@ -236,7 +262,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
 
         ``order_by`` is ``activity`` (the time of the newest entry), ``updated`` (any change), ``created``, ``title``,
         ``messages``, ``entries``, ``tokens`` or ``cost``, falling unless ``descending`` is False; equal ones are in the
-        order they were made. ``scope=None`` is every scope; ``title`` is part of the title that is shown, in any case;
+        order they were made. ``title`` is part of the title that is shown, in any case;
         costs are in US dollars, and what has no price counts as nothing; ``min_`` and ``max_`` are included,
         ``_after`` and ``_before`` are not. ``scopes`` are several of them, ``scope_prefix`` is how they begin.
         ``metadata`` are keys of the top level and the values that they have, texts, numbers, booleans or None: 1 is
@@ -251,7 +277,6 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         self._limits.check_page(limit)
         if kind is not None:
             checked_choice(kind, "kind", ("root", "fork", "task"))
-        check_label(scope, "scope")
         check_label(cursor, "cursor")
         where = SessionFilter(
             title=checked_text(title, "title"),
@@ -276,7 +301,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         )
         ordering = checked_ordering(order_by, descending)
         return await self._backend.list_sessions(
-            scope=scope, kind=kind, limit=limit, cursor=cursor, where=where, ordering=ordering
+            scope=self._meant(scope), kind=kind, limit=limit, cursor=cursor, where=where, ordering=ordering
         )
 
     async def import_session(
@@ -296,6 +321,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         """
         checked_function(on_oddity, "on_oddity")
         check_imported_session(new)
+        scope_meant(self._scope, new.scope)
         entries = checked_imported_entries(entries, program_of(decode_object(new.metadata_text)))
         checked_place(leaf, "leaf")
         self._limits.check_metadata(new.metadata_text)
@@ -331,7 +357,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         seen = checked_seen(expected_leaf, expected_revision)
         checked_on_conflict(on_conflict)
         check_name(idempotency_key, "idempotency_key")
-        session_id = checked_session(session)
+        session_id = await self._own(session)
         incoming = incoming_messages(checked_messages(messages), source)
         checked_source(source)
         if offload is not None:
@@ -361,7 +387,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         that it names and does not make itself; single operations may have keys of their own. Raises as the operations
         do, and `InvalidArgument` for a key that no session would have. The sum of their costs.
         """
-        batch = Collector(self._backend, self._limits, self._pricer, idempotency_key)
+        batch = Collector(self._backend, self._limits, self._pricer, self._scope, idempotency_key)
         try:
             yield Atomic(batch)
         finally:
@@ -390,7 +416,9 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         check_name(checked_id(task_id, "task_id"), "task_id")
         seen = checked_seen(expected_leaf, expected_revision)
         child_id = str(checked_session(child))
-        await self._backend.link_task(checked_session(parent), child_id, task_id, entry_id=entry_id, expected=seen)
+        parent_id = await self._own(parent)
+        await self._own(child_id)
+        await self._backend.link_task(parent_id, child_id, task_id, entry_id=entry_id, expected=seen)
 
     async def delete_session_tree(
         self,
@@ -409,9 +437,9 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         `RevisionConflict`. O(rows deleted).
         """
         seen = checked_seen(expected_leaf, expected_revision)
-        check_label(scope, "scope")
         checked_flag(dry_run, "dry_run")
-        return await self._backend.delete_tree(checked_session(session), scope=scope, dry_run=dry_run, expected=seen)
+        meant = self._meant(scope)
+        return await self._backend.delete_tree(checked_session(session), scope=meant, dry_run=dry_run, expected=seen)
 
     # -- the store itself -------------------------------------------------------------------------------------
 

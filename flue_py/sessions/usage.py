@@ -48,7 +48,7 @@ from flue_py.sessions.arguments import (
 )
 from flue_py.sessions.handle import Handle
 from flue_py.sessions.repricing import reprice
-from flue_py.store.backend import Backend
+from flue_py.sessions.scoping import Scoped
 
 _CALLS_AT_ONCE = 500
 
@@ -146,11 +146,10 @@ class Usage(Handle):
             return await self._backend.read_entry_costs(self._ref)
 
 
-class StoreUsage:
+class StoreUsage(Scoped):
     """What a `Store` tells of its ledger."""
 
     __slots__ = ()
-    _backend: Backend
     _pricer: CallPricer
 
     async def usage(
@@ -195,7 +194,13 @@ class StoreUsage:
 
         Raises `SessionNotFound`, `EntryNotFound`, `InvalidArgument`. O(calls of the sessions meant), or O(ledger).
         """
-        matches = {"scope": scope, "provider": provider, "model": model, "purpose": purpose, "outcome": outcome}
+        matches = {
+            "scope": self._meant(scope),
+            "provider": provider,
+            "model": model,
+            "purpose": purpose,
+            "outcome": outcome,
+        }
         query = checked_query(
             session,
             tree=tree,
@@ -222,18 +227,20 @@ class StoreUsage:
         """
         return await reprice(self._backend, self._pricer, dry_run=checked_flag(dry_run, "dry_run"))
 
-    async def call_conflicts(self, entries: Sequence[NewEntry], *, scope: str = "") -> tuple[CallDifference, ...]:
+    async def call_conflicts(
+        self, entries: Sequence[NewEntry], *, scope: str | None = None
+    ) -> tuple[CallDifference, ...]:
         """Return the paid calls of imported entries that the ledger has with other numbers, in their order.
 
         To be asked after an import: the ledger keeps the first report of a call. O(calls).
         """
         entries = checked_imported_entries(entries)
-        check_label(scope, "scope")
-        reported = calls_of(entries, scope)
+        place = self._place(scope)
+        reported = calls_of(entries, place)
         found: dict[CallId, CallRow] = {}
         for start in range(0, len(reported), _CALLS_AT_ONCE):
             identities = [CallId(*call.identity[1:]) for call in reported[start : start + _CALLS_AT_ONCE]]
-            known = await self._backend.find_calls(scope, identities)
+            known = await self._backend.find_calls(place, identities)
             found.update((CallId(*call.identity[1:]), call) for call in known)
         return tuple(
             CallDifference(call.provider, call.call_id, others)

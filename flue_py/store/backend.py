@@ -915,13 +915,17 @@ class Backend:
         """Return a budget, or None. Raises nothing of its own. O(what is reserved in it)."""
         return await self._runner.read(lambda tx: ops.budgets.get_budget(tx, self._sources, budget_id))
 
-    async def list_budgets(self, *, scope: str | None, after: str | None, limit: int) -> list[Budget]:
+    async def list_budgets(
+        self, *, scope: str | None, scope_prefix: str = "", after: str | None, limit: int
+    ) -> list[Budget]:
         """Return up to ``limit`` budgets that were made after the one named, in the order they were made.
 
-        With a scope, those of the scope and of its sessions. Raises `BudgetNotFound` if ``after`` is gone. O(budgets
-        and what is reserved in them).
+        With a scope, those of the scope and of its sessions; all of them have scopes that begin with the prefix. Raises
+        `BudgetNotFound` if ``after`` is gone. O(budgets and what is reserved in them).
         """
-        return await self._runner.read(lambda tx: ops.budgets.list_budgets(tx, self._sources, scope, after, limit))
+        return await self._runner.read(
+            lambda tx: ops.budgets.list_budgets(tx, self._sources, scope, scope_prefix, after, limit)
+        )
 
     async def covering_budgets(self, session_id: str, *, by_ledger: bool = False) -> list[Budget]:
         """Return the budgets that cover a session, in the order they were made.

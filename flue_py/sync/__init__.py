@@ -56,6 +56,10 @@ def _session_or_none(way: Way, session: AsyncSession | None) -> Session | None:
     return None if session is None else Session(way, session)
 
 
+def _store(way: Way, store: AsyncStore) -> Store:
+    return Store(way, store)
+
+
 def _atomic(way: Way, batch: AsyncAtomic) -> Atomic:
     return Atomic(way, batch)
 
@@ -270,6 +274,11 @@ class Store(Twin[AsyncStore]):
     def backend(self) -> Backend:
         return self._original.backend
 
+    @property
+    def scope(self) -> str | None:
+        return self._original.scope
+
+    in_scope = collecting(AsyncStore.in_scope, _store)
     create_session = adapting(AsyncStore.create_session, _session)
     open_session = adapting(AsyncStore.open_session, _session)
     get_session = adapting(AsyncStore.get_session, _session_or_none)

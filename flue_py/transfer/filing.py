@@ -54,7 +54,7 @@ class FilesReport:
 
 
 async def add_files(
-    store: Store, path: str | PathLike[str], *, name: str | None = None, project: str = "", scope: str = ""
+    store: Store, path: str | PathLike[str], *, name: str | None = None, project: str = "", scope: str | None = None
 ) -> FilesReport:
     """Add a file, or what a folder has, to a store for agents to read, and return what became of each.
 

@@ -135,6 +135,7 @@ def usual_of_store(session_id: str) -> Usual:
     """Return arguments that each method of a store takes."""
     return {
         "create_session": {},
+        "in_scope": {"scope": "t"},
         "open_session": {"key": "k"},
         "get_session": {"id": session_id},
         "get_entry": {"entry_id": "zz"},
@@ -207,7 +208,7 @@ async def outcome_of(call: Callable[..., Any], given: Mapping[str, Any]) -> str:
         elif hasattr(result, "__aenter__"):
             async with result:
                 pass
-        else:
+        elif inspect.isawaitable(result):
             await result
     except FlueError as error:
         check_refusal(error)

@@ -43,6 +43,22 @@ async def test_a_budget_and_a_bill_of_a_prefix_are_of_all_scopes_that_begin_so(s
     by_scope = await store.usage(scope_prefix="tenant-1/", group_by=["scope"])
     assert [row.calls for row in by_scope.rows] == [1, 1]
     assert exact.spent == 0
+    own = await store.set_budget(sessions["tenant-1/ann"], tokens=7)
+    listed = {
+        prefix: [budget.id for budget in await store.list_budgets(scope_prefix=prefix, limit=9)]
+        for prefix in ("tenant-1/", "tenant-1", "", "no")
+    }
+    of_all = [budget.id for budget in await store.list_budgets()]
+    assert listed == {
+        "tenant-1/": [begun["tenant-1/"].id, own.id],
+        "tenant-1": [begun["tenant-1/"].id, begun["tenant-1"].id, exact.id, own.id],
+        "": of_all,
+        "no": [begun["nobody"].id],
+    }
+    assert len(of_all) == 6
+    assert [budget.id for budget in await store.list_budgets(scope_prefix="tenant-1", after=exact.id)] == [own.id]
+    both = await store.list_budgets(scope="tenant-1", scope_prefix="tenant-1")
+    assert ([budget.id for budget in both], await store.list_budgets(scope="a", scope_prefix="b")) == ([exact.id], [])
     for wrong in ({"scope": "tenant-*"}, {"scope": "a", "scope_prefix": "a"}, {"scope_prefix": "a", "tasks": True}):
         with pytest.raises(flue_py.InvalidArgument):
             await store.set_budget(tokens=1, **wrong)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from flue_py.cli.choosing import SESSION
+from flue_py.cli.choosing import SESSION, scope_option
 from flue_py.cli.consent import Plan, destructive
 from flue_py.cli.group import HelpfulGroup
 from flue_py.cli.output import Answer, look, said
@@ -78,7 +78,6 @@ def _check_set(
 async def set_(
     store: Store,
     session: Session | None,
-    scope: str | None,
     scope_prefix: str | None,
     tasks: bool,
     tokens: int | None,
@@ -88,7 +87,7 @@ async def set_(
     """Set what SESSION, or a scope, may use. An existing budget keeps what it has counted."""
     begins = _begins(spent_so_far, cost)
     made = await store.set_budget(
-        session, scope=scope, scope_prefix=scope_prefix, tasks=tasks, tokens=tokens, cost=cost, spent_so_far=begins
+        session, scope_prefix=scope_prefix, tasks=tasks, tokens=tokens, cost=cost, spent_so_far=begins
     )
     text = (
         f"budget {made.id} of {made.target}: {shown_amount(made.allowed, made.unit)} allowed, "
@@ -97,24 +96,26 @@ async def set_(
     return said(text, budget_row(made))
 
 
-def _check_list(session: str | None, scope: str | None, **_: object) -> None:
-    if session is not None and scope is not None:
-        raise click.UsageError("name a SESSION or give --scope, not both")
+def _check_list(session: str | None, scope: str | None, scope_prefix: str | None, **_: object) -> None:
+    if session is not None and (scope, scope_prefix) != (None, None):
+        raise click.UsageError("name a SESSION or give --scope or --scope-prefix, not both")
 
 
 @command("list", check=_check_list)
 @click.argument("session", type=SESSION, required=False)
-@click.option("--scope", help="Only the budgets of this tenant or user, and of its sessions.")
-async def list_(store: Store, session: Session | None, scope: str | None) -> Answer:
+@scope_option
+@click.option("--scope-prefix", help="Only the budgets of scopes that begin with this.")
+async def list_(store: Store, session: Session | None, scope_prefix: str | None) -> Answer:
     """List all budgets, oldest first, or those that cover SESSION."""
-    found = await _all_budgets(store, scope) if session is None else await session.budgets()
+    found = await _all_budgets(store, scope_prefix) if session is None else await session.budgets()
     return Answer(lambda: budget_lines(found), lambda: [budget_row(each) for each in found])
 
 
-async def _all_budgets(store: Store, scope: str | None = None) -> list[Budget]:
+async def _all_budgets(store: Store, scope_prefix: str | None = None) -> list[Budget]:
     found: list[Budget] = []
     while True:
-        page = await store.list_budgets(scope=scope, after=found[-1].id if found else None, limit=_PAGE)
+        after = found[-1].id if found else None
+        page = await store.list_budgets(scope_prefix=scope_prefix, after=after, limit=_PAGE)
         found += page
         if len(page) < _PAGE:
             return found

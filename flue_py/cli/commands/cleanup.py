@@ -23,9 +23,9 @@ def _parse(ctx: click.Context, param: click.Parameter, age: str) -> timedelta:
 @destructive()
 @click.argument("age", default=DEFAULT_AGE, callback=_parse)
 @scope_option
-async def cleanup(store: Store, age: timedelta, scope: str | None) -> Plan:
+async def cleanup(store: Store, age: timedelta) -> Plan:
     """Delete sessions that were last active AGE ago or earlier: 30d (the default), 4w or 12h.
 
     Task sessions are deleted with their parents only. At a terminal it asks first.
     """
-    return await plan_for(store, find_older(store, age, datetime.now(UTC), scope=scope))
+    return await plan_for(store, find_older(store, age, datetime.now(UTC)))

@@ -28,7 +28,6 @@ from flue_py.sessions.store import Store
 async def events(
     store: Store,
     session: Sequence[str],
-    scope: str | None,
     after: Sequence[str],
     after_file: Sequence[str],
     follow: bool,
@@ -41,7 +40,7 @@ async def events(
             yield from ids_in("--after-file", file)
 
     named = [await _found(store, name) for name in session]
-    told = store.events(sessions=named or None, scope=scope, after=seen(), follow=follow)
+    told = store.events(sessions=named or None, after=seen(), follow=follow)
     async with aclosing(told) as found:
         async for event in found:
             print_line(event_row(event))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 import flue_py
+from flue_py.cli.choosing import scope_option
 from flue_py.cli.group import INTERRUPTED
 from flue_py.cli.output import Answer
 from flue_py.cli.place import Place
@@ -51,12 +52,18 @@ class _FormatOrPath(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @command("import")
 @click.argument("named", metavar="FORMAT|auto", type=_FormatOrPath(), required=False)
 @click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--scope", default="", help="The tenant or user whose sessions they are.")
+@scope_option
 @click.option("--discover", is_flag=True, help="Import from the usual folders of the programs, too.")
 @click.option("--finish", is_flag=True, help="Import a last message that may be incomplete: the file will not grow.")
 @click.option("--again", is_flag=True, help="Import sessions that were deleted here, too.")
 def import_(
-    place: Place, named: str | None, paths: tuple[Path, ...], scope: str, discover: bool, finish: bool, again: bool
+    place: Place,
+    named: str | None,
+    paths: tuple[Path, ...],
+    scope: str | None,
+    discover: bool,
+    finish: bool,
+    again: bool,
 ) -> Answer:
     """Import session files of other programs, or folders of them.
 
@@ -85,7 +92,7 @@ def import_(
     is_interrupted = False
 
     def open_unchanged(store: Store) -> ImportedFiles:
-        unchanged.append(ImportedFiles(store, scope, finish=finish, wanted=wanted, version=flue_py.__version__))
+        unchanged.append(ImportedFiles(store, scope or "", finish=finish, wanted=wanted, version=flue_py.__version__))
         return unchanged[0]
 
     with progress_bar("looking for session files", BYTES) as tell:
@@ -185,7 +192,7 @@ def _import(
     reports: list[ImportReport],
     failures: list[FlueError],
     bar: _Bar,
-    scope: str,
+    scope: str | None,
     open_unchanged: Callable[[Store], ImportedFiles],
     *,
     again: bool,

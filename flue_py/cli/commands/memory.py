@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import click
 
+from flue_py.cli.choosing import scope_option
 from flue_py.cli.consent import Plan, destructive
 from flue_py.cli.given import text_from_stdin
 from flue_py.cli.group import HelpfulGroup
@@ -45,7 +46,6 @@ def memory() -> None:
 
 agent_option = click.option("--agent", metavar="NAME", help="The memory of this agent (default: that of the REPL).")
 project_option = click.option("--project", metavar="FOLDER", help="What is for this folder alone (default: for all).")
-scope_option = click.option("--scope", default="", help="Of this tenant or user.")
 
 
 def _space(agent: str | None) -> str:
@@ -63,12 +63,10 @@ def _project(folder: str | None) -> str:
 @agent_option
 @project_option
 @scope_option
-async def add(
-    store: Store, name: str, text: str, type_: str, agent: str | None, project: str | None, scope: str
-) -> Answer:
+async def add(store: Store, name: str, text: str, type_: str, agent: str | None, project: str | None) -> Answer:
     """Remember TEXT under NAME, in place of what was remembered under it. "-" reads TEXT from standard input."""
     body = text_from_stdin("TEXT") if text == "-" else text
-    kept = await store.remember(name, body, type=type_, space=_space(agent), project=_project(project), scope=scope)
+    kept = await store.remember(name, body, type=type_, space=_space(agent), project=_project(project))
     return said(f"remembered {kept.name!r}{place_of(kept)}, {counted(kept.chars, 'character')}", info_row(kept))
 
 
@@ -76,10 +74,13 @@ async def add(
 @agent_option
 @project_option
 @scope_option
-async def list_(store: Store, agent: str | None, project: str | None, scope: str) -> Answer:
+async def list_(store: Store, agent: str | None, project: str | None) -> Answer:
     """List what is remembered: everything, or of one agent or folder, in order of agent, folder and name."""
     where = DocumentFilter(
-        "memory", scope, None if agent is None else _space(agent), None if project is None else _project(project)
+        "memory",
+        store.scope or "",
+        None if agent is None else _space(agent),
+        None if project is None else _project(project),
     )
     return _listed(await _all(store, where), "nothing is remembered")
 
@@ -98,7 +99,7 @@ async def _all(store: Store, where: DocumentFilter) -> list[Document]:
 @agent_option
 @project_option
 @scope_option
-async def search(store: Store, words: tuple[str, ...], agent: str | None, project: str | None, scope: str) -> Answer:
+async def search(store: Store, words: tuple[str, ...], agent: str | None, project: str | None) -> Answer:
     """Find memories whose names or texts have all WORDS, taken literally and in any case."""
     found: list[Document] = []
     after: DocumentName | None = None
@@ -107,7 +108,6 @@ async def search(store: Store, words: tuple[str, ...], agent: str | None, projec
             " ".join(words),
             space=None if agent is None else _space(agent),
             project=None if project is None else _project(project),
-            scope=scope,
             after=after,
             limit=_PAGE,
         )
@@ -128,9 +128,9 @@ def _listed(found: Sequence[Document], nothing: str) -> Answer:
 @agent_option
 @project_option
 @scope_option
-async def rm(store: Store, name: str, agent: str | None, project: str | None, scope: str) -> Plan:
+async def rm(store: Store, name: str, agent: str | None, project: str | None) -> Plan:
     """Forget the memory NAME. Its text is kept nowhere."""
-    asked = DocumentName(scope, "memory", _space(agent), _project(project), name)
+    asked = DocumentName(store.scope or "", "memory", _space(agent), _project(project), name)
     found = await store.backend.get_document(asked)
 
     def answer(info: DocumentInfo | None, done: str, *, dry_run: bool) -> Answer:
@@ -140,7 +140,7 @@ async def rm(store: Store, name: str, agent: str | None, project: str | None, sc
         return said(f"{done} {printable(repr(name))}{place_of(asked)}, {counted(info.chars, 'character')}", row)
 
     async def go(store: Store) -> Answer:
-        is_gone = await store.forget(name, space=asked.space, project=asked.project, scope=scope)
+        is_gone = await store.forget(name, space=asked.space, project=asked.project)
         return answer(found.info if found is not None and is_gone else None, "forgot", dry_run=False)
 
     info = None if found is None else found.info

@@ -13,10 +13,10 @@ from flue_py.sessions.store import Store
 @destructive()
 @scope_option
 @click.option("--without-config", is_flag=True, help="Delete sessions that never had a configuration file, too.")
-async def prune(store: Store, scope: str | None, without_config: bool) -> Plan:
+async def prune(store: Store, without_config: bool) -> Plan:
     """Delete sessions whose configuration file is gone, completed or not.
 
     Sessions that never had one are kept. Task sessions are deleted with their parents only. At a terminal it asks
     first.
     """
-    return await plan_for(store, find_prunable(store, scope=scope, without_config=without_config))
+    return await plan_for(store, find_prunable(store, without_config=without_config))

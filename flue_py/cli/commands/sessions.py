@@ -37,7 +37,6 @@ _PAGE = 1000
 @click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="Only those with this in their metadata.")
 async def sessions(
     store: Store,
-    scope: str | None,
     kind: SessionKind | None,
     show_all: bool,
     program: str | None,
@@ -73,9 +72,7 @@ async def sessions(
     cursor = None
     # The store knows only titles, not names: all sessions are read before they are put in the order of their names.
     enough = None if order == "title" else limit
-    listing = partial(
-        store.list_sessions, scope=scope, kind=kind, title=title, scope_prefix=scope_prefix, metadata=wanted
-    )
+    listing = partial(store.list_sessions, kind=kind, title=title, scope_prefix=scope_prefix, metadata=wanted)
     while enough is None or len(found) < enough:
         page = await listing(
             order_by=order,

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import click
 
+from flue_py.cli.choosing import scope_option
 from flue_py.cli.consent import Plan, destructive
 from flue_py.cli.group import HelpfulGroup
 from flue_py.cli.output import Answer, plain_lines, said
@@ -34,7 +35,6 @@ def store() -> None:
 
 
 _project = click.option("--project", metavar="FOLDER", help="What is for this folder alone (default: for all).")
-_scope = click.option("--scope", default="", help="Of this tenant or user.")
 
 
 def _in_full(project: str | None) -> str:
@@ -45,34 +45,34 @@ def _in_full(project: str | None) -> str:
 @click.argument("path")
 @click.option("--name", metavar="NAME", help="The name it gets; of a folder, what its files' names begin with.")
 @_project
-@_scope
-async def add(store: Store, path: str, name: str | None, project: str | None, scope: str) -> Answer:
+@scope_option
+async def add(store: Store, path: str, name: str | None, project: str | None) -> Answer:
     """Add PATH, a file or a folder, in place of what has its name.
 
     Of .pdf, .docx, .pptx and .xlsx files the text is stored, with flue-py[documents]. Hidden files and links in a
     folder are passed over.
     """
-    report = await add_files(store, path, name=name, project=_in_full(project), scope=scope)
+    report = await add_files(store, path, name=name, project=_in_full(project))
     return Answer(lambda: _report_lines(report), lambda: _report_json(report), code=1 if report.refused else 0)
 
 
 @command("list", paged=True)
 @click.option("--project", metavar="FOLDER", help="Only those for this folder.")
-@_scope
-async def list_(store: Store, project: str | None, scope: str) -> Answer:
+@scope_option
+async def list_(store: Store, project: str | None) -> Answer:
     """List the files with type and size, by project and name."""
-    found = await store.files(project=None if project is None else _in_full(project), scope=scope)
+    found = await store.files(project=None if project is None else _in_full(project))
     return Answer(lambda: _lines(found), lambda: [info_row(file) for file in found])
 
 
 @command(paged=True)
 @click.argument("name")
 @_project
-@_scope
-async def show(store: Store, name: str, project: str | None, scope: str) -> Answer:
+@scope_option
+async def show(store: Store, name: str, project: str | None) -> Answer:
     """Show the text of the file NAME."""
     folder = _in_full(project)
-    found = await store.read_file(name, project=folder, scope=scope)
+    found = await store.read_file(name, project=folder)
     if found is None:
         raise InvalidArgument(f"there is no file {_called(name, folder)}; list has their names")
     return Answer(lambda: plain_lines(found.body), lambda: document_row(found))
@@ -81,11 +81,11 @@ async def show(store: Store, name: str, project: str | None, scope: str) -> Answ
 @destructive()
 @click.argument("name")
 @_project
-@_scope
-async def rm(store: Store, name: str, project: str | None, scope: str) -> Plan:
+@scope_option
+async def rm(store: Store, name: str, project: str | None) -> Plan:
     """Delete the file NAME. Its text is kept nowhere."""
     folder = _in_full(project)
-    found = await store.read_file(name, project=folder, scope=scope)
+    found = await store.read_file(name, project=folder)
 
     def answer(info: DocumentInfo | None, done: str, *, dry_run: bool) -> Answer:
         row: JsonObject = {"dryRun": dry_run, "deleted": None if info is None else info_row(info)}
@@ -94,7 +94,7 @@ async def rm(store: Store, name: str, project: str | None, scope: str) -> Plan:
         return said(f"{done} {_called(name, folder)}, {counted(info.chars, 'character')}", row)
 
     async def go(store: Store) -> Answer:
-        is_gone = await store.remove_file(name, project=folder, scope=scope)
+        is_gone = await store.remove_file(name, project=folder)
         return answer(found.info if found is not None and is_gone else None, "deleted", dry_run=False)
 
     what = "" if found is None else f"file {_called(name, folder)}"

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import click
 
-from flue_py.cli.choosing import ENTRY_NAME, SESSION_NAME
+from flue_py.cli.choosing import ENTRY_NAME, SESSION_NAME, scope_option
 from flue_py.cli.filters import SessionChoice, choice_options, chosen_sessions, moment
 from flue_py.cli.output import Answer
 from flue_py.cli.running import command
@@ -107,7 +107,7 @@ def _days_between(
 @click.option("--path", is_flag=True, help="Calls for the entries on the path, whichever session paid.")
 @click.option("--tree", is_flag=True, help="Calls of all sessions of the same tree.")
 @click.option("--tasks", is_flag=True, help="Include the task sessions, and theirs.")
-@click.option("--scope", help="Only calls of this tenant or user.")
+@scope_option
 @click.option("--scope-prefix", help="Only calls of scopes that begin with this.")
 @click.option("--provider", help="Only calls of this provider.")
 @choice_options
@@ -127,7 +127,6 @@ async def usage(
     path: bool,
     tree: bool,
     tasks: bool,
-    scope: str | None,
     scope_prefix: str | None,
     provider: str | None,
     program: str | None,
@@ -155,7 +154,7 @@ async def usage(
     program that a session was imported from. "-" means unknown.
     """
     filters = (
-        scope,
+        store.scope,
         scope_prefix,
         provider,
         project,
@@ -201,7 +200,6 @@ async def usage(
         payers if payers is not None else session if found is None else found.id,
         tree=tree,
         tasks=tasks,
-        scope=scope,
         scope_prefix=scope_prefix,
         provider=provider,
         model=model,

@@ -8,6 +8,7 @@ from typing import Protocol
 from flue_py.context.blocks.plain import visible_line
 from flue_py.context.blocks.protocol import BlockText
 from flue_py.core.documents import DocumentFilter, DocumentInfo, DocumentName, check_document_name
+from flue_py.core.sessions import scope_meant
 from flue_py.errors import InvalidArgument, shown
 
 MOST_FILES = 200
@@ -28,6 +29,8 @@ class StoreOfFiles(Protocol):
 
     @property
     def backend(self) -> ListsDocuments: ...
+    @property
+    def scope(self) -> str | None: ...
 
 
 class FileIndex:
@@ -39,14 +42,15 @@ class FileIndex:
 
     name = "files"
 
-    def __init__(self, store: StoreOfFiles, *, scope: str = "", project: str = "", hint: str = "") -> None:
+    def __init__(self, store: StoreOfFiles, *, scope: str | None = None, project: str = "", hint: str = "") -> None:
         if not callable(getattr(getattr(store, "backend", None), "list_documents", None)):
             raise InvalidArgument(f"store: {shown(store)} is not a store")
-        check_document_name(DocumentName(scope, "file", "", project, "name"))
+        place = scope_meant(store.scope, scope) or ""
+        check_document_name(DocumentName(place, "file", "", project, "name"))
         if not isinstance(hint, str):
             raise InvalidArgument(f"hint: {shown(hint)} is not a text")
         self._backend = store.backend
-        self._scope = scope
+        self._scope = place
         self._projects = ("", project) if project else ("",)
         self._hint = visible_line(hint, _HINT_CHARS)
 

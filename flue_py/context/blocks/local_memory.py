@@ -34,7 +34,7 @@ class LocalMemory:
         *,
         space: str = "repl",
         project: str = "",
-        scope: str = "",
+        scope: str | None = None,
         most: int = MOST_MEMORY_CHARS,
     ) -> None:
         if not callable(getattr(store, "memories", None)):

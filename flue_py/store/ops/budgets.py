@@ -138,14 +138,17 @@ def _require_key(tx: Transaction, budget_id: str) -> int:
     return key
 
 
-def list_budgets(tx: Transaction, sources: Sources, scope: str | None, after: str | None, limit: int) -> list[Budget]:
+def list_budgets(
+    tx: Transaction, sources: Sources, scope: str | None, prefix: str, after: str | None, limit: int
+) -> list[Budget]:
     """Return budgets in the order they were made (see `Backend.list_budgets`)."""
     beyond = -1 if after is None else _require_key(tx, after)
-    page = budgets_sql.BudgetNowCount(budget_key=beyond, now=sources.now_us(), count=limit)
-    if scope is None:
-        rows = tx.rows(budgets_sql.ALL_BUDGETS, **page)
-    else:
-        rows = tx.rows(budgets_sql.BUDGETS_IN_SCOPE, **page, scope=scope)
+    first, last = (prefix, above_prefix(prefix)) if scope is None else (scope, scope)
+    if not first.startswith(prefix):
+        return []
+    rows = tx.rows(
+        budgets_sql.BUDGETS_IN_SCOPES, budget_key=beyond, first=first, last=last, now=sources.now_us(), count=limit
+    )
     return [budget for _, budget in rows]
 
 

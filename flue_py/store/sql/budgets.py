@@ -16,8 +16,7 @@ BudgetOfScope = TypedDict("BudgetOfScope", {"scope": str, "unit": str})
 IdAndIds = TypedDict("IdAndIds", {"id": str, "ids": str})
 Scopes = TypedDict("Scopes", {"scope": str, "above": str})
 KeysNow = TypedDict("KeysNow", {"keys": str, "now": int})
-BudgetNowCount = TypedDict("BudgetNowCount", {"budget_key": int, "now": int, "count": int})
-BudgetNowCountScope = TypedDict("BudgetNowCountScope", {"budget_key": int, "now": int, "count": int, "scope": str})
+BudgetPage = TypedDict("BudgetPage", {"budget_key": int, "first": str, "last": str, "now": int, "count": int})
 SetAllowed = TypedDict("SetAllowed", {"budget_key": int, "now": int, "allowed": int})
 SetAside = TypedDict("SetAside", {"budget_key": int, "now": int, "amount": int, "due": int})
 Book = TypedDict("Book", {"budget_key": int, "now": int, "used": int, "freed": int})
@@ -101,11 +100,8 @@ LOCK_BUDGETS = statement(Keys, tuple[int])(
 BUDGETS_BY_KEY = statement(KeysNow, _budget)(
     f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key {IN_KEYS} ORDER BY b.budget_key"
 )
-ALL_BUDGETS = statement(BudgetNowCount, _budget)(
-    f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key > :budget_key ORDER BY b.budget_key LIMIT :count"
-)
-BUDGETS_IN_SCOPE = statement(BudgetNowCountScope, _budget)(
-    f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key > :budget_key AND b.scope = :scope"
+BUDGETS_IN_SCOPES = statement(BudgetPage, _budget)(
+    f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key > :budget_key AND b.scope >= :first AND b.scope <= :last"
     " ORDER BY b.budget_key LIMIT :count"
 )
 BUDGETS_OF_SESSIONS = statement(Ids, tuple[int])(f"SELECT b.budget_key FROM budgets b WHERE b.session_id {IN_IDS}")

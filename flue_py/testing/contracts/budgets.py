@@ -148,6 +148,9 @@ class BudgetContract:
         assert [budget.id for budget in listed] == ids
         assert [await backend.get_budget(budget.id) for budget in listed] == listed
         assert [b.id for b in await backend.list_budgets(scope="one", after=None, limit=100)] == [ids[0], ids[2]]
+        begun = await backend.list_budgets(scope=None, scope_prefix="on", after=None, limit=100)
+        assert [b.id for b in begun] == [ids[0], ids[2]]
+        assert await backend.list_budgets(scope="one", scope_prefix="t", after=None, limit=100) == []
         assert [b.id for b in await backend.list_budgets(scope=None, after=ids[0], limit=1)] == [ids[1]]
         assert await backend.list_budgets(scope=None, after=ids[2], limit=1) == []
         async with refused(backend, BudgetNotFound):

@@ -87,12 +87,15 @@ class ModelBudgets(ModelReads):
             note.updated_us,
         )
 
-    async def list_budgets(self, *, scope: str | None, after: str | None, limit: int) -> list[Budget]:
+    async def list_budgets(
+        self, *, scope: str | None, scope_prefix: str = "", after: str | None, limit: int
+    ) -> list[Budget]:
         notes = list(self._budgets.values())
         if after is not None:
             notes = notes[notes.index(self._require_budget(after)) + 1 :]
         now = self._sources.now_us()
-        return [self._budget(note, now) for note in notes if scope in (None, note.scope)][:limit]
+        meant = [note for note in notes if scope in (None, note.scope) and note.scope.startswith(scope_prefix)]
+        return [self._budget(note, now) for note in meant[:limit]]
 
     def _require_budget(self, budget_id: str) -> BudgetNote:
         note = self._budgets.get(budget_id)

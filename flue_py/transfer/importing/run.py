@@ -17,7 +17,7 @@ from pathlib import Path
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import NewEntry
 from flue_py.core.ledger import CallId
-from flue_py.core.sessions import check_new_name
+from flue_py.core.sessions import check_new_name, scope_meant
 from flue_py.errors import SessionExists, UnreadableFile
 from flue_py.formats.kit.report import LineNote
 from flue_py.formats.kit.streaming import SessionPart
@@ -50,7 +50,7 @@ async def import_file(
     path: str | PathLike[str],
     format: str = AUTO,  # noqa: A002 - what the command line calls it, too
     *,
-    scope: str = "",
+    scope: str | None = None,
     finish: bool = False,
     again: bool = False,
     progress: Progress | None = None,
@@ -76,10 +76,15 @@ async def import_file(
 
 
 async def import_source(
-    store: Store, source: ImportSource, *, scope: str = "", again: bool = False, progress: Progress | None = None
+    store: Store,
+    source: ImportSource,
+    *,
+    scope: str | None = None,
+    again: bool = False,
+    progress: Progress | None = None,
 ) -> ImportReport:
     """Import a file that was started, as `import_file` does."""
-    work = _FileImport(store, scope, source, again=again)
+    work = _FileImport(store, scope_meant(store.scope, scope) or "", source, again=again)
     # While one batch is stored, the next one is read.
     async with aclosing(store.backend.waiting.ahead(partial(_next_batch, source))) as batches:
         async for batch, done in batches:

@@ -1,0 +1,159 @@
+"""One meaning of a scope that is left out, in every call and command; and a store that is narrowed to one scope."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from inspect import isawaitable
+from pathlib import Path
+
+import click
+import pytest
+
+import flue_py
+from flue_py.cli import main
+from flue_py.runtime.housekeeping import find_older, find_prunable
+
+pytestmark = pytest.mark.anyio
+
+OF_THE_WHOLE_STORE = {"backend", "limits", "info", "verify", "backup", "reprice", "close"}
+"""What `Store.in_scope` says that it does not narrow."""
+
+
+def _functions() -> Iterator[tuple[str, str, ast.expr | None]]:
+    """Yield file, name, and default of each parameter ``scope`` that may be left out."""
+    package = Path(flue_py.__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        where = path.relative_to(package).as_posix()
+        if where.startswith(("store/", "testing/", "core/")):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                asked = node.args
+                for arg, default in zip(asked.kwonlyargs, asked.kw_defaults, strict=True):
+                    if arg.arg == "scope" and default is not None:
+                        yield where, node.name, default
+
+
+def _commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Parameter]]:
+    for name in group.list_commands(click.Context(group)):
+        found = group.get_command(click.Context(group), name)
+        if isinstance(found, click.Group):
+            yield from _commands(found, f"{path} {name}")
+        elif found is not None:
+            yield from ((f"{path} {name}", param) for param in found.params if param.name == "scope")
+
+
+def test_every_call_and_command_leaves_the_scope_to_the_store() -> None:
+    functions = list(_functions())
+    assert len(functions) > 25
+    assert [each for each in functions if not (isinstance(each[2], ast.Constant) and each[2].value is None)] == []
+    commands = list(_commands(main))
+    assert len(commands) > 12
+    left_out = [(path, param.get_default(click.Context(main), call=False)) for path, param in commands]
+    assert [each for each in left_out if isinstance(each[1], str)] == []
+
+
+async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store) -> None:
+    everything = store
+    mine = everything.in_scope("t1")
+    own = await mine.create_session(key="chat")
+    other = await everything.create_session(key="chat", scope="t2")
+    await other.append_message({"role": "assistant", "content": "secret", "usage": {"input": 5, "output": 0}})
+    await everything.remember("fact", "secret", scope="t2")
+    await everything.add_file("f.txt", "secret", scope="t2")
+    budget = await everything.set_budget(other, tokens=100)
+    held = await other.reserve(tokens=1)
+    message = {"role": "user", "content": "intruder"}
+
+    async def batch(work: Callable[[flue_py.Atomic], object]) -> object:
+        async with mine.atomic() as atomic:
+            work(atomic)
+        return "done"
+
+    async def events() -> object:
+        return [event.session_id async for event in mine.events() if event.session_id == other.id]
+
+    missing, refused, absent = flue_py.SessionNotFound, flue_py.InvalidArgument, flue_py.BudgetNotFound
+    cases: list[tuple[str, Callable[[], object], object]] = [
+        ("scope", lambda: mine.scope, "t1"),
+        ("in_scope", lambda: mine.in_scope("t2"), refused),
+        ("create_session", lambda: mine.create_session(scope="t2"), refused),
+        ("open_session", lambda: mine.open_session("chat", scope="t2"), refused),
+        ("get_session", lambda: mine.get_session(other.id), None),
+        ("get_entry", lambda: mine.get_entry(str(other.leaf_id)), None),
+        ("find_session", lambda: mine.find_session(other.id), missing),
+        ("list_sessions", lambda: mine.list_sessions(scope="t2"), refused),
+        ("import_session", lambda: mine.import_session(flue_py.NewSession(scope="t2"), [], leaf=None), refused),
+        ("append_messages", lambda: mine.append_messages(other.id, [message]), missing),
+        ("append_messages", lambda: mine.append_messages(other, [message]), missing),
+        ("atomic", lambda: batch(lambda each: each.append_message(other.id, message)), missing),
+        ("atomic", lambda: batch(lambda each: each.link_task(own, other, task_id="x")), missing),
+        ("atomic", lambda: batch(lambda each: each.create_session(scope="t2")), refused),
+        ("link_task", lambda: mine.link_task(own, other, task_id="x"), missing),
+        ("link_task", lambda: mine.link_task(other, own, task_id="x"), missing),
+        ("usage", lambda: mine.usage(scope="t2"), refused),
+        ("call_conflicts", lambda: mine.call_conflicts([], scope="t2"), refused),
+        ("set_budget", lambda: mine.set_budget(other, tokens=1), missing),
+        ("set_budget", lambda: mine.set_budget(scope_prefix="", tokens=1), refused),
+        ("get_budget", lambda: mine.get_budget(budget.id), None),
+        ("list_budgets", mine.list_budgets, []),
+        ("delete_budget", lambda: mine.delete_budget(budget.id), absent),
+        ("held_amounts", lambda: mine.held_amounts(budget.id), absent),
+        ("get_reservation", lambda: mine.get_reservation(held.id), None),
+        ("remember", lambda: mine.remember("fact", "x", scope="t2"), refused),
+        ("memories", mine.memories, ()),
+        ("search_memories", lambda: mine.search_memories("secret", scope="t2"), refused),
+        ("forget", lambda: mine.forget("fact"), False),
+        ("add_file", lambda: mine.add_file("f.txt", "x", scope="t2"), refused),
+        ("files", mine.files, ()),
+        ("read_file", lambda: mine.read_file("f.txt"), None),
+        ("remove_file", lambda: mine.remove_file("f.txt"), False),
+        ("search", lambda: mine.search("secret", scope="t2"), refused),
+        ("events", events, []),
+    ]
+    public = {name for name in dir(mine) if not name.startswith("_")} - OF_THE_WHOLE_STORE
+    tested_below = {"delete_session_tree"}
+    assert public == {name for name, _, _ in cases} | tested_below
+
+    wrong = []
+    for name, call, right in cases:
+        try:
+            found = call()
+            found = await found if isawaitable(found) else found
+        except flue_py.FlueError as error:
+            found = type(error)
+        if found != right:
+            wrong.append((name, found, right))
+    assert wrong == []
+    assert (await mine.search("secret")).sessions == ()
+    assert [info.id for info in (await mine.list_sessions()).sessions] == [own.id]
+    assert (await mine.usage()).total.calls == 0
+    assert (await mine.usage(other)).total.calls == 0
+    assert (await mine.delete_session_tree(other)).session_ids == ()
+    assert await find_prunable(mine, without_config=True) == [own.info]
+    later = datetime(2100, 1, 1, tzinfo=UTC)
+    assert await find_older(mine, timedelta(days=1), later) == [own.info]
+    assert (await other.refresh()).entry_count == 1
+    assert [info.body for info in await everything.memories(scope="t2")] == ["secret"]
+
+
+async def test_what_a_store_of_a_scope_makes_is_in_it(store: flue_py.Store) -> None:
+    mine = store.in_scope("t1")
+    chat = await mine.open_session("chat", mode="get_or_create")
+    assert (chat.scope, (await store.open_session("chat", scope="t1")).id) == ("t1", chat.id)
+    async with mine.atomic() as batch:
+        made = batch.create_session(key="batch")
+    entry = flue_py.NewEntry.message({"role": "user", "content": "x"}, id="e1")
+    brought = await mine.import_session(flue_py.NewSession(scope="t1"), [entry], leaf="e1")
+    assert {made.scope, brought.scope} == {"t1"}
+    await mine.remember("fact", "one")
+    await mine.add_file("f.txt", "one")
+    assert (await mine.set_budget(tokens=5)).scope == "t1"
+    assert [memory.info.scope for memory in await store.memories(scope="t1")] == ["t1"]
+    assert [file.scope for file in await store.files(scope="t1")] == ["t1"]
+    assert [budget.id for budget in await mine.list_budgets()] == [budget.id for budget in await chat.budgets()]
+    assert await store.memories() == ()
+    with pytest.raises(flue_py.SessionNotFound):
+        await store.open_session("chat")
