@@ -217,6 +217,15 @@ class Backend:
             repeatable=_is_repeatable(expected),
         )
 
+    async def adopt_session(self, session_id: str, scope: str) -> SessionInfo:
+        """Give a session to another scope, with what it has paid and its budgets, and return it.
+
+        It has only a bill, which the file of a fork repeated before its own was imported into that scope. Raises
+        `SessionExists` for one with entries, a key or tasks, and for one that no import made. One revision. O(its
+        calls).
+        """
+        return await self._runner.write(lambda tx: ops.edit.adopt_session(tx, self._sources, session_id, scope))
+
     async def create_task(
         self,
         parent_id: str,

@@ -320,8 +320,10 @@ async def test_what_was_deleted_stays_deleted_unless_it_is_to_be_imported_again(
 async def test_another_scope_does_not_get_the_session(tmp_path: Path) -> None:
     async with flue_py.open(":memory:") as store:
         await import_lines(store, tmp_path, as_lines(TALK), scope="mine")
-        with pytest.raises(SessionExists, match="mine"):
+        before = await all_seen(store)
+        with pytest.raises(SessionExists, match="in scope 'mine'; import the file into that scope, or delete"):
             await import_lines(store, tmp_path, as_lines(TALK))
+        assert await all_seen(store) == before
 
 
 @pytest.mark.anyio

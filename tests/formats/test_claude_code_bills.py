@@ -148,6 +148,8 @@ async def test_a_fork_has_the_bill_where_the_session_that_asked_cannot(tmp_path:
     cases: list[tuple[str, tuple[int, int, int] | None, tuple[int, int, int] | None, int]] = [
         ("source u1, fork u2, fork u2", (2, 300, 3), (1, 300, 3), 3),
         ("part u1, fork u2, fork u2", (1, 100, 1), (2, 500, 5), 3),
+        ("fork u2, source u1", (2, 300, 3), (1, 300, 3), 3),
+        ("fork u2, part u1, fork u2, source u1, fork u2", (2, 300, 3), (1, 300, 3), 3),
         ("part u1, rm source, fork u1, fork u1", None, (2, 500, 5), 3),
         ("part u1, rm source, fork u1, source u1", None, (2, 500, 5), 3),
         ("part u1, rm source, fork u2", (2, 300, 3), (1, 300, 3), 4),

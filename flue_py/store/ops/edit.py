@@ -8,7 +8,7 @@ from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.log import Edit, EditKind, Note, row_value
 from flue_py.core.pins import effective_pins
 from flue_py.core.sessions import EditMetadata, Expected, SessionInfo, Stored, check_entry_label, check_label
-from flue_py.errors import InvalidArgument
+from flue_py.errors import InvalidArgument, SessionExists
 from flue_py.store.ops.contexts import latest_compaction
 from flue_py.store.ops.marks import mark_of, pins_of, put_marks
 from flue_py.store.ops.pins import group_of
@@ -16,6 +16,8 @@ from flue_py.store.ops.sessions import require_session, write_edits
 from flue_py.store.ops.state import read_state, see_entry
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Sources, Transaction
+from flue_py.store.sql import budgets as budgets_sql
+from flue_py.store.sql import ledger as ledger_sql
 from flue_py.store.sql import move as move_sql
 from flue_py.store.sql import sessions as sessions_sql
 
@@ -52,6 +54,24 @@ def update_session(
     for edit in edits:
         _write_row_value(tx, state, edit)
     write_edits(tx, sources, state, edits, note)
+    return require_session(tx, session_id)
+
+
+def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str) -> SessionInfo:
+    """Give a session without history to another scope (see `Backend.adopt_session`)."""
+    state = read_state(tx, session_id)
+    info = require_session(tx, session_id)
+    has_own = info.entry_count or info.leaf_id or info.key or info.task_names.tasks
+    if has_own or "imported" not in info.metadata:
+        raise SessionExists(
+            session_id,
+            detail=f"session {session_id!r} is already here, in scope {info.scope!r}; import the file into that scope, "
+            "or delete the session there first",
+        )
+    tx.run(sessions_sql.UPDATE_SCOPE, session_key=state.key, scope=scope)
+    tx.run(ledger_sql.MOVE_CALLS, session_key=state.key, scope=scope)
+    tx.run(budgets_sql.MOVE_BUDGETS, id=session_id, scope=scope)
+    write_edits(tx, sources, state, [], Note())
     return require_session(tx, session_id)
 
 

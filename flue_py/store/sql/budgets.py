@@ -25,6 +25,7 @@ BudgetNow = TypedDict("BudgetNow", {"budget_key": int, "now": int})
 Settle = TypedDict("Settle", {"budget_key": int, "now": int, "reservation_id": str, "state": str, "used": int | None})
 Prolong = TypedDict("Prolong", {"reservation_id": str, "expires_at": int})
 Scope = TypedDict("Scope", {"scope": str})
+IdScope = TypedDict("IdScope", {"id": str, "scope": str})
 OfBudget = TypedDict("OfBudget", {"budget_key": int})
 
 
@@ -105,6 +106,7 @@ BUDGETS_IN_SCOPES = statement(BudgetPage, _budget)(
     " ORDER BY b.budget_key LIMIT :count"
 )
 BUDGETS_OF_SESSIONS = statement(Ids, tuple[int])(f"SELECT b.budget_key FROM budgets b WHERE b.session_id {IN_IDS}")
+MOVE_BUDGETS = statement(IdScope, Nothing)("UPDATE budgets SET scope = :scope WHERE session_id = :id")
 DELETE_BUDGETS = statement(Keys, Nothing)(f"DELETE FROM budgets WHERE budget_key {IN_KEYS}")
 
 SET_ALLOWED = statement(SetAllowed, Nothing)(

@@ -14,7 +14,7 @@ from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.seam import Nothing, Row, Statement
 from flue_py.store.sql.dialects import FIRST_OF_PAIR, IN_IDS, IN_KEYS, PAIRS, PAIRS_OF_IDS, SECOND_OF_PAIR, statement
 from flue_py.store.sql.parts import PAID, WITH_HELD, call_columns
-from flue_py.store.sql.takes import AfterCount, Held, Ids, Keys, ScopeProviderCall, Session, Tree
+from flue_py.store.sql.takes import AfterCount, Held, Ids, Keys, ScopeProviderCall, Session, SessionScope, Tree
 
 SessionScopeProviderCall = TypedDict(
     "SessionScopeProviderCall", {"session_key": int, "scope": str, "provider": str, "call_id": str}
@@ -159,6 +159,11 @@ DELETED = statement(IdsScope, tuple[str, int])(
     " FROM ledger_sessions n LEFT JOIN ledger g ON g.session_key = n.session_key"
     f" WHERE n.session_id {IN_IDS} AND (g.number IS NULL OR g.scope = :scope)"
     " AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = n.session_id) GROUP BY n.session_id"
+)
+# What the other scope has booked already stays where it is.
+MOVE_CALLS = statement(SessionScope, Nothing)(
+    "UPDATE ledger SET scope = :scope WHERE session_key = :session_key AND NOT EXISTS (SELECT 1 FROM ledger o"
+    " WHERE o.scope = :scope AND o.provider = ledger.provider AND o.call_id = ledger.call_id)"
 )
 # What a fork has kept the entry of stays with who paid for it.
 TAKE_CALLS = statement(TakeCalls, Nothing)(

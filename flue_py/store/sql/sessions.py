@@ -11,7 +11,7 @@ from flue_py.core.sessions import SessionHead, SessionInfo
 from flue_py.core.task_names import NO_TASK_NAMES, TaskNames
 from flue_py.store.seam import Nothing, Row
 from flue_py.store.sql.dialects import IN_IDS, IN_KEYS, LINK_TO_ID_AS_JSON, LINKS_AS_JSON, announced, statement
-from flue_py.store.sql.takes import Id, Ids, Keys, Tree
+from flue_py.store.sql.takes import Id, Ids, Keys, SessionScope, Tree
 
 ScopeKey = TypedDict("ScopeKey", {"scope": str, "key": str})
 UpdateRevision = TypedDict("UpdateRevision", {"session_key": int, "revision": int, "at": int})
@@ -77,6 +77,7 @@ UPDATE_AUTO_TITLE = statement(UpdateAutoTitle, Nothing)(
 UPDATE_METADATA = statement(UpdateMetadata, Nothing)(
     "UPDATE sessions SET metadata = :metadata WHERE session_key = :session_key"
 )
+UPDATE_SCOPE = statement(SessionScope, Nothing)("UPDATE sessions SET scope = :scope WHERE session_key = :session_key")
 UPDATE_COMPLETED = statement(UpdateCompleted, Nothing)(
     "UPDATE sessions SET completed_at = :completed_at WHERE session_key = :session_key"
 )

@@ -23,6 +23,7 @@ def every_call(backend: Backend, session_id: str, entry_id: str) -> Sequence[Cal
     """Return one call of each method that names a session, for a session with this entry as its leaf."""
     return [
         lambda: backend.update_session(session_id, title="x"),
+        lambda: backend.adopt_session(session_id, "s"),
         lambda: backend.append(session_id, [user()]),
         lambda: backend.append(session_id, []),
         lambda: backend.import_entries(session_id, [placed(user(), "i")], leaf="i"),

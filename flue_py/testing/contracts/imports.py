@@ -6,8 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from flue_py.core.budgets import NewBudget
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.ledger import CallId
 from flue_py.core.sessions import STORED, Mark, NewSession
+from flue_py.core.usage import UsageTotals
 from flue_py.errors import EntryNotFound, InvalidEntry, LeafConflict, SessionExists, SessionNotFound
 from flue_py.store.backend import Backend
 from flue_py.testing.checks import Refusals, refused, unchanged
@@ -166,6 +170,32 @@ class ImportContract:
         entries, leaf = REFUSED[what]()
         async with refused(backend, EntryNotFound):
             await backend.import_entries(session.id, [placed(user(), "fine", "base"), *entries], leaf=leaf)
+
+    async def test_a_session_that_has_only_a_bill_goes_to_another_scope_with_it(self, backend: Backend) -> None:
+        imported = '{"imported":{}}'
+        bill = await backend.create_session(NewSession(scope="a", metadata_text=imported))
+        other = await backend.create_session(NewSession(scope="b"))
+        calls = [PaidCall(UsageTotals(input=5, total_tokens=5), "p", call_id=name) for name in ("one", "two")]
+        for call in calls:
+            await backend.record_call(bill.id, call)
+        await backend.record_call(other.id, calls[1])
+        budget = await backend.set_budget(NewBudget("session", "tokens", 9, bill.id))
+        adopted = await backend.adopt_session(bill.id, "b")
+        assert adopted == await session_info(backend, bill.id)
+        assert (adopted.scope, adopted.revision, adopted.spent_tokens) == ("b", 3, 10)
+        names = [CallId("p", name) for name in ("one", "two")]
+        found = [{call.call_id for call in await backend.find_calls(scope, names)} for scope in ("a", "b")]
+        assert found == [{"two"}, {"one", "two"}]
+        assert [each.scope for each in await backend.covering_budgets(bill.id)] == [budget.scope.replace("a", "b")]
+        assert (await backend.verify()).problems == []
+        refusals = Refusals(backend)
+        talked = await backend.import_session(NewSession(metadata_text=imported), [placed(user(), "m")], leaf="m")
+        parent = await backend.create_session(NewSession(metadata_text=imported))
+        await backend.create_task(parent.id, "t", NewSession())
+        keyed = await backend.create_session(NewSession(key="k", metadata_text=imported))
+        for refused_one in (talked, parent, keyed, other):
+            async with refusals.refused(SessionExists):
+                await backend.adopt_session(refused_one.id, "c")
 
     async def test_an_imported_id_that_is_taken_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, placed(user(), "a"))

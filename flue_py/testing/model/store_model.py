@@ -128,6 +128,21 @@ class ModelStore(ModelMarks, ModelBudgets):
         self._edit(session, edits, note)
         return self._told(session)
 
+    async def adopt_session(self, session_id: str, scope: str) -> SessionInfo:
+        session = self._session(session_id)
+        has_own = session.created or session.info.leaf_id or session.info.key or session.links
+        if has_own or "imported" not in session.info.metadata:
+            raise SessionExists(session_id)
+        session.info = replace(session.info, scope=scope)
+        for place, call in [*self._ledger.items()]:
+            moved = (scope, *place[1:])
+            if call.session_key == session.number and moved not in self._ledger:
+                self._ledger[moved] = self._ledger.pop(place)._replace(scope=scope)
+        for note in self._budgets.values():
+            note.scope = scope if note.session_id == session_id else note.scope
+        self._edit(session, [], Note())
+        return self._told(session)
+
     # -- history ----------------------------------------------------------------------------------------------
 
     async def append(

@@ -174,10 +174,7 @@ class _FileImport:
             if session is None:
                 return await self._create(part)
             if session.scope != self._scope:
-                raise SessionExists(
-                    session_id,
-                    detail=f"{self._path.name}: session {session_id!r} is already here, in scope {session.scope!r}",
-                )
+                session = await self._adopted(session)
             target = self._targets[session_id] = Target(session, created=False)
             target.parent = part.parent.session_id if part.parent else None
             target.segment, target.is_chained = part.segment, self._source.format.is_chained
@@ -185,6 +182,14 @@ class _FileImport:
             target.take_names()
         await self._extend(target, part)
         return target
+
+    async def _adopted(self, session: Session) -> Session:
+        """Return the session of another scope, which had only the bill that a fork there repeats, in this one."""
+        try:
+            await self._store.backend.adopt_session(session.id, self._scope)
+        except SessionExists as error:
+            raise SessionExists(session.id, detail=f"{self._path.name}: {error}") from error
+        return await self._store.find_session(session.id)
 
     # -- a new session ------------------------------------------------------------------------------------------
 
