@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flue_py.wire.conversion import Converted, Printed, beside_ours, convert, to_provider
     from flue_py.wire.leftovers import ExportNote, Repair
     from flue_py.wire.requests import WireRequest, wire_request
-    from flue_py.wire.rules import LIMITS, RULES, Broken, RequestLimits, broken_rules
+    from flue_py.wire.rules import LIMITS, RULES, Broken, RequestLimits, broken_rules, limits_of
     from flue_py.wire.validity import Validity, broken_as_it_is
 else:
     __getattr__ = lazy_names(
@@ -35,7 +35,7 @@ else:
             "flue_py.wire.conversion": ("Converted", "Printed", "beside_ours", "convert", "to_provider"),
             "flue_py.wire.leftovers": ("ExportNote", "Repair"),
             "flue_py.wire.requests": ("WireRequest", "wire_request"),
-            "flue_py.wire.rules": ("LIMITS", "RULES", "Broken", "RequestLimits", "broken_rules"),
+            "flue_py.wire.rules": ("LIMITS", "RULES", "Broken", "RequestLimits", "broken_rules", "limits_of"),
             "flue_py.wire.validity": ("Validity", "broken_as_it_is"),
         },
     )
@@ -61,6 +61,7 @@ __all__ = [
     "broken_rules",
     "check_complete",
     "convert",
+    "limits_of",
     "read_reported",
     "shape_of",
     "to_provider",

@@ -38,7 +38,9 @@ def fitting_id(call_id: str, limits: RequestLimits) -> str:
     if bare is not None and limits.takes_id(bare[1]):
         return bare[1]
     # The digest keeps two apart that begin alike, or whose signs were replaced by the same one.
-    return f"{_only_fitting(call_id, limits.id_pattern)[: limits.most_id_chars - 17]}_{made_id(call_id)}"
+    digest = made_id(call_id)
+    text = f"{_only_fitting(call_id, limits.id_pattern)[: limits.most_id_chars - 17]}_{digest}"
+    return text if limits.takes_id(text) else digest[: limits.most_id_chars]
 
 
 def fitting_name(name: str, limits: RequestLimits) -> str:

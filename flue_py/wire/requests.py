@@ -21,6 +21,7 @@ from flue_py.wire.lists.said import BLANK, Said, SystemApart, kinds_in, with_own
 from flue_py.wire.marks import CacheMarks, with_cache_marks
 from flue_py.wire.openai_responses import part_of_reasoning
 from flue_py.wire.repairs import (
+    fitting_name,
     with_fitting_calls,
     with_fitting_images,
     without_empty,
@@ -30,7 +31,7 @@ from flue_py.wire.repairs import (
 )
 from flue_py.wire.rules import Broken, RequestLimits, broken_rules, checked_target, limits_of
 from flue_py.wire.rules.anthropic import ends_in_server_call
-from flue_py.wire.rules.gemini import is_thought_alone
+from flue_py.wire.rules.gemini import is_empty_text, is_thought_alone
 from flue_py.wire.rules.openai_chat import PARTS_OF
 from flue_py.wire.rules.openai_responses import is_of_the_model, kind_of
 
@@ -142,7 +143,7 @@ def _made(target: Shape, said: Sequence[Said], limits: RequestLimits, beside: _B
     tools = beside.tools
     if target == "anthropic" and beside.marks is not None:
         messages, system, tools = with_cache_marks(messages, system, tools, beside.marks, epoch_at)
-    broken = broken_rules(target, messages, system, limits=limits)
+    broken = broken_rules(target, messages, system, limits=limits, tools=tools)
     return WireRequest(target, messages, system, tuple(left.repairs), broken, tuple(tools))
 
 
@@ -177,7 +178,7 @@ _LISTS: Mapping[Shape, _List] = {
 def _with_parts_that_are_taken(messages: list[JsonObject], left: Leftovers, limits: RequestLimits) -> list[JsonObject]:
     """Return chat messages without parts that their role may not have, and without those that are then empty."""
     kept: list[JsonObject] = []
-    for message in messages:
+    for message in (_with_fitting_name(each, left, limits) for each in messages):
         content = message.get("content")
         if isinstance(content, list):
             taken = PARTS_OF.get(message.get("role"), frozenset())
@@ -197,6 +198,14 @@ def _with_parts_that_are_taken(messages: list[JsonObject], left: Leftovers, limi
                 continue
         kept.append(message)
     return kept
+
+
+def _with_fitting_name(message: JsonObject, left: Leftovers, limits: RequestLimits) -> JsonObject:
+    name = message.get("name")
+    if not isinstance(name, str) or limits.takes_name(name):
+        return message
+    left.change("names of who speaks were changed to what the API accepts")
+    return {**message, "name": fitting_name(name, limits)}
 
 
 def _with_end(messages: list[JsonObject], left: Leftovers, limits: RequestLimits) -> list[JsonObject]:
@@ -226,7 +235,8 @@ def _with_turns(contents: list[JsonObject], left: Leftovers, limits: RequestLimi
     The first call of each answer has a signature, or what the API takes in place of one.
     """
     turns: list[JsonObject] = []
-    for content in (_signed(each, left) if each.get("role") == "model" else each for each in contents):
+    whole = contents if limits.empty_texts else _without_empty_texts(contents, left)
+    for content in (_signed(each, left) if each.get("role") == "model" else each for each in whole):
         if turns and content.get("role") == turns[-1].get("role") == "model":
             left.change("answers that followed each other were joined")
             turns[-1] = {**turns[-1], "parts": [*_listed(turns[-1]["parts"]), *_listed(content.get("parts"))]}
@@ -240,6 +250,18 @@ def _with_turns(contents: list[JsonObject], left: Leftovers, limits: RequestLimi
         )
         turns.append({"role": "user", "parts": [{"text": CONTINUE}]})
     return turns
+
+
+def _without_empty_texts(contents: list[JsonObject], left: Leftovers) -> list[JsonObject]:
+    """Return Gemini contents without parts that say "", and without those that are then empty."""
+    kept: list[JsonObject] = []
+    for content in contents:
+        parts = [part for part in _listed(content.get("parts")) if not is_empty_text(part)]
+        if len(parts) < len(_listed(content.get("parts"))):
+            left.change("empty texts are left out, which the API refuses")
+        if parts:
+            kept.append({**content, "parts": parts})
+    return kept
 
 
 def _signed(content: JsonObject, left: Leftovers) -> JsonObject:
@@ -278,7 +300,7 @@ def _listed(value: JsonValue) -> list[JsonValue]:
 def _with_reasoning_followed(items: list[JsonObject], left: Leftovers, limits: RequestLimits) -> list[JsonObject]:
     """Return Responses items without reasoning that nothing of the model's follows, and without empty messages."""
     kept: list[JsonObject] = []
-    for item in reversed(items):
+    for item in reversed([_with_fitting_id(each, left, limits) for each in items]):
         kind = kind_of(item)
         if kind == "message" and item.get("content") in ([], None):
             left.note("a message that says nothing")
@@ -287,6 +309,15 @@ def _with_reasoning_followed(items: list[JsonObject], left: Leftovers, limits: R
         else:
             kept.append(item)
     return kept[::-1]
+
+
+def _with_fitting_id(item: JsonObject, left: Leftovers, limits: RequestLimits) -> JsonObject:
+    """Return an item without an id that is not taken, where nothing else names it by that."""
+    is_named = kind_of(item) not in ("message", "reasoning") and "call_id" not in item
+    if is_named or limits.takes_item_id(item.get("id")):
+        return item
+    left.change("ids of items that the API does not take are left out")
+    return {name: value for name, value in item.items() if name != "id"}
 
 
 _ENDS: Mapping[Shape, _End] = {

@@ -130,6 +130,7 @@ ROOMS = {
         "RULES",
         "LIMITS",
         "RequestLimits",
+        "limits_of",
     ),
     "flue_py.context": (
         "ContextSettings",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -123,6 +125,56 @@ def test_ids_and_names_that_a_provider_does_not_take_are_changed_in_calls_and_re
     assert again.messages[: len(found.messages)] == found.messages
 
 
+def test_what_a_model_does_not_take_is_changed_alike_in_calls_and_results_or_left_out() -> None:
+    def call(call_id: str, name: str = "read") -> list[JsonObject]:
+        return [
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": [{"type": "toolCall", "id": call_id, "name": name, "arguments": {}}]},
+            {"role": "toolResult", "toolCallId": call_id, "toolName": name, "content": "a"},
+        ]
+
+    def saying(role: str, *texts: str) -> JsonObject:
+        return {"role": role, "content": [{"type": "text", "text": text} for text in texts]}
+
+    n65, n129 = "n" * 65, "n" * 129
+    cases: list[tuple[str, str | None, list[JsonObject], str | None, str]] = [
+        ("openai-chat", None, call("i" * 41), '"i{41}"', r'"i{23}_[0-9a-f]{16}"'),
+        ("openai-chat", None, call("i" * 40), None, r'"i{40}"'),
+        ("openai-chat", "mistral-large-latest", call("call_1"), "call_1", r'"[0-9a-f]{9}"'),
+        ("openai-chat", "mistralai/devstral-medium", call("abcdeFGH9"), None, '"abcdeFGH9"'),
+        ("openai-chat", None, [{"role": "user", "name": "Ann Lee", "content": "q"}], "Ann Lee", '"Ann_Lee"'),
+        ("openai-chat", None, call("c", n65), n65, '"n{64}"'),
+        ("openai-responses", None, call("c", n65), None, f'"{n65}"'),
+        ("openai-responses", None, call("c", n129), n129, '"n{128}"'),
+        ("openai-responses", None, call("i" * 65), '"i{65}"', r'"i{47}_[0-9a-f]{16}"'),
+        ("anthropic", None, call("a.b:c"), "a.b:c", r'"a_b_c_[0-9a-f]{16}"'),
+        ("anthropic", None, call("c", n129), n129, '"n{128}"'),
+        ("anthropic", None, [saying("user", "", "q")], '""', '"q"'),
+        ("gemini", None, call("c", "9 lives"), "9 lives", "tool_9_lives"),
+        ("gemini", None, [saying("user", "", "q", "")], '""', '"q"'),
+        ("gemini", None, [saying("user", "q"), saying("assistant", ""), saying("user", "")], '""', '"q"'),
+        ("gemini", None, [saying("user", "q"), saying("assistant", "a", ""), saying("user", "r")], '""', '"a"'),
+    ]  # fmt: skip
+    wrong = []
+    for target, model, messages, refused, sent in cases:
+        found = request(target, messages, model=model)
+        printed = json.dumps(found.messages)
+        matches = re.findall(sent, printed)
+        is_sent = len({*matches}) == 1 and (messages[-1]["role"] != "toolResult" or "n" in sent or len(matches) == 2)
+        is_changed = refused is None or (bool(found.repairs) and not re.search(refused, printed))
+        if found.broken or not is_sent or not is_changed:
+            wrong.append((target, model, sent, printed, found.broken))
+    assert wrong == []
+
+
+def test_an_id_of_an_item_that_is_not_taken_is_left_out() -> None:
+    ids = {"rs_1": "r" * 416, "fc_1": "f" * 85, "msg_later": "msg of another", "msg_of_openai": "m" * 64}
+    found = wire_request("openai-responses", as_items(None, ids))
+    assert [item["id"] for item in found.messages if "id" in item] == ["m" * 64]
+    assert found.broken == ()
+    assert "ids of items that the API does not take are left out" in {each.what for each in found.repairs}
+
+
 def test_two_ids_that_become_the_same_stay_apart() -> None:
     messages: list[JsonObject] = [{"role": "user", "content": "q"}]
     for call_id in ("a.b", "a_b", "a/b"):
@@ -224,7 +276,7 @@ def test_an_answer_of_thoughts_alone_does_not_go_to_gemini() -> None:
     assert "hm" in json.dumps(whole.messages)
 
 
-def as_items(model: str | None) -> list[Said]:
+def as_items(model: str | None, ids: Mapping[str, str] = {}) -> list[Said]:
     """Return an answer as OpenAI gives it, each item an entry of its own, all of them from one model or from none."""
     items: list[JsonObject] = [
         {"type": "message", "role": "user", "content": "q"},
@@ -237,6 +289,7 @@ def as_items(model: str | None) -> list[Said]:
          "content": [{"type": "output_text", "text": "b", "annotations": []}]},
     ]  # fmt: skip
     names: dict[str, str] = {}
+    items = [{**item, "id": ids.get(str(item["id"]), item["id"])} if "id" in item else item for item in items]
     made = [each for item in items for each in wire.convert(item, "openai-responses", names)]
     named: JsonObject = {} if model is None else {"model": model}
     return [

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from base64 import b64encode
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from flue_py.wire.rules import LIMITS, RULES, broken_rules
+from flue_py.wire.rules import LIMITS, RULES, broken_rules, limits_of
 from flue_py.wire.rules.pictures import pixels
 from tests.wire.hostile import PNG
 
@@ -205,8 +207,62 @@ def test_a_broken_rule_is_found_with_its_path(
     assert (rule, where) in [(found.rule, found.where) for found in broken_rules(target, messages)]
 
 
+NAMED: dict[str, Any] = {"name": "get weather", "description": "d"}
+LONG = "x" * 10_485_761
+TOO_MUCH: list[tuple[str, str, str, list[dict[str, Any]], list[dict[str, Any]]]] = [
+    ("anthropic", "size", "messages", [USER, {"role": "assistant", "content": "a"}] * 50_001, []),
+    ("anthropic", "tools", "tools[1].name", [USER], [{"name": "read"}, NAMED]),
+    ("openai-chat", "roles", "messages[0].name", [{**USER, "name": "Ann Lee"}], []),
+    ("openai-chat", "texts", "messages[0].content", [{"role": "user", "content": LONG}], []),
+    ("openai-chat", "texts", "messages[0].content[1].text", [{"role": "user", "content": [
+        PICTURE, {"type": "text", "text": LONG},
+    ]}], []),
+    ("openai-chat", "tools", "tools[128]", [USER], [{"type": "function", "function": {"name": "f"}}] * 129),
+    ("openai-chat", "tools", "tools[0].name", [USER], [{"type": "function", "function": {"name": "f" * 65}}]),
+    ("openai-responses", "items", "input[1].id", [USER, {**THOUGHT, "id": "r" * 416}, ITEM, OUTPUT], []),
+    ("openai-responses", "texts", "input[2].output", [USER, ITEM, {**OUTPUT, "output": LONG}], []),
+    ("openai-responses", "texts", "input[2].output[0].text", [USER, ITEM, {**OUTPUT, "output": [
+        {"type": "input_text", "text": LONG},
+    ]}], []),
+    ("openai-responses", "texts", "input[0].content[0].file_data", [{"role": "user", "content": [
+        {"type": "input_file", "filename": "a.pdf", "file_data": "A" * 73_400_321},
+    ]}], []),
+    ("openai-responses", "images", "input[0].content[0]", [{"role": "user", "content": [
+        {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}{'A' * 20_971_520}"},
+    ]}], []),
+    ("openai-responses", "calls", "input[1].name", [USER, {**ITEM, "name": "n" * 129}, OUTPUT], []),
+    ("openai-responses", "tools", "tools[0].name", [USER], [{"type": "function", "name": "n" * 129}]),
+    ("gemini", "content", "contents[0].parts[1].text", [{"role": "user", "parts": [{"text": "a"}, {"text": ""}]}], []),
+    ("gemini", "tools", "tools[0].name", [ASKED], [{"functionDeclarations": [{"name": "read"}, {"name": "9"}]}]),
+]  # fmt: skip
+SIGNED: dict[str, Any] = {"role": "user", "parts": [{"text": "", "thoughtSignature": "s"}, {"text": " "}]}
+TAKEN: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = [
+    ("openai-chat", [{**USER, "name": "Ann_Lee"}, {"role": "user", "content": LONG[1:]}], [CALL] * 128),
+    ("openai-responses", [USER, {**ITEM, "name": "n" * 128}, OUTPUT], [{"type": "web_search"}] * 200),
+    ("gemini", [SIGNED], [{"googleSearch": {}}]),
+]
+
+
+def test_what_is_above_a_limit_is_named_and_what_is_at_it_is_taken() -> None:
+    wrong: list[object] = []
+    for target, rule, where, messages, tools in TOO_MUCH:
+        found = [(each.rule, each.where) for each in broken_rules(target, messages, tools=tools)]
+        wrong += [] if (rule, where) in found else [(target, where, found)]
+    for target, messages, tools in TAKEN:
+        wrong += [(target, each) for each in broken_rules(target, messages, tools=tools)]
+    assert wrong == []
+
+
+def test_each_row_of_the_limits_has_its_source_and_year() -> None:
+    models = [("openai-chat", "mistral-large-latest"), ("anthropic", "us.anthropic.claude-opus-4-8-v1:0")]
+    for limits in (*LIMITS.values(), *[limits_of(*each) for each in models]):
+        rows = {each.name for each in fields(limits) if getattr(limits, each.name) not in (None, each.default)}
+        assert rows - {"sources", "answer_last"} == {name for name in limits.sources if name in rows}
+        assert [source for source in limits.sources.values() if not re.search(r"\b202[456]\b", source)] == []
+
+
 def test_each_rule_of_each_provider_is_among_the_broken_ones() -> None:
-    shown = {(param.values[0], param.values[1]) for param in BROKEN}
+    shown = {(param.values[0], param.values[1]) for param in BROKEN} | {case[:2] for case in TOO_MUCH}
     assert shown == {(target, rule.name) for target, rules in RULES.items() for rule in rules}
     assert all(rule.says.endswith(".") for rules in RULES.values() for rule in rules)
     assert all("2026" in limits.source for limits in LIMITS.values())

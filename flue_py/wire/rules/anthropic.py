@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, to_json
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.native import COMPACTION_PART, holds_compaction
 from flue_py.wire.anthropic import (
     CACHE_MARK,
@@ -265,16 +265,6 @@ def _files(request: SentRequest, limits: RequestLimits) -> Found:
             yield f"{where}.source.data", "is no PDF"
 
 
-def _size(request: SentRequest, limits: RequestLimits) -> Found:
-    whole = {"system": request.system, "messages": [*request.messages]}
-    try:
-        size = len(to_json(whole))
-    except ValueError:  # half of a surrogate pair, which a client replaces, or a mapping that is no dict
-        size = len(encode_json(whole, "request")[0].encode())
-    if limits.request_bytes is not None and size > limits.request_bytes:
-        yield "messages", f"{size:,} bytes, and a request may have {limits.request_bytes:,}"
-
-
 RULES = (
     Rule(
         "turns",
@@ -293,5 +283,4 @@ RULES = (
     Rule("marks", "There are at most four marks for the cache.", _marks),
     Rule("images", "Number, size and type of images are within the limits.", _pictures),
     Rule("files", "A document in base64 is a PDF, one as text is plain text.", _files),
-    Rule("size", "The request is not larger than the API takes.", _size),
 )

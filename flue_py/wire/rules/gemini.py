@@ -36,6 +36,11 @@ def is_thought_alone(content: Mapping[str, JsonValue]) -> bool:
     return bool(parts)
 
 
+def is_empty_text(part: JsonValue) -> bool:
+    """Return whether a part says "" and nothing else. One with a signature has that to say."""
+    return isinstance(part, dict) and part.get("text") == "" and not part.get("thoughtSignature")
+
+
 def _turns(request: SentRequest, limits: RequestLimits) -> Found:
     if not request.messages:
         yield "contents", "there is no content"
@@ -60,6 +65,8 @@ def _content(request: SentRequest, limits: RequestLimits) -> Found:
             yield f"contents[{at}].parts[{place}]", "is empty"
         elif not isinstance(part.get("text", ""), str):
             yield f"contents[{at}].parts[{place}].text", "is not a string"
+        elif not limits.empty_texts and is_empty_text(part):
+            yield f"contents[{at}].parts[{place}].text", "is empty"
 
 
 def _exchanges(request: SentRequest, limits: RequestLimits) -> Found:

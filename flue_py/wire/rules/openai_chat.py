@@ -32,6 +32,8 @@ def _roles(request: SentRequest, limits: RequestLimits) -> Found:
     for at, message in enumerate(request.messages):
         if message.get("role") not in _ROLES:
             yield f"messages[{at}].role", f"{message.get('role')!r} is no role of this form"
+        if not limits.takes_name(message.get("name", "none")):
+            yield f"messages[{at}].name", f"{message['name']!r} is no name that is taken"
 
 
 def _content(request: SentRequest, limits: RequestLimits) -> Found:
@@ -109,7 +111,7 @@ def picture_at(where: str, url: str) -> Picture:
 
 
 RULES = (
-    Rule("roles", "Each message has a role of this form, and there is one.", _roles),
+    Rule("roles", "Each message has a role of this form, and no name that is not taken.", _roles),
     Rule("content", "Each message says something, in parts that its role may have.", _content),
     Rule("exchanges", "Every call has its result right behind it, and nothing else has one.", _exchanges),
     Rule("calls", "Ids and names of calls match their patterns, arguments are the text of an object.", _calls),

@@ -54,6 +54,8 @@ def _items(request: SentRequest, limits: RequestLimits) -> Found:
         yield "input", "there is no item"
     for at, item in enumerate(request.messages):
         kind = kind_of(item)
+        if not limits.takes_item_id(item.get("id")):
+            yield f"input[{at}].id", f"{item['id']!r} is no id that is taken"
         if not kind:
             yield f"input[{at}].type", "is missing"
         elif kind == "message":
@@ -130,7 +132,11 @@ def _found_pictures(request: SentRequest) -> Iterator[Picture]:
 
 
 RULES = (
-    Rule("items", "Each item has a type, each message a role and content, and there is one.", _items),
+    Rule(
+        "items",
+        "Each item has a type and no id that is not taken, each message a role and content.",
+        _items,
+    ),
     Rule("exchanges", "Every call has one output after it, and nothing else has one.", _exchanges),
     Rule("calls", "Ids and names of calls match their patterns, arguments are the text of an object.", _calls),
     Rule("reasoning", "Reasoning is followed by what it led to.", _reasoning),

@@ -34,12 +34,22 @@ Part: TypeAlias = tuple[int, int, Mapping[str, JsonValue], JsonObject]
 class SentRequest:
     """What of a request the rules are about: the messages as the provider takes them, and what the system says.
 
-    ``field`` is the one in which a message has its parts. They are collected once, when a rule first asks for them.
+    ``field`` is the one in which a message has its parts, ``path`` the one in which a request has its messages. The
+    parts are collected once, when a rule first asks for them.
     """
 
-    def __init__(self, messages: Sequence[Mapping[str, JsonValue]], system: JsonValue, field: str) -> None:
+    def __init__(
+        self,
+        messages: Sequence[Mapping[str, JsonValue]],
+        system: JsonValue,
+        field: str,
+        path: str = "messages",
+        tools: Sequence[Mapping[str, JsonValue]] = (),
+    ) -> None:
         self.messages = messages
         self.system = system
+        self.path = path
+        self.tools = tools
         self._field = field
 
     @cached_property
