@@ -73,17 +73,23 @@ def choice_options(function: Command) -> Command:
     return function
 
 
-async def chosen_sessions(store: Store, choice: SessionChoice, *, completed: bool | None = None) -> list[SessionInfo]:
-    """Return the sessions that are chosen, most recently active first. O(sessions)."""
+async def chooser(store: Store, choice: SessionChoice) -> Callable[[SessionInfo], bool]:
+    """Return what says whether a session is chosen, but for how new it is."""
     models: dict[str, set[str]] = {}
     if choice.model is not None:
         for row in (await store.usage(model=choice.model, group_by=("session",))).rows:
             models[str(row.group["session"])] = {choice.model}
+    return lambda info: choice.has(info, models.get(info.id, set()))
+
+
+async def chosen_sessions(store: Store, choice: SessionChoice, *, completed: bool | None = None) -> list[SessionInfo]:
+    """Return the sessions that are chosen, most recently active first. O(sessions)."""
+    is_chosen = await chooser(store, choice)
     chosen: list[SessionInfo] = []
     cursor = None
     while choice.newest is None or len(chosen) < choice.newest:
         page = await store.list_sessions(completed=completed, limit=_PAGE, cursor=cursor)
-        chosen += [info for info in page.sessions if choice.has(info, models.get(info.id, set()))]
+        chosen += [info for info in page.sessions if is_chosen(info)]
         cursor = page.next_cursor
         if cursor is None:
             break

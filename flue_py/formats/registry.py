@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
+    from flue_py.core.jsontext import JsonValue
     from flue_py.core.projection import ContextEntry
     from flue_py.formats.kit.exported import Exported, SessionTree
     from flue_py.formats.kit.streaming import Reader
@@ -37,6 +38,8 @@ Settler: TypeAlias = Callable[[Iterable[bytes]], "str | None"]
 Lines: TypeAlias = "Callable[[BinaryIO], Iterator[tuple[int, bytes]]]"
 Before: TypeAlias = "Callable[[Path, Any, Lines], Iterator[None]]"
 """Given a path, its reader, and what reads lines: gives it what comes before in other files, and yields after a row."""
+Beside: TypeAlias = "Callable[[Path], JsonValue]"
+"""Given a path: what other files say of it, apart from those that come before it. Never raises."""
 ReaderMaker: TypeAlias = "Callable[[str], Reader]"
 """Given the name of a file: what reads it."""
 TreeWriter: TypeAlias = "Callable[[SessionTree], Exported]"
@@ -54,7 +57,7 @@ class Format:
     ``places`` are folders (``~`` is the home) in which such files usually are; ``suffixes`` how their names end.
     ``settle`` is a `Settler`, for files whose beginning could as well be that of another format. ``is_chained`` says
     that rows have no ids of their own, so that a file whose beginning changes is another one. ``package`` is set
-    here: whose format it is. ``before`` is a `Before`, for files that go on from others.
+    here: whose format it is. ``before`` is a `Before`, for files that go on from others, and ``beside`` its `Beside`.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Format:
     is_chained: bool = False
     package: str = OURS
     before: str | None = None
+    beside: str | None = None
 
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
         """Return whether a file that begins like this looks like one of the format."""
@@ -94,6 +98,11 @@ class Format:
         """Give a reader what comes before a file in other files, and yield after each row. Raises `UnreadableFile`."""
         before: Before | None = None if self.before is None else _named(self.before)
         return iter(()) if before is None else before(path, reader, lines)
+
+    def said_beside(self, path: Path) -> JsonValue:
+        """Return what other files say of a file."""
+        beside: Beside | None = None if self.beside is None else _named(self.beside)
+        return None if beside is None else beside(path)
 
     def written(self, session: SessionTree) -> Exported:
         """Return a session in this format. Raises `InvalidArgument` if the format cannot be written, or its code fails.
@@ -140,6 +149,7 @@ def _ours(
     settle: str | None = None,
     is_chained: bool = False,
     before: str | None = None,
+    beside: str | None = None,
 ) -> Format:
     """Return a format of ours by its modules: their functions are ``looks_like_X``, ``read_X`` and ``export_X``."""
     called, home = name.replace("-", "_"), __package__
@@ -154,6 +164,7 @@ def _ours(
         None if settle is None else f"{home}.{settle}",
         is_chained,
         before=None if before is None else f"{home}.{before}",
+        beside=None if beside is None else f"{home}.{beside}",
     )
 
 
@@ -169,6 +180,7 @@ _PROGRAMS = (
         places=("~/.codex/sessions", "~/.codex/archived_sessions"),
         is_chained=True,
         before="codex.history:read_before",
+        beside="codex.history:name_beside",
     ),
     _ours("flue", "flue.read", "flue.write", suffixes=_JSON),
     _ours("fuseraft-repl", "fuseraft.read_repl", places=("~/.fuseraft/repl-sessions",), suffixes=_JSON),

@@ -13,10 +13,11 @@ import pytest
 import flue_py
 from flue_py.errors import FlueError, InvalidArgument, SessionExists, UnreadableFile
 from flue_py.sessions.session import Session
+from flue_py.transfer.importing import places, unchanged
 from flue_py.transfer.importing import sources as import_sources
-from flue_py.transfer.importing import unchanged
 from flue_py.transfer.importing.run import import_file
 from tests.edges.cli_runs import Flue, in_own_process
+from tests.formats import test_codex_forks as codex
 from tests.formats.pi_files import HEADER, every_type
 from tests.formats.test_claude_code import SESSION, call, model, result, text, user
 from tests.formats.test_codex import META, said
@@ -456,7 +457,6 @@ def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_is_not_is(
     document.write_text('[{"role": "user", "content": "hello"}]')
     first = flue.json("import", str(folder), "--finish")
     assert [report["added"] for report in first] == [6, 1]
-    # The first file is opened before the database is.
     read: list[str] = []
     start = import_sources.ImportSource.start
 
@@ -469,7 +469,7 @@ def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_is_not_is(
     def again(*options: str) -> tuple[list[str], Any]:
         read.clear()
         reports = flue.json("import", str(folder), *options)
-        return [*read[1:]], reports
+        return [*read], reports
 
     monkeypatch.setattr(unchanged.ImportedFiles, "report", lambda *_: None)
     _, whole = again("--finish")
@@ -478,8 +478,8 @@ def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_is_not_is(
     monkeypatch.setattr(import_sources.ImportSource, "start", noted)
     assert again("--finish") == ([], whole)
     assert not any(report["changed"] for report in whole)
-    assert again()[0] == ["list.json"]
-    assert again("--finish")[0] == ["list.json"]
+    assert again()[0] == [talk.name, "list.json"]
+    assert again("--finish")[0] == [talk.name, "list.json"]
     assert again("--finish")[0] == []
     # In place, of the same length, and with the time that it had.
     before = document.stat()
@@ -495,6 +495,47 @@ def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_is_not_is(
     talk.write_bytes(talk.read_bytes() + b"".join(as_lines([user("u4", "u3")])))
     assert [report["added"] for report in again("--finish")[1]] == [1, 0]
     assert flue.json("info")["documents"] == 0
+
+
+def test_a_rollout_is_read_again_where_it_changed_or_what_it_goes_on_from_or_its_name(
+    flue: Flue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unchanged, "_SETTLED_NS", -(10**18))
+    paths = codex.write(tmp_path)
+    thread_of = {path.name: next(thread for thread in codex.SENT if f"-{thread}" in path.name) for path in paths}
+    read: list[str] = []
+    start = import_sources.ImportSource.start
+
+    def noted(self: import_sources.ImportSource) -> None:
+        read.append(self.path.name)
+        start(self)
+
+    def again(code: int = 0) -> list[str]:
+        read.clear()
+        flue.json("import", str(tmp_path), code=code)
+        return sorted({thread_of[name] for name in read})
+
+    monkeypatch.setattr(import_sources.ImportSource, "start", noted)
+    assert again() == sorted(codex.SENT)
+    assert again() == []
+    index, one = tmp_path / "session_index.jsonl", {"id": codex.FORK_OF_FORK, "thread_name": "mine"}
+    index.write_text(json.dumps(one))
+    assert again() == [codex.FORK_OF_FORK]
+    titles = {row["id"]: row["title"] for row in flue.json("sessions")}
+    assert titles[codex.FORK_OF_FORK] == "mine"
+    assert again() == []
+    index.unlink()
+    assert again() == [codex.FORK_OF_FORK]
+    # The source of all but one grows, is archived, and is not there: until it is, what goes on from it is read.
+    first, archived = paths[0].parent / codex.names_of(codex.SOURCE)[0], tmp_path / "archived_sessions"
+    of_source = sorted({*codex.SENT} - {codex.COMPACTED})
+    first.write_text(codex.FILES[first.name] + "{}\n")
+    assert (again(), again()) == (of_source, [])
+    archived.mkdir()
+    first.rename(archived / first.name)
+    assert (again(), again()) == (of_source, [])
+    archived.rename(tmp_path / "elsewhere")
+    assert (again(code=1), again(code=1)) == (of_source, of_source)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file names are Unicode there")
@@ -517,8 +558,10 @@ def test_a_file_whose_name_is_no_text_is_remembered_as_well(
         start(self)
 
     monkeypatch.setattr(import_sources.ImportSource, "start", noted)
-    flue.json("import", str(folder), "--finish")
-    assert len(read) == 1, "the database is opened with the first, which is read"
+    with monkeypatch.context() as looking:
+        looking.setattr(places, "_beginning", lambda path: read.append(path.name))
+        assert len(flue.json("import", str(folder), "--finish")) == 4
+    assert read == []
     # What cannot be remembered is read again, and imported.
     monkeypatch.setattr(unchanged, "encode_json", lambda *_: (_ for _ in ()).throw(InvalidArgument("too deep")))
     assert len(flue.json("import", str(folder), "--finish", "--again")) == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from itertools import chain
+from os.path import exists
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -88,22 +88,31 @@ def import_(
     others: Counter[str] = Counter()
     reports: list[ImportReport] = []
     failures: list[FlueError] = []
-    unchanged: list[ImportedFiles] = []
+    files: list[Path] = []
     is_interrupted = False
-
-    def open_unchanged(store: Store) -> ImportedFiles:
-        unchanged.append(ImportedFiles(store, scope or "", finish=finish, wanted=wanted, version=flue_py.__version__))
-        return unchanged[0]
-
     with progress_bar("looking for session files", BYTES) as tell:
-        places = [*paths, *(usual_places(wanted) if discover else ())]
-        files = list(find_files(places, wanted, others=others))
-        bar = _Bar(tell, files)
-        with closing(_started(files, wanted, failures, unchanged, bar, finish=finish)) as sources:
-            try:
-                _import(place, sources, reports, failures, bar, scope, open_unchanged, again=again)
-            except KeyboardInterrupt:
-                is_interrupted = True
+        bar = _Bar(tell)
+
+        def sources(unchanged: Callable[[Path], ImportReport | None]) -> Generator[ImportSource | ImportReport]:
+            places = [*paths, *(usual_places(wanted) if discover else ())]
+            for each in (files, failures, others):
+                each.clear()
+            files.extend(find_files(places, wanted, others=others, is_session=unchanged))
+            bar.begin(files)
+            return _started(files, wanted, failures, unchanged, bar, finish=finish)
+
+        async def work(store: Store) -> None:
+            remembered = ImportedFiles(store, scope or "", finish=finish, wanted=wanted, version=flue_py.__version__)
+            await remembered.read()
+            with closing(sources(remembered.report)) as started:
+                await _import(store, started, reports, failures, bar, scope, remembered, again=again)
+
+        try:
+            # No database is made where no file can be read.
+            if (place.is_file and exists(place.target)) or _has_some(sources(lambda _: None)):
+                run(place, work, create=True)
+        except KeyboardInterrupt:
+            is_interrupted = True
     searched = ", ".join([*map(str, paths), *(["the usual places"] if discover else [])])
     lines = [line for report in reports for line in _lines(report)]
     if len(files) > 1:
@@ -130,12 +139,16 @@ import_.help = (import_.help or "").replace("{formats}", ", ".join(each.name for
 class _Bar:
     """The bar of an import: the bytes of all its files, and which one is read."""
 
-    def __init__(self, tell: Tell, files: Sequence[Path]) -> None:
+    def __init__(self, tell: Tell) -> None:
         self._tell = tell
+        self._what = ""
+        self.begin(())
+
+    def begin(self, files: Sequence[Path]) -> None:
+        """Begin with the first of these files."""
         self._sizes = [_size(path) for path in files]
         self._total = sum(self._sizes)
         self._number = self._before = self._after = 0
-        self._what = ""
 
     def next_file(self, path: Path) -> None:
         """Show that the next file is read."""
@@ -163,7 +176,7 @@ def _started(
     files: Sequence[Path],
     wanted: str,
     failures: list[FlueError],
-    unchanged: Sequence[ImportedFiles],
+    unchanged: Callable[[Path], ImportReport | None],
     bar: _Bar,
     *,
     finish: bool,
@@ -174,7 +187,7 @@ def _started(
     """
     for path in files:
         bar.next_file(path)
-        if unchanged and (report := unchanged[0].report(path)) is not None:
+        if (report := unchanged(path)) is not None:
             yield report
             continue
         with ImportSource(path, wanted, take_all=finish) as source:
@@ -186,45 +199,36 @@ def _started(
             yield source
 
 
-def _import(
-    place: Place,
+def _has_some(sources: Generator[ImportSource | ImportReport]) -> bool:
+    with closing(sources):
+        return next(sources, None) is not None
+
+
+async def _import(
+    store: Store,
     sources: Iterator[ImportSource | ImportReport],
     reports: list[ImportReport],
     failures: list[FlueError],
     bar: _Bar,
     scope: str | None,
-    open_unchanged: Callable[[Store], ImportedFiles],
+    remembered: ImportedFiles,
     *,
     again: bool,
 ) -> None:
-    """Import file after file, adding to ``reports``.
-
-    The database is opened with the first one that can be read: else none is made.
-    """
-    first = next(sources, None)
-    if first is None:
-        return
-
-    async def work(store: Store) -> None:
-        unchanged = open_unchanged(store)
-        await unchanged.read()
-        try:
-            for source in chain([first], sources):
-                if isinstance(source, ImportReport):
-                    reports.append(source)
-                    continue
-                try:
-                    reports.append(await import_source(store, source, scope=scope, again=again, progress=bar.show))
-                    unchanged.note(source, reports[-1])
-                except FixTheCall as error:
-                    failures.append(error)
-        except KeyboardInterrupt:
-            # The next import need not read again what this one has finished.
-            await unchanged.write()
-            raise
-        await unchanged.write()
-
-    run(place, work, create=True)
+    """Import file after file, adding to ``reports``."""
+    try:
+        for source in sources:
+            if isinstance(source, ImportReport):
+                reports.append(source)
+                continue
+            try:
+                reports.append(await import_source(store, source, scope=scope, again=again, progress=bar.show))
+                remembered.note(source, reports[-1])
+            except FixTheCall as error:
+                failures.append(error)
+    finally:
+        # What this one has finished, the next import need not read again, however it ends.
+        await remembered.write()
 
 
 def _total(reports: Sequence[ImportReport], failures: Sequence[FlueError], files: int) -> Line:

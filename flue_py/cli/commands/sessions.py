@@ -10,7 +10,7 @@ import click
 
 from flue_py.cli.about import models_of
 from flue_py.cli.choosing import scope_option
-from flue_py.cli.filters import SessionChoice, choice_options, chosen_sessions, moment
+from flue_py.cli.filters import SessionChoice, choice_options, chooser, chosen_sessions, moment
 from flue_py.cli.output import Answer, look
 from flue_py.cli.running import command
 from flue_py.core.listing import ORDERS, Scalar, SessionOrder
@@ -65,9 +65,10 @@ async def sessions(
     begin, end = moment(since, "--since"), moment(until, "--until", is_end=True)
     completed = None if show_all else False
     choice = SessionChoice(program, project, model, git_branch, begin, end, newest)
-    ids: set[str] | None = None
-    if choice != SessionChoice():
+    is_chosen = await chooser(store, choice)
+    if newest is not None:
         ids = {info.id for info in await chosen_sessions(store, choice, completed=completed)}
+        is_chosen = lambda info: info.id in ids  # noqa: E731
     found: list[SessionInfo] = []
     cursor = None
     # The store knows only titles, not names: all sessions are read before they are put in the order of their names.
@@ -78,10 +79,10 @@ async def sessions(
             order_by=order,
             descending=reverse if order == "title" else not reverse,
             completed=completed,
-            limit=_PAGE if enough is None or ids is not None else min(enough - len(found), _PAGE),
+            limit=_PAGE if enough is None or choice != SessionChoice() else min(enough - len(found), _PAGE),
             cursor=cursor,
         )
-        found += [info for info in page.sessions if ids is None or info.id in ids]
+        found += filter(is_chosen, page.sessions)
         cursor = page.next_cursor
         if cursor is None:
             break

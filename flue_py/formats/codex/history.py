@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import UnreadableFile
 from flue_py.formats.codex.read import CodexReader
 from flue_py.formats.codex.rows import read_codex_row, segment_of
@@ -27,6 +27,7 @@ _LONGEST_NAME = 1_000
 _MOST_FILES = 1_000
 _ROOTS = ("sessions", "archived_sessions")
 _ROLLOUT = re.compile(r"rollout-.*\.jsonl")
+_THREAD = re.compile(r"rollout-[\dT-]{19}-([0-9a-f-]{36})[_.]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,12 @@ def _find(path: Path, name: str) -> Path | None:
 def _home(path: Path) -> Path | None:
     """Return the folder in which Codex keeps sessions and more, if a file is in one."""
     return next((each.parent for each in path.absolute().parents if each.name in _ROOTS), None)
+
+
+def name_beside(path: Path) -> JsonValue:
+    """Return the name that people gave to the thread of a rollout; of one that is called otherwise, all names."""
+    names, thread = _names(path), _THREAD.match(path.name)
+    return names.get(thread[1]) if thread else dict(names)
 
 
 def _names(path: Path) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,22 +32,28 @@ def find_files(
     format: str = AUTO,  # noqa: A002
     *,
     others: Counter[str] | None = None,
+    is_session: Callable[[Path], object] = lambda _: None,
 ) -> Iterator[Path]:
     """Return the files to import, each once: those that are named, and in folders those of a format, by name.
 
     In a folder a file is taken where its name ends as the format's do, and its beginning is that of the format (or,
-    with ``auto``, of any). Links to folders are not followed.
+    with ``auto``, of any). Links to folders are not followed. One that ``is_session`` returns something for is one.
     """
     seen: set[Path] = set()
     for place in places:
-        for path in _files_of(place, format, others) if place.is_dir() else (place,):
+        for path in _files_of(place, format, others, is_session) if place.is_dir() else (place,):
             real = path.resolve()
             if real not in seen:
                 seen.add(real)
                 yield path
 
 
-def _files_of(folder: Path, format: str, others: Counter[str] | None) -> Iterator[Path]:  # noqa: A002
+def _files_of(
+    folder: Path,
+    format: str,  # noqa: A002
+    others: Counter[str] | None,
+    is_session: Callable[[Path], object],
+) -> Iterator[Path]:
     formats = all_formats() if format == AUTO else (find_format(format),)
     suffixes = tuple({suffix for each in formats for suffix in each.suffixes})
     for where, folders, names in os.walk(folder):
@@ -55,6 +61,9 @@ def _files_of(folder: Path, format: str, others: Counter[str] | None) -> Iterato
         # What belongs to a session comes after it: a file of the same name as a folder, before what is in there.
         for name in sorted(names):
             path = Path(where, name)
+            if is_session(path):
+                yield path
+                continue
             first = _beginning(path) if name.endswith(suffixes) else b""
             # What cannot be read is named, with the reason, when it is to be imported.
             if first is None or (first and _is_one_of(first, path, format)):

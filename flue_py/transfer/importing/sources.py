@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from flue_py.collector import collector_held
 from flue_py.core.bounds import json_weight
+from flue_py.core.jsontext import JsonValue
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.errors import FlueError, InvalidArgument, UnreadableFile, shown
 from flue_py.formats.kit.report import ParseReport
@@ -58,6 +59,10 @@ class ImportSource:
         self.state: list[int] = []
         """Which file it is, and whether it was changed, as `stated` says it, when it was opened."""
         self.opened_ns = 0
+        self.before: dict[str, list[int]] = {}
+        """The same of the files that come before it, by their paths."""
+        self.beside: JsonValue = None
+        """What other files say of it, as `Format.said_beside` has it."""
         self.bytes_read = 0
         self.whole_bytes = 0
         """How many bytes of whole lines were read: the end of a file that is being written may be half a line."""
@@ -101,6 +106,7 @@ class ImportSource:
             first = self._file.read(_FIRST_BYTES)
             self._file.seek(0)
             self._format = self._recognized(first)
+            self.beside = self._format.said_beside(self.path)
             self._reader = self._make_reader(self._format)
             lines = self._document if self._reader.needs_whole else self._numbered_lines
             if self._reader.needs_scan:
@@ -226,6 +232,8 @@ class ImportSource:
 
         Too large is one far longer than an entry may be, or whose values would take far more memory than that.
         """
+        if file is not self._file and isinstance(file.name, (str, Path)):
+            self.before[str(file.name)] = stated(os.fstat(file.fileno()))
         most = max(self._limits.entry_bytes, _SHORTEST_LIMIT)
         number = 0
         while line := file.readline(_ONE_READ):

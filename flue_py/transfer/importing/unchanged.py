@@ -1,8 +1,9 @@
 """Files that are as they were when they were imported last, so that they need not be read again.
 
 What a store remembers of them is a document, which no list of documents shows and no copy takes along. It is believed
-where a file has the size, the times and the place on the disk that it had, and the same end, and where its sessions are
-there, with no less in them. (Of two times, the one at which a file was changed in any way cannot be set.)
+where a file has the size, the times and the place on the disk that it had, and the same end; where the files that it
+goes on from are as they were, too; and where its sessions are there, with no less in them. (Of two times, the one at
+which a file was changed in any way cannot be set.)
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class ImportedFiles:
         self._files: dict[str, Any] = {}
         self._sessions: dict[str, SessionInfo] = {}
         self._imported: dict[str, Any] = {}
+        self._reports: dict[Path, ImportReport | None] = {}
 
     async def read(self) -> None:
         """Read what is remembered. O(files, and their sessions)."""
@@ -58,13 +60,25 @@ class ImportedFiles:
         return {info.id: info for info in infos if info is not None and info.scope == self._name.scope}
 
     def report(self, path: Path) -> ImportReport | None:
-        """Return what importing a file would report, which changes nothing; None if it has to be read."""
+        """Return what importing a file would report, which changes nothing; None if it has to be read.
+
+        It is looked at the first time that it is asked for.
+        """
+        if path not in self._reports:
+            self._reports[path] = self._report(path)
+        return self._reports[path]
+
+    def _report(self, path: Path) -> ImportReport | None:
         known = self._files.get(_key(path))
         if known is None or known["finish"] != self._finish or self._wanted not in (AUTO, known["report"]["format"]):
             return None
-        before: dict[str, list[int]] = known["sessions"]
-        sessions = {name: self._sessions[name] for name in before if name in self._sessions}
-        if len(sessions) < len(before) or any(_has_less(info, before[name]) for name, info in sessions.items()):
+        counts: dict[str, list[int]] = known["sessions"]
+        sessions = {name: self._sessions[name] for name in counts if name in self._sessions}
+        if len(sessions) < len(counts) or any(_has_less(info, counts[name]) for name, info in sessions.items()):
+            return None
+        beside = find_format(known["report"]["format"]).said_beside(path)
+        before: dict[str, list[int]] = known.get("before", {})
+        if known.get("beside") != beside or any(_stated(each) != state for each, state in before.items()):
             return None
         if known["file"] != _state_of(path):
             return None
@@ -73,14 +87,17 @@ class ImportedFiles:
     def note(self, source: ImportSource, report: ImportReport) -> None:
         """Remember a file that was imported, if all that it brought is known by it alone, and is in the store."""
         made_by = find_format(report.format)
-        depends = made_by.package != OURS or made_by.before is not None
+        # A note may be that what comes before is not there, which is not remembered.
+        depends = made_by.package != OURS or (made_by.before is not None and report.repaired_rows > 0)
         is_odd = report.call_conflicts or any(
             each.deleted or each.leaf_kept or each.oddities for each in report.sessions
         )
         now = None if depends or is_odd else _state_of(source.path)
-        is_settled = source.opened_ns - max(source.state[3:]) > _SETTLED_NS
+        changed_ns = max(time for state in (source.state, *source.before.values()) for time in state[3:])
+        is_settled = source.opened_ns - changed_ns > _SETTLED_NS
         if now is not None and now[:-1] == source.state and is_settled:
             known = {"file": now, "finish": self._finish, "report": report.to_json()}
+            known |= {"before": source.before, "beside": source.beside}
             self._imported[_key(source.path)] = known
 
     async def write(self) -> None:
@@ -130,6 +147,14 @@ def _state_of(path: Path) -> list[Any] | None:
             file.seek(max(0, state[2] - _END))
             return [*state, blake2b(file.read(_END), digest_size=16).hexdigest()]
     except (OSError, FlueError):
+        return None
+
+
+def _stated(path: str) -> list[int] | None:
+    """Return which file is at a path, and whether it was changed; None where there is none."""
+    try:
+        return stated(os.stat(path))
+    except OSError:
         return None
 
 
