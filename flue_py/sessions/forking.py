@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.jsontext import JsonValue, decode_object
 from flue_py.core.log import Note
 from flue_py.core.merging import PROVENANCE, same_entry
 from flue_py.core.sessions import (
@@ -22,7 +23,7 @@ from flue_py.core.sessions import (
 from flue_py.core.spoken import message_text
 from flue_py.core.turns import is_editable
 from flue_py.errors import EntryNotFound, InvalidArgument
-from flue_py.sessions.arguments import checked_id, checked_leaf, checked_seen
+from flue_py.sessions.arguments import checked_id, checked_leaf, checked_metadata, checked_seen
 from flue_py.sessions.handle import Handle
 from flue_py.sessions.making import new_fork, new_task
 
@@ -89,8 +90,9 @@ class Forking(Handle):
         ``copiedFrom``. Nothing is paid again, and what the copied entries have cost is this session's. Raises
         `SessionExists`, and then nothing is made. One transaction, O(entries).
         """
-        origin = {**(metadata or {}), PROVENANCE: self.id}
-        new = new_fork(self._info, self._limits, id=id, scope=scope, key=key, title=title, metadata=origin, cwd=cwd)
+        new = new_fork(self._info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd)
+        about = {**decode_object(new.metadata_text), PROVENANCE: self.id}
+        new = replace(new, metadata_text=checked_metadata(about, self._limits))
         async with self._turn:
             marks = await self._backend.read_marks(self._ref)
             leaf = (await self._stored_info()).leaf_id
