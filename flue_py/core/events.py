@@ -16,7 +16,7 @@ from flue_py.core.exchange import answered_id, tool_calls
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_json
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE
-from flue_py.core.log import MAX_BY_CHARACTERS, MAX_WHY_CHARACTERS, Edit, LogLine
+from flue_py.core.log import GUARD_KEY, MAX_BY_CHARACTERS, MAX_WHY_CHARACTERS, Edit, LogLine
 from flue_py.core.sessions import Change, SessionInfo
 from flue_py.core.spoken import message_preview, message_text
 from flue_py.core.turns import begins_turn
@@ -25,8 +25,8 @@ from flue_py.errors import InvalidArgument, shown
 EventType: TypeAlias = Literal[
     "session_created", "session_titled", "session_completed", "session_reopened", "session_changed", "session_deleted",
     "task_started", "task_ended", "turn_start", "turn_end", "answer", "tool_call", "tool_result", "message",
-    "compaction", "branch_summary", "entry_added", "leaf_moved", "conflict", "context_budget_warn",
-    "budget_set", "budget_warning", "budget_exceeded", "budget_deleted",
+    "compaction_start", "compaction", "compaction_failed", "branch_summary", "entry_added", "leaf_moved", "conflict",
+    "context_budget_warn", "budget_set", "budget_warning", "budget_exceeded", "budget_deleted",
 ]  # fmt: skip
 
 MAX_FIELD_CHARACTERS = 1_000
@@ -358,7 +358,25 @@ def _of_edit(edit: Edit, at_us: int | None) -> _Found:
         told: JsonObject = value if isinstance(value, dict) else {}
         child, status = _text(told.get("childId")), _text(told.get("status"))
         return _Found("task_ended", at_us, {"other_session_id": child, "status": status})
-    return _Found("session_changed", at_us, {"what": edit.what, "entry_id": edit.entry_id})
+    kind = _of_guard(edit) if edit.what == "metadata" else "session_changed"
+    return _Found(kind, at_us, {"what": edit.what, "entry_id": edit.entry_id})
+
+
+def _of_guard(edit: Edit) -> EventType:
+    """Return what a change of the metadata says: a guard has begun to compact the session, or failed, or neither."""
+    before, after = (_remembered(text) for text in (edit.before, edit.after))
+    if after[0] not in (None, before[0]):
+        return "compaction_start"
+    return "compaction_failed" if after[1] > before[1] else "session_changed"
+
+
+def _remembered(metadata: str | None) -> tuple[JsonValue, int]:
+    """Return the claim of a guard, by its token, and how often compactions have failed in a row."""
+    value = decode_json(metadata) if metadata and GUARD_KEY in metadata else None
+    guarded = value.get(GUARD_KEY) if isinstance(value, dict) else None
+    fields: JsonObject = guarded if isinstance(guarded, dict) else {}
+    claim, failures = fields.get("claim"), fields.get("failures")
+    return claim.get("token") if isinstance(claim, dict) else None, failures if isinstance(failures, int) else 0
 
 
 def _text(value: JsonValue) -> str | None:

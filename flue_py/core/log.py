@@ -16,6 +16,8 @@ from flue_py.errors import CorruptStore, InvalidArgument
 
 MAX_BY_CHARACTERS = 200
 MAX_WHY_CHARACTERS = 2_000
+GUARD_KEY = "compactionGuard"
+"""What a guard remembers among the metadata of a session. Who replaces these leaves it, unless it is named."""
 LOGGED_IDS = 20
 """How many of the entries that a revision added its line names."""
 

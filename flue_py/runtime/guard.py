@@ -69,13 +69,14 @@ class CompactionGuard:
     ``window`` takes the place of the model's. ``system`` and ``tools`` are what goes along with every call, so that
     they are counted, and most of what a summary is made of is read from the provider's cache: "" and () if nothing
     does, None if that is unknown. ``mode`` and ``settings`` are those of `Session.compact`, ``triggers`` says when.
-    ``on_answer`` is called with every answer but ``nothing``. ``before_compaction`` is asked before each compaction,
-    and may cancel it or give its text (`flue_py.compaction.hooks`). ``context`` is what `call` sends an agent
-    (`flue_py.context.ContextSettings`), by default all of it, and ``sources`` what a ``spec`` in it reads, once in a
-    turn. ``patience`` is for how many seconds an overflow waits for somebody else who compacts the session. ``blocks``
-    are told before each `call` where the context does not show what they say now (`Session.append_blocks`), so that a
-    compaction takes none away; ``block_failures`` are those of the latest call, which they do not break. With
-    ``stop_over_budget``, no turn begins once the ledger has more than a budget allows (`Session.check_budgets`).
+    ``on_answer`` is called with every answer but ``nothing``, and with ``compacting`` when a compaction begins.
+    ``before_compaction`` is asked before each, and may cancel it or give its text (`flue_py.compaction.hooks`).
+    ``context`` is what `call` sends an agent (`flue_py.context.ContextSettings`), by default all of it, and ``sources``
+    what a ``spec`` in it reads, once in a turn. ``patience`` is for how many seconds an overflow waits for somebody
+    else who compacts the session. ``blocks`` are told before each `call` where the context does not show what they say
+    now (`Session.append_blocks`), so that a compaction takes none away; ``block_failures`` are those of the latest
+    call, which they do not break. With ``stop_over_budget``, no turn begins once the ledger has more than a budget
+    allows (`Session.check_budgets`).
 
     Raises `InvalidArgument`, also for a mode that needs a model where there is none, and for a budget with a
     ``cutover_at`` where compaction by itself is off.
@@ -387,6 +388,7 @@ class CompactionGuard:
         if claim is None:
             return GuardAnswer("elsewhere", decision)
         try:
+            self._told(GuardAnswer("compacting", decision))
             with compacting_under(claim):
                 return await self._compact_now(found, decision, settings, window)
         except BaseException:

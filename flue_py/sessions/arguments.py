@@ -16,6 +16,7 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue, decode_object, encode_json
 from flue_py.core.limits import Limits
 from flue_py.core.listing import ORDERS, Ordering, Scalar, SessionOrder
+from flue_py.core.log import GUARD_KEY
 from flue_py.core.sessions import (
     NOTHING_SEEN,
     STORED,
@@ -175,10 +176,6 @@ def checked_metadata(metadata: Mapping[str, JsonValue] | None, limits: Limits) -
     text = encode_json(dict(metadata), "metadata")[0]
     limits.check_metadata(text)
     return text
-
-
-GUARD_KEY = "compactionGuard"
-"""What a guard remembers among the metadata of a session. Who replaces these leaves it, unless it is named."""
 
 
 @frozen

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.log import Note
+from flue_py.core.log import GUARD_KEY, Note
 from flue_py.core.sessions import STORED, Seen
 from flue_py.errors import RevisionConflict
-from flue_py.sessions.arguments import GUARD_KEY, ChangedMetadata, checked_metadata
+from flue_py.sessions.arguments import ChangedMetadata, checked_metadata
 from flue_py.sessions.claims import Claim
 from flue_py.sessions.handle import Handle
 

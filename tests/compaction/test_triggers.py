@@ -35,8 +35,9 @@ def test_a_context_above_the_window_less_the_reserve_is_due() -> None:
     assert due.size.window == 200_000
 
 
-def test_an_unknown_window_is_never_full_but_a_threshold_may_be_given() -> None:
-    assert decided(facts(10**9, None)).action == "none"
+def test_of_an_unknown_window_a_compaction_is_due_above_a_hundred_thousand_tokens_or_a_threshold() -> None:
+    assert decided(facts(100_000, None)).action == "none"
+    assert decided(facts(100_001, None)).threshold == 100_000
     assert decided(facts(101, None), threshold=100).trigger == "tokens"
     assert decided(facts(100, None), threshold=100).action == "none"
     assert decided(facts(10**9), threshold=0).action == "none"

@@ -13,7 +13,10 @@ import flue_py
 from flue_py import InvalidArgument, JsonObject, Session, SessionEvent, SessionNotFound, Store, sync
 from flue_py.core.events import seen_by
 from flue_py.core.log import MAX_WHY_CHARACTERS
+from flue_py.core.model_seam import ModelRequest
+from flue_py.errors import ModelUnavailable
 from flue_py.sessions import happenings
+from tests.sessions.guarded import guard_of, model, talk
 from tests.sessions.talk import assistant, say, user
 
 pytestmark = pytest.mark.anyio
@@ -89,6 +92,22 @@ async def test_everything_that_happens_has_an_event(store: Store, session: Sessi
         ("task", None),
         ("fork", session.id),
     ]
+
+
+async def test_a_compaction_by_itself_begins_and_ends_or_fails(store: Store, session: Session) -> None:
+    outcomes: list[str] = []
+    for answers in (refuse, lambda _: "what was said", lambda _: "what was said"):
+        await talk(session, 20)
+        await session.set_metadata({"of": "the application"}, merge=True)
+        guard = guard_of(store, session, model(answers), on_answer=lambda answer: outcomes.append(answer.outcome))
+        await guard.before_call()
+    started = ["compaction_start", "compaction_failed", *2 * ["compaction_start", "compaction"]]
+    assert [kind for kind in types(await told(store)) if "compaction" in kind] == started
+    assert outcomes == ["compacting", "failed", "compacting", "compacted", "compacting", "compacted"]
+
+
+def refuse(request: ModelRequest) -> str:
+    raise ModelUnavailable("it could not be reached")
 
 
 async def test_an_export_goes_on_from_any_event_and_adds_nothing_twice(store: Store, session: Session) -> None:

@@ -14,11 +14,11 @@ from flue_py import ContextOverflow, InvalidArgument, ModelUnavailable, Session,
 from flue_py.compaction import CompactionSettings, ContextBudget
 from flue_py.compaction.triggers import TriggerSettings
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.log import GUARD_KEY
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
 from flue_py.runtime.guarding.memory import BY
-from flue_py.sessions.arguments import GUARD_KEY
 from flue_py.sessions.claims import ELSEWHERE_SECONDS, Claim
 from tests.sessions.guarded import SETTINGS, answer, events, guard_of, model, summary, talk
 from tests.sessions.talk import user
@@ -50,7 +50,7 @@ async def test_what_it_decides_is_told_as_events(session: Session, store: Store)
     await guard_of(store, session).before_call()
     told = [event async for event in store.events(after=seen)]
     assert [(event.type, event.what) for event in told] == [
-        ("session_changed", "metadata"),
+        ("compaction_start", "metadata"),
         ("session_changed", "other"),  # the paid call
         ("compaction", None),
         ("session_changed", "metadata"),

@@ -17,7 +17,7 @@ class TriggerSettings:
 
     ``auto=False`` leaves only what somebody asks for, and warnings: overflows are not recovered from either.
     ``threshold`` is the size in tokens above which a compaction is due; by default it is the window minus the reserve
-    of `CompactionSettings`, and where the window is unknown there is none. ``single_call_limit`` is one, too, and
+    of `CompactionSettings`, and 100,000 where the window is unknown. ``single_call_limit`` is one, too, and
     comes first.
     ``trigger_turns`` is the number of turns that have ended in the context: one agent's answers and results until an
     answer without calls, another agent or a user. ``keep_recent_turns`` of them stay, whatever ``keep_recent_tokens``

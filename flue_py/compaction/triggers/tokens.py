@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from flue_py.compaction.estimate import should_compact
 from flue_py.compaction.policy import CompactionSettings, sized_for
 from flue_py.compaction.triggers.protocol import Facts, Fired, size_words
 from flue_py.core.frozen import frozen
+
+UNKNOWN_WINDOW_THRESHOLD = 100_000
+"""The size above which a compaction is due where nobody knows the window: noumen's."""
 
 
 @frozen
 class TokenThreshold:
     """Fires where the context is larger than a threshold: that which was set, or the window minus the reserve.
 
-    Where neither is known it never fires. A provider's report that is not believed counts for nothing.
+    Where neither is known that is `UNKNOWN_WINDOW_THRESHOLD`. A provider's report that is not believed counts for
+    nothing.
     """
 
     settings: CompactionSettings
@@ -21,7 +24,7 @@ class TokenThreshold:
 
     def check(self, facts: Facts) -> Fired | None:
         limit = self.limit(facts.size.window)
-        if limit is None or not self._is_above(facts.size.tokens, facts.size.window):
+        if limit is None or facts.size.tokens <= limit:
             return None
         return Fired(f"the context takes {size_words(facts.size)}; due above {limit:,}", threshold=limit)
 
@@ -31,20 +34,15 @@ class TokenThreshold:
             return None
         if self.threshold is not None:
             return self.threshold or None
-        return None if window is None else window - sized_for(self.settings, window).reserve_tokens
+        return window - sized_for(self.settings, window).reserve_tokens if window else UNKNOWN_WINDOW_THRESHOLD
 
     def disbelieved(self, facts: Facts) -> Fired | None:
         """Return why nothing fires though a report says that it should; None where no report is disbelieved so."""
         size, limit = facts.size, self.limit(facts.size.window)
         if size.reported is None or size.distrust is None or limit is None:
             return None
-        if size.reported.tokens + size.trailing <= limit or self._is_above(size.tokens, size.window):
+        if size.reported.tokens + size.trailing <= limit or size.tokens > limit:
             return None
         why = "is more than the window" if size.distrust == "above_window" else "is far above our own count"
         words = f"the provider reported {size.reported.tokens:,} tokens, which {why} and is not believed"
         return Fired(f"{words}; the context takes {size_words(size)}; due above {limit:,}", threshold=limit)
-
-    def _is_above(self, tokens: int, window: int | None) -> bool:
-        if self.threshold is not None:
-            return 0 < self.threshold < tokens and self.settings.enabled
-        return should_compact(tokens, window or 0, sized_for(self.settings, window))

@@ -15,6 +15,7 @@ Outcome: TypeAlias = Literal[
     "nothing",
     "warned",
     "held",
+    "compacting",
     "compacted",
     "too_little",
     "nothing_to_cut",
@@ -26,6 +27,7 @@ Outcome: TypeAlias = Literal[
 """What came of it:
 
 - ``nothing``: nothing is due; ``warned``: nothing yet; ``held``: it is due, and held back
+- ``compacting``: a compaction begins; ``on_answer`` alone is called with it, and then with what came of it
 - ``compacted``: a compaction was appended; ``too_little``: it freed, or would free, next to nothing, and there is no
   second attempt until the context has grown
 - ``nothing_to_cut``: there is nothing that could be cut off

@@ -13,10 +13,9 @@ from typing import TypeAlias
 from flue_py.compaction.triggers import GuardState
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.log import MAX_WHY_CHARACTERS
+from flue_py.core.log import GUARD_KEY, MAX_WHY_CHARACTERS
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import RevisionConflict
-from flue_py.sessions.arguments import GUARD_KEY
 from flue_py.sessions.claims import Claim
 from flue_py.sessions.handle import stored_row
 from flue_py.sessions.session import Session
