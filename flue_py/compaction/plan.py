@@ -23,9 +23,11 @@ from flue_py.compaction.reading import Messages, PlannedContent
 from flue_py.compaction.serialize import FileLists, appended_file_lists, listed_files
 from flue_py.compaction.split import SplitExchange, Uncut
 from flue_py.core.entries import Entry
+from flue_py.core.exchange import tool_calls
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.layout import RANGES
+from flue_py.core.pending import pending_in
 from flue_py.core.projection import ContextEntry, pinned_ids
 from flue_py.errors import InvalidArgument, shown
 
@@ -137,7 +139,9 @@ def prepare_compaction(
     found = Messages(None, messages)
     start = previous.first_kept_index if previous else 0
     cuts = Cuts(found, start, partial(_may_cut, found), frozenset(), whole=policy.keep_exchanges_whole)
-    return _plan(found, cuts, settings, previous, policy)
+    keeps_none = settings.keep_recent_messages == 0 and bool(messages)
+    keeps_none = keeps_none and messages[-1].get("role") == ASSISTANT and not tool_calls(messages[-1])
+    return _plan(found, cuts, settings, previous, policy, owed=0 if keeps_none else None)
 
 
 def _may_cut(messages: Messages, at: int) -> bool:
@@ -154,12 +158,19 @@ def _plan(
     released: Sequence[int] = (),
     counts: Sequence[int] | None = None,
     most: int | None = None,
+    owed: int | None = None,
 ) -> CompactionPlan | None:
-    """Return the plan; ``pinned`` and ``released`` are indices: always kept, no longer kept."""
+    """Return the plan; ``pinned`` and ``released`` are indices: always kept, no longer kept.
+
+    ``owed`` is how many messages of the end stay, and no more, where that is said.
+    """
     start = previous.first_kept_index if previous else 0
     count = (lambda index: estimate_tokens(messages[index], policy)) if counts is None else counts.__getitem__
     held = sum(map(count, pinned))
-    cut = _find_cut(len(messages), start, cuts, settings, held, policy, pinned, count)
+    if owed is None:
+        cut = _find_cut(len(messages), start, cuts, settings, held, policy, pinned, count)
+    else:
+        cut = cuts.following(len(messages) - owed) if owed else len(messages)
     if most is not None and cut is not None:
         cut = _fitting_cut(len(messages), cut, cuts, most - held, pinned, count)
     if cut is None or cut <= start:
@@ -199,7 +210,8 @@ def _find_cut(
 
     ``held`` are the tokens of the pinned; ``count`` says how many tokens the message at an index takes.
     """
-    budget, most = settings.keep_recent_tokens - held, settings.keep_recent_messages or end
+    limit = settings.keep_recent_messages
+    budget, most = settings.keep_recent_tokens - held, end if limit is None else limit
     kept = messages = 0
     for index in range(end - 1, start - 1, -1):
         if index not in pinned:
@@ -232,7 +244,7 @@ def _fitting_cut(end: int, cut: int, cuts: Cuts, most: int, pinned: frozenset[in
 
 def _turn_start(messages: Messages, start: int, cut: int) -> int | None:
     """Return where the turn that a cut splits begins; None if it splits none that began after ``start``."""
-    if messages.role(cut) == USER:
+    if cut == len(messages) or messages.role(cut) == USER:
         return None
     return next((n for n in range(cut, start - 1, -1) if messages.role(n) == USER), None)
 
@@ -269,7 +281,7 @@ class LatestCompaction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SessionCompactionPlan:
-    """A plan for a session, and the id of the entry behind the first kept message.
+    """A plan for a session, and the id of the entry behind the first kept message, "" where none is kept.
 
     ``leaving`` are the items of the context that the summary will stand for, in order, ``staying`` those that stay
     after it: what is pinned, then everything from the first kept entry on. In the plan of a session, what was pinned
@@ -357,13 +369,14 @@ def plan_session_compaction(
         return _may_cut(messages, at) and (items[at].kind == "message" or not policy.cut_at_message_entries)
 
     cuts = Cuts(messages, start, may_cut, staying, whole=policy.keep_exchanges_whole)
-    plan = _plan(messages, cuts, settings, previous, policy, staying, released, counts, most)
+    keeps_none = settings.keep_recent_messages == 0 and not (held or live or split)
+    owed = _owed(items) if keeps_none else None
+    plan = _plan(messages, cuts, settings, previous, policy, staying, released, counts, most, owed)
     if plan is None:
         return NoCompaction("no_cut_point")
-    first_kept = items[plan.first_kept_index]
-    if first_kept.kind != "message":
-        return NoCompaction("first_kept_not_message")
     cut = plan.first_kept_index
+    if cut < len(items) and items[cut].kind != "message":
+        return NoCompaction("first_kept_not_message")
     gone = [at for at in summaries if at < cut]
     told = [] if first_told is None else [first_told]
     previous_told = joined([*told, *(summaries[at] for at in gone)], is_first=latest is not None)
@@ -376,12 +389,22 @@ def plan_session_compaction(
     pinned_before = tuple(items[n] for n in range(cut) if n in staying) if staying else ()
     return SessionCompactionPlan(
         plan,
-        first_kept.entry_id,
+        items[cut].entry_id if cut < len(items) else "",
         tuple(plan.content.those_of(items)),
         (*pinned_before, *items[cut:]),
         previous=previous_told,
         taken_over=(*([0] if latest is not None and 0 not in staying else []), *gone),
     )
+
+
+def _owed(items: Sequence[ContextItem]) -> int | None:
+    """Return how many items of the end are a message without an answer and what follows it; None for open calls."""
+    shown = [item for item in items if isinstance(item, ContextEntry)]
+    pending = pending_in(shown)
+    if pending.is_over:
+        return 0 if shown and len(shown) == len(items) else None
+    last = pending.unanswered
+    return None if last is None or last.role != USER else len(shown) - [item.entry_id for item in shown].index(last.id)
 
 
 def _first_told(latest: LatestCompaction, *, stays: bool) -> Told:

@@ -23,7 +23,7 @@ class CompactionSettings:
     ``reserve_tokens`` is the room left for the next answer: compaction is due above the context window minus
     this, and it bounds the length of a summary. ``keep_recent_tokens`` is how much of the end of the context
     stays word for word, and ``keep_recent_messages`` how many messages of it do at most, None for any number; one stays
-    in any case. ``mode`` is the name of the mode that makes the text.
+    in any case, but with 0 only what the last turn owes. ``mode`` is the name of the mode that makes the text.
 
     ``summary_form`` says how a model writes a summary: as ``notes`` (the task, ground rules, state, decisions, next,
     facts), or by ``turns``: below a line that names the turns it covers, what is completed, open questions, remaining
@@ -71,7 +71,7 @@ def _wrong_amount(value: object) -> str:
 
 
 def _wrong_number_of_messages(value: object) -> str:
-    return "" if value is None or (not _wrong_amount(value) and value) else f"{shown(value)} is not a number >= 1"
+    return "" if value is None else _wrong_amount(value)
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -127,6 +127,8 @@ _CHECKS: dict[str, Callable[[object], str]] = {
 
 
 DEFAULT_SETTINGS = CompactionSettings()
+WHOLE = CompactionSettings(keep_recent_tokens=0, keep_recent_messages=0)
+"""What somebody who asks for a compaction, and says no more, gets of a model: a summary of all that is over."""
 
 
 def checked_settings(settings: CompactionSettings | None) -> CompactionSettings:

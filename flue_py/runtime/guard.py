@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 
 from flue_py.compaction.estimate import should_compact
 from flue_py.compaction.modes import Mode, checked_mode
-from flue_py.compaction.policy import CompactionSettings, checked_settings, sized_for, window_above
+from flue_py.compaction.policy import WHOLE, CompactionSettings, checked_settings, sized_for, window_above
 from flue_py.compaction.triggers import Decision, GuardState, Moment, TriggerSettings, decide
 from flue_py.core.events import BUDGET_WARNING
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -129,7 +129,8 @@ class CompactionGuard:
         self._waiting = store.backend.waiting
         self._running = RunningCalls(self._waiting, store.backend.new_entry_id)
         self._memory = Memory(session, checked_function(clock, "clock"))
-        checked_mode(mode, self.settings, has_model=self.summarizer is not None)
+        chosen = checked_mode(mode, self.settings, has_model=self.summarizer is not None)
+        self._asked_for = WHOLE if settings is None and chosen.needs_model else self.settings
 
     @property
     def session(self) -> Session:
@@ -474,7 +475,8 @@ class CompactionGuard:
         return max(1, min(windows)) if windows else None
 
     async def _sizes(self, found: Found, decision: Decision, overflow: ContextOverflow | None) -> CompactionSettings:
-        settings = self.settings if self.settings.enabled else replace(self.settings, enabled=True)
+        settings = self._asked_for if decision.trigger == "demand" else self.settings
+        settings = settings if settings.enabled else replace(settings, enabled=True)
         if overflow is not None and (self._is_too_much(found, overflow) or await self._is_broken(found)):
             settings = replace(settings, prefer_deterministic=True)
         if decision.keep_turns is None:

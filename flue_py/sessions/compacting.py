@@ -108,14 +108,15 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
     ) -> CompactionResult:
         """Replace the beginning of the context by a text that stands for it, and return what was done, or why not.
 
-        The end of the context stays word for word (``settings.keep_recent_tokens``); the text of what comes before it
-        is made by ``mode``, by default that of the settings (``llm``), which asks ``model``, with ``instructions``
-        in place of ours, which only the system prompt has then. ``window`` is the context window of the session's own
-        model in tokens, by default that of the model of its latest answer, as far as it is known, and otherwise that of
-        ``model``; what is kept and reserved is made to fit into it, beside ``system`` and ``tools``. One entry is
-        appended when the text is there, and nothing before: a failure changes nothing but the ledger, which has what
-        each call cost as soon as it is answered. Messages that were appended meanwhile stay in the context. If the leaf
-        was moved elsewhere, or somebody else compacted, nothing is appended. With ``dry_run``, no model is asked.
+        The end of the context stays word for word (``settings.keep_recent_tokens``; without ``settings``, where a model
+        is asked, only what the last turn owes). The text of what comes before it is made by ``mode``, by default that
+        of the settings (``llm``), which asks ``model``, with ``instructions`` in place of ours, which only the system
+        prompt has then. ``window`` is the context window of the session's own model in tokens, by default that of the
+        model of its latest answer, as far as it is known, and otherwise that of ``model``; what is kept and reserved is
+        made to fit into it, beside ``system`` and ``tools``. One entry is appended when the text is there, and nothing
+        before: a failure changes nothing but the ledger, which has what each call cost as soon as it is answered.
+        Messages that were appended meanwhile stay in the context. If the leaf was moved elsewhere, or somebody else
+        compacted, nothing is appended. With ``dry_run``, no model is asked.
         `undo` takes it back. While a guard compacts the session, in whatever process, nothing is made, for the reason
         ``elsewhere``. ``expected_leaf`` and ``expected_revision`` are compared before anything is planned.
 
@@ -273,7 +274,8 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
         session's own model, as far as it is known, and else that of ``asked``.
         """
         chosen = modes.checked_mode(mode, settings)
-        settings = policy.checked_settings(settings)
+        is_whole = settings is None and find is None and chosen.needs_model
+        settings = policy.WHOLE if is_whole else policy.checked_settings(settings)
         optional(checked_count, window, "window")
         read = await self._read_context(STORED)
         async with self._turn:
@@ -353,7 +355,7 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
                 return replace(outcome, reason=moved or outcome.reason)
             base = self._leaf_id
             with suppress(LeafConflict):
-                appended = await self._append_summary(planned, whole, calls, leaf, from_hook=from_hook)
+                appended = await self._append_summary(planned, whole, calls, leaf, basis.leaf, from_hook=from_hook)
                 self._keep_base(base, leaf)
                 return replace(outcome, appended=appended)
 
@@ -411,15 +413,21 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
         made: Made,
         calls: tuple[JsonObject, ...],
         leaf: str | None,
+        planned_on: str | None,
         *,
         from_hook: bool,
     ) -> Appended:
-        if isinstance(planned, ranges.RangePlan):
+        first_kept, is_range = planned.first_kept_entry_id, isinstance(planned, ranges.RangePlan)
+        if not first_kept and not is_range and leaf != planned_on:
+            # What was appended meanwhile stays, though nothing else does.
+            first_kept = (await self.get_active_path_since(planned_on, leaf=leaf))[0].id
+        if is_range or not first_kept:
             entry = ranges.entry_of(planned, made.text, made.details, calls, from_hook=from_hook)
+            entry = entry if is_range else replace(entry, references=())
             return await self._append([entry], "raise", None, Seen(leaf, None))
         return await self.append_compaction(
             made.text,
-            first_kept_entry_id=planned.first_kept_entry_id,
+            first_kept_entry_id=first_kept,
             tokens_before=planned.plan.tokens_before,
             details=made.details,
             calls=calls,

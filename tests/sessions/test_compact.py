@@ -397,8 +397,9 @@ async def test_a_context_that_pins_leave_too_large_is_noted(session: Session) ->
 
 async def test_what_is_kept_fits_into_the_window(session: Session) -> None:
     await talk(session, 40)
-    assert (await session.plan_compaction()).reason == "no_cut_point"
-    planned = await session.plan_compaction(window=2_000)
+    kept = CompactionSettings()
+    assert (await session.plan_compaction(settings=kept)).reason == "no_cut_point"
+    planned = await session.plan_compaction(settings=kept, window=2_000)
     assert planned.planned is not None
     # Half of what is left beside the reserve, and at most one message more.
     assert 750 <= planned.tokens_staying < 750 + 75

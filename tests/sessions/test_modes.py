@@ -233,7 +233,7 @@ def test_settings_are_checked_as_a_whole() -> None:
     ("field", "value"),
     [
         ("reserve_tokens", 1.5),
-        ("keep_recent_messages", 0),
+        ("keep_recent_messages", -1),
         ("keep_recent_messages", 2.0),
         ("keep_recent_messages", True),
         ("enabled", 1),

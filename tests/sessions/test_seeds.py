@@ -243,3 +243,48 @@ async def test_what_somebody_asks_of_a_summary_takes_the_place_of_the_instructio
         assert "Focus on the {schema} changes" in prompt.partition(f"{before}\n\n")[2]
         assert "Write" not in prompt
         assert "## Task" in system
+
+
+async def test_who_asks_for_a_compaction_gets_one_of_all_that_is_over_however_little_that_is(
+    session: Session, store: Store
+) -> None:
+    async def asked(*messages: JsonObject, meanwhile: str = "", guarded: bool = False) -> list[str]:
+        """Return what is left of a short session when it was compacted by hand, twice."""
+        made = await store.create_session()
+        await made.append_messages([user("begin " * 200), {"role": "assistant", "content": "ok " * 200}, *messages])
+
+        async def summarize(request: ModelRequest) -> str:
+            if meanwhile:
+                other = await store.get_session(made.id)
+                assert other is not None
+                await other.append_message(user(meanwhile))
+            return "Told."
+
+        model = FunctionModel(summarize, "small", context_window=100_000)
+        if guarded:
+            assert (await CompactionGuard(store, made, model).compact()).outcome == "compacted"
+        else:
+            assert (await Conversation(store, made).compact(model)).appended is not None
+            assert (await made.compact(model)).reason == "no_cut_point"
+        assert (await store.verify()).problems == []
+        context = await made.build_context()
+        assert "Told." in str(context[0])
+        return [f"{message['role']} {str(message['content'])[:20]}" for message in context[1:]]
+
+    failed: JsonObject = {"role": "assistant", "content": "half an", "stopReason": "error"}
+    open_call = called("c", "read_file", "x", "")[:1]
+    wrong = []
+    for name, found, expected in (
+        ("all of it is over", await asked(), []),
+        ("by a guard", await asked(guarded=True), []),
+        ("a message without an answer", await asked(user("and?")), ["user and?"]),
+        ("one whose answer failed", await asked(user("and?"), failed), ["user and?", "assistant half an"]),
+        ("a call without a result", [each[:14] for each in await asked(user("and?"), *open_call)], ["assistant [{'t"]),
+        ("what was appended meanwhile", await asked(meanwhile="one more"), ["user one more"]),
+    ):
+        if found != expected:
+            wrong.append((name, found))
+    assert wrong == []
+    await session.append_messages([user("go"), DONE])
+    for settings in (None, CompactionSettings()):
+        assert (await session.compact(mode="intent", settings=settings)).reason == "no_cut_point", "no model is asked"

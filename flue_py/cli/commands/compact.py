@@ -69,9 +69,10 @@ async def compact(
 
     With --from or --to it is a range instead, and what comes before and after it stays word for word.
     """
-    settings = policy.CompactionSettings(mode="llm" if model else _WITHOUT_MODEL)
+    mode = mode or ("llm" if model else _WITHOUT_MODEL)
+    settings = None
     if keep is not None:
-        settings = replace(settings, keep_recent_tokens=keep)
+        settings = policy.CompactionSettings(keep_recent_tokens=keep, keep_recent_messages=None if keep else 0)
     asked = models.open_model(model) if model else None
     if first is None and last is None:
         done = await session.compact(
@@ -125,7 +126,7 @@ def _row(session: Session, done: CompactionResult) -> JsonObject:
         "tokensStaying": done.tokens_staying,
         "tokensAfter": done.tokens_after,
         "leaving": [] if done.planned is None else [item.entry_id for item in done.planned.leaving],
-        "firstKeptEntryId": None if done.planned is None else done.planned.first_kept_entry_id,
+        "firstKeptEntryId": None if done.planned is None else done.planned.first_kept_entry_id or None,
         "summary": done.summary,
         "calls": [*done.calls],
         "notes": [*done.notes],

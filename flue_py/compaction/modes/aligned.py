@@ -71,6 +71,8 @@ def _prompt(material: Material, known: str) -> str:
     after = len(staying) - (at or 0)
     cut = f"The last {after} messages stay in sight; the first of them is of role {role}"
     cut += f" and begins: {shown!r}." if shown else "."
+    if not first_id:
+        cut = "This message is the first that stays in sight."
     earlier = ALIGNED_EARLIER if material.previous_summary else ""
     layout = LAYOUTS[material.settings.summary_form]
     return "\n\n".join(filter(None, [ALIGNED.format(cut=cut, earlier=earlier, layout=layout), known]))
