@@ -67,6 +67,12 @@ class PaidCall:
         return self.cost if self.cost is not None else self.usage.cost_total or None
 
     @property
+    def searches(self) -> int:
+        """How many web searches of the provider it took, as far as that was reported."""
+        number = dict(self.terms).get(SEARCHES, "0")
+        return int(number) if number.isdecimal() else 0
+
+    @property
     def source(self) -> str | None:
         """Where the cost is from; where it is not known, the terms that keep it so, and None without any."""
         if self.price_source is not None:

@@ -12,7 +12,6 @@ from typing import TypeAlias
 from flue_py.core.calls import PaidCall
 from flue_py.core.frozen import frozen
 from flue_py.core.usage import MAX_AMOUNT, PICODOLLARS_PER_DOLLAR, Cost
-from flue_py.core.usage_fields import SEARCHES
 from flue_py.errors import InvalidEntry, InvalidPrices, shown
 
 Amount: TypeAlias = Decimal | int | float | str
@@ -61,7 +60,7 @@ class ModelRates:
         """
         usage = call.usage
         scaled = (
-            self.request + _searches(call) * (self.search or 0) + usage.input * self.input,
+            self.request + call.searches * (self.search or 0) + usage.input * self.input,
             (usage.output - call.reasoning) * self.output + call.reasoning * self.reasoning,
             usage.cache_read * self.cache_read,
             (usage.cache_write - call.cache_write_1h) * self.cache_write + call.cache_write_1h * self.cache_write_1h,
@@ -70,12 +69,6 @@ class ModelRates:
         upto = [(2 * each + self.scale) // (2 * self.scale) for each in accumulate(scaled)]
         asked, answered, read, written = (after - before for before, after in pairwise((0, *upto)))
         return Cost(asked, answered, read, written, upto[-1])
-
-
-def _searches(call: PaidCall) -> int:
-    """Return how many web searches of the provider a call took."""
-    number = dict(call.terms).get(SEARCHES, "0")
-    return int(number) if number.isdecimal() else 0
 
 
 def model_rates(exact: Mapping[str, Fraction], source: str) -> ModelRates:

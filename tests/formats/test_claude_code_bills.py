@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 import flue_py
 from flue_py.sessions.store import Store
-from tests.formats.transcripts import as_lines, import_lines
+from tests.formats.transcripts import DATA, as_lines, import_lines
 
 pytestmark = pytest.mark.anyio
 
@@ -311,3 +313,75 @@ async def test_the_project_is_that_of_the_first_row_that_names_one(tmp_path: Pat
         session = await store.get_session(SOURCE)
         assert session is not None
         assert session.info.cwd == "/w"
+
+
+LIST: dict[str, Any] = {
+    "claude-haiku-5-5": [0.1, 0.5, 0.01, 0.125, 0.2],
+    "claude-opus-5": [5, 25, 0.5, 6.25, 10],
+    "claude-opus-5 speed=fast": [10, 50, 1, 12.5, 20],
+}
+KINDS = ("input", "output", "cacheRead", "cacheWrite", "cacheWrite1h")
+
+
+async def test_the_bill_of_real_sessions_is_what_the_program_says_whatever_is_imported_first(tmp_path: Path) -> None:
+    files: dict[str, Rows] = json.loads(gzip.decompress((DATA / "claude_code/bills-2.1.332.json.gz").read_bytes()))
+    source, agent, fork, other = files
+    said = {
+        name: [Decimal(str(row["totalCostUSD"])) for row in rows if row["type"] == "cost-state"]
+        for name, rows in files.items()
+    }
+    # An agent, a compaction, and a fork, which goes on from what had been paid then; an advisor, searches, a fast call.
+    forked = said[fork][-1] - said[source][-2]
+    want = {source: said[source][-1], fork: forked, other: said[other][-1]}
+    prices = {name: {**dict(zip(KINDS, each, strict=True)), "webSearch": 10_000} for name, each in LIST.items()}
+    wrong = []
+    for order in ([source, agent, fork, other], [other, fork, agent, source], [agent, source, fork, other]):
+        async with flue_py.open(":memory:", prices=prices) as store:
+            for name in order:
+                path = tmp_path / Path(name).name
+                path.write_bytes(b"".join(as_lines(files[name])))
+                report = await flue_py.import_file(store, path, finish=True)
+                wrong += [(order, str(note)) for note in report.repaired]
+            got = {}
+            for name in want:
+                session = await store.get_session(name.removesuffix(".jsonl"))
+                assert session is not None
+                cost = (await store.usage(session, tasks=True)).total.cost
+                got[name] = None if cost is None else round(cost, 9)
+                wrong += [] if session.info.cwd == "/home/dev/demo" else [(order, name, session.info.cwd)]
+            total = (await store.usage()).total
+            if got != {name: round(cost, 9) for name, cost in want.items()} or total.unpriced_calls:
+                wrong.append((order, got, want))
+            assert (await store.verify()).problems == []
+    assert wrong == []
+
+
+async def test_what_a_compaction_cost_is_known_as_soon_as_no_agent_works(tmp_path: Path) -> None:
+    notification = "<task-notification>\n<task-id>x</task-id>\n<tool-use-id>t</tool-use-id>\n</task-notification>"
+    launched = {"isAsync": True, "status": "async_launched", "agentId": "x"}
+    asked = [user("u1", None, "one"), answer("a1", "u1", call("t", "Agent"), (100, 10), 1)]
+    ends: list[tuple[str, Rows, bool]] = [
+        ("its result", [{**result("r1", "a1", "t"), "toolUseResult": {"status": "completed", "agentId": "x"}}], True),
+        ("works in the background", [{**result("r1", "a1", "t"), "toolUseResult": launched}], False),
+        ("was told of", [
+            {**result("r1", "a1", "t"), "toolUseResult": launched},
+            user("n1", "r1", notification, 2, origin={"kind": "task-notification"}),
+        ], True),
+        ("is in the queue", [
+            {**result("r1", "a1", "t"), "toolUseResult": launched},
+            {"type": "queue-operation", "operation": "enqueue", "sessionId": SOURCE, "content": notification},
+        ], True),
+        ("a person says so", [
+            {**result("r1", "a1", "t"), "toolUseResult": launched}, user("n1", "r1", notification, 2),
+        ], False),
+    ]  # fmt: skip
+    wrong = []
+    for what, rows, is_known in ends:
+        # The agent's own calls are in the first state, and those of the compaction in the second.
+        file = [*asked, *rows, state(3), *boundary("b1", "r1"), state(4)]
+        async with flue_py.open(":memory:", prices=False) as store:
+            await imported(store, tmp_path, file)
+            total = (await store.usage(group_by=["purpose"])).rows
+            made = {row.group["purpose"]: (row.unknown_calls, row.input) for row in total}
+            wrong += [] if made["compaction"] == ((0, 100) if is_known else (1, 0)) else [(what, made)]
+    assert wrong == []

@@ -42,7 +42,8 @@ class _Origin:
         return time != self.time and any(self.prompt.get(name, count) != count for name, count in prompt.items())
 
 
-_AGENT_TOOLS = frozenset({"Agent", "Task"})
+_AGENT_TOOLS = frozenset({"Agent", "Task", "SendMessage"})
+_ENDED = re.compile(r"<tool-use-id>([^<]*)</tool-use-id>")
 
 
 class Answers:
@@ -56,7 +57,8 @@ class Answers:
         self._prompts: Recent[bool] = Recent(REMEMBERED)
         self._spent: dict[str, tuple[int, ...]] = {}
         self._repeats = False
-        self._has_agents = False
+        self._agents: set[str] = set()
+        self._had_agents = False
         self._tools: Recent[tuple[str, Node]] = Recent(REMEMBERED)
         self._counted: Recent[UsageTotals] = Recent(REMEMBERED)
 
@@ -98,7 +100,10 @@ class Answers:
             group.usage = usage
         for call, name in tool_calls(row.message):
             self._tools.put(call, (name, group.node))
-            self._has_agents = self._has_agents or name in _AGENT_TOOLS
+            if name in _AGENT_TOOLS:
+                self._had_agents = True
+                if len(self._agents) < REMEMBERED:
+                    self._agents.add(call)
 
     def has_counted(self, key: str) -> bool:
         """Return whether an answer was counted."""
@@ -111,7 +116,20 @@ class Answers:
         """
         spent, self._spent = self._spent, {}
         repeats, self._repeats = self._repeats, False
-        return spent, None if repeats else not self._has_agents
+        had_agents, self._had_agents = self._had_agents, bool(self._agents)
+        return spent, None if repeats else not had_agents
+
+    def end_agents(self, row: ClaudeRow) -> None:
+        """Take note of agents that have ended, as their result says, or a notification of those in the background."""
+        details, message = row.fields.get("toolUseResult"), row.message.get("content")
+        if isinstance(message, list) and isinstance(details, dict) and details.get("status") == "completed":
+            self._agents -= {str(part.get("tool_use_id")) for part in message if isinstance(part, dict)}
+        text = row.fields.get("content") if row.type == "queue-operation" else None
+        origin = row.fields.get("origin")
+        if isinstance(origin, dict) and origin.get("kind") == "task-notification":
+            text = message
+        if isinstance(text, str) and text.startswith("<task-notification>") and (ended := _ENDED.search(text)):
+            self._agents.discard(ended[1])
 
     def content(self, group: Group) -> tuple[Content, JsonObject]:
         """Return the message that the rows make together, with its paid call, and what stands beside it."""
@@ -139,8 +157,9 @@ class Answers:
         asker = self._chains.asker_of(last)
         if asker is None:
             for call in paid.calls:
-                spent = self._spent.get(call.model, (0, 0, 0, 0))
-                self._spent[call.model] = tuple(sum(each) for each in zip(spent, call.usage[:4], strict=True))
+                used = (*call.usage[:4], call.cache_write_1h, call.searches)
+                spent = self._spent.get(call.model, (0,) * len(used))
+                self._spent[call.model] = tuple(sum(each) for each in zip(spent, used, strict=True))
             return paid, extra
         self._repeats = True
         asker.calls += dated(paid.calls, last)

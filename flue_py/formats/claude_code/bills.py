@@ -18,12 +18,13 @@ from flue_py.formats.claude_code.rows import ClaudeRow
 from flue_py.formats.kit.rows import Notes, is_name
 from flue_py.formats.kit.values import one_text, read_moment
 
-_COUNTS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
+_COUNTS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens",
+           "cacheCreationEphemeral1hInputTokens", "webSearchRequests")  # fmt: skip
 _VARIANT = re.compile(r"\[[^\]]*\]$")
 """What ``cost-state`` puts behind the name of a model, ``[1m]`` say, and answers do not."""
 
 _Tokens = tuple[int, ...]
-_NONE: _Tokens = (0, 0, 0, 0)
+_NONE: _Tokens = (0,) * len(_COUNTS)
 
 
 class Bills:
@@ -68,7 +69,10 @@ class Bills:
         for model, tokens in state.items():
             rest = _beyond(tokens, before.get(model, _NONE), spent.get(model, _NONE))
             if any(rest):
-                usage: JsonObject = dict(zip(("input", "output", "cacheRead", "cacheWrite"), rest, strict=True))
+                *kinds, for_an_hour, searches = rest
+                usage: JsonObject = dict(zip(("input", "output", "cacheRead", "cacheWrite"), kinds, strict=True))
+                usage |= {"cacheWrite1h": min(for_an_hour, kinds[3])} if for_an_hour else {}
+                usage |= {"server_tool_use": {"web_search_requests": searches}} if searches else {}
                 call = call_of(
                     read_reported(usage),
                     provider="anthropic",

@@ -64,6 +64,7 @@ class Chain(Draft):
     boundary: JsonObject | None = None
     compacted: Node | None = None
     title_rank: int = -1
+    has_messages: bool = False
 
 
 class Chains:
@@ -85,7 +86,8 @@ class Chains:
     def of(self, row: ClaudeRow) -> Chain:
         """Return the session a row belongs to: the main one, or the task session of its agent or its root."""
         fields = row.fields
-        if fields.get("isSidechain") is not True:
+        # Rows of the program's own, of requests say, name the agent alone.
+        if not (fields["isSidechain"] is True if "isSidechain" in fields else is_name(fields.get("agentId"))):
             chain = self.main
             if chain is None:
                 chain = self.main = self._begin(str(self.session_id), None)

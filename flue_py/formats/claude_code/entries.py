@@ -128,6 +128,7 @@ class Entries:
             chain.lost[entry_id] = row.parent
         if content.kind in (MESSAGE, COMPACTION):
             chain.leaves.append(entry_id)
+            chain.has_messages = True
         if node.first is None:
             node.first = entry_id
         node.tail = entry_id

@@ -196,6 +196,7 @@ class ClaudeCodeReader:
     def _place(self, chain: Chain, row: ClaudeRow) -> None:
         """Store a row that is not a message of the model."""
         message = row.message
+        self._answers.end_agents(row)
         if row.type == "user" and row.has_message:
             content = message.get("content")
             if row.fields.get("isCompactSummary") is True:
@@ -268,7 +269,8 @@ class ClaudeCodeReader:
             parent = self._entries.parent_of(chain, row)
         elif isinstance(logical, str) and (parent := self._entries.step_of(logical)) is None:
             parent = self._entries.entry_as_step(chain, logical)
-            if parent is None and chain.tail is not None:
+            # A fork of what was compacted begins here, and has what was kept below the summary.
+            if parent is None and chain.has_messages:
                 self._notes.repair(
                     row.line, f"follows on {shown(logical)}, which is missing; it was put below the row before"
                 )
@@ -287,7 +289,7 @@ class ClaudeCodeReader:
         about, chain.boundary = chain.boundary or {}, None
         head, tail = kept_rows(about)
         first = self._entries.entry_of(chain, head)
-        if first is None and head is not None:
+        if first is None and head is not None and chain.has_messages:
             self._notes.repair(row.line, f"keeps {shown(head)}, which is missing; nothing is kept")
         tokens = about.get("preTokens")
         fields: JsonObject = {
