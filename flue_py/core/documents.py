@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import payload_digest
+from flue_py.core.ids import derived_id
+from flue_py.core.jsontext import encode_json, payload_digest
 from flue_py.core.limits import LARGEST_ENTRY
 from flue_py.core.sessions import check_name, check_scope, is_storable
 from flue_py.errors import InvalidArgument, shown
@@ -108,6 +109,15 @@ class NewDocument:
         """Return the row of it as a new one."""
         digest = payload_digest(self.body)
         return DocumentRow(*self.id, self.type, self.source, now_us, now_us, len(self.body), digest, self.body)
+
+
+def deletion_of(session_id: str, scope: str) -> NewDocument:
+    """Return what a store remembers of an imported session that was deleted in a scope, so that it stays deleted.
+
+    What sets it apart are digests, in the project that of the id: an id is no name that each document could have.
+    """
+    body, _ = encode_json({"deleted": session_id, "scope": scope}, "body")
+    return NewDocument("file", derived_id(scope), body, "json", "", IMPORTED_FILES, derived_id(session_id))
 
 
 @frozen

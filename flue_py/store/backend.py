@@ -317,10 +317,10 @@ class Backend:
         """
         if dry_run:
             return await self._runner.read(
-                lambda tx: ops.delete.delete_tree(tx, session_id, scope, expected, dry_run=True)
+                lambda tx: ops.delete.delete_tree(tx, self._sources, session_id, scope, expected, dry_run=True)
             )
         deletion = await self._runner.write(
-            lambda tx: ops.delete.delete_tree(tx, session_id, scope, expected, dry_run=False)
+            lambda tx: ops.delete.delete_tree(tx, self._sources, session_id, scope, expected, dry_run=False)
         )
         await self._forget_words(deletion)
         return deletion
@@ -863,8 +863,9 @@ class Backend:
     async def was_deleted(self, session_ids: Collection[str], scope: str) -> dict[str, bool]:
         """Return which ids are of sessions of a scope that were deleted, and are not there again.
 
-        It is known of those that were imported, of any scope, and of those that had paid calls. The value is False for
-        one that had a bill alone, and no entry with a call. Raises nothing of its own. O(calls of the deleted ones).
+        It is known of those that were imported, and of those that had paid calls. In a copy of the store an imported
+        one without calls counts for every scope. The value is False for one that had a bill alone, and no entry with a
+        call. Raises nothing of its own. O(calls of the deleted ones).
         """
         return await self._runner.read(lambda tx: ops.ledger.was_deleted(tx, session_ids, scope), loose=True)
 

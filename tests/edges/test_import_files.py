@@ -318,6 +318,31 @@ async def test_what_was_deleted_stays_deleted_unless_it_is_to_be_imported_again(
 
 
 @pytest.mark.anyio
+async def test_what_was_deleted_stays_deleted_in_its_scope_alone(tmp_path: Path) -> None:
+    rows = {"unpaid": [user("u1", None)], "paid": TALK}
+    # What is imported into a scope, and what that does; the session is deleted after it was created.
+    steps = [("a", "created"), ("a", "deleted"), ("b", "created"), ("b", "deleted"), ("a", "deleted"), ("", "created")]
+    wrong = []
+    for name, lines in rows.items():
+        async with flue_py.open(tmp_path / f"{name}.db") as store:
+            for scope, expected in steps:
+                report = await import_lines(store, tmp_path, as_lines(lines), scope=scope)
+                (session,) = report.sessions
+                got = "deleted" if session.deleted else "created" if session.created else "there"
+                wrong += [(name, scope, got)] if got != expected else []
+                if session.created:
+                    await store.delete_session_tree(session.session_id)
+            assert ((await store.files()), (await store.info()).documents) == ((), 0)
+            async with flue_py.open(":memory:") as copy:
+                await flue_py.copy_store(store, copy)
+                for scope in ("a", "b", ""):
+                    report = await import_lines(copy, tmp_path, as_lines(lines), scope=scope)
+                    wrong += [] if report.sessions[0].deleted else [(name, scope, "in the copy")]
+            assert (await store.verify()).problems == []
+    assert wrong == []
+
+
+@pytest.mark.anyio
 async def test_another_scope_does_not_get_the_session(tmp_path: Path) -> None:
     async with flue_py.open(":memory:") as store:
         await import_lines(store, tmp_path, as_lines(TALK), scope="mine")

@@ -189,7 +189,7 @@ class _Batch:
             case SetPin(entry_id=entry_id, pinned=pinned, note=note):
                 outcome = set_pin(tx, sources, session, entry_id, pinned, expected, note)
             case DeleteTree(scope=scope):
-                outcome = delete_tree(tx, session, scope, expected, dry_run=False)
+                outcome = delete_tree(tx, sources, session, scope, expected, dry_run=False)
         return outcome
 
     def _compared(self, operation: OnSession) -> Outcome:

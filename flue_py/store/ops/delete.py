@@ -6,21 +6,29 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from flue_py.core.documents import deletion_of
 from flue_py.core.lanes import LaneFate, plan_lane_deletion
 from flue_py.core.ledger import owners_of_tasks
 from flue_py.core.sessions import NOTHING_SEEN, STORED, Deletion, Expected, is_meant, is_storable
 from flue_py.store.ops.budgets import delete_session_budgets
 from flue_py.store.ops.marks import leave_marks
 from flue_py.store.ops.state import read_state
-from flue_py.store.seam import Transaction
+from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import delete as delete_sql
 from flue_py.store.sql import ledger as ledger_sql
 from flue_py.store.sql import tasks as tasks_sql
+from flue_py.store.sql.inserts import PUT_DOCUMENT
 from flue_py.store.sql.takes import TreeLane
 
 
 def delete_tree(
-    tx: Transaction, session_id: str, scope: str | None, expected: Expected = STORED, *, dry_run: bool
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    scope: str | None,
+    expected: Expected = STORED,
+    *,
+    dry_run: bool,
 ) -> Deletion:
     """Delete a session, its task closure, and what only they saw (see `Backend.delete_tree`)."""
     if not is_storable(session_id):
@@ -47,6 +55,9 @@ def delete_tree(
     if not dry_run:
         delete_session_budgets(tx, doomed.sessions.values())
         tx.run(delete_sql.NOTE_IMPORTED, keys=keys)
+        notes = [deletion_of(*place).row(sources.now_us()) for place in tx.rows(delete_sql.IMPORTED_AMONG, keys=keys)]
+        if notes:
+            tx.insert(PUT_DOCUMENT, notes)
         _note_tasks(tx, session_id, links)
         leave_marks(tx, keys)
         blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}

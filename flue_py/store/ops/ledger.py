@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from flue_py.core.calls import CallDifference, PaidCall
+from flue_py.core.documents import DocumentName, deletion_of
 from flue_py.core.ledger import (
     CallId,
     CallPrice,
@@ -26,6 +27,7 @@ from flue_py.store.ops.state import read_state
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import append as append_sql
+from flue_py.store.sql import documents as documents_sql
 from flue_py.store.sql import ledger as ledger_sql
 from flue_py.store.sql import transfer as transfer_sql
 from flue_py.store.sql.inserts import INSERT_CALL, INSERT_PAYER
@@ -230,7 +232,14 @@ def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[CallId]:
 def was_deleted(tx: Transaction, session_ids: Collection[str], scope: str) -> dict[str, bool]:
     """Return those of these ids that sessions had which were deleted (see `Backend.was_deleted`)."""
     rows = tx.rows(ledger_sql.DELETED, ids=json.dumps(sorted(session_ids)), scope=scope)
-    return {name: bool(had_entries) for name, had_entries in rows}
+    return {name: bool(had_entries) for name, had_entries in rows if _is_noted(tx, deletion_of(name, scope).id)}
+
+
+def _is_noted(tx: Transaction, name: DocumentName) -> bool:
+    """Return whether a deletion was noted in a scope, or in none: in a copy, and before it was noted at all."""
+    scope, kind, space, project, own = name
+    noted = tx.rows(documents_sql.NAMES_IN_PROJECT, scope=scope, kind=kind, space=space, project=project)
+    return not noted or (own,) in noted
 
 
 def payer_row(state: SessionState) -> Payer:

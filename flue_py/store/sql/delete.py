@@ -59,9 +59,10 @@ DELETE_UNUSED_BLOB = statement(TreeBlob, Nothing)(
     " AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.tree_id = :tree_id AND a.sha256 = :sha256)"
 )
 # By these an import knows that a session was deleted here (what others have paid is remembered anyway).
+_IMPORTED = f"FROM sessions s WHERE s.session_key {IN_KEYS} AND {PLACE_IN}(s.metadata, '\"imported\"') > 0"
 NOTE_IMPORTED = statement(Keys, Nothing)(
     "INSERT INTO ledger_sessions (session_key, session_id, tree_id, project)"
-    " SELECT s.session_key, s.id, s.tree_id, NULLIF(s.cwd, '') FROM sessions s"
-    f" WHERE s.session_key {IN_KEYS} AND {PLACE_IN}(s.metadata, '\"imported\"') > 0 ON CONFLICT DO NOTHING"
+    f" SELECT s.session_key, s.id, s.tree_id, NULLIF(s.cwd, '') {_IMPORTED} ON CONFLICT DO NOTHING"
 )
+IMPORTED_AMONG = statement(Keys, tuple[str, str])(f"SELECT s.id, s.scope {_IMPORTED}")
 DELETE_SESSIONS = announced(Keys)(f"DELETE FROM sessions WHERE session_key {IN_KEYS}")

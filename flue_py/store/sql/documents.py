@@ -11,6 +11,7 @@ from flue_py.store.sql.dialects import statement
 NAME_PARTS = ("scope", "kind", "space", "project", "name")
 
 Name = TypedDict("Name", {"scope": str, "kind": str, "space": str, "project": str, "name": str})
+InProject = TypedDict("InProject", {"scope": str, "kind": str, "space": str, "project": str})
 AfterNameCount = TypedDict(
     "AfterNameCount", {"scope": str, "kind": str, "space": str, "project": str, "name": str, "count": int}
 )
@@ -53,6 +54,10 @@ DOCUMENT = statement(Name, _document)(f"SELECT {_INFO}, d.body FROM documents d 
 DOCUMENT_INFO = statement(Name, _info)(f"SELECT {_INFO} FROM documents d WHERE {_IS_IT}")
 LIST_DOCUMENTS = statement(Page, _info)(f"SELECT {_INFO} {_PAGE}")
 READ_DOCUMENTS = statement(Page, _document)(f"SELECT {_INFO}, d.body {_PAGE}")
+NAMES_IN_PROJECT = statement(InProject, tuple[str])(
+    "SELECT d.name FROM documents d"
+    " WHERE d.scope = :scope AND d.kind = :kind AND d.space = :space AND d.project = :project"
+)
 REMOVE_DOCUMENT = statement(Name, Nothing)(
     f"DELETE FROM documents WHERE {' AND '.join(f'{name} = :{name}' for name in NAME_PARTS)}"
 )
