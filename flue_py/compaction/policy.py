@@ -34,7 +34,8 @@ class CompactionSettings:
     makes the text), or ``mark`` (a text that says what is missing). With ``prefer_deterministic`` no model is asked:
     ``intent`` takes the place of a mode that needs one, as is wise where the window has overflowed.
     ``max_message_chars`` cuts longer messages in what a model is shown; 0 cuts none. ``include_reasoning`` and
-    ``include_symbols`` put excerpts of the model's thinking, and what defines what in source files, before a summary.
+    ``include_symbols`` put excerpts of the model's thinking, and what defines what in source files, before a summary;
+    ``include_files`` puts up to five files behind it, as they were read last.
 
     ``registered_item_tokens`` is how much of one registered text a compaction brings back (`Session.register`), and
     ``registered_tokens`` of all of them. ``summary_timeout`` is the number of seconds after which a model that has not
@@ -54,6 +55,7 @@ class CompactionSettings:
     max_message_chars: int = 8_000
     include_reasoning: bool = False
     include_symbols: bool = False
+    include_files: bool = False
     registered_item_tokens: int = 5_000
     registered_tokens: int = 25_000
     summary_timeout: float = 300.0
@@ -118,6 +120,7 @@ _CHECKS: dict[str, Callable[[object], str]] = {
     "max_message_chars": _wrong_amount,
     "include_reasoning": _wrong_flag,
     "include_symbols": _wrong_flag,
+    "include_files": _wrong_flag,
     "registered_item_tokens": _wrong_amount,
     "registered_tokens": _wrong_amount,
     "summary_timeout": _wrong_timeout,

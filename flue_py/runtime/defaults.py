@@ -20,13 +20,17 @@ class RunDefaults(TypedDict):
 
 RUN_DEFAULTS: RunDefaults = {
     "settings": CompactionSettings(
-        summary_form="turns", on_failure="mark", include_reasoning=True, include_symbols=True
+        summary_form="turns",
+        on_failure="mark",
+        include_reasoning=True,
+        include_symbols=True,
+        include_files=True,
     ),
     "triggers": TriggerSettings(trigger_turns=50, keep_recent_turns=10, least_share=0.0),
     "context": ContextSettings(window=ContextWindow(max_replay_chars=0)),
     "stop_over_budget": True,
 }
 """For ``CompactionGuard(store, session, model, **RUN_DEFAULTS)``: a compaction after 50 turns, of which 10 stay;
-summaries by turns, and a marker in place of one that failed; excerpts of reasoning and symbols before it; answers cut
-after 2,000 characters where they are sent again; no turn once the ledger has more than a budget allows.
-``thrash_window=0`` alone switches off what holds a fruitless compaction back."""
+summaries by turns, and a marker in place of one that failed; excerpts of reasoning and symbols before it, and files
+that were read behind it; answers cut after 2,000 characters where they are sent again; no turn once the ledger has more
+than a budget allows. ``thrash_window=0`` alone switches off what holds a fruitless compaction back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -288,3 +289,34 @@ async def test_who_asks_for_a_compaction_gets_one_of_all_that_is_over_however_li
     await session.append_messages([user("go"), DONE])
     for settings in (None, CompactionSettings()):
         assert (await session.compact(mode="intent", settings=settings)).reason == "no_cut_point", "no model is asked"
+
+
+async def test_files_that_were_read_last_are_shown_after_a_compaction_without_reading_them_again(
+    session: Session,
+) -> None:
+    run = replace(RUN_DEFAULTS["settings"], keep_recent_tokens=400, user_words_share=0)
+    reads = [each for n in range(7) for each in called(f"r{n}", "read_file", f"f{n}.py", f"text {n} of it")]
+    stale = [*called("s", "read_file", "s.py", "stale"), *called("e", "Edit", "s.py", "edited")]
+    failing = [
+        *called("x", "Read", "f6.py", "no such file", failed=True),
+        *called("y", "Edit", "f6.py", "no", failed=True),
+    ]
+    large = called("l", "Read", "large.txt", "z" * 60_000)
+    seen = [user("and now?"), *called("t", "read_file", "f5.py", "tail " * 400)]
+    end = user("end " * 400)
+    for messages, paths in (
+        ([*reads, *stale, *failing, DONE, end], ["f6.py", "f5.py", "f4.py", "f3.py", "f2.py"]),
+        ([*reads, *stale, *seen], ["f6.py", "f4.py", "f3.py", "f2.py", "f1.py"]),
+        ([*reads, *large, DONE, end], ["large.txt"]),
+    ):
+        await session.append_messages([user("go " * 400), *messages])
+        text = (await session.compact(mode="intent", settings=run)).summary or ""
+        block = text.partition("[FILES IN USE — as they were read last]\n")[2]
+        assert re.findall(r'<file path="(.+?)">', block) == paths
+        assert ("text 4 of it" in block) is ("f4.py" in paths)
+        assert "stale" not in block
+        assert block.count("z") <= 50_000
+        await session.undo()
+        default = replace(SMALL, keep_recent_tokens=400)
+        assert "FILES IN USE" not in ((await session.compact(mode="intent", settings=default)).summary or "")
+        await session.rewind(turns=0)

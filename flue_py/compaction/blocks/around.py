@@ -37,7 +37,8 @@ class Around:
     ``tasks`` are what the caller knows to be running beside task sessions, which a session finds by itself, and
     ``approvals`` what somebody has yet to allow. One that begins with the id of a call without a result keeps that in
     the context. ``handoffs`` are the names of the tools that pass work on, as shell
-    patterns, and ``read_file`` reads files that were in use once more.
+    patterns, and ``read_file`` reads files that were in use once more; with ``include_files`` in the settings, those
+    that were read are shown without it, as they were read last.
     """
 
     tasks: Tasks = ()
@@ -70,7 +71,8 @@ class Around:
         left = left.beside(facts.text)
         words = user_words(left)
         left = left.with_all_room().beside(words.text)
-        files = _fitting(left, reread_files(left, self.read_file), "files in use")
+        has_files = self.read_file is not None or settings.include_files
+        files = _fitting(left, reread_files(left, self.read_file), "files in use") if has_files else Block()
         left = left.beside(files.text)
         symbols = _fitting(left, symbol_graph(left), "symbols") if settings.include_symbols else Block()
         left = left.beside(symbols.text)

@@ -1,4 +1,4 @@
-"""Files that were in use, as they are now, read by a function of the caller's."""
+"""Files that were in use: as they are now, read by a function of the caller's, or as they were read last."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from flue_py.compaction.file_calls import file_call
 from flue_py.compaction.material import Material
 from flue_py.compaction.quoting import attribute, fenced
 from flue_py.core.exchange import tool_calls
+from flue_py.core.spoken import message_text
 
 ReadFile: TypeAlias = Callable[[str], str | None]
 """Returns the text of a file, None if it is gone. What it raises leaves the file out, and is noted."""
@@ -24,15 +25,19 @@ def reread_files(
 ) -> Block:
     """Return the files that were read, written or edited last in what leaves, at most ``most``, the newest first.
 
-    They take ``chars`` characters together, and no more than an eighth of the window has room for; the last one is cut
-    to that. No block without any. O(messages).
+    Without ``read``, those that were read last and not changed since, as the stored results have them. They take
+    ``chars`` characters together, and no more than an eighth of the window has room for; the last one is cut to that.
+    No block without any. O(messages).
     """
     if read is None:
-        return Block()
+        stored = _read_last(material, most)
+        paths, read, when = list(stored), stored.get, "as they were read last"
+    else:
+        paths, when = _recent(material, most), "as they are now"
     shown: list[str] = []
     notes: list[str] = []
     left, tokens = chars, material.at_most(chars, _WINDOW_PART)
-    for path in _recent(material, most):
+    for path in paths:
         if left <= 0 or tokens <= 0:
             break
         try:
@@ -49,8 +54,31 @@ def reread_files(
             shown.append(fenced("file", begun + more, attribute("path", path)))
             left -= len(text)
             tokens -= material.tokens_of(shown[-1])
-    text = "\n".join(["[FILES IN USE — as they are now]", *shown]) if shown else ""
+    text = "\n".join([f"[FILES IN USE — {when}]", *shown]) if shown else ""
     return Block(text, notes=tuple(notes))
+
+
+def _read_last(material: Material, most: int) -> dict[str, str]:
+    """Return files by path as the last results of reading them have them: those in what stays are left out there.
+
+    So are those that were written or edited after that, or that may have been.
+    """
+    policy, pairing = material.planned.plan.policy, material.pairing
+    stays = [file_call(call, policy) for item in material.staying for call in tool_calls(item.data)]
+    seen = {used.path for used in stays if used is not None}
+    found: dict[str, str] = {}
+    for call, results in reversed(pairing.results.items()):
+        used = file_call(pairing.parts[call], policy)
+        if used is None or used.path in seen or (results and results[0] in material.failed):
+            continue
+        if used.use == "read" and not results:
+            continue
+        seen.add(used.path)
+        if used.use == "read" and "\n" not in used.path:
+            found[used.path] = message_text(material.message(results[0]))
+            if len(found) == most:
+                break
+    return found
 
 
 def _recent(material: Material, most: int) -> list[str]:
