@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from flue_py.context.items import Item
 from flue_py.context.provider import STEP
 from flue_py.context.report import ContextChange, ContextReport
+from flue_py.core.faithful import SYSTEM
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, to_json
 from flue_py.wire.bound import begins_with
 
 if TYPE_CHECKING:
     from flue_py.context.requests import ContextRequest
-
-_SYSTEM = ("system", "developer")
 
 
 @frozen
@@ -53,7 +52,7 @@ def prefix_break(before: ContextRequest, after: ContextRequest) -> PrefixBreak |
 def _leading(request: ContextRequest) -> Sequence[JsonValue]:
     """Return the messages of the system that stand first."""
     messages: Sequence[JsonObject] = request.messages
-    end = next((at for at, each in enumerate(messages) if each.get("role") not in _SYSTEM), len(messages))
+    end = next((at for at, each in enumerate(messages) if each.get("role") not in SYSTEM), len(messages))
     return messages[:end]
 
 

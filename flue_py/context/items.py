@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from flue_py.core.calls import agent_of
 from flue_py.core.exchange import tool_calls
-from flue_py.core.faithful import ASSISTANT, TOOL_RESULT, USER
+from flue_py.core.faithful import ASSISTANT, SYSTEM, TOOL_RESULT, USER
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.projection import ContextEntry
@@ -16,7 +16,6 @@ How: TypeAlias = Literal["dropped", "cut", "replaced", "merged", "added"]
 """What a step did with a message: left it out, shortened it, put other content in its place, put its content behind
 that of another one, or put it there."""
 
-_SYSTEM = ("system", "developer")
 # What a user ran or an extension said is shown as a message of the user.
 _AS_USER = (USER, "bashExecution", "custom")
 
@@ -85,7 +84,7 @@ class Item:
     @property
     def is_system(self) -> bool:
         """Whether it is a message of the system."""
-        return self._role in _SYSTEM
+        return self._role in SYSTEM
 
     @property
     def is_summary(self) -> bool:

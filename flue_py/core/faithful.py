@@ -17,6 +17,8 @@ Message: TypeAlias = Mapping[str, JsonValue]
 USER = "user"
 ASSISTANT = "assistant"
 TOOL_RESULT = "toolResult"
+SYSTEM = ("system", "developer")
+"""The roles of what the system says."""
 SUMMARIZED_ROLES = (USER, ASSISTANT, TOOL_RESULT)
 """A tuple, since a role read from unchecked JSON may be a list, which no set can be asked about."""
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from flue_py.core.counting import is_same_model
+from flue_py.core.faithful import SYSTEM
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.native import COMPACTION_PART, holds_compaction
@@ -18,7 +19,7 @@ from flue_py.wire.anthropic import is_blank
 from flue_py.wire.codex_items import ITEM
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.openai_responses import PI_ID
-from flue_py.wire.lists.said import SYSTEM, Said
+from flue_py.wire.lists.said import Said
 from flue_py.wire.media import type_of_bytes
 from flue_py.wire.openai_chat import CUSTOM, arguments_object, image_from_url, is_text_of_object
 from flue_py.wire.rules.anthropic import torn_server_calls

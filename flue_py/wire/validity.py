@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from flue_py.core.faithful import SYSTEM
 from flue_py.core.frozen import changed, frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.shapes import Shape
@@ -13,7 +14,7 @@ from flue_py.wire.conversion import to_provider
 from flue_py.wire.leftovers import Leftovers, Repair
 from flue_py.wire.lists.anthropic import anthropic_list
 from flue_py.wire.lists.gemini import gemini_list
-from flue_py.wire.lists.said import SYSTEM, Said, SystemApart, speakers_only
+from flue_py.wire.lists.said import Said, SystemApart, speakers_only
 from flue_py.wire.rules import Broken, broken_rules, checked_target
 
 _PLACE = re.compile(r"\w+\[(\d+)\]")

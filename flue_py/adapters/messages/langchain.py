@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flue_py.adapters.messages.parts import held_in, text_of, usage_of
 from flue_py.adapters.messages.values import Context, FrameworkList, OurMessages, said_of
+from flue_py.core.faithful import SYSTEM
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage_shapes import billed_by, read_reported, usage_json
 from flue_py.errors import InvalidEntry, MissingExtra, shown
@@ -75,7 +76,7 @@ def _made(message: JsonObject, kit: Any, left: Leftovers) -> Any:  # noqa: ANN40
     role = message.get("role")
     if role == "assistant":
         return _answer(message, kit, left)
-    if role in ("system", "developer"):
+    if role in SYSTEM:
         return kit.SystemMessage(text_of(message))
     content = message.get("content")
     said = (

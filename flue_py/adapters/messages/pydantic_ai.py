@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flue_py.adapters.messages.parts import decoded, held_in, milliseconds, moment_of, text_of, usage_of
 from flue_py.adapters.messages.values import Context, FrameworkList, OurMessages, said_of
+from flue_py.core.faithful import SYSTEM
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.native import COMPACTION_PART
 from flue_py.core.usage_shapes import billed_by, read_reported, usage_json
@@ -102,7 +103,7 @@ class _Maker:
         moment = moment_of(message)
         timed: dict[str, Any] = {} if moment is None else {"timestamp": moment}
         role = message.get("role")
-        if role in ("system", "developer"):
+        if role in SYSTEM:
             return [self.kit.SystemPromptPart(text_of(message), **timed)]
         content = self._content(message)
         if role == "user":

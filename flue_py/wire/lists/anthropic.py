@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from flue_py.core.faithful import SYSTEM
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.native import COMPACTION_PART
 from flue_py.wire.anthropic import (
@@ -20,7 +21,6 @@ from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.lists.said import (
     CONTINUED,
-    SYSTEM,
     Said,
     SystemApart,
     answered,

@@ -9,6 +9,7 @@ from itertools import count
 from typing import NamedTuple
 
 from flue_py.core.exchange import Pairing, called_ids
+from flue_py.core.faithful import SYSTEM
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.native import NATIVE, sent_to
@@ -28,8 +29,6 @@ BLANK = "blank"
 """What `kinds_in` finds where a message, or a text in it, is empty or white space."""
 
 SPEAKERS = frozenset({"user", "assistant", "toolResult", "system"})
-SYSTEM = frozenset({"system", "developer"})
-"""The roles of what the system says."""
 
 
 class SystemApart(NamedTuple):
@@ -115,7 +114,7 @@ def speakers_only(
     messages: Iterable[Said],
     left: Leftovers,
     *,
-    also: frozenset[str] = frozenset(),
+    also: Iterable[str] = (),
     provider: str | None = None,
     account: str | None = None,
 ) -> list[Said]:
@@ -126,7 +125,7 @@ def speakers_only(
     model, and other roles, are noted. Cost: O(messages).
     """
     given = [*messages]
-    spoken = SPEAKERS | also
+    spoken = SPEAKERS.union(also)
     if all(each.role in spoken and NATIVE not in each.message for each in given):
         return given
     said: list[Said] = []
