@@ -20,11 +20,13 @@ from typing import TypeAlias, TypeVar
 
 import flue_py.sync
 from flue_py.adapters.elsewhere import use_from_here
+from flue_py.core import messages
 from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
 from flue_py.homes import in_full
 from flue_py.sessions.handle import Handle
 from flue_py.sessions.store import Store
 from flue_py.store.loops import is_trio
+from flue_py.store.ops import append, marks, pins
 from flue_py.store.seam import CommittedBeforeCancellation
 from flue_py.store.waiting import ended
 from flue_py.sync.twins import parts_of
@@ -38,6 +40,9 @@ Handled = TypeVar("Handled", bound=Handle)
 Work: TypeAlias = Callable[[Store], Coroutine[object, object, Result]]
 
 _MEMORY = (":memory:", "memory://")
+
+LOADED = (append, marks, messages, pins)
+"""What the first write of a store needs: loaded with an adapter, since a framework goes on while it writes."""
 
 
 class Access:

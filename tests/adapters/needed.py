@@ -8,7 +8,7 @@ import pytest
 
 
 def needs(extra: str, *modules: str) -> None:
-    """Skip the module of tests that calls this, unless the framework can be imported, with the reason.
+    """Skip the module of tests, or the test, that calls this, unless the framework can be imported, with the reason.
 
     Where ``FLUE_PY_REQUIRE_FRAMEWORK`` names the extra, a missing module fails instead.
     """

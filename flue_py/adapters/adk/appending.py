@@ -11,7 +11,7 @@ from google.adk.sessions.session import Session as AdkSession  # noqa: TC002 - a
 
 from flue_py.adapters.adk import shared
 from flue_py.adapters.adk.compacting import compaction_of
-from flue_py.adapters.adk.events import STATE, compaction_entries, entries_of, events_of
+from flue_py.adapters.adk.events import STATE, compaction_entries, entries_of, events_shown, is_event
 from flue_py.adapters.adk.names import scope_of
 from flue_py.adapters.adk.places import Places
 from flue_py.adapters.adk.reading import LEFT, Place, all_events, first_of, last_events, split_state
@@ -119,11 +119,15 @@ async def _plan(
         events = await all_events(session, below.leaf)
         first = first_of(events, back)
         if first is not None:
-            target = events[first - 1].entry.id if first else await _beginning(session, events[0].entry.id)
+            before = events[first - 1].entry
+            target = before.id if first else await _beginning(session, events[0].entry.id)
+            if first and not is_event(before) and before.depth > events[first].entry.depth:
+                # Before the first of what a summary keeps there is what the summary stands for.
+                target = events[first].entries[0].parent_id
             return _Planned(entries_of(event, {**beside, LEFT: below.leaf}, entry_id), True, target)
     if isinstance(actions.get("compaction"), dict) and below.leaf is not None:
         session = await _session(store, below)
-        path = list(events_of(await session.get_active_path(leaf=below.leaf)))
+        path = events_shown(await session.get_active_path(leaf=below.leaf))
         compaction = await compaction_of(session, below.leaf, event, path)
         if compaction is not None:
             beside = {**beside, "timestamp": event["timestamp"]}

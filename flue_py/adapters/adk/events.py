@@ -13,11 +13,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from itertools import pairwise
+from typing import NamedTuple, cast
 from uuid import uuid4
 
-from flue_py.adapters.adk.parts import part_of_gemini, part_of_ours, result_of_gemini, result_of_ours, text_of
+from flue_py.adapters.adk.parts import part_of_gemini, part_of_ours, result_of_gemini, result_of_ours
+from flue_py.adapters.shown import shown_groups
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.faithful import SUMMARIZED_ROLES, SYSTEM
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.usage_shapes import read_reported
@@ -62,7 +65,7 @@ class Found(NamedTuple):
     @property
     def time(self) -> float:
         """When it happened, in seconds since 1970. O(size of what stands beside it)."""
-        return timestamp_of(self.entry)
+        return timestamp_of(self.entry) if self.by_hand is None else cast("float", self.by_hand["timestamp"])
 
 
 def entries_of(event: JsonObject, beside: JsonObject, entry_id: str, *, is_same_call: bool = True) -> list[NewEntry]:
@@ -127,29 +130,54 @@ def events_of(entries: Iterable[Entry]) -> Iterator[Found]:
     Messages that no event made, of a session that was begun by hand, are events too. Raises `InvalidArgument` for one
     that ADK has no event for.
     """
+    yield from _events(_groups(entries))
+
+
+def events_shown(path: Sequence[Entry]) -> list[Found]:
+    """Return the events that the model is sent of a whole path, in order. Raises as `events_of`. O(size)."""
+    found = list(_events(shown_groups(list(_groups(path)), is_own=_is_own_compaction)))
+    # The framework puts them in the order of their times, and a summary is younger than what is kept behind it.
+    for each, after in reversed([*pairwise(found)]):
+        if each.by_hand is not None:
+            each.by_hand["timestamp"] = min(each.time, after.time)
+    return found
+
+
+def _is_own_compaction(entry: Entry) -> bool:
+    return entry.kind == COMPACTION and is_event(entry)
+
+
+def _groups(entries: Iterable[Entry]) -> Iterator[Sequence[Entry]]:
     before: list[Entry] = []
     for entry in entries:
-        if entry.extra == _PART_TEXT:
-            before.append(entry)
-        elif entry.kind == STATE or not _is_event(entry):
+        before.append(entry)
+        if entry.extra != _PART_TEXT:
             # The rest of an event whose end is not on this path stands for itself.
-            yield from _by_hand((*before, entry))
+            is_whole = entry.kind != STATE and is_event(entry)
+            yield from [before] if is_whole else ([each] for each in before)
             before = []
-        else:
-            yield Found((*before, entry))
-            before = []
-    yield from _by_hand(before)
+    yield from ([each] for each in before)
+
+
+def _events(groups: Iterable[Sequence[Entry]]) -> Iterator[Found]:
+    for group in groups:
+        last = group[-1]
+        if last.kind != STATE and is_event(last) and last.extra != _PART_TEXT:
+            yield Found((*group,))
+        elif (event := _event_by_hand(last)) is not None:
+            yield Found((last,), event)
 
 
 def beside_of(entry: Entry) -> JsonObject | None:
     """Return what stands beside an entry that is of an event, or None. O(size)."""
-    if not _is_event(entry):
+    if not is_event(entry):
         return None
     found = entry.extra_fields.get(BESIDE)
     return found if isinstance(found, dict) else None
 
 
-def _is_event(entry: Entry) -> bool:
+def is_event(entry: Entry) -> bool:
+    """Return whether an entry is of an event. O(size)."""
     return entry.extra is not None and f'"{BESIDE}"' in entry.extra
 
 
@@ -326,42 +354,28 @@ def _restored(entries: Sequence[Entry], beside: JsonObject) -> JsonObject:
     return restored(printed, beside)
 
 
-def _by_hand(entries: Iterable[Entry]) -> Iterator[Found]:
-    for entry in entries:
-        event = _event_by_hand(entry)
-        if event is not None:
-            yield Found((entry,), event)
-
-
 def _event_by_hand(entry: Entry) -> JsonObject | None:
     """Return the event that an entry is which no event made; None if it says nothing to ADK.
 
-    Raises `InvalidArgument` for one that ADK has no event for. It would send what a compaction stands for whole.
+    ADK has no messages of the system among its events: what one says is said by the user. Raises `InvalidArgument` for
+    a role that ADK has no event for.
     """
-    if entry.kind == COMPACTION:
-        raise InvalidArgument(
-            f"entry {entry.id!r}: ADK has no event for a compaction that it did not make, and would send again all "
-            "that this stands for; undo it, or fork the session at an entry before it"
-        )
-    event: JsonObject = {"id": entry.id, "invocationId": entry.id, "timestamp": entry.created_us / 1_000_000}
-    fields = entry.fields if entry.kind in (MESSAGE, "custom_message", "branch_summary") else {}
-    if entry.kind == MESSAGE and entry.role in ("user", "assistant", "toolResult"):
-        printed = _printed([fields], entry.id)
-        content = printed.get("content")
-        if isinstance(content, dict) and isinstance(content["parts"], list):
-            content["parts"] = [part for part in content["parts"] if part]
-        if "usageMetadata" in printed:
-            printed["usageMetadata"] = _usage(printed["usageMetadata"])
-        return {**event, **printed, "author": printed.get("author") or "model"}
-    if entry.kind == MESSAGE:
+    if entry.kind != MESSAGE:
+        return None
+    if entry.role not in (*SUMMARIZED_ROLES, *SYSTEM):
         raise InvalidArgument(
             f"entry {entry.id!r}: ADK has no event for a message of the role {shown(entry.role)}; leave it out of the "
             "path, or read the session with flue_py"
         )
-    text = text_of(fields.get("content")) if entry.kind == "custom_message" else fields.get("summary")
-    if not isinstance(text, str) or not text:
-        return None
-    return {**event, "author": "user", "content": {"parts": [{"text": text}], "role": "user"}}
+    event: JsonObject = {"id": entry.id, "invocationId": entry.id, "timestamp": entry.created_us / 1_000_000}
+    printed = _printed([entry.fields], entry.id)
+    content = printed.get("content")
+    if isinstance(content, dict) and isinstance(content["parts"], list):
+        content["parts"] = [part for part in content["parts"] if part]
+    if "usageMetadata" in printed:
+        printed["usageMetadata"] = _usage(printed["usageMetadata"])
+    author = "user" if entry.role in SYSTEM else printed.get("author") or "model"
+    return {**event, **printed, "author": author}
 
 
 def _usage(reported: JsonValue) -> JsonObject:

@@ -10,8 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flue_py.adapters.adk.events import STATE, Found, beside_of, delta_of, events_of, timestamp_of
+from flue_py.adapters.adk.events import (
+    STATE,
+    Found,
+    beside_of,
+    delta_of,
+    events_of,
+    events_shown,
+    is_event,
+    timestamp_of,
+)
 from flue_py.adapters.adk.states import NOTHING, Read, State, delta_of_state, state_at
+from flue_py.adapters.shown import is_plain
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.sessions.session import Session
@@ -46,8 +56,12 @@ async def last_events(session: Session, leaf: str | None, most: int | None, afte
     count = 0
     limit = None if most is None and after is None else _AT_ONCE if most is None else most + 1
     entries: list[Entry] = []
+    end = leaf
     while leaf is not None and (most is None or count < most):
         entries = [*await session.get_active_path(leaf=leaf, limit=limit), *entries]
+        if not all(is_plain(entry) or is_event(entry) for entry in entries):
+            segments = [events_shown(await session.get_active_path(leaf=end))]
+            break
         turn = _last_turn(entries)
         is_whole = turn is not None or entries[0].parent_id is None
         leaf = entries[0].parent_id

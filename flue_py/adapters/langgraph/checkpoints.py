@@ -13,6 +13,7 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
 )
 
+from flue_py.adapters.langgraph.by_hand import MESSAGES, begun_by_hand
 from flue_py.adapters.langgraph.finding import Finding
 from flue_py.adapters.langgraph.known import Known
 from flue_py.adapters.langgraph.lines import Kept, Lines, NewLine, new_line
@@ -37,7 +38,7 @@ from flue_py.adapters.langgraph.values import Values
 from flue_py.adapters.langgraph.writes import free_number
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.errors import InvalidEntry
+from flue_py.errors import InvalidEntry, LeafConflict
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
     from langchain_core.messages import BaseMessage
 
-_MESSAGES = "messages"
 _SMALL = 120
 """A value of so many characters is written again where it is the same: naming where it is would take as much."""
 _NUMBERS = 512
@@ -92,6 +92,8 @@ class Checkpoints(Finding):
         await self._desks.write(store, address, owner, lambda place: self._put_into(place, put, values))
 
     async def _put_into(self, place: Place, put: Put, values: Values) -> None:
+        await self._begin(place, put.parent, values)
+
         async def filled(record: Record, under: Record | None, below: str | None) -> Filled:
             return await self._filled(place, put, record, under, below, values)
 
@@ -112,8 +114,6 @@ class Checkpoints(Finding):
         and returns the entries that come before its own. Raises `LeafConflict`, and `RevisionConflict`.
         """
         at_leaf = await self._at_leaf(place)
-        if at_leaf is None and parent is not None:
-            at_leaf = await self._begun(place, parent)
         under, below = await self._below(place, at_leaf, parent)
         high = "" if at_leaf is None else at_leaf.high
         if at_leaf is not None and id <= high and not place.metadata.get(UNORDERED):
@@ -169,12 +169,25 @@ class Checkpoints(Finding):
                 return number + next(at for at, each in enumerate(ids) if each not in taken)
             number, size = number + size, 4 * size
 
-    async def _begun(self, place: Place, checkpoint_id: str) -> Record | None:
-        """Store the checkpoint that stands for messages of before, if it is the one that is meant."""
-        record = await place.begun()
-        if record is None or record.id != checkpoint_id:
-            return None
-        return await self._add(place, (), record, place.leaf_id)
+    async def _begin(self, place: Place, parent: str | None, values: Values) -> None:
+        """Store the checkpoint that stands for what others have added, where it is the one to write below.
+
+        Raises `LeafConflict` where they have added it since that one was read.
+        """
+        if parent is None:
+            return
+        at_leaf = await self._at_leaf(place)
+        if at_leaf is not None and at_leaf.id == parent:
+            is_there = await self._is_right_below(place, at_leaf)
+        else:
+            is_there = await self._found(place, parent) is not None
+        if is_there:
+            return
+        added = await begun_by_hand(place, at_leaf, values)
+        if added is not None and added.id != parent:
+            raise LeafConflict(place.id, None if at_leaf is None else at_leaf.entry_id, place.leaf_id)
+        if added is not None:
+            await self._add(place, (), added, place.leaf_id)
 
     async def _below(
         self, place: Place, at_leaf: Record | None, parent: str | None
@@ -185,16 +198,8 @@ class Checkpoints(Finding):
             under = await self._found(place, parent) or at_leaf
         if under is None:
             return None, None
-        leaf = place.leaf_id
-        if under is at_leaf and leaf is not None:
-            above = self._above.get((place.id, leaf))
-            if above is None and leaf != under.entry_id:
-                entry = await place.get_entry(leaf)
-                named = entry.fields.get("after") if entry is not None and entry.kind == WRITES else None
-                above = named if isinstance(named, str) else None
-            if under.entry_id in (leaf, above):
-                return under, leaf
-        return under, under.entry_id
+        is_at_leaf = under is at_leaf and await self._is_right_below(place, under)
+        return under, place.leaf_id if is_at_leaf else under.entry_id
 
     async def _found(self, place: Place, checkpoint_id: str) -> Record | None:
         return place.recent.get(checkpoint_id) or await self.find(place, checkpoint_id)
@@ -224,7 +229,7 @@ class Checkpoints(Finding):
             if is_old and old_versions.get(channel) == version:
                 stored[channel], kept_versions[channel] = old_values[channel], version
                 continue
-            if channel == _MESSAGES and values.may_show and are_messages(value):
+            if channel == MESSAGES and values.may_show and are_messages(value):
                 old = () if under is None else await self._lines.of(place, under, values)
                 made = new_line(
                     old,
@@ -275,7 +280,13 @@ class Checkpoints(Finding):
             for number, (channel, value) in enumerate(writes)
         ]
         data: JsonObject = {"checkpoint": checkpoint, "task": task[0], "path": task[1], "writes": stored}
-        await self._desks.write(store, address, owner, lambda place: self.put_writes_into(place, checkpoint, data))
+
+        async def work(place: Place) -> None:
+            if await self._found(place, checkpoint) is None:
+                await self._begin(place, checkpoint, values)
+            await self.put_writes_into(place, checkpoint, data)
+
+        await self._desks.write(store, address, owner, work)
 
     async def put_writes_into(self, place: Place, checkpoint_id: str, data: JsonObject) -> None:
         """Store the writes of a task, as their entry has them. Raises `LeafConflict`, too."""

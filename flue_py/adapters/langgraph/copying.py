@@ -78,9 +78,6 @@ class Draft(Place):
             at = entry.parent_id
         return path[::-1]
 
-    async def begun(self) -> Record | None:
-        return None
-
     async def add(self, entries: Sequence[NewEntry], leaf: str | None) -> None:
         if taken := await self.taken([str(entry.id) for entry in entries]):
             raise InvalidEntry(f"entry ids {sorted(taken)} are taken")

@@ -42,7 +42,11 @@ class Finding:
         """
         record = await self._at_leaf(session)
         if record is None or session.leaf_id is None:
-            return await begun_by_hand(session)
+            return await begun_by_hand(session, None, values)
+        if not await self._is_right_below(session, record):
+            added = await begun_by_hand(session, record, values)
+            if added is not None:
+                return added
         metadata = values.loaded(record.metadata)
         if not isinstance(metadata, dict) or metadata.get("source") != "input":
             return record
@@ -52,6 +56,16 @@ class Finding:
 
     async def _at_leaf(self, session: Session | Place) -> Record | None:
         return None if session.leaf_id is None else await self._above_or_at(session, session.leaf_id)
+
+    async def _is_right_below(self, session: Session | Place, record: Record) -> bool:
+        """Return whether the leaf is the entry of a checkpoint, or one with writes at it. One read, if any."""
+        leaf = session.leaf_id
+        above = None if leaf is None else self._above.get((session.id, leaf))
+        if above is None and leaf is not None and leaf != record.entry_id:
+            entry = await session.get_entry(leaf)
+            if entry is not None and entry.kind == WRITES:
+                return record.entry_id == entry.fields.get("after")
+        return record.entry_id in (leaf, above)
 
     async def page(self, session: Session, *, after: str | None, limit: int) -> list[Record]:
         """Return a page of the checkpoints of a session, the last one first, behind the entry ``after``."""

@@ -14,6 +14,7 @@ from flue_py.adapters.langgraph.known import Known
 from flue_py.adapters.langgraph.messages import entry_of, fresh, message_of, same
 from flue_py.adapters.langgraph.records import LISTING, Line, Record
 from flue_py.adapters.langgraph.values import Values
+from flue_py.adapters.shown import context
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonValue
 from flue_py.errors import CorruptStore
@@ -75,7 +76,11 @@ async def entries_of(session: Session | Place, record: Record) -> list[Entry]:
     """Return the entries of a checkpoint's messages. Raises `CorruptStore`. O(messages)."""
     line = record.line
     ids = [*([] if line.listing is None else await _listed(session, line.listing)), *line.tail]
-    entries = [entry for entry in await session.get_entries(ids) if entry is not None]
+    shown = (
+        {} if line.base is None else {each.id: each for each in context(await session.get_active_path(leaf=line.base))}
+    )
+    found = zip(ids, await session.get_entries(ids), strict=True)
+    entries = [entry for id, stored in found if (entry := shown.get(id, stored)) is not None]
     if len(entries) != line.count:
         raise CorruptStore(
             f"checkpoint {record.id!r} has {line.count} messages, and {len(entries)} are there; run verify()"
@@ -149,7 +154,7 @@ def changed_line(
         id, parent = place()
         ids: list[JsonValue] = [each for _, each in kept]
         entries.append(NewEntry.custom(LISTING, {"ids": ids}, id=id, parent_id=parent))
-        line = Line(len(kept), id, (), id if gone else line.epoch)
+        line = Line(len(kept), id, (), id if gone else line.epoch, line.base)
     return NewLine(entries, line, tuple(kept))
 
 

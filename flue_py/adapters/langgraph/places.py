@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from flue_py.adapters.langgraph.by_hand import begun_by_hand
 from flue_py.adapters.langgraph.known import Known
 from flue_py.adapters.langgraph.numbers import numbers_of
 from flue_py.adapters.langgraph.records import Record, entry_id
@@ -46,9 +45,6 @@ class Place(Protocol):
     async def get_entries(self, ids: Sequence[str]) -> list[Entry | None]: ...
 
     async def get_active_path(self, *, leaf: str) -> Sequence[Entry]: ...
-
-    async def begun(self) -> Record | None:
-        """Return the checkpoint that stands for messages from before the first one, if there are any."""
 
     async def add(self, entries: Sequence[NewEntry], leaf: str | None) -> None:
         """Add entries and set the leaf. Raises `InvalidEntry` for an id that is taken, and a conflict after others."""
@@ -92,9 +88,6 @@ class Live(Place):
     async def get_active_path(self, *, leaf: str) -> Sequence[Entry]:
         return await self._session.get_active_path(leaf=leaf)
 
-    async def begun(self) -> Record | None:
-        return await begun_by_hand(self._session)
-
     async def add(self, entries: Sequence[NewEntry], leaf: str | None) -> None:
         # By the revision too: an owner may have claimed the thread since, which moves no leaf.
         seen = self._session.revision
@@ -137,8 +130,10 @@ class Desks:
                     place = Live(store, await session_to_write(store, address, owner))
                 try:
                     await work(place)
-                except (LeafConflict, RevisionConflict):
-                    if attempt + 1 == _RETRIES:
+                except (LeafConflict, RevisionConflict) as error:
+                    # It is no use again where it is about the leaf that was read.
+                    is_seen = isinstance(error, LeafConflict) and error.actual == place.leaf_id
+                    if is_seen or attempt + 1 == _RETRIES:
                         raise
                 except SessionNotFound:
                     is_late = address.checkpoint is not None and not await _has_checkpoint(store, address)

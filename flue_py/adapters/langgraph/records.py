@@ -42,13 +42,15 @@ class Line:
     """Which messages are the value of the channel: those that a listing names, and then those of ``tail``, by entry.
 
     ``count`` is how many they are. Of two checkpoints of one ``epoch``, one above the other, the lower one has all
-    messages of the upper one, and perhaps more behind them.
+    messages of the upper one, and perhaps more behind them. With ``base``, those in the context at that entry are as
+    they are there (see `flue_py.adapters.shown`): a summary, or a message of which a part is left out.
     """
 
     count: int = 0
     listing: str | None = None
     tail: tuple[str, ...] = ()
     epoch: str | None = None
+    base: str | None = None
 
     def to_json(self) -> JsonObject:
         """Return it as a checkpoint has it."""
@@ -57,6 +59,8 @@ class Line:
             stored["listing"] = self.listing
         if self.epoch is not None:
             stored["epoch"] = self.epoch
+        if self.base is not None:
+            stored["base"] = self.base
         return stored
 
 
@@ -113,12 +117,13 @@ class Record:
 def _line(stored: JsonValue) -> Line:
     if not isinstance(stored, dict):
         return Line()
-    count, listing, tail, epoch = (stored.get(name) for name in ("count", "listing", "tail", "epoch"))
+    count, listing, tail, epoch, base = (stored.get(name) for name in ("count", "listing", "tail", "epoch", "base"))
     return Line(
         count if isinstance(count, int) else 0,
         listing if isinstance(listing, str) else None,
         tuple(str(id) for id in tail) if isinstance(tail, list) else (),
         epoch if isinstance(epoch, str) else None,
+        base if isinstance(base, str) else None,
     )
 
 

@@ -291,14 +291,14 @@ class FlueSaver(BaseCheckpointSaver[str]):
             session = await session_to_read(store, address)
             if session is None:
                 return None
-            if address.checkpoint is not None:
-                record = await self._checkpoints.find(session, address.checkpoint)
-            else:
-                record = await self._checkpoints.newest(session, self._values)
+            id = address.checkpoint
+            record = None if id is None else await self._checkpoints.find(session, id)
             if record is None:
+                record = await self._checkpoints.newest(session, self._values)
+            if record is None or id not in (None, record.id):
                 return None
             (found,) = await self._checkpoints.tuples(session, address, [record], self._values)
-            return found._replace(config=config) if address.checkpoint is not None else found
+            return found._replace(config=config) if id is not None else found
 
         return got
 

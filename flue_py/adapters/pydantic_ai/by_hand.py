@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from flue_py.adapters.pydantic_ai.ours import request_of, response_of
+from flue_py.adapters.shown import as_message
 from flue_py.core.entries import Entry
+from flue_py.core.faithful import SYSTEM
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.projection import ContextEntry
 from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.errors import InvalidArgument, shown
 
@@ -16,12 +19,7 @@ def message_by_hand(entry: Entry, names: dict[str, str]) -> JsonObject:
 
     Raises `InvalidArgument` for what the framework has no message for.
     """
-    if entry.kind != "message":
-        raise InvalidArgument(
-            f"entry {entry.id!r} is of kind {entry.kind}, which a conversation of pydantic-ai has no place for; "
-            "load it from a fork of the session that does not have it"
-        )
-    message = dict(entry.fields)
+    message = as_message(ContextEntry(entry)).fields
     role = message.get("role")
     if message.get("timestamp") is None:
         message["timestamp"] = entry.created_at.isoformat()
@@ -37,9 +35,9 @@ def message_by_hand(entry: Entry, names: dict[str, str]) -> JsonObject:
         if message.get("content") is None:
             message["content"] = ""
         return request_of([message], {})
-    if role in ("user", "system"):
-        if role == "system":
-            message["content"] = _text_of(message.get("content"))
+    if role in SYSTEM:
+        message |= {"role": "system", "content": _text_of(message.get("content"))}
+    if role == "user" or role in SYSTEM:
         return request_of([message], {})
     raise InvalidArgument(
         f"entry {entry.id!r}: pydantic-ai has no message of the role {shown(role)}; "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from pydantic_ai.conversation_store import ConversationEntry, ConversationRecord
@@ -12,6 +13,7 @@ from pydantic_ai.messages import ModelRequest
 from flue_py.adapters.keys import key_of
 from flue_py.adapters.pydantic_ai.records import Current, kept_in, record_of, scope_of
 from flue_py.adapters.pydantic_ai.stored import FIELD, Group, beside, groups_of, messages_of
+from flue_py.adapters.shown import is_plain
 from flue_py.collector import WORTH_HOLDING, collector_held
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
@@ -154,13 +156,20 @@ async def history(
 async def _path_to(session: Session, key: str, limit: int | None, kept: Kept | None) -> list[ConversationEntry]:
     if limit is None:
         with collector_held(WORTH_HOLDING):
-            groups = groups_of(await session.get_active_path(leaf=key))
+            path = await session.get_active_path(leaf=key)
+            groups = groups_of(path)
             count = None if kept is None else kept.first
             whole = groups if count is None or count < 0 else groups[:count]
-            return [*conversation_entries(whole), *_empty_entries(groups[len(whole) :], whole)]
+            found = [*conversation_entries(whole), *_empty_entries(groups[len(whole) :], whole)]
+            if found and not all(map(is_plain, path)):
+                # What is saved goes on below the head, not below the last message that it lets the model see.
+                found[-1] = replace(found[-1], id=Group(path[-1:], beside(path[-1])).id)
+            return found
     asked = limit + _SPARE
     while True:
         path = await session.get_active_path(leaf=key, limit=asked)
+        if not all(map(is_plain, path)):
+            return (await _path_to(session, key, None, kept))[-limit:]
         groups = groups_of(path)
         if len(groups) > limit or not path or path[0].parent_id is None:
             return conversation_entries(groups, limit)

@@ -27,8 +27,10 @@ from flue_py.adapters.pydantic_ai.ours import (
     said_in,
 )
 from flue_py.adapters.pydantic_ai.spending import calls_of, identity_of, named_call
+from flue_py.adapters.shown import shown_groups
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
+from flue_py.core.kinds import MESSAGE
 from flue_py.errors import CorruptStore, InvalidEntry
 from flue_py.wire.differences import close_difference, restored
 
@@ -176,23 +178,21 @@ def beside(entry: Entry) -> JsonObject | None:
 
 
 def groups_of(path: Sequence[Entry]) -> list[Group]:
-    """Return the messages of a path, in order. What lies before the first whole one is left out. O(size)."""
-    found: list[Group] = []
+    """Return the messages that the model is sent of a path, in order: the whole path, unless all of it `is_plain`.
+
+    What lies before the first whole message is left out. O(size).
+    """
+    found: list[Sequence[Entry]] = []
     end = len(path)
     while end:
-        last = path[end - 1]
-        near = beside(last)
+        near = beside(path[end - 1])
         count = 1 if near is None else max(1, cast("int", near.get("count", 1)))
         if count > end:
             break
-        if near is not None or last.kind == "message" or last.kind in _UNREADABLE:
-            found.append(Group(path[end - count : end], near))
+        found.append(path[end - count : end])
         end -= count
-    found.reverse()
-    return found
-
-
-_UNREADABLE = frozenset({"compaction", "branch_summary", "exclusion"})
+    groups = [Group(entries, beside(entries[-1])) for entries in shown_groups(found[::-1])]
+    return [group for group in groups if group.beside is not None or group.entries[-1].kind == MESSAGE]
 
 
 def messages_of(groups: Sequence[Group]) -> list[ModelMessage]:

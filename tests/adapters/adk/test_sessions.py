@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from google.adk.errors._stale_session_error import StaleSessionError
@@ -21,6 +21,9 @@ from flue_py.errors import InvalidArgument
 from tests.adapters.adk.samples import APP, KINDS, USER, acted, answered, compacted, said, used
 from tests.adapters.adk.stores import check, with_service
 
+if TYPE_CHECKING:
+    from google.adk.events.event import Event
+
 NAMES = {"app_name": APP, "user_id": USER, "session_id": "s"}
 
 
@@ -28,6 +31,12 @@ async def ours(service: FlueSessionService, id: str = "s") -> flue_py.Session:
     session = await service.session_for(app_name=APP, user_id=USER, session_id=id)
     assert session is not None
     return session
+
+
+def text(event: Event) -> str:
+    """Return the text of an event."""
+    parts = event.content.parts if event.content else None
+    return "".join(part.text or "" for part in parts or [])
 
 
 async def contents(handle: flue_py.Session) -> list[object]:
@@ -215,27 +224,42 @@ def test_a_session_begun_by_hand_is_one_of_adk(target: str) -> None:
         assert [event.id for event in again.events] == [event.id for event in session.events]
         assert again.state == {"k": 1}
         handle = await ours(service)
-        await handle.append_message({"role": "system", "content": "Be brief."})
-        with pytest.raises(InvalidArgument, match="no event for a message of the role 'system'"):
+        await handle.append_message({"role": "bashExecution", "content": "ls"})
+        with pytest.raises(InvalidArgument, match="no event for a message of the role 'bashExecution'"):
             await got(service)
 
     with_service(target, scenario)
 
 
-def test_a_compaction_that_the_framework_did_not_make_is_refused(target: str) -> None:
-    """It would send again all that the summary stands for, and nothing would say so."""
+def test_a_compaction_that_the_framework_did_not_make_is_gone_on_with(target: str) -> None:
+    """By events that are several entries, by compactions of the framework above and below it, and by going back."""
 
     async def scenario(service: FlueSessionService) -> None:
-        session = await service.create_session(**NAMES)
-        await service.append_event(session, said("q"))
-        await service.append_event(session, said("r"))
+        session = await service.create_session(**NAMES, state={"k": 1})
+        await service.append_event(session, said("q", invocation_id="1", actions={"state_delta": {"k": 2}}))
+        await service.append_event(session, KINDS["several results"]())
+        await service.append_event(session, said("r", invocation_id="2"))
         handle = await ours(service)
-        kept = (await handle.get_active_path())[-1].id
-        await handle.append_compaction("They asked q.", first_kept_entry_id=kept, tokens_before=50)
-        with pytest.raises(InvalidArgument, match=r"a compaction that it did not make.*undo it, or fork"):
-            await got(service)
-        await handle.undo()
-        assert len((await got(service)).events) == 2
+        entries = await handle.get_active_path()
+        await handle.append_compaction("They asked q.", first_kept_entry_id=entries[-1].id, tokens_before=50)
+        shown = await got(service)
+        assert [text(event) for event in shown.events] == ["[Context Summary]\n\nThey asked q.", "r"]
+        assert (await got(service, num_recent_events=1)).events == shown.events[-1:]
+        assert shown.state == {"k": 2}
+        await service.append_event(shown, said("s", invocation_id="3", timestamp=shown.events[-1].timestamp + 1))
+        start, end = shown.events[0].timestamp, shown.events[1].timestamp
+        await service.append_event(shown, compacted(start, end, "They asked q and r."))
+        shown = await got(service)
+        assert [bool(event.actions.compaction) for event in shown.events] == [False, False, False, True]
+        await handle.refresh()
+        context = await contents(handle)
+        assert context[0] == [{"type": "text", "text": "[Context Summary]\n\nThey asked q and r."}]
+        assert context[1:] == ["s"]
+        # Before what a summary keeps there is what it stands for.
+        await service.append_event(shown, acted(rewind_before_invocation_id="2"))
+        await handle.refresh()
+        assert (await contents(handle))[0] == "q"
+        assert "r" not in await contents(handle)
 
     with_service(target, scenario)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import textwrap
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,10 +33,11 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.types import Command, interrupt
 
 import flue_py
 from flue_py.adapters.langgraph import FlueSaver, ThreadOwned
-from flue_py.errors import InvalidArgument, SessionNotFound
+from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound
 from tests.adapters.langgraph.graphs import USAGE, answers, chat, thread
 
 
@@ -309,9 +311,6 @@ def test_a_session_that_was_begun_by_hand_goes_on_as_a_thread(tmp_path: Path) ->
         session.append_message({"role": "assistant", "content": [call], "usage": usage})
         session.append_message({"role": "toolResult", "toolCallId": "c", "toolName": "look", "content": "42"})
         session.append_message({"role": "assistant", "content": "It is 42.", "usage": usage})
-        summed_up = store.create_session(key="summed up")
-        summed_up.append_message({"role": "user", "content": "One?"})
-        summed_up.append_compaction("Short.", first_kept_entry_id=summed_up.leaf_id or "", tokens_before=9)
     with FlueSaver.from_conn_string(path) as saver:
         for number in range(2):
             graph = chat(saver, answers(2)[number:])
@@ -321,11 +320,92 @@ def test_a_session_that_was_begun_by_hand_goes_on_as_a_thread(tmp_path: Path) ->
         assert messages[1].tool_calls == [{"name": "look", "args": {"a": 1}, "id": "c", "type": "tool_call"}]
         assert [message.content for message in messages[3:]] == ["It is 42.", "Two?", "Yes. 0", "Two?", "Yes. 1"]
         assert len(list(saver.list(thread("t")))) == 7
-        with pytest.raises(InvalidArgument, match="cannot be opened as a thread"):
-            saver.get_tuple(thread("summed up"))
     with checked(path) as store:
         assert len(store.open_session("t").build_context()) == 8
         assert store.usage().total.calls == 4
+
+
+def test_what_others_append_while_a_graph_runs_is_a_conflict_and_what_it_finds_is_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    turn = {"role": "user", "content": "By another."}
+
+    def ask(state: MessagesState) -> Any:
+        if len(state["messages"]) == 5:
+            with flue_py.sync.open(path) as store:
+                store.open_session("t").append_message(turn)
+            return {"messages": [AIMessage("2.")]}
+        return {"messages": [AIMessage(str(interrupt(state["messages"][-1].content)))]}
+
+    graph: Any = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask")
+    with FlueSaver.from_conn_string(path) as saver, flue_py.sync.open(path) as store:
+        app = graph.compile(checkpointer=saver)
+        app.invoke({"messages": [("user", "One?")]}, thread("t"))
+        session = store.open_session("t")
+        session.append_message(turn)
+        assert app.get_state(thread("t")).next == ("ask",)
+        said = app.invoke(Command(resume="1."), thread("t"))["messages"]
+        assert [message.content for message in said] == ["One?", "By another.", "1."]
+        # A checkpoint that was read before others appended is no place to write below.
+        found: Any = saver.get_tuple(thread("t"))
+        session.refresh()
+        session.append_message(turn)
+        with pytest.raises(LeafConflict):
+            saver.put(found.config, {**empty_checkpoint(), "channel_values": {}}, {"source": "loop", "step": 9}, {})
+        with pytest.raises(LeafConflict):
+            app.invoke({"messages": [("user", "Two?")]}, thread("t"), durability="sync")
+        assert [message["content"] for message in session.build_context()][2:] == [
+            "1.", "By another.", "Two?", "By another."
+        ]  # fmt: skip
+        session.refresh()
+        session.append_compaction("Short.", first_kept_entry_id=session.leaf_id or "", tokens_before=9)
+        said = app.invoke({"messages": [("user", "Three?")]}, thread("t"))["messages"]
+        summed_up = ["[Context Summary]\n\nShort.", "By another.", "Three?"]
+        assert [message.text for message in said] == summed_up
+        saver.copy_thread("t", "copy")
+        saver.prune(["t"])
+        for id in ("t", "copy"):
+            assert [message.text for message in app.get_state(thread(id)).values["messages"]] == summed_up
+            context = [message["content"] for message in store.open_session(id).build_context()]
+            assert context == [[{"type": "text", "text": summed_up[0]}], *summed_up[1:]]
+    with checked(path):
+        pass
+
+
+def test_messages_of_others_are_not_taken_for_those_that_another_serializer_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+
+    class Other(JsonPlusSerializer):
+        """Whose values are not known to be those of the framework."""
+
+    with FlueSaver.from_conn_string(path, serde=Other()) as saver, flue_py.sync.open(path) as store:
+        graph = chat(saver, answers(2))
+        graph.invoke({"messages": [("user", "One?")]}, thread("t"))
+        session = store.open_session("t")
+        session.append_message({"role": "user", "content": "By another."})
+        with pytest.raises(InvalidArgument, match="in no form that these can be added to"):
+            graph.get_state(thread("t"))
+        session.undo()
+        assert len(graph.get_state(thread("t")).values["messages"]) == 2
+
+
+def test_the_first_checkpoint_of_a_process_loads_nothing_more(tmp_path: Path) -> None:
+    """A graph runs on while it is written, so whoever is killed loses what waits for modules to be compiled."""
+    program = """
+        import sys
+        from langchain_core.messages import HumanMessage
+        from langgraph.checkpoint.base import empty_checkpoint
+        from flue_py.adapters.langgraph import FlueSaver
+        config = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+        with FlueSaver.from_conn_string(sys.argv[1]) as saver:
+            saver.get_tuple(config)
+            before = set(sys.modules)
+            values = {"channel_values": {"messages": [HumanMessage("Hi", id="h")]}, "channel_versions": {"messages": 1}}
+            put = saver.put(config, {**empty_checkpoint(), **values}, {"source": "input", "step": -1}, {"messages": 1})
+            saver.put_writes(put, [("messages", [HumanMessage("Ho")])], "task")
+            print(sorted(each for each in set(sys.modules) - before if each.startswith("flue_py")))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "a.db")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_a_run_that_ended_after_its_input_goes_on(tmp_path: Path) -> None:

@@ -1,0 +1,226 @@
+"""A table of adapters and of what changes a context: each shows what the model is sent, and goes on below it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import pytest
+
+import flue_py
+from tests.adapters.needed import needs
+
+
+class Adapter(Protocol):
+    """One framework above a session with the key ``s`` in the scope ``app/user``, or in none."""
+
+    scope: str
+
+    async def say(self, text: str) -> None: ...
+
+    async def seen(self) -> list[str]: ...
+
+
+class OpenAIAgents:
+    scope = ""
+
+    def __init__(self, store: flue_py.Store) -> None:
+        from flue_py.adapters.openai_agents import FlueSession
+
+        self.session: Any = FlueSession.from_store("s", store)
+
+    async def say(self, text: str) -> None:
+        await self.session.add_items(
+            [{"role": "user", "content": text}, {"role": "assistant", "content": f"re {text}"}]
+        )
+
+    async def seen(self) -> list[str]:
+        return [text_of(item["content"]) for item in await self.session.get_items()]
+
+
+class PydanticAI:
+    scope = ""
+
+    def __init__(self, store: flue_py.Store) -> None:
+        from flue_py.adapters.pydantic_ai import FlueConversationStore
+
+        self.store = FlueConversationStore(store)
+
+    async def say(self, text: str) -> None:
+        from pydantic_ai import messages as m
+        from pydantic_ai.conversation import Conversation
+
+        conversation = await self.store.load("s") or Conversation(conversation_id="s")
+        asked, answered = m.UserPromptPart(text), m.TextPart(f"re {text}")
+        conversation.messages += [m.ModelRequest(parts=[asked]), m.ModelResponse(parts=[answered])]
+        # As a program has it that has kept the messages alone: they are compared with what is stored.
+        conversation.new_message_index = None
+        await self.store.save(conversation)
+
+    async def seen(self) -> list[str]:
+        conversation = await self.store.load("s")
+        assert conversation is not None
+        last = await self.store.load("s", limit=2)
+        assert last is not None
+        assert last.messages == conversation.messages[-2:]
+        return [text_of(part.content) for message in conversation.messages for part in message.parts]
+
+
+class LangGraph:
+    scope = ""
+
+    def __init__(self, store: flue_py.Store) -> None:
+        from langchain_core.messages import AIMessage
+        from langgraph.graph import START, MessagesState, StateGraph
+
+        from flue_py.adapters.langgraph import FlueSaver
+
+        def answer(state: dict[str, Any]) -> Any:
+            return {"messages": [AIMessage(f"re {state['messages'][-1].content}")]}
+
+        graph: Any = StateGraph(MessagesState)
+        graph.add_node("answer", answer)
+        graph.add_edge(START, "answer")
+        self.graph = graph.compile(checkpointer=FlueSaver(store))
+        self.config: Any = {"configurable": {"thread_id": "s"}}
+
+    async def say(self, text: str) -> None:
+        await self.graph.ainvoke({"messages": [("user", text)]}, self.config)
+
+    async def seen(self) -> list[str]:
+        state = await self.graph.aget_state(self.config)
+        assert (await self.graph.aget_state(state.config)).values == state.values
+        return [text_of(message.content) for message in state.values["messages"]]
+
+
+class Adk:
+    scope = "app/user"
+
+    def __init__(self, store: flue_py.Store) -> None:
+        from flue_py.adapters.adk import FlueSessionService
+
+        self.service = FlueSessionService(store)
+        self.names: Any = {"app_name": "app", "user_id": "user", "session_id": "s"}
+
+    async def say(self, text: str) -> None:
+        from google.adk.events.event import Event
+        from google.genai import types
+
+        session = await self.service.get_session(**self.names) or await self.service.create_session(**self.names)
+        for author, role, said in (("user", "user", text), ("root", "model", f"re {text}")):
+            content = types.Content(role=role, parts=[types.Part(text=said)])
+            await self.service.append_event(session, Event(author=author, content=content, invocation_id=text))
+
+    async def seen(self) -> list[str]:
+        session = await self.service.get_session(**self.names)
+        assert session is not None
+        times = [event.timestamp for event in session.events]
+        assert times == sorted(times), "ADK puts events in the order of their times"
+        return ["".join(part.text for part in event.content.parts) for event in session.events if event.content]
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a content, in whichever form."""
+    if isinstance(content, str):
+        return content
+    return "".join(part if isinstance(part, str) else part["text"] for part in content)
+
+
+async def _compact(session: flue_py.Session) -> None:
+    kept = (await session.build_context_entries())[-2].entry_id
+    await session.append_compaction("They asked a.", first_kept_entry_id=kept, tokens_before=50)
+
+
+async def _compact_and_undo(session: flue_py.Session) -> None:
+    await _compact(session)
+    await session.undo()
+
+
+async def _merge_back(session: flue_py.Session) -> None:
+    fork = await session.fork()
+    await fork.append_message({"role": "user", "content": "elsewhere"})
+    await session.merge_back("It works.", source=fork)
+
+
+async def _exclude(session: flue_py.Session) -> None:
+    await session.exclude((await session.build_context_entries())[1].entry_id)
+
+
+async def _exclude_a_part(session: flue_py.Session) -> None:
+    parts = [{"type": "text", "text": "long"}, {"type": "text", "text": "short"}]
+    await session.append_messages([{"role": "user", "content": parts}, {"role": "assistant", "content": "so"}])
+    await session.exclude((await session.build_context_entries())[-2].entry_id, 0)
+
+
+def _says(role: str) -> Callable[[flue_py.Session], Awaitable[object]]:
+    return lambda session: session.append_message({"role": role, "content": "Be brief."})
+
+
+_TWO = ["a", "re a", "b", "re b"]
+CHANGES: dict[str, tuple[list[Callable[[flue_py.Session], Awaitable[object]]], list[str]]] = {
+    "a turn of another writer": ([_says("user"), _says("assistant")], [*_TWO, "Be brief.", "Be brief."]),
+    "a compaction": ([_compact], ["[Context Summary]\n\nThey asked a.", "b", "re b"]),
+    "a compaction, undone": ([_compact_and_undo], _TWO),
+    "two compactions": (
+        [_compact, _says("user"), _compact],
+        ["[Context Summary]\n\nThey asked a.", "re b", "Be brief."],
+    ),
+    "a merge-back": ([_merge_back], [*_TWO, "[Branch Summary]\n\nIt works."]),
+    "a system message": ([_says("system")], [*_TWO, "Be brief."]),
+    "a developer message": ([_says("developer")], [*_TWO, "Be brief."]),
+    "a message left out": ([_exclude], ["a", "b", "re b"]),
+    "a part left out": ([_exclude_a_part], [*_TWO, "short", "so"]),
+    "a part left out, then a compaction": (
+        [_exclude_a_part, _compact],
+        ["[Context Summary]\n\nThey asked a.", "short", "so"],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("made", "extra", "module"),
+    [
+        (OpenAIAgents, "openai-agents", "agents"),
+        (PydanticAI, "pydantic-ai", "pydantic_ai.conversation_store"),
+        (LangGraph, "langgraph", "langgraph.graph"),
+        (Adk, "adk", "google.adk"),
+    ],
+)
+def test_every_adapter_shows_what_the_model_is_sent(
+    made: Callable[[flue_py.Store], Adapter], extra: str, module: str
+) -> None:
+    needs(extra, module)
+    wrong: list[str] = []
+
+    async def check(what: str, is_begun_by_hand: bool) -> None:
+        changes, expected = CHANGES[what]
+        async with flue_py.open(":memory:") as store:
+            adapter = made(store)
+            if is_begun_by_hand:
+                session = await store.create_session(key="s", scope=adapter.scope)
+                roles = ["user", "assistant"] * 2
+                await session.append_messages([{"role": r, "content": t} for r, t in zip(roles, _TWO, strict=True)])
+            else:
+                await adapter.say("a")
+                await adapter.say("b")
+                session = await store.open_session("s", scope=adapter.scope)
+            for change in changes:
+                await change(session)
+            how = f"{what}, begun {'by hand' if is_begun_by_hand else 'by the framework'}"
+            seen = await adapter.seen()
+            if seen != expected:
+                wrong.append(f"{how}: {seen}")
+            for text in ("c", "d"):
+                await adapter.say(text)
+            seen = await adapter.seen()
+            await session.refresh()
+            context = [text_of(message["content"]) for message in await session.build_context()]
+            if not seen == context == [*expected, "c", "re c", "d", "re d"]:
+                wrong.append(f"{how}, then: {seen}; the context is {context}")
+            wrong.extend(f"{how}: {problem}" for problem in (await store.verify()).problems)
+
+    for what in CHANGES:
+        for is_begun_by_hand in (True, False):
+            asyncio.run(check(what, is_begun_by_hand))
+    assert not wrong, "\n".join(wrong)
