@@ -7,6 +7,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -173,6 +174,36 @@ def test_an_id_of_an_item_that_is_not_taken_is_left_out() -> None:
     assert [item["id"] for item in found.messages if "id" in item] == ["m" * 64]
     assert found.broken == ()
     assert "ids of items that the API does not take are left out" in {each.what for each in found.repairs}
+
+
+def test_a_system_message_in_the_middle_leaves_what_was_sent_before_it_as_it_was() -> None:
+    """The provider's cache reads a request from its beginning: what is appended must not change what stands before it.
+
+    OpenAI takes such a message wherever it stands; Claude from 4.8 on behind one of the user, so that it is sent there.
+    """
+    call: JsonObject = {"type": "toolCall", "id": "c", "name": "f", "arguments": {}}
+    spoken: list[JsonObject] = [
+        {"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"}, {"role": "user", "content": "q2"},
+        {"role": "assistant", "content": [call]}, {"role": "toolResult", "toolCallId": "c", "content": "r"},
+        {"role": "assistant", "content": "a2"}, {"role": "user", "content": "q3"},
+        {"role": "assistant", "content": "a3"},
+    ]  # fmt: skip
+    wrong = []
+    for target, model in (("openai-chat", "gpt-5"), ("openai-responses", "gpt-5"), ("anthropic", "claude-opus-4-8")):
+        for places in (*combinations(range(1, 8), 1), *combinations(range(1, 8), 2), tuple(range(8))):
+            history: list[JsonObject] = []
+            before: list[JsonObject] = []
+            for place, message in enumerate(spoken):
+                history += [{"role": "system", "content": f"rule {place}"}] if place in places else []
+                if message["role"] == "assistant":
+                    found = request(target, history, model=model)
+                    rules = json.dumps([found.system, found.messages]).count("rule ")
+                    is_whole = rules == sum(each <= place for each in places)
+                    if found.broken or found.messages[: len(before)] != before or not is_whole:
+                        wrong.append((target, places, before, found.messages, found.broken))
+                    before = found.messages
+                history.append(message)
+    assert wrong == []
 
 
 def test_two_ids_that_become_the_same_stay_apart() -> None:
