@@ -347,8 +347,9 @@ async def test_another_scope_does_not_get_the_session(tmp_path: Path) -> None:
     async with flue_py.open(":memory:") as store:
         await import_lines(store, tmp_path, as_lines(TALK), scope="mine")
         before = await all_seen(store)
-        with pytest.raises(SessionExists, match="in scope 'mine'; import the file into that scope, or delete"):
-            await import_lines(store, tmp_path, as_lines(TALK))
+        for other in (store, store.in_scope("yours")):
+            with pytest.raises(SessionExists, match="in scope 'mine'; import the file into that scope, or delete"):
+                await import_lines(other, tmp_path, as_lines(TALK))
         assert await all_seen(store) == before
 
 

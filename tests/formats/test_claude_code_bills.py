@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ async def test_a_fork_has_the_bill_where_the_session_that_asked_cannot(tmp_path:
         ("fork u1, rm source, source u1, rm source, source u1", None, (1, 300, 3), 3),
     ]
     wrong = []
-    for steps, source_paid, fork_paid, calls in cases:
+    for (steps, source_paid, fork_paid, calls), narrowed in product(cases, (False, True)):
         async with flue_py.open(":memory:", prices=False) as store:
             for step in steps.split(", "):
                 name, scope = step.split()
@@ -170,7 +171,8 @@ async def test_a_fork_has_the_bill_where_the_session_that_asked_cannot(tmp_path:
                     await store.delete_session_tree(SOURCE)
                     continue
                 file, rows = files[name]
-                await import_lines(store, tmp_path, as_lines(rows), f"{file}.jsonl", finish=True, scope=scope)
+                into, named = (store.in_scope(scope), None) if narrowed else (store, scope)
+                await import_lines(into, tmp_path, as_lines(rows), f"{file}.jsonl", finish=True, scope=named)
             there = [await store.get_session(name) for name in (SOURCE, FORK)]
             got = [None if session is None else await paid(store, session.id) for session in there]
             counted = (await store.usage()).total.calls

@@ -107,7 +107,8 @@ class _FileImport:
 
     def __init__(self, store: Store, scope: str, source: ImportSource, *, again: bool) -> None:
         check_new_name(scope, "scope")
-        self._store = store
+        # A session that another scope has is there, also for a store that is narrowed to one.
+        self._store = Store(store.backend, store.limits, store._pricer)  # noqa: SLF001 - nobody else may
         self._path = source.path
         self._scope = scope
         self._source = source
