@@ -93,7 +93,9 @@ def _shape_of_fields(message: Mapping[str, JsonValue], role: JsonValue, by_parts
     kind = message.get("type")
     # What has a role and another type is ours, with a field that we do not know.
     if isinstance(kind, str) and (kind == "message" or role is None):
-        is_answer = kind == "message" and not _ANTHROPIC_FIELDS.isdisjoint(message)
+        # Items of the Responses API have no usage, but by their parts they may be some to which a caller added it.
+        fields = _ANTHROPIC_FIELDS if by_parts else _ANTHROPIC_FIELDS | {"usage"}
+        is_answer = kind == "message" and not fields.isdisjoint(message)
         return "anthropic" if is_answer or by_parts == "anthropic" else "openai-responses"
     if role in ("tool", "function"):
         return "openai-chat"

@@ -172,18 +172,19 @@ def read_beside(message: Mapping[str, JsonValue], where: str = "usage") -> Repor
     usage = message.get("usage")
     if not isinstance(usage, Mapping):
         return read_reported(usage, where)
-    beside = _context_of(message)
+    beside = context_of(message)
     return _read({**beside, **usage} if beside else usage, where)
 
 
 def terms_beside(message: Mapping[str, JsonValue]) -> Terms:
     """Return what a message says of its price beside its usage."""
     reading = _Reading("", _RULES)
-    reading.read(_context_of(message))
+    reading.read(context_of(message))
     return reading.terms
 
 
-def _context_of(response: Mapping[str, JsonValue]) -> JsonObject:
+def context_of(response: Mapping[str, JsonValue]) -> JsonObject:
+    """Return the fields of a message or a response that say of its price what its usage may say, too."""
     return {name: value for name, value in response.items() if _snake_case(name) in CONTEXT}
 
 
@@ -193,7 +194,7 @@ def billed_by(response: Mapping[str, JsonValue], usage: JsonValue = None) -> Jso
     ``usage`` is the provider's own, where the framework has it, too. Never raises. O(fields).
     """
     reading = _Reading("", _RULES)
-    reading.read(_context_of(response))
+    reading.read(context_of(response))
     raw = usage if isinstance(usage, Mapping) else {}
     reading.read(raw)
     terms: JsonObject = dict(reading.terms)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.native import COMPACTION_PART
-from flue_py.core.usage_shapes import read_reported, usage_json
+from flue_py.core.usage_shapes import read_beside, usage_json
 from flue_py.wire.applied import APPLIED_EDITS, EDITS, MANAGED
 from flue_py.wire.differences import difference
 from flue_py.wire.leftovers import Leftovers
@@ -136,7 +136,7 @@ def _assistant(value: JsonObject, rest: JsonObject, own: Container[str]) -> tupl
     if isinstance(rest.get("model"), str):
         message["model"] = rest["model"]
     if isinstance(rest.get("usage"), dict):
-        usage = read_reported(rest["usage"])
+        usage = read_beside(rest)
         message["usage"] = rest["usage"] if usage.oddities or not usage.is_known else usage_json(usage)
     if isinstance(rest.get("stop_reason"), str):
         message["stopReason"] = rest["stop_reason"]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from flue_py.core.bound import PRODUCED_UNDER
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.shapes import Shape
+from flue_py.core.usage_shapes import context_of
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 from flue_py.wire import anthropic, gemini, openai_chat, openai_responses
 from flue_py.wire.differences import restored
@@ -53,7 +54,12 @@ def convert(
     form = _form(shape)
     form.check(message, where)
     converted = [Converted(*pair) for pair in form.read(message, names)]
+    beside = context_of(message)
     for each in converted:
+        usage = each.message.get("usage")
+        if beside and shape != "anthropic" and isinstance(usage, dict):
+            # What stood beside the usage may have no place in a message of ours.
+            each.message["usage"] = {**beside, **usage}
         names.update(openai_chat.calls_in(each.message))
     return converted
 

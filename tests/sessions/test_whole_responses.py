@@ -170,6 +170,36 @@ async def test_the_models_of_the_steps_are_priced_however_a_call_is_reported() -
         assert (unpriced.usd, (await store.verify()).problems) == (None, [])
 
 
+async def test_what_stands_beside_the_usage_changes_the_price_in_the_form_of_every_provider() -> None:
+    claude: dict[str, Any] = {"role": "assistant", "model": "claude-opus-5", "usage": {"input": 1000, "output": 100}}
+    gpt: dict[str, Any] = {**claude, "model": "gpt-5.6", "provider": "openai", "service_tier": "priority"}
+    text, call = {"type": "text", "text": "y"}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    tool_calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    cases: list[tuple[dict[str, Any], str | None]] = [
+        ({**claude, "content": [call], "speed": "fast"}, "0.015"),
+        ({**claude, "content": [call], "stop_reason": "tool_use", "usage": {"input_tokens": 1000, "output_tokens": 100,
+            "service_tier": "batch"}}, "0.00375"),
+        # A response of Anthropic's, of which somebody has left out why it stopped.
+        ({**claude, "content": [text], "id": "msg_1", "type": "message", "speed": "fast"}, "0.015"),
+        ({**claude, "content": [text], "id": "msg_2", "type": "message"}, "0.0075"),
+        ({**gpt, "content": [{"type": "output_text", "text": "y", "annotations": []}], "type": "message"}, "0.012"),
+        ({**gpt, "content": None, "tool_calls": tool_calls}, "0.012"),
+        ({**gpt, "content": [text]}, "0.012"),
+        ({**gpt, "content": [text], "service_tier": "default"}, "0.006"),
+        ({**gpt, "role": "model", "parts": [{"text": "y"}], "model": "gemini-2.5-pro", "provider": "google"}, None),
+    ]  # fmt: skip
+    wrong = []
+    for message, cost in cases:
+        async with flue_py.open(":memory:") as store:
+            session = await store.create_session()
+            appended = {**message, "provider": message.get("provider", "anthropic")}
+            await session.append_message(appended if "id" not in message else message)
+            total = (await store.usage()).total
+            if (total.calls, total.cost) != (1, None if cost is None else Decimal(cost)):
+                wrong.append((message, total.cost))
+    assert wrong == []
+
+
 async def test_what_is_no_single_answer_is_refused_and_changes_nothing() -> None:
     choice = CHAT["choices"][0]  # type: ignore[index]
     refused = [
