@@ -14,17 +14,26 @@ class Cuts:
     """The places from ``start`` on where a context may be cut.
 
     ``allowed`` says of an index whether a cut may fall there at all. With ``whole``, no call lies before a cut and its
-    result at or after it, unless the message of the call is in ``pinned`` and stays anyway.
+    result at or after it, unless the message of the call is in ``pinned`` and stays anyway. ``preferred`` says which of
+    the cuts after a place is taken: the first of those, if there is any.
     """
 
     def __init__(
-        self, messages: Messages, start: int, allowed: Callable[[int], bool], pinned: frozenset[int], *, whole: bool
+        self,
+        messages: Messages,
+        start: int,
+        allowed: Callable[[int], bool],
+        pinned: frozenset[int],
+        *,
+        whole: bool,
+        preferred: Callable[[int], bool] = lambda _: True,
     ) -> None:
         self._messages = messages
         self._start = start
         self._allowed = allowed
         self._pinned = pinned
         self._whole = whole
+        self._preferred = preferred
 
     def first(self) -> int | None:
         """Return the first cut."""
@@ -35,8 +44,9 @@ class Cuts:
         return next(iter(self._from(self._start)), None)
 
     def following(self, index: int) -> int | None:
-        """Return the first cut at an index or after it. O(messages from there on)."""
-        return next(iter(self._from(index)), None)
+        """Return the first cut at an index or after it that is preferred, or else the first. O(messages after it)."""
+        found = self._from(index)
+        return next(filter(self._preferred, found), next(iter(found), None))
 
     def after(self, index: int) -> list[int]:
         """Return the cuts after an index, in order. O(messages from there on)."""
@@ -48,7 +58,7 @@ class Cuts:
         while first > self._start:
             first = max(self._start, first - max(len(self._messages) - first, _LEAST_STEP))
             if found := self._from(first):
-                return found[-1]
+                return ([*filter(self._preferred, found)] or found)[-1]
         return None
 
     def _from(self, first: int) -> list[int]:

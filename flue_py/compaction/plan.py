@@ -26,7 +26,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.exchange import tool_calls
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
-from flue_py.core.layout import RANGES
+from flue_py.core.layout import RANGES, is_silent
 from flue_py.core.pending import pending_in
 from flue_py.core.projection import ContextEntry, pinned_ids
 from flue_py.errors import InvalidArgument, shown
@@ -322,6 +322,7 @@ def plan_session_compaction(
     live: Collection[str] = (),
     most: int | None = None,
     split: Sequence[SplitExchange] = (),
+    whole_turns: bool = False,
 ) -> SessionCompactionPlan | NoCompaction:
     """Return the plan for a session's context, or why there is none.
 
@@ -333,23 +334,25 @@ def plan_session_compaction(
     `estimate_tokens` says. ``live`` are entries that must not be summarized: everything from the first of them on is
     kept, however much that is. ``most`` is how many tokens may stay: where the message that uses up what is kept makes
     it more, the cut is made after it, if there is one. ``split`` are exchanges of which a part is not among the items:
-    no cut separates them. Each item's ``data`` is read once. Cost: as
+    no cut separates them. With ``whole_turns``, what is kept begins with a message of the user, if there is one in it.
+    Each item's ``data`` is read once. Cost: as
     `prepare_compaction`.
     """
-    messages = Messages(items)
+    silent = latest.depth if isinstance(latest, Entry) and is_silent(latest) else None
+    messages = Messages(items, made_at=silent)
     summaries: Mapping[int, Told] = {}
     if isinstance(latest, Entry):
         carried = pinned_ids(latest.fields) if carried is None else carried
         latest, summaries = _summaries(items, latest)
     carried = carried or ()
-    start = 0 if latest is None else 1
+    start = first = int(latest is not None and silent is None)
     while start and start < len(items) and items[start].entry_id in carried:
         start += 1
     staying = _pinned_indices(items, messages, pinned) if pinned else frozenset()
-    first_told = None if latest is None else _first_told(latest, stays=0 in staying)
+    first_told = None if latest is None else _first_told(latest, stays=first == 1 and 0 in staying)
     previous = None if first_told is None else PreviousCompaction(first_told.summary, start, first_told.details)
     held = [at for at in summaries if at in staying]
-    if latest is not None and 0 in staying:
+    if first and 0 in staying:
         held.append(0)
     summaries = {at: each for at, each in summaries.items() if at not in staying}
     released = [n for n in range(1, start) if n not in staying]
@@ -362,13 +365,16 @@ def plan_session_compaction(
         item = items[at]
         if split and isinstance(item, ContextEntry) and uncut.holds(item.entry.depth):
             return False
-        if (summaries or held) and getattr(items[at], "is_pinned", False):
+        if getattr(items[at], "is_pinned", False):
             return False
         if held and not _carries(held, items, at):
             return False
         return _may_cut(messages, at) and (items[at].kind == "message" or not policy.cut_at_message_entries)
 
-    cuts = Cuts(messages, start, may_cut, staying, whole=policy.keep_exchanges_whole)
+    def preferred(at: int) -> bool:
+        return not whole_turns or messages.role(at) == USER
+
+    cuts = Cuts(messages, start, may_cut, staying, whole=policy.keep_exchanges_whole, preferred=preferred)
     keeps_none = settings.keep_recent_messages == 0 and not (held or live or split)
     owed = _owed(items) if keeps_none else None
     plan = _plan(messages, cuts, settings, previous, policy, staying, released, counts, most, owed)
@@ -384,7 +390,7 @@ def plan_session_compaction(
         plan = _taking_over(plan, previous_told, gone)
         if plan is None:
             return NoCompaction("no_cut_point")
-    if latest is not None and 0 in staying:
+    if not first or 0 in staying:
         plan = replace(plan, previous_summary=plan.previous_summary or None)
     pinned_before = tuple(items[n] for n in range(cut) if n in staying) if staying else ()
     return SessionCompactionPlan(
@@ -393,7 +399,7 @@ def plan_session_compaction(
         tuple(plan.content.those_of(items)),
         (*pinned_before, *items[cut:]),
         previous=previous_told,
-        taken_over=(*([0] if latest is not None and 0 not in staying else []), *gone),
+        taken_over=(*([0] if first and 0 not in staying else []), *gone),
     )
 
 
@@ -434,14 +440,14 @@ def _summaries(items: Sequence[ContextItem], latest: Entry) -> tuple[Told | None
 
     A compaction of a range has its own in the place of that, and another's comes first, or none.
     """
-    if RANGES not in latest.fields or not items or not isinstance(items[0], ContextEntry):
+    if (RANGES not in latest.fields and not is_silent(latest)) or not items or not isinstance(items[0], ContextEntry):
         return Told.of(latest), {}
     found = {
         at: Told.of(item.entry)
         for at, item in enumerate(items)
         if isinstance(item, ContextEntry) and item.entry.kind == COMPACTION
     }
-    return found.pop(0, None), found
+    return Told("", Told.of(latest).details) if is_silent(latest) else found.pop(0, None), found
 
 
 def _taking_over(plan: CompactionPlan, previous: Told, gone: Collection[int]) -> CompactionPlan | None:

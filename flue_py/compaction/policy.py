@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias, TypeGuard
@@ -16,14 +16,23 @@ SummaryForm: TypeAlias = Literal["notes", "turns"]
 SUMMARY_FORMS: tuple[SummaryForm, ...] = ("notes", "turns")
 
 
+class _Unset(int):
+    """A number that nobody has set."""
+
+
+TOKEN_BUDGET = 80_000
+"""What mode ``window`` leaves of a context, where nobody says."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompactionSettings:
     """When to compact, how much to keep, in tokens, and how the summary is made.
 
     ``reserve_tokens`` is the room left for the next answer: compaction is due above the context window minus
     this, and it bounds the length of a summary. ``keep_recent_tokens`` is how much of the end of the context
-    stays word for word, and ``keep_recent_messages`` how many messages of it do at most, None for any number; one stays
-    in any case, but with 0 only what the last turn owes. ``mode`` is the name of the mode that makes the text.
+    stays word for word, 20,000 if nobody sets it, or in mode ``window`` 80,000, counted as characters / 4;
+    ``keep_recent_messages`` how many messages of it do at most, None for any number; one stays in any case, but with 0
+    only what the last turn owes. ``mode`` is the name of the mode that makes the text.
 
     ``summary_form`` says how a model writes a summary: as ``notes`` (the task, ground rules, state, decisions, next,
     facts), or by ``turns``: below a line that names the turns it covers, what is completed, open questions, remaining
@@ -44,7 +53,7 @@ class CompactionSettings:
     """
 
     reserve_tokens: int = 16_384
-    keep_recent_tokens: int = 20_000
+    keep_recent_tokens: int = _Unset(20_000)
     keep_recent_messages: int | None = None
     enabled: bool = True
     mode: str = "llm"
@@ -153,9 +162,13 @@ def sized_for(settings: CompactionSettings, window: int | None, around: int = 0)
         return settings
     reserve = min(settings.reserve_tokens, window // 4)
     keep = min(settings.keep_recent_tokens, max(window - around - reserve, 0) // 2)
-    if (reserve, keep) == (settings.reserve_tokens, settings.keep_recent_tokens):
-        return settings
     return replace(settings, reserve_tokens=reserve, keep_recent_tokens=keep)
+
+
+def token_budget(settings: CompactionSettings, default: int = TOKEN_BUDGET) -> int:
+    """Return how many tokens mode ``window`` leaves: what somebody has set, or the default."""
+    kept = settings.keep_recent_tokens
+    return default if isinstance(kept, _Unset) else kept
 
 
 def window_above(settings: CompactionSettings, most: int) -> int:
@@ -174,6 +187,36 @@ def most_kept(settings: CompactionSettings, window: int | None) -> int | None:
     Three quarters of the window without the reserve. A window of None, or not above 0, is unknown.
     """
     return None if window is None or window <= 0 else max(window - settings.reserve_tokens, 0) * 3 // 4
+
+
+def within_budget(
+    settings: CompactionSettings,
+    counts: Sequence[int],
+    budgeted: Sequence[int],
+    sized: CompactionSettings,
+    window: int | None,
+    *,
+    has_summary: bool,
+) -> int | None:
+    """Return how many tokens the end of a context takes that is within the budget of mode ``window``; None for all.
+
+    ``counts`` are the sizes of its items, ``budgeted`` those that the budget counts; the first is a summary that stays
+    where there is one. What a window leaves beside the reserve is the most; one of None, or not above 0, is unknown.
+    O(items).
+    """
+    budget, kept = token_budget(settings), 0
+    most = max(window - sized.reserve_tokens, 0) if window is not None and window > 0 else sys.maxsize
+    if sum(budgeted) <= budget and sum(counts) <= most:
+        return None
+    if has_summary:
+        # What it carries on is written anew, in as much room.
+        budget, most = budget - budgeted[0], most - max(counts[0], (window or 0) // 16)
+    for size, counted in zip(reversed(counts), reversed(budgeted), strict=True):
+        budget -= counted
+        if budget < 0:
+            break
+        kept += size
+    return max(min(kept, most), 0)
 
 
 def room_for_text(settings: CompactionSettings, window: int | None, staying: int) -> int | None:

@@ -21,7 +21,7 @@ from flue_py.compaction.split import split_exchanges
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import COMPACTION
-from flue_py.core.layout import Layout, Range, laid_out, layout_of
+from flue_py.core.layout import Layout, Range, laid_out, layout_of, without_summary
 from flue_py.core.projection import ContextEntry
 from flue_py.errors import InvalidArgument
 
@@ -324,6 +324,8 @@ def entry_of(
         calls=calls,
         from_hook=from_hook,
     )
+    if not text and not isinstance(planned, RangePlan):
+        entry = without_summary(entry)
     if isinstance(planned, RangePlan) and (head is not None or planned.pinned):
         entry = laid_out(entry, planned.ranges, pinned=planned.pinned, head=head)
     return entry

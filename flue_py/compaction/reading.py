@@ -42,12 +42,18 @@ class Outline(NamedTuple):
 
 
 class Messages(Sequence[Message]):
-    """The messages of the items of a context, or messages as they are."""
+    """The messages of the items of a context, or messages as they are.
 
-    __slots__ = ("_found", "_items")
+    ``made_at`` is the depth of the latest compaction where none of the items is its summary.
+    """
 
-    def __init__(self, items: Sequence[ContextItem] | None, messages: Sequence[Message] = ()) -> None:
+    __slots__ = ("_found", "_items", "_made_at")
+
+    def __init__(
+        self, items: Sequence[ContextItem] | None, messages: Sequence[Message] = (), made_at: int | None = None
+    ) -> None:
         self._items = items
+        self._made_at = made_at
         self._found: list[Message | None] = list(messages) if items is None else [None] * len(items)
 
     def __len__(self) -> int:
@@ -137,7 +143,7 @@ class Messages(Sequence[Message]):
         """Return the index of the first message that is newer than the latest compaction; 0 if there is none."""
         items = self._items
         if items and isinstance(items[0], ContextEntry):
-            return usage_start(cast("Sequence[ContextEntry]", items))
+            return usage_start(cast("Sequence[ContextEntry]", items), self._made_at)
         return usage_start(self)
 
     def may_have(self, at: int, text: str) -> bool:

@@ -19,6 +19,7 @@ from flue_py.core.faithful import ASSISTANT
 from flue_py.core.frozen import changed
 from flue_py.core.jsontext import JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE
+from flue_py.core.layout import is_silent
 from flue_py.core.merging import provenance_of
 from flue_py.core.projection import RESTORES, ContextEntry
 from flue_py.wire.applied import cleared_tokens
@@ -107,13 +108,13 @@ def texts_of(tools: Sequence[Mapping[str, JsonValue]]) -> list[str]:
 def changed_depth(path: Iterable[Entry]) -> int:
     """Return the depth of the last entry on a path that changed what earlier answers were given; -1 if none.
 
-    That is an exclusion, or a compaction that takes another back.
+    That is an exclusion, or a compaction that takes another back, or that no item of the context tells of.
     """
     return max((entry.depth for entry in path if entry.kind == EXCLUSION or _takes_back(entry)), default=-1)
 
 
 def _takes_back(entry: Entry) -> bool:
-    return entry.kind == COMPACTION and RESTORES in entry.fields
+    return entry.kind == COMPACTION and (RESTORES in entry.fields or is_silent(entry))
 
 
 def _is_of(reported: ReportedSize, model: str | None, provider: str | None) -> bool:

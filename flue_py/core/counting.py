@@ -159,17 +159,21 @@ def reported_tokens(message: Message) -> int | None:
     return calculate_context_tokens(usage) if isinstance(usage, Mapping) else None
 
 
-def usage_start(context: Sequence[Message] | Sequence[ContextEntry]) -> int:
-    """Return the index of the first message that is newer than the latest compaction; 0 if there is none."""
+def usage_start(context: Sequence[Message] | Sequence[ContextEntry], made_at: int | None = None) -> int:
+    """Return the index of the first message that is newer than the latest compaction; 0 if there is none.
+
+    ``made_at`` is the depth of that where none of the items is its summary.
+    """
     if not context:
         return 0
     first = context[0]
     if isinstance(first, ContextEntry):
-        if COMPACTION not in map(_KIND, context):
+        if made_at is None and COMPACTION not in map(_KIND, context):
             return 0
         # The latest one is not the first where it stands for a range.
         entries = [item.entry for item in context if isinstance(item, ContextEntry)]
-        made_at = max(entry.depth for entry in entries if entry.kind == COMPACTION)
+        if made_at is None:
+            made_at = max(entry.depth for entry in entries if entry.kind == COMPACTION)
         newer = (entry.depth > made_at for entry in entries)
     elif _is_summary(first):
         made = first.get("timestamp")

@@ -123,12 +123,24 @@ def gaps_of(layout: Layout, entries: Mapping[str, OnPath], kept_from: int, depth
     return gaps
 
 
+def is_silent(compaction: Entry) -> bool:
+    """Return whether a compaction has no summary in the context: what it stands for is left out, as by mode window."""
+    layout = layout_of(compaction.id, compaction.fields)
+    return layout.head_id is None and all(each.compaction_id != compaction.id for each in layout.ranges)
+
+
 def own_gap(compaction: Entry, entries: Mapping[str, OnPath]) -> Gap | None:
     """Return where the range lies that a compaction stands for; None for one that stands for the beginning."""
     layout = layout_of(compaction.id, compaction.fields)
     own = tuple(each for each in layout.ranges if each.compaction_id == compaction.id)
     found = gaps_of(Layout(None, None, own), entries, 0, compaction.depth)
     return found[0] if found and layout.head_id != compaction.id else None
+
+
+def without_summary(compaction: NewEntry) -> NewEntry:
+    """Return a compaction that shows nothing in the place of what it stands for."""
+    text, _ = encode_json({**decode_object(compaction.payload), BASE: None}, COMPACTION)
+    return replace(compaction, payload=text)
 
 
 def laid_out(

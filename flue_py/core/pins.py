@@ -43,7 +43,7 @@ def keeping(
     in that. The same one where there is nothing to add.
     """
     fields = decode_object(new.payload)
-    first_kept, is_of_range = fields.get("firstKeptEntryId"), BASE in fields
+    first_kept, is_of_range = fields.get("firstKeptEntryId"), BASE in fields and RANGES in fields
     if RESTORES in fields or not isinstance(first_kept, str) or ("pinnedEntryIds" in fields and not is_of_range):
         return new
     pinned = effective_pins(own, None if latest is None else latest[1])

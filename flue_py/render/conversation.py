@@ -9,7 +9,7 @@ from pathlib import PurePath
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.kinds import COMPACTION, MESSAGE, kind_of
-from flue_py.core.layout import BASE
+from flue_py.core.layout import BASE, is_silent
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.spoken import message_text
 from flue_py.core.turns import Turn
@@ -80,7 +80,8 @@ def said_lines(entries: Sequence[Entry]) -> list[Line]:
         text = printable(said(entry))
         if entry.kind == COMPACTION:
             what = "a range of the turns before was" if BASE in entry.fields else "the turns before were"
-            lines.append(((f"({what} compacted here)", "yellow"),))
+            what = "the turns before were left out" if is_silent(entry) else f"{what} compacted"
+            lines.append(((f"({what} here)", "yellow"),))
         elif text and entry.role == "user":
             lines += [((f"> {line}", "bold cyan"),) for line in text.splitlines()]
         elif text and entry.role == "assistant":
@@ -109,7 +110,8 @@ def saved_transcript(entries: Sequence[Entry], *, model: str, saved: datetime) -
             name = kind.heading
             if entry.kind == COMPACTION:
                 name = "Summary of a range of the turns before" if BASE in fields else "Summary of the turns before"
-            parts += ["---", f"**{name}**", str(fields.get("summary", "")).strip()]
+                name = "The turns before are left out" if is_silent(entry) else name
+            parts += filter(None, ["---", f"**{name}**", str(fields.get("summary", "")).strip()])
         elif text:
             parts += ["---", f"**{_ROLES[entry.role or '']}**", text]
     return "\n\n".join(parts) + "\n"

@@ -111,7 +111,7 @@ def entry_text(entry: Entry) -> str:
     elif kind.says == "content":
         text = message_text(fields)
     elif kind.line_from:
-        text = str(fields.get(kind.line_from, ""))
+        text = str(fields.get(kind.line_from, "")) or _left_out(fields.get("details"))
     elif entry.kind == "model_change":
         text = f"{fields.get('provider')}/{fields.get('modelId')}"
     elif entry.kind == "label":
@@ -119,6 +119,12 @@ def entry_text(entry: Entry) -> str:
     else:
         text = ", ".join(_facts(value)) or encode_json(value, "payload")[0]
     return one_line(text)
+
+
+def _left_out(details: JsonValue) -> str:
+    """Return what a compaction says that left messages out, and has no summary; "" for any other entry."""
+    dropped = details.get("dropped") if isinstance(details, dict) else None
+    return f"{dropped.get('messages')} messages are left out" if isinstance(dropped, dict) else ""
 
 
 def _facts(value: JsonValue, name: str = "", depth: int = 0) -> Iterator[str]:

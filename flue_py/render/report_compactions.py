@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
-from flue_py.core.projection import RESTORES, project
+from flue_py.core.projection import RESTORES, latest_compaction, project
 from flue_py.core.uncompacting import TAKES_BACK
 
 _LINE_LENGTH = 300
@@ -26,7 +26,8 @@ def compactions_json(
     Without one, what was lost was not worked out. ``stretches`` makes stretches of places. O(entries + losses).
     """
     place = {entry.id: number for number, entry in enumerate(entries)}
-    in_effect = {item.entry_id for item in project(active) if item.kind == COMPACTION}
+    latest = latest_compaction(active)
+    in_effect = {item.entry_id for item in project(active) if item.kind == COMPACTION} | {latest and latest.id}
     found: dict[str, JsonObject] = {}
     takers: dict[str, list[JsonValue]] = {}
     for entry in entries:

@@ -16,10 +16,19 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from flue_py.compaction.estimate import should_compact
-from flue_py.compaction.modes import Mode, checked_mode
-from flue_py.compaction.policy import WHOLE, CompactionSettings, checked_settings, sized_for, window_above
+from flue_py.compaction.modes import Mode, Window, checked_mode
+from flue_py.compaction.policy import (
+    TOKEN_BUDGET,
+    WHOLE,
+    CompactionSettings,
+    checked_settings,
+    sized_for,
+    token_budget,
+    window_above,
+)
 from flue_py.compaction.triggers import Decision, GuardState, Moment, TriggerSettings, decide
 from flue_py.core.events import BUDGET_WARNING
+from flue_py.core.frozen import changed
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.model_seam import ModelReply
 from flue_py.errors import ContextOverflow, FlueError, InvalidArgument, ModelError, SummaryFailed, shown
@@ -112,6 +121,7 @@ class CompactionGuard:
         self.mode = mode
         self.settings = checked_settings(settings)
         self.triggers = _checked_triggers(triggers, self.settings)
+        self._budget = 0
         optional(checked_count, window, "window")
         # 0 stands for a window that is not known, as everywhere.
         self.window = window_of(window, self.model) or None
@@ -131,6 +141,18 @@ class CompactionGuard:
         self._memory = Memory(session, checked_function(clock, "clock"))
         chosen = checked_mode(mode, self.settings, has_model=self.summarizer is not None)
         self._asked_for = WHOLE if settings is None and chosen.needs_model else self.settings
+        if isinstance(chosen, Window):
+            self._budget_decides()
+
+    def _budget_decides(self) -> None:
+        """Have a budget of tokens, that of mode ``window``, take the place of turns, and of what holds back."""
+        threshold = self.triggers.threshold
+        budget = token_budget(self.settings, threshold or TOKEN_BUDGET)
+        self.settings = replace(self.settings, keep_recent_tokens=budget)
+        if threshold != 0:
+            self._budget = threshold or budget
+            self.triggers = replace(self.triggers, threshold=None if self.window else 0)
+        self.triggers = replace(self.triggers, trigger_turns=0, thrash_window=0, least_share=0.0)
 
     @property
     def session(self) -> Session:
@@ -333,6 +355,9 @@ class CompactionGuard:
             found = found.without(await self._sending.freed(self.session, agent, name))
         turns = bool(self.triggers.trigger_turns or self.triggers.has_budget)
         facts = found.facts(moment, state, agent, sent, instructions, turns=turns)
+        if self._budget:
+            counted = await self.session.measure_context(faithful=True, system="", tools=(), use_reported=False)
+            facts = changed(facts, above_budget=max(counted.tokens - self._budget, 0))
         return decide(facts, self.triggers, self.settings)
 
     async def _ask(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.kinds import COMPACTION
 from flue_py.core.projection import ContextEntry, summary_text
 from flue_py.lazy import lazy_module
 from flue_py.sessions.handle import KnownContext
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from flue_py.compaction.plan import NoCompaction, SessionCompactionPlan
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.result import CompactionResult, NotCompacted
+    from flue_py.context import counters
     from flue_py.context.counters import ModelCounter
     from flue_py.core.model_seam import Model
 else:
+    counters = lazy_module("flue_py.context.counters")
     hooks = lazy_module("flue_py.compaction.hooks")
     modes = lazy_module("flue_py.compaction.modes")
     plan = lazy_module("flue_py.compaction.plan")
@@ -92,9 +95,13 @@ class Basis:
             material, self.mode.name, self.tokens_before, self.tokens_staying, self.counter.name
         )
 
+    def size_of(self, summary: str) -> int:
+        """Return how many tokens a summary takes in the context, which does not show one without a text."""
+        return self.counter.count(shown_summary(summary)) if summary else 0
+
     def made(self, made: Made, calls: tuple[JsonObject, ...]) -> CompactionResult:
         """Return the result of a text, with the reason ``not_smaller`` where it is that."""
-        after = self.tokens_staying + self.counter.count(shown_summary(made.text))
+        after = self.tokens_staying + self.size_of(made.text)
         return replace(
             self.nothing("not_smaller"),
             reason="not_smaller" if after >= self.tokens_before else None,
@@ -143,12 +150,38 @@ def beginning(
     live: frozenset[str],
     *,
     most: int | None,
+    whole_turns: bool = False,
 ) -> Planned:
     """Plan to summarize the beginning of the context; at most so many tokens stay, where that can be."""
     exchanges = split.split_exchanges(read.tail, (item.entry_id for item in read.items))
     return plan.plan_session_compaction(
-        read.items, read.compaction, settings, pinned=pins, counts=counts, live=live, most=most, split=exchanges
+        read.items,
+        read.compaction,
+        settings,
+        pinned=pins,
+        counts=counts,
+        live=live,
+        most=most,
+        split=exchanges,
+        whole_turns=whole_turns,
     )
+
+
+def within_budget(
+    items: Sequence[ContextEntry],
+    counts: Sequence[int],
+    settings: CompactionSettings,
+    sized: CompactionSettings,
+    window: int | None,
+    counter: ModelCounter,
+    registered: str,
+) -> int | None:
+    """Return how many tokens may stay of a context by the budget of mode ``window``; None where all of it may."""
+    if window is not None and registered:
+        window = max(window - counter.count(shown_summary(registered)), 1)
+    has_summary = bool(items) and items[0].kind == COMPACTION
+    budgeted = counters.budget_counts(items)
+    return policy.within_budget(settings, counts, budgeted, sized, window, has_summary=has_summary)
 
 
 def shown_summary(text: str) -> JsonObject:

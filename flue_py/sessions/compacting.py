@@ -27,7 +27,7 @@ from flue_py.sessions.arguments import (
     optional,
 )
 from flue_py.sessions.asking import BookingAsker, Patience, book, model_of
-from flue_py.sessions.basis import Basis, Finding, beginning, said
+from flue_py.sessions.basis import Basis, Finding, beginning, said, within_budget
 from flue_py.sessions.budgeting import Budgeting
 from flue_py.sessions.claiming import Claiming
 from flue_py.sessions.claims import Claim, claim_of_this_task, compacting_under
@@ -190,7 +190,7 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
         if asked is not None and around is not None:
             material = await self._aligned(material, basis, asked, around)
         made = await modes.make_text(basis.mode, material, asker)
-        if not made.text.strip():
+        if not made.text.strip() and not isinstance(basis.mode, modes.Window):
             raise SummaryFailed(basis.mode.name, "it made no text")
         return await self._append_made(basis, planned, made, () if asker is None else tuple(asker.calls))
 
@@ -285,6 +285,8 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
         had = await self._settings_of(read)
         counter = counters.counter_for(had.model)
         path = await self._path_of_hidden(read, pins)
+        is_window = find is None and isinstance(chosen, modes.Window)
+        texts = await self.registered(leaf=read.stamp.leaf_id) if is_window else ()
         waiting = running.waited_for(chosen)
 
         def worked_out() -> Basis:
@@ -298,8 +300,20 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
             around = tokens_around(system, tools, counter)
             sized, room = policy.sized_for(settings, fitting, around), policy.window_of_messages(fitting, around)
             most = policy.most_kept(sized, room)
-            planning = find or partial(beginning, most=None if most is None else most - back)
-            found = planning(read, policy.keeping_less(sized, back), pins, counts, live)
+            if is_window:
+                beside = blocks.registered_block(texts, settings, room, lambda text: counter.count(said(text))).text
+                most = within_budget(read.items, counts, settings, sized, room, counter, beside)
+                sized = replace(
+                    sized, keep_recent_tokens=most or 0, keep_recent_messages=sized.keep_recent_messages or None
+                )
+            fits = is_window and most is None
+            most = None if most is None else most - back
+            planning = find or partial(beginning, most=most, whole_turns=is_window)
+            found = (
+                plan.NoCompaction("no_cut_point")
+                if fits
+                else planning(read, policy.keeping_less(sized, back), pins, counts, live)
+            )
             before = sum(counts)
             leaving, staying = 0, before
             if isinstance(found, plan.SessionCompactionPlan):
@@ -421,9 +435,9 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
         if not first_kept and not is_range and leaf != planned_on:
             # What was appended meanwhile stays, though nothing else does.
             first_kept = (await self.get_active_path_since(planned_on, leaf=leaf))[0].id
-        if is_range or not first_kept:
+        if is_range or not first_kept or not made.text:
             entry = ranges.entry_of(planned, made.text, made.details, calls, from_hook=from_hook)
-            entry = entry if is_range else replace(entry, references=())
+            entry = entry if is_range or first_kept else replace(entry, references=())
             return await self._append([entry], "raise", None, Seen(leaf, None))
         return await self.append_compaction(
             made.text,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from flue_py.core.kinds import COMPACTION, MESSAGE
+from flue_py.core.kinds import MESSAGE
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import InvalidArgument, shown
@@ -78,7 +78,7 @@ class Gathering(Registered):
         # What the turn in progress does is sent behind this, and must not change it.
         history = found.items[: pipeline.turn_in(found.items, agent)]
         whole: list[ContextEntry] | None = None
-        if any(each.kind == "changes_recent" for each in wanted) and any(item.kind == COMPACTION for item in history):
+        if any(each.kind == "changes_recent" for each in wanted) and found.compaction is not None:
             path = await self.get_active_path(leaf=found.stamp.leaf_id)
             turn = found.items[len(history)].entry_id if len(history) < len(found.items) else None
             before = takewhile(lambda entry: entry.id != turn, path)

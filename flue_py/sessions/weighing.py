@@ -15,7 +15,6 @@ from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.lazy import lazy_module
 from flue_py.sessions.aligning import tokens_around
 from flue_py.sessions.arguments import checked_flag, optional
-from flue_py.sessions.basis import shown_summary
 from flue_py.sessions.edits import Compact, Edit, EditChoice, Exclude, Fork, Resume, Rewind, checked_edit
 from flue_py.sessions.excluding import Excluding
 from flue_py.sessions.measuring import Measuring, checked_request
@@ -223,7 +222,7 @@ class Weighing(Ranging, Moving, Excluding, Measuring):
             if found.made(whole, ()).reason is not None:
                 # `compact` refuses it, and the context stays as it is.
                 return _Edited(basis.now)
-            return _Edited(staying, basis.counter.count(shown_summary(whole.text)), before)
+            return _Edited(staying, found.size_of(whole.text), before)
         tokens = edit.summary_tokens
         if tokens is None:
             tokens = min(USUAL_SUMMARY_TOKENS, found.tokens_leaving)

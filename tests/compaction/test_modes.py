@@ -588,24 +588,17 @@ def test_open_work_and_the_last_handoff_are_named() -> None:
     assert "[LAST HANDOFF]\ntransfer_to_tester" in later.text
 
 
-def test_window_lists_open_work_by_id_and_stays_small() -> None:
+def test_window_says_nothing_and_notes_what_left_until_there_is_a_summary() -> None:
     around = Around(tasks=lambda: ["t1: index the docs"], approvals=["c9: delete the branch"])
     done = made(Window(around), WORK)
-    assert done.text == (
-        "[7 earlier messages are not shown here: entries e0 to e6]\n\n[OPEN WORK]\n- task t1: index the docs\n"
-        '- approval c9: delete the branch\n- call c3: bash → "sleep 9", without a result (entry e5)'
-        "\n\n<read-files>\na.py\n</read-files>"
-    )
+    assert (done.text, done.details["dropped"]) == ("", {"messages": 7, "firstEntryId": "e0", "lastEntryId": "e6"})
+    assert done.details["readFiles"] == ["a.py"]
     later = made(Window(), [user("and " * 50), assistant("so on " * 50)], before=done, prefix="f")
-    assert later.text == (
-        "[9 earlier messages are not shown here: entries e0 to f1]\n\n<read-files>\na.py\n</read-files>"
-    )
-    long = "and again " * 20
-    many = [call("bash", {"command": f"sleep {number} {long}"}, f"call-{number}") for number in range(200)]
-    listed = made(Window(), [user("go"), *many, user("never mind")]).text
-    assert "call-199" in listed
-    assert "earlier calls without a result" in listed
-    assert estimate_tokens(user(listed)) < 600
+    assert (later.text, later.details["dropped"]) == ("", {"messages": 9, "firstEntryId": "e0", "lastEntryId": "f1"})
+    told = made(Llm(), WORK, Asker(), before=later, prefix="g")
+    again = made(Window(), [user("and " * 50), assistant("so on " * 50)], before=told, prefix="h")
+    assert again.text.startswith("told")
+    assert "not shown here" not in again.text
 
 
 def test_files_are_read_again_whatever_the_tool_that_used_them_is_called() -> None:

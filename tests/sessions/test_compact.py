@@ -18,6 +18,7 @@ from flue_py.compaction.result import CompactionResult
 from flue_py.context.counters import counter_for
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from flue_py.render.entries import entry_text
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio
@@ -327,20 +328,78 @@ async def test_a_mode_of_ones_own_is_given_what_leaves_and_what_stays(session: S
     assert latest.fields["details"] == {"kept": 1, "registered": []}
 
 
-async def test_window_says_in_one_line_what_is_not_shown(session: Session) -> None:
+async def test_window_leaves_messages_out_and_puts_nothing_in_their_place(session: Session) -> None:
     ids = await talk(session)
     done = await session.compact(mode="window", settings=SETTINGS)
-    assert done.summary == f"[16 earlier messages are not shown here: entries {ids[0]} to {ids[15]}]"
+    assert (done.summary, done.tokens_after) == ("", counted(await session.build_context_entries()))
+    assert [item.entry_id for item in await session.build_context_entries()] == ids[16:]
     more = await talk(session, 2, start=10)
     done = await session.compact(mode="window", settings=SETTINGS)
-    assert done.summary == f"[20 earlier messages are not shown here: entries {ids[0]} to {ids[19]}]"
-    await talk(session, 2, start=12)
+    shown = await session.build_context_entries()
+    assert [item.entry_id for item in shown] == more
+    assert shown[0].role == "user"
+    assert [each["content"] for each in await session.build_context()] == [item.data["content"] for item in shown]
+    entry = await session.latest_compaction()
+    assert entry is not None
+    details = entry.fields["details"]
+    assert isinstance(details, dict)
+    dropped = {"messages": 20, "firstEntryId": ids[0], "lastEntryId": ids[19]}
+    assert (entry.id, details["dropped"], entry_text(entry)) == (done.entry_id, dropped, "20 messages are left out")
+    assert (await session.compact(mode="window", settings=SETTINGS)).reason == "no_cut_point"
+    await session.uncompact()
+    assert [item.entry_id for item in await session.build_context_entries()] == [*ids[16:], *more]
+
+
+async def test_window_keeps_an_earlier_summary_and_what_is_pinned(session: Session) -> None:
+    ids = await talk(session)
+    await session.pin(ids[3])
+    assert (await session.compact(mode="window", settings=SETTINGS)).summary == ""
+    shown = [item.entry_id for item in await session.build_context_entries()]
+    assert shown == [ids[3], *ids[16:]]
+    await session.unpin(ids[3])
+    await talk(session, 2, start=10)
     assert said_by(await session.compact(model(lambda _: "told"), settings=SETTINGS)) == "told"
-    await talk(session, 2, start=14)
+    more = await talk(session, 2, start=12)
     done = await session.compact(mode="window", settings=SETTINGS)
     assert done.summary is not None
-    assert done.summary.startswith("told\n\n[4 earlier messages are not shown here: ")
-    assert more[0] not in done.summary
+    assert done.summary.startswith("told")
+    assert "not shown" not in done.summary
+    assert [item.entry_id for item in await session.build_context_entries()] == [done.entry_id, *more]
+    assert await session.build_context() == [item.data for item in await session.build_context_entries()]
+
+
+async def test_window_keeps_what_its_budget_says_and_eighty_thousand_where_nobody_does(store: Store) -> None:
+    long: list[JsonObject] = [each for n in range(100) for each in (user(f"{n}" + "u" * 3_996), assistant("a" * 4_000))]
+    calls: list[JsonObject] = [user("u" * 4_000)]
+    for n in range(100):
+        made: JsonObject = {"type": "toolCall", "id": f"c{n}", "name": "bash", "arguments": {}}
+        calls += [{"role": "assistant", "content": [made]}]
+        calls += [{"role": "toolResult", "toolCallId": f"c{n}", "content": "r" * 4_000}]
+    wrong = []
+    for name, said, settings, window, least, most in (
+        ("default", long, CompactionSettings(), None, 78_000, 80_000),
+        ("default, no settings", long, None, None, 78_000, 80_000),
+        ("said", long, CompactionSettings(keep_recent_tokens=80_000), None, 78_000, 80_000),
+        ("other settings", long, CompactionSettings(reserve_tokens=1_000), None, 78_000, 80_000),
+        ("60,000", long, CompactionSettings(keep_recent_tokens=60_000), None, 58_000, 60_000),
+        ("20,000", long, CompactionSettings(keep_recent_tokens=20_000), None, 18_000, 20_000),
+        # Bytes / 3 of an unknown model, below 40,000 less the reserve.
+        ("a small window", long, CompactionSettings(), 40_000, 18_000, 23_000),
+        ("a large window", long, CompactionSettings(), 1_000_000, 78_000, 80_000),
+        ("one turn", calls, CompactionSettings(keep_recent_tokens=20_000), None, 18_000, 20_000),
+        ("all fits", long[:60], CompactionSettings(), None, 0, 60_000),
+    ):
+        session = await store.create_session()
+        await session.append_messages(said)
+        done = await session.compact(mode="window", settings=settings, window=window)
+        shown = await session.build_context()
+        tokens = (await session.measure_context(faithful=True)).messages
+        if not least <= tokens <= most or (done.reason is None) != (name != "all fits"):
+            wrong.append((name, tokens, done.reason))
+        if shown[0]["role"] != ("assistant" if name == "one turn" else "user"):
+            wrong.append((name, shown[0]))
+        wrong += [(name, target) for target in ("anthropic", "gemini") if (await session.request(target)).broken]
+    assert wrong == []
 
 
 async def test_what_is_pinned_after_it_was_summarized_is_counted_where_it_comes_back(session: Session) -> None:
@@ -356,14 +415,14 @@ async def test_what_is_pinned_after_it_was_summarized_is_counted_where_it_comes_
     priced = await session.plan(flue_py.Compact("window", SETTINGS))
     done = await session.compact(mode="window", settings=SETTINGS)
     items = await session.build_context_entries()
-    assert [item.entry_id for item in items[:3]] == [done.entry_id, first, summary]
+    assert [item.entry_id for item in items[:2]] == [first, summary]
     size = counted(items)
     assert done.tokens_after == priced.tokens_after == size
     assert planned.planned is not None
     assert done.planned is not None
     for each in (planned.planned, done.planned):
-        assert [item.entry_id for item in each.staying] == [item.entry_id for item in items[1:]]
-    assert planned.tokens_staying == done.tokens_staying == size - counted(items[:1])
+        assert [item.entry_id for item in each.staying] == [item.entry_id for item in items]
+    assert planned.tokens_staying == done.tokens_staying == size
     assert (await session.compact(mode="window", settings=SETTINGS)).reason == "no_cut_point"
 
 

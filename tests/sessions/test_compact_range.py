@@ -7,6 +7,7 @@ import pytest
 import flue_py
 from flue_py import EntryNotFound, InvalidArgument, Session, Store
 from flue_py.compaction import CompactionSettings, RangePlan
+from flue_py.compaction.modes import Asker, Made, Material
 from flue_py.compaction.result import CompactionResult
 from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject
@@ -16,6 +17,16 @@ from tests.sessions.talk import user
 from tests.sessions.test_uncompact import assert_all_reads_agree
 
 pytestmark = pytest.mark.anyio
+
+
+class Says:
+    """A mode that has a summary without a model."""
+
+    name = "says"
+    needs_model = False
+
+    async def make(self, material: Material, asker: Asker | None) -> Made:
+        return Made(f"{material.previous_summary or ''} said before {material.staying[-1].entry_id}", self.name)
 
 
 async def talk(session: Session, count: int, start: int = 0) -> list[str]:
@@ -133,7 +144,7 @@ async def test_up_to_here_is_a_compaction_cut_where_it_was_asked_for(session: Se
 
 async def test_a_range_behind_a_compaction_leaves_its_summary_first(session: Session) -> None:
     ids = await talk(session, 14)
-    whole = await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=700))
+    whole = await session.compact(mode=Says(), settings=CompactionSettings(keep_recent_tokens=700))
     kept = (await ids_in(session))[1:]
     done = await compacted(session, kept[2], kept[4])
     assert await ids_in(session) == [whole.entry_id, *kept[:2], done.entry_id, *kept[5:]]
@@ -150,7 +161,7 @@ async def test_a_whole_compaction_takes_over_the_ranges_before_its_cut_and_leave
     ids = await talk(session, 30)
     early = await compacted(session, ids[2], ids[5])
     late = await compacted(session, ids[24], ids[26])
-    whole = await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=700))
+    whole = await session.compact(mode=Says(), settings=CompactionSettings(keep_recent_tokens=700))
     found = await ids_in(session)
     assert found[0] == whole.entry_id
     assert late.entry_id in found
@@ -282,7 +293,7 @@ async def test_a_pinned_summary_is_not_taken_over(session: Session) -> None:
 
 async def test_a_pinned_summary_that_comes_first_is_not_taken_over(session: Session) -> None:
     await talk(session, 12)
-    whole = await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=400))
+    whole = await session.compact(mode=Says(), settings=CompactionSettings(keep_recent_tokens=400))
     assert whole.entry_id is not None
     await session.pin(whole.entry_id)
     before = await session.build_context()
@@ -298,12 +309,12 @@ async def test_a_pinned_summary_that_comes_first_is_not_taken_over(session: Sess
 async def test_compact_keeps_a_pinned_summary_that_comes_first_once(session: Session) -> None:
     await talk(session, 12)
     settings = CompactionSettings(keep_recent_tokens=200, user_words_share=0)
-    whole = await session.compact(mode="window", settings=settings)
+    whole = await session.compact(mode=Says(), settings=settings)
     assert whole.entry_id is not None
     assert whole.summary is not None
     await session.pin(whole.entry_id)
     await talk(session, 8, start=12)
-    done = await session.compact(mode="window", settings=settings)
+    done = await session.compact(mode=Says(), settings=settings)
     found = await ids_in(session)
     assert found[:2] == [done.entry_id, whole.entry_id]
     assert str(await session.build_context()).count(whole.summary[:60]) == 1
@@ -316,16 +327,16 @@ async def test_compact_keeps_a_pinned_summary_that_comes_first_once(session: Ses
 async def test_compact_cuts_nothing_off_that_would_lose_a_pinned_summary(session: Session) -> None:
     await talk(session, 12)
     settings = CompactionSettings(keep_recent_tokens=600, user_words_share=0)
-    whole = await session.compact(mode="window", settings=settings)
+    whole = await session.compact(mode=Says(), settings=settings)
     assert whole.entry_id is not None
     await session.pin(whole.entry_id)
     kept = (await ids_in(session))[1:]
     assert len(kept) > 2
     # It was appended after what it kept: a compaction that keeps from there on would show it nowhere.
     less = CompactionSettings(keep_recent_tokens=100, user_words_share=0)
-    assert (await session.compact(mode="window", settings=less)).reason == "no_cut_point"
+    assert (await session.compact(mode=Says(), settings=less)).reason == "no_cut_point"
     [newer, *_] = await talk(session, 3, start=12)
-    done = await session.compact(mode="window", settings=less)
+    done = await session.compact(mode=Says(), settings=less)
     assert newer not in await ids_in(session)
     assert (await ids_in(session))[:2] == [done.entry_id, whole.entry_id]
     await assert_all_reads_agree(session)
@@ -338,7 +349,7 @@ async def test_compact_keeps_the_pinned_summary_of_a_range(session: Session) -> 
     assert done.entry_id is not None
     await session.pin(done.entry_id)
     for start in (12, 20):
-        whole = await session.compact(mode="window", settings=settings)
+        whole = await session.compact(mode=Says(), settings=settings)
         assert (await ids_in(session))[0] == whole.entry_id
         assert (await ids_in(session)).count(done.entry_id) == 1
         assert whole.tokens_after == (await session.plan_compaction(settings=settings)).tokens_before
@@ -486,7 +497,7 @@ async def test_what_is_hidden_of_a_pinned_exchange_comes_back_with_it(session: S
     await session.exclude(called, "c2")
     await session.pin(called)
     await talk(session, 6)
-    await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=150))
+    await session.compact(mode=Says(), settings=CompactionSettings(keep_recent_tokens=150))
     ids = await talk(session, 6, start=6)
     await compacted(session, ids[1], ids[3])
     await assert_is_valid(session)
@@ -508,7 +519,7 @@ async def test_no_compaction_separates_what_is_hidden_of_an_exchange_from_it(ses
     if by_hand:
         await session.append_compaction("what was said", first_kept_entry_id=between[1], tokens_before=900)
     else:
-        done = await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=250))
+        done = await session.compact(mode=Says(), settings=CompactionSettings(keep_recent_tokens=250))
         assert done.appended is not None
     await assert_is_valid(session)
     await session.include(called.entry_ids[0], "c1")

@@ -554,3 +554,43 @@ def _called(name: str) -> list[JsonObject]:
         {"role": "assistant", "content": [call], "agentName": "Dev"},
         {"role": "toolResult", "toolCallId": name, "content": [{"type": "text", "text": "x" * 400}]},
     ]
+
+
+async def test_a_guard_of_mode_window_has_a_budget_whether_or_not_the_window_is_known(
+    session: Session, store: Store
+) -> None:
+    wrong = []
+    for name, settings, triggers, window, due, least, most in (
+        ("nothing said", {}, {}, None, 80_000, 78_000, 80_000),
+        ("a budget", {"keep_recent_tokens": 40_000}, {}, None, 40_000, 38_000, 40_000),
+        ("a threshold", {}, {"threshold": 40_000}, None, 40_000, 38_000, 40_000),
+        ("both", {"keep_recent_tokens": 20_000}, {"threshold": 40_000}, None, 40_000, 18_000, 20_000),
+        ("no turns", {}, {"trigger_turns": 3, "keep_recent_turns": 1}, None, 80_000, 78_000, 80_000),
+        ("a large window", {}, {}, 1_000_000, 80_000, 78_000, 80_000),
+    ):
+        session = await store.create_session()
+        guard = CompactionGuard(
+            store,
+            session,
+            mode="window",
+            window=window,
+            settings=CompactionSettings(**settings),
+            triggers=TriggerSettings(**triggers),
+        )
+        fired = None
+        for turn in range(55):
+            # What an answer reports of a context that is gone decides nothing.
+            reported = {"usage": {"input": 1_000 * turn, "output": 1, "totalTokens": 1_000 * turn}}
+            await session.append_messages([user(f"{turn:4}" + "u" * 3_996), answer("a" * 4_000, **reported)])
+            done = await guard.after_call()
+            tokens = (await session.measure_context(faithful=True)).messages
+            if done.outcome == "compacted":
+                fired = fired or (turn + 1) * 2_000
+                if not least <= tokens <= most or done.decision.trigger != "token_budget":
+                    wrong.append((name, turn, tokens, done.decision))
+            elif done.outcome != "nothing" or tokens > due:
+                wrong.append((name, turn, tokens, done))
+        if fired != due + 2_000:
+            wrong.append((name, fired))
+        wrong += [name for each in await session.build_context() if "not shown" in str(each)]
+    assert wrong == []

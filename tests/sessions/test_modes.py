@@ -139,8 +139,13 @@ async def test_a_call_that_waits_for_an_approval_is_kept_until_nobody_names_it(
     await work(session, 10, start=3)
     done = await session.compact(mode=mode, settings=SETTINGS)
     assert done.planned is not None
-    assert done.planned.first_kept_entry_id == caller
-    assert f"- approval {said}" in str(done.summary)
+    if by is Window:
+        # What is kept begins with a user, and nothing is said.
+        stays = [item.entry_id for item in done.planned.staying]
+        assert (caller in stays, done.planned.staying[0].data["role"], done.summary) == (True, "user", "")
+    else:
+        assert done.planned.first_kept_entry_id == caller
+        assert f"- approval {said}" in str(done.summary)
     await session.append_message({"role": "toolResult", "toolCallId": "p1", "toolName": "bash", "content": "made"})
     pairing = Pairing(await session.build_context())
     assert (pairing.unpaired, all(pairing.results.values())) == (set(), True)

@@ -92,7 +92,7 @@ def with_block(made: Made, block: Block) -> Made:
     details = {**made.details, **block.details}
     if "own" not in details:
         details["own"] = [0, len(made.text.removesuffix(appended_file_lists(listed_files(made.details))))]
-    return Made(f"{made.text}\n\n{block.text}", made.mode, details, (*made.notes, *block.notes))
+    return Made("\n\n".join(filter(None, [made.text, block.text])), made.mode, details, (*made.notes, *block.notes))
 
 
 def turns_covered(material: Material) -> int:

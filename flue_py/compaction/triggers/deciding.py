@@ -12,7 +12,7 @@ from flue_py.compaction.triggers.overflow import OnOverflow
 from flue_py.compaction.triggers.protocol import Decision, Facts, Fired, Trigger, size_words
 from flue_py.compaction.triggers.settings import TriggerSettings
 from flue_py.compaction.triggers.single_call import SingleCall
-from flue_py.compaction.triggers.tokens import TokenThreshold
+from flue_py.compaction.triggers.tokens import TokenBudget, TokenThreshold
 from flue_py.compaction.triggers.turns import TurnCount
 
 UNHELD = ("demand", "overflow")
@@ -25,6 +25,7 @@ def triggers_of(settings: TriggerSettings, sizes: CompactionSettings) -> tuple[T
         OnOverflow(),
         OnDemand(),
         SingleCall(settings.single_call_limit),
+        TokenBudget(),
         TokenThreshold(sizes, settings.threshold),
         TurnCount(settings.trigger_turns, settings.keep_recent_turns),
         AgentRequest(),

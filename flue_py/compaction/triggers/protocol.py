@@ -23,7 +23,7 @@ class Facts:
     ``turns`` are those that have ended in the context, ``turns_since`` those of them that are newer than the latest
     compaction, None where there is none. ``is_new`` says that anything was written since that. ``input_tokens`` is what
     ``agent`` has sent to the model since the latest compaction, ``instructions`` what somebody wants the summary to
-    attend to.
+    attend to. ``above_budget`` is by how much the history is above the budget of mode ``window``.
     """
 
     moment: Moment
@@ -35,6 +35,7 @@ class Facts:
     agent: str = ""
     input_tokens: int = 0
     instructions: str | None = None
+    above_budget: int = 0
 
     @property
     def is_asked_for(self) -> bool:

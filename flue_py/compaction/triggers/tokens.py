@@ -11,6 +11,17 @@ UNKNOWN_WINDOW_THRESHOLD = 100_000
 
 
 @frozen
+class TokenBudget:
+    """Fires where the history, in characters / 4, is above the budget of mode ``window``."""
+
+    name: str = "token_budget"
+
+    def check(self, facts: Facts) -> Fired | None:
+        above = facts.above_budget
+        return Fired(f"the history is {above:,} tokens (characters / 4) above its budget") if above else None
+
+
+@frozen
 class TokenThreshold:
     """Fires where the context is larger than a threshold: that which was set, or the window minus the reserve.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
-from flue_py.context.counters import ENTRY_COUNTS, ModelCounter
+from flue_py.context.counters import ENTRY_COUNTS, ModelCounter, counter_for
 from flue_py.context.items import Item
 from flue_py.context.report import ContextEvent
 
@@ -56,6 +56,12 @@ class View:
         """Return a view that shares the counts with this one, and has events of its own."""
         view = View(self.agent, self.counter)
         view._sizes = self._sizes
+        return view
+
+    def budgeted(self) -> View:
+        """Return a view that counts characters / 4, as budgets do whatever the model, and tells where this one does."""
+        view = View(self.agent, counter_for(None, faithful=True))
+        view.events = self.events
         return view
 
     def tell(self, name: str, text: str) -> None:

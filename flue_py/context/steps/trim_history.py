@@ -15,8 +15,9 @@ from flue_py.core.frozen import frozen
 class TrimHistory:
     """Leaves out the oldest turns, each whole, until all fits ``most`` tokens; the last turn always stays.
 
-    A turn is a message of the user, and everything up to the next one. Messages of the system, the summary of a
-    compaction and what it keeps because it is pinned stay. If that is more, ``over_budget`` tells.
+    They are counted as characters / 4, whatever the model. A turn is a message of the user, and everything up to the
+    next one. Messages of the system, the summary of a compaction and what it keeps because it is pinned stay. If that
+    is more, ``over_budget`` tells.
     """
 
     most: int
@@ -27,6 +28,7 @@ class TrimHistory:
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
         """Return the items without the oldest turns."""
+        view = view.budgeted()
         total = sum(map(view.tokens, items))
         if total <= self.most:
             return items
@@ -63,7 +65,7 @@ class TrimWarning:
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
         """Return the items as they are."""
-        sizes = [*map(view.tokens, items)]
+        sizes = [*map(view.budgeted().tokens, items)]
         # The request before this one ended before the newest answer: what it was told is not told again.
         last = next((at for at in range(len(items) - 1, -1, -1) if items[at].is_answer), 0)
         total = sum(sizes)
