@@ -8,7 +8,7 @@ _PHRASES = {
     "with again=True": "with --again",
     "create it, or list_sessions()": "flue-py sessions lists those that are there",
     "open it with mode='get' or 'get_or_create'": "choose another, or use the one that is there",
-    "open it with mode='get_or_create'": "flue-py sessions lists those that are there",
+    "name its scope, or open it with mode='get_or_create'": "flue-py sessions lists those that are there",
     "open it with mode='create'": "choose one that is there",
     "open it with mode='get'": "choose another",
     "call refresh() and decide again, or append with on_conflict='branch'": "look at it, and run the command again",

@@ -558,6 +558,32 @@ class Deletion:
     links: tuple[tuple[str, str], ...] = ()
 
 
+class ScopeContents(NamedTuple):
+    """What the store has in a scope beside sessions; the calls are those that its sessions paid for."""
+
+    memories: int
+    files: int
+    budgets: int
+    calls: int
+
+
+@frozen
+class ScopeDeletion:
+    """What deleting a scope removes or removed.
+
+    ``calls`` is how many paid calls stay in the ledger, without their agents and folders. ``entries_kept`` counts
+    entries that stay because a session of another scope sees them. The numbers of entries are None in a dry run.
+    """
+
+    session_ids: tuple[str, ...]
+    entries_deleted: int | None
+    entries_kept: int | None
+    memories: int
+    files: int
+    budgets: int
+    calls: int
+
+
 @frozen
 class Problem:
     """One disagreement that `verify` found: what kind, where, and what disagrees."""

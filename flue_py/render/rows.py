@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from flue_py.core.costs import EntryCost, is_unknown, window_costs
 from flue_py.core.entries import Entry, from_microseconds
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.sessions import Deletion, Moved, SessionInfo, StoreInfo, TaskLink, VerifyReport
+from flue_py.core.sessions import Deletion, Moved, ScopeDeletion, SessionInfo, StoreInfo, TaskLink, VerifyReport
 from flue_py.core.usage import Usage, UsageWindow, known_cost, picodollars_to_usd
 from flue_py.render.entries import Cost, entry_text
 
@@ -223,6 +223,20 @@ def deletion_row(deletion: Deletion, *, dry_run: bool) -> JsonObject:
         "links": [{"parentId": parent, "childId": child} for parent, child in deletion.links],
         "entriesDeleted": deletion.entries_deleted,
         "entriesKept": deletion.entries_kept,
+    }
+
+
+def scope_deletion_row(deletion: ScopeDeletion) -> JsonObject:
+    """Return what went with a scope, or in a dry run would go."""
+    return {
+        "dryRun": deletion.entries_deleted is None,
+        "sessionIds": list(deletion.session_ids),
+        "entriesDeleted": deletion.entries_deleted,
+        "entriesKept": deletion.entries_kept,
+        "memories": deletion.memories,
+        "files": deletion.files,
+        "budgets": deletion.budgets,
+        "callsKept": deletion.calls,
     }
 
 

@@ -13,7 +13,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.projection import ContextEntry
-from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
+from flue_py.core.sessions import Deletion, ScopeDeletion, SessionInfo, StoreInfo
 from flue_py.core.usage import UsageWindow, picodollars_to_usd
 from flue_py.render.entries import Look, entry_line, fold_line
 from flue_py.render.lines import Line, Span, cells, counted, one_line, printable, shortest_ids, table
@@ -236,6 +236,25 @@ def deletion_lines(
         lines.append(((f"{kept} stay, because other sessions see them", ""),))
     if deletion.missing_ids:
         lines.append(((f"linked but not there: {', '.join(deletion.missing_ids)}", "yellow"),))
+    return lines
+
+
+def scope_deletion_lines(deletion: ScopeDeletion) -> list[Line]:
+    """Return what went with a scope, or in a dry run would go, and what stays."""
+    parts = [
+        counted(len(deletion.session_ids), "session"),
+        counted(deletion.memories, "memory", "memories"),
+        counted(deletion.files, "file"),
+        counted(deletion.budgets, "budget"),
+    ]
+    verb = "would be deleted" if deletion.entries_deleted is None else "deleted"
+    lines: list[Line] = [((f"{', '.join(parts)} {verb}", "bold"),)]
+    if deletion.entries_kept:
+        kept = counted(deletion.entries_kept, "entry", "entries")
+        lines.append(((f"{kept} stay, because sessions of other scopes see them", ""),))
+    if deletion.calls:
+        calls = counted(deletion.calls, "paid call")
+        lines.append(((f"what was paid stays: {calls}, without agents and folders", ""),))
     return lines
 
 

@@ -21,6 +21,7 @@ from flue_py.core.sessions import (
     LeafChoice,
     NewSession,
     OnConflict,
+    ScopeDeletion,
     SessionInfo,
     SessionKind,
     SessionPage,
@@ -61,7 +62,7 @@ from flue_py.sessions.budgeting import StoreBudgets
 from flue_py.sessions.collecting import Collector
 from flue_py.sessions.eventing import StoreEvents
 from flue_py.sessions.filing import StoreFiles
-from flue_py.sessions.finding import find_named
+from flue_py.sessions.finding import all_sessions, find_named
 from flue_py.sessions.incoming import incoming_messages
 from flue_py.sessions.making import checked_root
 from flue_py.sessions.offloading import Ground, Offloader, first_landed
@@ -190,7 +191,7 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
                 raise SessionNotFound(
                     key,
                     detail=f"no session has the key {shown(key)} in scope {shown(new.scope)}; "
-                    "open it with mode='get_or_create'",
+                    "name its scope, or open it with mode='get_or_create'",
                 )
             try:
                 return await self._create(new)
@@ -440,6 +441,33 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         checked_flag(dry_run, "dry_run")
         meant = self._meant(scope)
         return await self._backend.delete_tree(checked_session(session), scope=meant, dry_run=dry_run, expected=seen)
+
+    async def delete_scope(self, scope: str, *, dry_run: bool) -> ScopeDeletion:
+        """Delete everything of a tenant or user: sessions, memories, files, budgets, and names in the ledger.
+
+        Task sessions go with their parents. What was paid stays: amounts, models and days under the scope and the ids
+        of its sessions, entries and calls, without agents and folders; so does what sessions of other scopes see.
+        With ``dry_run``, which has to be said, it only tells what would go. Each session tree is a transaction
+        of its own, and the rest is one: what was interrupted is finished by the same call. Raises `InvalidArgument`.
+        O(rows deleted + ledger).
+        """
+        checked_flag(dry_run, "dry_run")
+        check_scope(scope)
+        place = self._place(scope)
+        # Budgets of sessions go with these.
+        contents = await self._backend.empty_scope(place, dry_run=True)
+        trees = [
+            await self._backend.delete_tree(info.ref, scope=place, dry_run=dry_run)
+            for info in await all_sessions(self._backend, scope=place)
+        ]
+        if not dry_run:
+            await self._backend.empty_scope(place)
+        return ScopeDeletion(
+            tuple(dict.fromkeys(session_id for tree in trees for session_id in tree.session_ids)),
+            None if dry_run else sum(tree.entries_deleted for tree in trees),
+            None if dry_run else sum(tree.entries_kept for tree in trees),
+            *contents,
+        )
 
     # -- the store itself -------------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ from flue_py.core.sessions import (
     PathRead,
     Problem,
     ReadStamp,
+    ScopeContents,
     Seen,
     SessionHead,
     SessionInfo,
@@ -324,6 +325,16 @@ class Backend:
         )
         await self._forget_words(deletion)
         return deletion
+
+    async def empty_scope(self, scope: str, *, dry_run: bool = False) -> ScopeContents:
+        """Delete the documents and the budgets of a scope, and from the ledger what its calls say beside amounts.
+
+        These are agents and folders; scope, ids, models, times and amounts stay. Its sessions are not deleted, and
+        those that are there keep no budget. With ``dry_run`` it only says what there is. Raises nothing of its own.
+        O(ledger + documents).
+        """
+        work = self._runner.read if dry_run else self._runner.write
+        return await work(lambda tx: ops.delete.empty_scope(tx, scope, dry_run=dry_run))
 
     async def _forget_words(self, *outcomes: object) -> None:
         """Remove what was deleted from the index of words, too. What is killed before is done by the next search."""

@@ -310,6 +310,7 @@ class Store(Twin[AsyncStore]):
 
     link_task = blocking(AsyncStore.link_task)
     delete_session_tree = blocking(AsyncStore.delete_session_tree)
+    delete_scope = blocking(AsyncStore.delete_scope)
 
     remember = blocking(AsyncStore.remember)
     memories = blocking(AsyncStore.memories)

@@ -48,6 +48,7 @@ GROUPS = {
         "Change",
         "SessionEvent",
         "Deletion",
+        "ScopeDeletion",
         "VerifyReport",
         "Problem",
         "StoreInfo",
@@ -580,7 +581,7 @@ with flue_py.sync.open(":memory:") as store:
         print(type(error).__name__, "-", error)
 """
 _EXAMPLE_OUTPUT = """
-SessionNotFound - no session has the key 'no-such-key' in scope ''; open it with mode='get_or_create'
+SessionNotFound - no session has the key 'no-such-key' in scope ''; name its scope, or open it with mode='get_or_create'
 InvalidArgument - scope: holds a NUL character or a lone surrogate; remove it
 """
 

@@ -140,7 +140,7 @@ CALLS: dict[str, list[list[str]]] = {
     "memory list": [[], ["--agent", "hostile"]],
     "memory search": [["x"], [HOSTILE]],
     "memory rm": [["hostile"], [HOSTILE]],
-    "rm": [["SESSION"], ["all"]],
+    "rm": [["SESSION"], ["all"], ["--scope", HOSTILE]],
     "prune": [[], ["--without-config"]],
     "cleanup": [["0h"]],
     "reprice": [[], ["--yes"]],

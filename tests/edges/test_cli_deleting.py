@@ -98,6 +98,34 @@ def test_prune_takes_sessions_whose_configuration_is_gone_and_others_only_if_tol
     assert set(flue.json("prune", "--without-config", "--yes")["sessionIds"]) == {"never", "done"}
 
 
+def test_rm_of_a_scope_asks_and_says_what_went_and_what_stays(flue: Flue) -> None:
+    async def paid() -> None:
+        async with flue_py.open(flue.database) as store:
+            mine = store.in_scope("t1")
+            session = await mine.create_session(cwd="/home/jane")
+            await session.append_message({"role": "assistant", "content": "x", "usage": {"input": 1, "output": 0}})
+            await mine.remember("fact", "x")
+            await mine.set_budget(tokens=5)
+
+    asyncio.run(paid())
+    before = asyncio.run(held(flue.database))
+    assert "or give --scope for everything of a tenant or user" in flue.run("rm", code=2).stderr
+    assert "this would delete everything of scope 't1'" in flue.run("rm", "--scope", "t1", code=2).stderr
+    assert flue.lines("rm", "--scope", "t1", "--dry-run") == [
+        "1 session, 1 memory, 0 files, 1 budget would be deleted",
+        "what was paid stays: 1 paid call, without agents and folders",
+    ]
+    assert asyncio.run(held(flue.database)) == before
+    row = flue.json("rm", "--scope", "t1", "--yes")
+    assert len(row.pop("sessionIds")) == 1
+    assert row == {
+        "dryRun": False, "entriesDeleted": 1, "entriesKept": 0, "memories": 1, "files": 0, "budgets": 1, "callsKept": 1,
+    }  # fmt: skip
+    assert "has the id or key 'gone'" in flue.run("rm", "gone", "--scope", "t1", code=4).stderr
+    assert asyncio.run(held(flue.database))[3] == before[3]
+    flue.run("rm", "--scope", "nobody")
+
+
 def test_where_there_is_nothing_to_delete_nobody_is_refused(flue: Flue) -> None:
     for arguments in (["prune", "--scope", "nobody"], ["cleanup", "90w"], ["clear", "never"]):
         flue.run(*arguments)

@@ -156,6 +156,7 @@ def usual_of_store(session_id: str) -> Usual:
         "import_session": {"new": NewSession(), "entries": [], "leaf": None},
         "link_task": {"parent": session_id, "child": "c", "task_id": "t"},
         "delete_session_tree": {"session": "zz"},
+        "delete_scope": {"scope": "nobody", "dry_run": True},
         "set_budget": {"session": session_id, "tokens": 5},
         "get_budget": {"budget_id": "zz"},
         "list_budgets": {},

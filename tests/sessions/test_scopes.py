@@ -14,6 +14,7 @@ import pytest
 import flue_py
 from flue_py.cli import main
 from flue_py.runtime.housekeeping import find_older, find_prunable
+from flue_py.testing.samples import store_snapshot
 
 pytestmark = pytest.mark.anyio
 
@@ -114,7 +115,7 @@ async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store
         ("events", events, []),
     ]
     public = {name for name in dir(mine) if not name.startswith("_")} - OF_THE_WHOLE_STORE
-    tested_below = {"delete_session_tree"}
+    tested_below = {"delete_session_tree", "delete_scope"}
     assert public == {name for name, _, _ in cases} | tested_below
 
     wrong = []
@@ -157,3 +158,50 @@ async def test_what_a_store_of_a_scope_makes_is_in_it(store: flue_py.Store) -> N
     assert await store.memories() == ()
     with pytest.raises(flue_py.SessionNotFound):
         await store.open_session("chat")
+
+
+async def test_deleting_a_scope_leaves_what_was_paid_and_nothing_that_was_said_or_named(store: flue_py.Store) -> None:
+    paid = {"role": "assistant", "content": "x", "usage": {"input": 1, "output": 1}, "agent": "jane's agent"}
+    for scope in ("t1", "t2"):
+        session = await store.create_session(scope=scope, key="k", cwd="/home/jane-doe/secret")
+        await session.append_message(paid)
+        task = await session.create_task(task_id="t")
+        await task.append_message(paid)
+        await store.create_session(scope=scope, cwd="/home/jane-doe/nothing-paid")
+        await store.remember("fact", "jane has an illness", scope=scope)
+        await store.add_file("f.txt", "about jane", scope=scope)
+        await store.set_budget(session, tokens=50)
+        await store.set_budget(scope=scope, tokens=5)
+        if scope == "t1":
+            await session.fork(scope="t2", key="of t1")
+    whole = await store.set_budget(scope_prefix="t", tokens=9)
+    everything = await store_snapshot(store.backend)
+
+    async def rows(scope: str) -> list[dict[str, object]]:
+        report = await store.usage(scope=scope, group_by=["project", "agent"])
+        return [{**row.group, "calls": row.calls, "tokens": row.total_tokens} for row in report.rows]
+
+    before = await rows("t2")
+    would = await store.delete_scope("t1", dry_run=True)
+    assert await store_snapshot(store.backend) == everything
+    done = await store.in_scope("t1").delete_scope("t1", dry_run=False)
+    assert (would.entries_deleted, would.entries_kept, done.entries_deleted, done.entries_kept) == (None, None, 1, 1)
+    assert set(would.session_ids) == set(done.session_ids)
+    assert len(done.session_ids) == 3
+    assert (done.memories, done.files, done.budgets, done.calls) == (1, 1, 2, 2)
+    assert (would.memories, would.files, would.budgets, would.calls) == (1, 1, 2, 2)
+
+    mine = store.in_scope("t1")
+    left = [(await mine.list_sessions()).sessions, await mine.memories(), await mine.files(), await mine.list_budgets()]
+    assert left == [(), (), (), []]
+    assert await rows("t1") == [{"project": None, "agent": None, "calls": 2, "tokens": 4}]
+    assert await rows("t2") == before
+    assert [budget.id for budget in await store.list_budgets(scope="t*")] == [whole.id]
+    fork = await store.open_session("of t1", scope="t2")
+    assert [message["content"] for message in await fork.build_context()] == ["x"]
+    again = await store.delete_scope("t1", dry_run=False)
+    assert again == flue_py.ScopeDeletion((), 0, 0, 0, 0, 0, 2)
+    with pytest.raises(flue_py.InvalidArgument):
+        await mine.delete_scope("t2", dry_run=False)
+    with pytest.raises(TypeError):
+        await store.delete_scope("t2")  # type: ignore[call-arg]

@@ -200,9 +200,16 @@ class Deleting:
 
 def delete_session_budgets(tx: Transaction, session_ids: Iterable[str]) -> None:
     """Delete the budgets of sessions that are being deleted. What these reserved in other budgets stays."""
-    found = tx.rows(budgets_sql.BUDGETS_OF_SESSIONS, ids=json.dumps(list(session_ids)))
-    if found:
-        keys = [key for (key,) in found]
+    _delete_budgets(tx, [key for (key,) in tx.rows(budgets_sql.BUDGETS_OF_SESSIONS, ids=json.dumps(list(session_ids)))])
+
+
+def delete_scope_budgets(tx: Transaction, scope: str) -> None:
+    """Delete the budgets of a scope, and of its sessions."""
+    _delete_budgets(tx, [key for (key,) in tx.rows(budgets_sql.BUDGETS_OF_SCOPE, scope=scope)])
+
+
+def _delete_budgets(tx: Transaction, keys: list[int]) -> None:
+    if keys:
         lock_budgets(tx, keys)
         tx.run(budgets_sql.DELETE_BUDGETS, keys=json.dumps(keys))
 

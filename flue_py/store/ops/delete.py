@@ -9,8 +9,8 @@ from typing import NamedTuple
 from flue_py.core.documents import deletion_of
 from flue_py.core.lanes import LaneFate, plan_lane_deletion
 from flue_py.core.ledger import owners_of_tasks
-from flue_py.core.sessions import NOTHING_SEEN, STORED, Deletion, Expected, is_meant, is_storable
-from flue_py.store.ops.budgets import delete_session_budgets
+from flue_py.core.sessions import NOTHING_SEEN, STORED, Deletion, Expected, ScopeContents, is_meant, is_storable
+from flue_py.store.ops.budgets import delete_scope_budgets, delete_session_budgets
 from flue_py.store.ops.marks import leave_marks
 from flue_py.store.ops.state import read_state
 from flue_py.store.seam import Sources, Transaction
@@ -67,6 +67,16 @@ def delete_tree(
         _carry_out(tx, fates, blobs, keys)
     kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
     return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, kept, links)
+
+
+def empty_scope(tx: Transaction, scope: str, *, dry_run: bool) -> ScopeContents:
+    """Delete what a scope has beside sessions (see `Backend.empty_scope`)."""
+    (found,) = tx.rows(delete_sql.SCOPE_CONTENTS, scope=scope)
+    if not dry_run:
+        delete_scope_budgets(tx, scope)
+        for each in (delete_sql.DELETE_DOCUMENTS, delete_sql.FORGET_FOLDERS, delete_sql.FORGET_AGENTS):
+            tx.run(each, scope=scope)
+    return found
 
 
 class _Doomed(NamedTuple):

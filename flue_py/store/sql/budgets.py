@@ -9,7 +9,7 @@ from flue_py.core.budgets import Budget, HeldAmount, Reached, ReservationState, 
 from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.seam import Nothing, Row
 from flue_py.store.sql.dialects import FIRST_OF_PAIR, ID, IN_IDS, IN_KEYS, PAIRS, SECOND_OF_PAIR, statement
-from flue_py.store.sql.takes import AfterCount, Id, Ids, Keys
+from flue_py.store.sql.takes import AfterCount, Id, Ids, Keys, Scope
 
 BudgetOfSession = TypedDict("BudgetOfSession", {"session_id": str, "covers": str, "unit": str})
 BudgetOfScope = TypedDict("BudgetOfScope", {"scope": str, "unit": str})
@@ -24,7 +24,6 @@ Reservation = TypedDict("Reservation", {"reservation_id": str})
 BudgetNow = TypedDict("BudgetNow", {"budget_key": int, "now": int})
 Settle = TypedDict("Settle", {"budget_key": int, "now": int, "reservation_id": str, "state": str, "used": int | None})
 Prolong = TypedDict("Prolong", {"reservation_id": str, "expires_at": int})
-Scope = TypedDict("Scope", {"scope": str})
 IdScope = TypedDict("IdScope", {"id": str, "scope": str})
 OfBudget = TypedDict("OfBudget", {"budget_key": int})
 
@@ -107,6 +106,7 @@ BUDGETS_IN_SCOPES = statement(BudgetPage, _budget)(
 )
 BUDGETS_OF_SESSIONS = statement(Ids, tuple[int])(f"SELECT b.budget_key FROM budgets b WHERE b.session_id {IN_IDS}")
 MOVE_BUDGETS = statement(IdScope, Nothing)("UPDATE budgets SET scope = :scope WHERE session_id = :id")
+BUDGETS_OF_SCOPE = statement(Scope, tuple[int])("SELECT b.budget_key FROM budgets b WHERE b.scope = :scope")
 DELETE_BUDGETS = statement(Keys, Nothing)(f"DELETE FROM budgets WHERE budget_key {IN_KEYS}")
 
 SET_ALLOWED = statement(SetAllowed, Nothing)(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from flue_py.core.documents import IMPORTED_FILES
 from flue_py.core.lanes import Hold, Lane
+from flue_py.core.sessions import ScopeContents
 from flue_py.store.seam import Nothing
 from flue_py.store.sql import dialects
 from flue_py.store.sql.dialects import IN_KEYS, IN_TAIL, PLACE_IN, TAILS, announced, statement
-from flue_py.store.sql.takes import Keys, TreeLane
+from flue_py.store.sql.takes import Keys, Scope, TreeLane
 
 Tails = TypedDict("Tails", {"tails": str})
 HandOverLane = TypedDict("HandOverLane", {"tree_id": int, "lane_id": int, "owner_key": int})
@@ -65,4 +67,22 @@ NOTE_IMPORTED = statement(Keys, Nothing)(
     f" SELECT s.session_key, s.id, s.tree_id, NULLIF(s.cwd, '') {_IMPORTED} ON CONFLICT DO NOTHING"
 )
 IMPORTED_AMONG = statement(Keys, tuple[str, str])(f"SELECT s.id, s.scope {_IMPORTED}")
+# Files that imports remember are no files of the user's.
+SCOPE_CONTENTS = statement(Scope, ScopeContents)(
+    "SELECT (SELECT COUNT(*) FROM documents d WHERE d.scope = :scope AND d.kind = 'memory'),"
+    f" (SELECT COUNT(*) FROM documents d WHERE d.scope = :scope AND d.kind = 'file' AND d.space <> '{IMPORTED_FILES}'),"
+    " (SELECT COUNT(*) FROM budgets b WHERE b.scope = :scope), (SELECT COUNT(*) FROM ledger g WHERE g.scope = :scope)"
+)
+# Which sessions were deleted is remembered of all scopes in one, and stays.
+DELETE_DOCUMENTS = statement(Scope, Nothing)(
+    f"DELETE FROM documents WHERE scope = :scope AND (space <> '{IMPORTED_FILES}' OR project = '')"
+)
+FORGET_AGENTS = statement(Scope, Nothing)("UPDATE ledger SET agent = NULL WHERE scope = :scope AND agent IS NOT NULL")
+# A session that is gone and paid nothing has no scope any more, and nobody asks for its folder.
+FORGET_FOLDERS = statement(Scope, Nothing)(
+    "UPDATE ledger_sessions SET project = NULL WHERE project IS NOT NULL AND (session_key IN"
+    " (SELECT g.session_key FROM ledger g WHERE g.scope = :scope) OR (NOT EXISTS"
+    " (SELECT 1 FROM ledger g WHERE g.session_key = ledger_sessions.session_key) AND NOT EXISTS"
+    " (SELECT 1 FROM sessions s WHERE s.session_key = ledger_sessions.session_key)))"
+)
 DELETE_SESSIONS = announced(Keys)(f"DELETE FROM sessions WHERE session_key {IN_KEYS}")

@@ -9,6 +9,7 @@ Held = TypedDict("Held", {"tree_id": int, "session_key": int, "leaf": str | None
 Id = TypedDict("Id", {"id": str})
 Ids = TypedDict("Ids", {"ids": str})
 Keys = TypedDict("Keys", {"keys": str})
+Scope = TypedDict("Scope", {"scope": str})
 ScopeProviderCall = TypedDict("ScopeProviderCall", {"scope": str, "provider": str, "call_id": str})
 Session = TypedDict("Session", {"session_key": int})
 SessionScope = TypedDict("SessionScope", {"session_key": int, "scope": str})

@@ -8,8 +8,13 @@ from itertools import pairwise
 
 import pytest
 
+from flue_py.core.budgets import NewBudget
+from flue_py.core.calls import PaidCall
+from flue_py.core.documents import DocumentFilter, NewDocument, deletion_of
 from flue_py.core.entries import Entry
+from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import STORED, NewSession
+from flue_py.core.usage import UsageTotals
 from flue_py.errors import SessionNotFound
 from flue_py.store.backend import Backend
 from flue_py.testing.checks import unchanged
@@ -86,6 +91,38 @@ class DeletionContract:
                 assert (deletion.session_ids, deletion.entries_deleted, deletion.entries_kept) == ((), 0, 0)
                 assert deletion.missing_ids == ()  # it names linked children, and nothing led here
         assert await session_info(backend, other.id) == other
+
+    async def test_a_scope_is_emptied_of_documents_budgets_and_names_and_keeps_what_was_paid(
+        self, backend: Backend
+    ) -> None:
+        for scope in ("a", "b"):
+            session = await new_session(backend, scope=scope, cwd="/home/jane")
+            call = PaidCall(UsageTotals(5, total_tokens=5), call_id="c1", agent="jane's agent")
+            await backend.record_call(session.id, call)
+            await backend.put_document(NewDocument("memory", "fact", "x", "user", scope, "repl"))
+            await backend.put_document(NewDocument("file", "f.txt", "x", "text/plain", scope))
+            await backend.set_budget(NewBudget("session", "tokens", 5, session.id))
+            await backend.set_budget(NewBudget("scope", "tokens", 5, None, scope))
+        async with unchanged(backend):
+            assert await backend.empty_scope("a", dry_run=True) == (1, 1, 2, 1)
+        assert await backend.empty_scope("a") == (1, 1, 2, 1)
+        assert await backend.empty_scope("a") == (0, 0, 0, 1)
+        # What was deleted in another scope is remembered in this one.
+        note = deletion_of("gone", "b")
+        await backend.put_document(note)
+        assert await backend.empty_scope("") == (0, 0, 0, 0)
+        assert await backend.get_document(note.id) is not None
+        query = LedgerQuery(group_by=("scope", "project", "agent"))
+        report = await backend.read_ledger(query)
+        assert [(dict(row.group), row.input) for row in report.rows] == [
+            ({"scope": "a", "project": None, "agent": None}, 5),
+            ({"scope": "b", "project": "/home/jane", "agent": "jane's agent"}, 5),
+        ]
+        assert len(await backend.list_budgets(scope=None, after=None, limit=9)) == 2
+        for kind in ("memory", "file"):
+            assert list(await backend.list_documents(DocumentFilter(kind, "a"), after=None, limit=9)) == []
+            assert len(await backend.list_documents(DocumentFilter(kind, "b"), after=None, limit=9)) == 1
+        assert (await backend.verify()).problems == []
 
     async def test_a_session_of_another_scope_is_not_deleted(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2), scope="a")

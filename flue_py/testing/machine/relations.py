@@ -82,3 +82,10 @@ class Relating(ComparingMachine):
         done = self._both(lambda backend: backend.delete_tree(session_id, scope=scope, expected=expected))
         assert done == foretold
         self._compare_stores()
+
+    @rule(scope=st.sampled_from(["", "x"]))
+    def empty_scope(self, scope: str) -> None:
+        """Delete the budgets of a scope, and what its calls say beside amounts, after saying how many there are."""
+        foretold = self._both(lambda backend: backend.empty_scope(scope, dry_run=True))
+        assert self._both(lambda backend: backend.empty_scope(scope)) == foretold
+        self._compare_stores()

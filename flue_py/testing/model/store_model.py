@@ -41,6 +41,7 @@ from flue_py.core.sessions import (
     Navigated,
     NewSession,
     OnConflict,
+    ScopeContents,
     SessionInfo,
     SessionKind,
     Stored,
@@ -511,6 +512,19 @@ class ModelStore(ModelMarks, ModelBudgets):
         gone = [(tree, entry_id) for number, tree in trees.items() for entry_id in tree if entry_id not in kept[number]]
         own = sum(entry_id in kept[id(session.tree)] for session in doomed.values() for entry_id in session.created)
         return own, gone
+
+    async def empty_scope(self, scope: str, *, dry_run: bool = False) -> ScopeContents:
+        budgets = [note.id for note in self._budgets.values() if note.scope == scope]
+        calls = {key: call for key, call in self._ledger.items() if call.scope == scope}
+        if not dry_run:
+            self._forget_budgets(budgets)
+            self._ledger.update({key: call._replace(agent=None) for key, call in calls.items()})
+            keep = {call.session_key for call in self._ledger.values() if call.scope != scope}
+            keep |= {session.number for session in self._sessions.values()} - {c.session_key for c in calls.values()}
+            for number in self._payers.keys() - keep:
+                self._payers[number] = self._payers[number]._replace(project=None)
+        # Documents are in no rule of the state machines.
+        return ScopeContents(0, 0, len(budgets), len(calls))
 
     def _note_tasks(self, doomed: dict[str, Session]) -> None:
         """Write down whose tasks they were, for what they paid, since the links to them go."""
