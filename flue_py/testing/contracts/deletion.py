@@ -400,3 +400,14 @@ class DeletionContract:
         assert (await backend.read_usage(fork.id, None)).usage.total_tokens == 9
         await backend.delete_tree(fork.id)
         assert (await backend.info()).ledger_rows == rows
+
+    async def test_it_is_known_which_imported_sessions_were_deleted_in_a_scope(self, backend: Backend) -> None:
+        new = NewSession(id="x", scope="a", metadata_text='{"imported":{}}')
+        known = []
+        for scope in ("a", "b"):
+            await backend.import_session(replace(new, scope=scope), [placed(user(), "e")], leaf="e")
+            known += [await backend.was_deleted(["x", UNKNOWN], of) for of in ("a", "b", "")]
+            await backend.delete_tree("x")
+            known += [await backend.was_deleted(["x", UNKNOWN], of) for of in ("a", "b", "")]
+        assert known == [{}, {}, {}, {"x": True}, {}, {}, {}, {}, {}, {"x": True}, {"x": True}, {}]
+        assert (await backend.verify()).problems == []
