@@ -214,7 +214,7 @@ class NewEntry:
         created_at: datetime | None = None,
         extra: Mapping[str, JsonValue] | None = None,
     ) -> NewEntry:
-        """Return a compaction as an entry.
+        """Return a compaction as an entry; one whose first kept entry is "" keeps nothing that came before it.
 
         ``usage`` is the sum of the summarisation calls; ``calls`` are their single usages for the ledger (each may
         carry ``provider``, ``model`` and ``callId``). Without ``calls`` the ledger gets one row; without ``usage``
@@ -233,7 +233,8 @@ class NewEntry:
         if from_hook:
             fields[FROM_HOOK] = True
         made = _summary(COMPACTION, fields, details, usage, calls)
-        return _placed(changed(made, references=(first_kept_entry_id,)), id, parent_id, created_at, extra)
+        kept = (first_kept_entry_id,) if first_kept_entry_id else ()
+        return _placed(changed(made, references=kept), id, parent_id, created_at, extra)
 
     @classmethod
     def branch_summary(

@@ -15,7 +15,7 @@ from flue_py.core.jsontext import JsonValue, decode_object
 from flue_py.core.kinds import EXCLUSION, MESSAGE
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, Seen, check_name
 from flue_py.core.usage import TOO_LARGE, SumTooLarge
-from flue_py.errors import CallConflict, InvalidEntry, shown
+from flue_py.errors import CallConflict, EntryNotFound, InvalidEntry, shown
 from flue_py.sessions.arguments import (
     checked_flag,
     checked_messages,
@@ -183,6 +183,8 @@ class Appending(Contexts, Marking):
         checked_flag(from_hook, "from_hook")
         checked_on_conflict(on_conflict)
         seen = checked_seen(expected_leaf, expected_revision)
+        if not first_kept_entry_id:
+            raise EntryNotFound(self.id, first_kept_entry_id)
         entry = NewEntry.compaction(
             summary,
             first_kept_entry_id=first_kept_entry_id,

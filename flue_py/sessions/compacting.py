@@ -437,7 +437,6 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
             first_kept = (await self.get_active_path_since(planned_on, leaf=leaf))[0].id
         if is_range or not first_kept or not made.text:
             entry = ranges.entry_of(planned, made.text, made.details, calls, from_hook=from_hook)
-            entry = entry if is_range or first_kept else replace(entry, references=())
             return await self._append([entry], "raise", None, Seen(leaf, None))
         return await self.append_compaction(
             made.text,

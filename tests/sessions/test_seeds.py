@@ -270,6 +270,12 @@ async def test_who_asks_for_a_compaction_gets_one_of_all_that_is_over_however_li
         assert (await store.verify()).problems == []
         context = await made.build_context()
         assert "Told." in str(context[0])
+        await made.append_messages([user("more " * 200), {"role": "assistant", "content": "ok " * 200}])
+        below = await made.build_context()
+        whole = CompactionSettings(keep_recent_messages=0, mode="intent")
+        assert (await made.compact(settings=whole)).appended is not None
+        assert await made.uncompact() is not None
+        assert await made.build_context() == below
         return [f"{message['role']} {str(message['content'])[:20]}" for message in context[1:]]
 
     failed: JsonObject = {"role": "assistant", "content": "half an", "stopReason": "error"}
