@@ -665,7 +665,7 @@ def test_any_history_is_compacted_twice_the_same_way(
         assert two is not None
         done.append(asyncio.run(make_text(other, two, Asker())).text)
     assert done[0] == done[1]
-    assert done[0]
+    assert done[0] or other.name == "window", "which puts nothing in the place of what it leaves out"
 
 
 inner = st.dictionaries(
