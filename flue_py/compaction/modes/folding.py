@@ -89,7 +89,7 @@ class Folding:
             self._make_smaller(answer)
             return
         limit = None if self._request is None else self._request.max_tokens
-        self.text = checked_answer(self.kind, answer, limit).text
+        self.text = checked_answer(self.kind, answer, limit, self._chunk).text
         self._at, self._offset = self._next
 
     def _room(self) -> int | None:
@@ -164,14 +164,22 @@ def in_our_tokens(error: ContextOverflow, sent: int) -> int | None:
 
 
 def checked_answer(
-    kind: SummaryKind, answer: ModelReply | Exception, limit: int | None, *, may_be_blank: bool = False
+    kind: SummaryKind,
+    answer: ModelReply | Exception,
+    limit: int | None,
+    record: str = "",
+    *,
+    may_be_blank: bool = False,
 ) -> ModelReply:
-    """Return an answer with a summary in it. Raises `SummaryFailed` for any other, from the error of a failed call."""
+    """Return an answer with a summary in it, of a record if that is known.
+
+    Raises `SummaryFailed` for any other, from the error of a failed call.
+    """
     if isinstance(answer, Exception):
         raise SummaryFailed(kind, str(answer) or type(answer).__name__) from answer
     if answer.stop_reason == "length":
         raise SummaryFailed(kind, f"the answer was cut off at {limit} tokens")
-    why = "" if may_be_blank and not answer.text.strip() else why_no_summary(answer.text)
+    why = "" if may_be_blank and not answer.text.strip() else why_no_summary(answer.text, record)
     if why:
         raise SummaryFailed(kind, why)
     return answer
@@ -181,12 +189,15 @@ _LEAST_LINES = 20
 _LEAST_ECHO = 40
 _INSTRUCTIONS = "\n".join([*map(instruction, ("initial", "update", "turn_prefix")), *LAYOUTS.values(), LENGTH])
 _SAYS_NOTHING = re.compile(r"[\W_]*(none)?[\W_]*", re.IGNORECASE)
+_LABEL = re.compile(r"\[[^\[\]]*\]?:?")
+_LEAST_LABELS = 3
+_WORD = re.compile(r"\w{3,}")
 
 
-def why_no_summary(text: str) -> str:
-    """Return why an answer can be no summary, whatever it was to be of; "" where nothing speaks against it. O(size).
+def why_no_summary(text: str, record: str = "") -> str:
+    """Return why an answer can be no summary of a record, or of any; "" where nothing speaks against it. O(size).
 
-    Weak models write no word, one line again and again, or the instruction.
+    Weak models write no word, one line again and again, the labels of the record, or the instruction in some words.
     """
     if not text.strip():
         return "the answer has no text"
@@ -195,10 +206,19 @@ def why_no_summary(text: str) -> str:
         return "the answer has no words"
     if len(lines) >= _LEAST_LINES and Counter(lines).most_common(1)[0][1] * 2 > len(lines):
         return f"the answer repeats one line: {quoted(Counter(lines).most_common(1)[0][0], 80)}"
+    if len(lines) >= _LEAST_LABELS and all(map(_LABEL.fullmatch, lines)):
+        return "the answer has labels of the record, and nothing of what stands behind them"
     own = [line for line in lines if _NUMBER.sub("{words}", line) not in _INSTRUCTIONS]
-    if not own and sum(map(len, lines)) >= _LEAST_ECHO:
+    echoed = sum(map(len, lines)) - sum(map(len, own))
+    said = _words("\n".join(own)) - _words(_INSTRUCTIONS)
+    is_own = bool(said & _words(record) if record and echoed >= sum(map(len, own)) else own)
+    if not is_own and echoed >= _LEAST_ECHO:
         return "the answer repeats the instruction, and says nothing of the conversation"
     return ""
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
 
 
 _NUMBER = re.compile(r"\d+")
