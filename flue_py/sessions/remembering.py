@@ -17,7 +17,7 @@ from flue_py.core.documents import (
 )
 from flue_py.core.limits import Limits
 from flue_py.errors import InvalidArgument, shown
-from flue_py.sessions.arguments import checked_limit
+from flue_py.sessions.arguments import checked_flag, checked_limit
 from flue_py.sessions.scoping import Scoped
 
 REPL = "repl"
@@ -57,16 +57,19 @@ class StoreMemories(Scoped):
         self._limits.check_document(body)
         return await self._backend.put_document(new)
 
-    async def memories(self, *, space: str = REPL, project: str = "", scope: str | None = None) -> tuple[Document, ...]:
+    async def memories(
+        self, *, space: str = REPL, project: str = "", scope: str | None = None, initialized: bool = False
+    ) -> tuple[Document, ...]:
         """Return the memories that hold in a project, whole, in order of type, then of name.
 
-        Where the project has some of its own these are all; else they are those that are for no project. What
-        `flue_py.context.blocks.memory_text` tells a model of them has a limit. Raises `InvalidArgument`. O(their size).
+        Where the project has some of its own, or is ``initialized``, these are all; else they are those that are for no
+        project. What `flue_py.context.blocks.memory_text` tells a model of them has a limit. Raises `InvalidArgument`.
+        O(their size).
         """
         _check_place(space, project)
         scope = self._place(scope)
         found = await self._memories_of(DocumentFilter("memory", scope, space, project))
-        if project and not found:
+        if project and not found and not checked_flag(initialized, "initialized"):
             found = await self._memories_of(DocumentFilter("memory", scope, space, ""))
         return tuple(sorted(found, key=lambda memory: (memory.type, memory.name)))
 

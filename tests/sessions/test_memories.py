@@ -9,6 +9,7 @@ import pytest
 
 import flue_py
 from flue_py import Document, DocumentName, Limits, Store
+from flue_py.context.blocks import LocalMemory
 from flue_py.errors import InvalidArgument
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +53,8 @@ async def test_a_project_with_memories_of_its_own_has_only_those(store: Store) -
     assert told(await store.memories(space="agents/reviewer", project="/srv")) == ["user c of an agent"]
     assert await store.memories(space="agents/other") == ()
     assert await store.memories(scope="other") == ()
+    assert told(await store.memories(project="/srv/inside", initialized=True)) == []
+    assert await LocalMemory(store, project="/srv/inside", initialized=True).read() is None
     assert await store.forget("b", project="/srv")
     assert told(await store.memories(project="/srv")) == ["user a global"]
 

@@ -20,7 +20,7 @@ class StoreOfMemories(Protocol):
 
 
 class LocalMemory:
-    """The block ``memory`` of a store: what `Store.memories` has of a space and a project, read anew each time.
+    """The block ``memory`` of a store: what `Store.memories` has with the same arguments, read anew each time.
 
     As `memory_text` writes it, in at most ``most`` characters; ``dropped`` has the names of those for which there was
     no room when it was last read.
@@ -35,13 +35,14 @@ class LocalMemory:
         space: str = "repl",
         project: str = "",
         scope: str | None = None,
+        initialized: bool = False,
         most: int = MOST_MEMORY_CHARS,
     ) -> None:
         if not callable(getattr(store, "memories", None)):
             raise InvalidArgument(f"store: {shown(store)} is not a store")
         memory_text([], most)
         self.dropped: tuple[str, ...] = ()
-        self._ask = partial(store.memories, space=space, project=project, scope=scope)
+        self._ask = partial(store.memories, space=space, project=project, scope=scope, initialized=initialized)
         self._waits = iscoroutinefunction(store.memories)
         self._most = most
 
