@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from flue_py.compaction.plan import SessionCompactionPlan
@@ -29,6 +30,16 @@ NotCompacted: TypeAlias = Literal[
 - ``leaf_moved``: meanwhile the leaf was moved to where what was planned is not on the path
 - ``compacted_meanwhile``: another compaction was appended meanwhile
 """
+
+WHY_NOT: Mapping[str, str] = {
+    "no_cut_point": "there is nothing to compact beside what is kept",
+    "first_kept_not_message": "there is no message to keep from",
+    "not_smaller": "the summary is not smaller than what it would stand for",
+    "elsewhere": "another process compacts the session now",
+    "leaf_moved": "the leaf was moved meanwhile",
+    "compacted_meanwhile": "the session was compacted meanwhile",
+}
+"""The reasons in words; those of a hook are in the notes."""
 
 
 @frozen

@@ -304,6 +304,8 @@ class AgentContext(SettingsModel):
 
     ``provider_editing`` asks the provider to leave something out itself; what that will be is estimated in the report.
 
+    ``faithful`` counts characters / 4, as the reference does, whatever the model: the budgets hold what they say there.
+
     ``keep_stale_reasoning`` sends signed reasoning also behind another beginning than it was produced under: for
     a provider that does not bind the two.
     """
@@ -321,6 +323,7 @@ class AgentContext(SettingsModel):
     epoch_tokens: Count = 20_000
     rewriting: Rewriting | None = None
     addresses: Flag = True
+    faithful: Flag = False
     keep_stale_reasoning: Flag = False
     cache_breakpoints: CacheBreakpoints | None = None
     provider_editing: ProviderEditing | None = None
@@ -350,6 +353,9 @@ class ContextSettings(AgentContext):
 
 
 DEFAULT_CONTEXT = ContextSettings()
+TRIMMED = ContextSettings(trim=Trimming(), faithful=True)
+"""What a conversation sends by default: the newest turns that fit 80,000 tokens of 4 characters each, and 60,000 where
+an epoch begins."""
 
 
 def context_settings(given: ContextSettings | Mapping[str, object] | None) -> ContextSettings:

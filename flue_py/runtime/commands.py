@@ -11,11 +11,13 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from flue_py.compaction.result import WHY_NOT
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import FlueError
 from flue_py.homes import in_full
 from flue_py.render.conversation import listed_lines, said_lines, turn_lines
+from flue_py.render.documents import memory_lines
 from flue_py.render.lines import Line, counted, printable, text_of
 from flue_py.runtime.conversation import BY, Conversation
 from flue_py.runtime.housekeeping import delete_all, find_completed
@@ -135,6 +137,30 @@ async def _where(conversation: Conversation, done: str) -> str:
     return f"{done}: there are {counted(len(await conversation.session.turns()), 'turn')}."
 
 
+async def _compact(conversation: Conversation, argument: str) -> str:
+    mode = None if conversation.summarizer else "intent"
+    done = await conversation.compact(mode=mode, instructions=argument or None)
+    if done.appended is None:
+        return f"Nothing was compacted: {WHY_NOT.get(done.reason or '', ' '.join(done.notes))}."
+    before, after = f"{done.tokens_before:,}", counted(done.tokens_after or 0, "token")
+    return "\n".join([f"Compacted from {before} to {after}; /undo takes it back.", *done.notes])
+
+
+async def _memory(conversation: Conversation, argument: str) -> str:
+    action, _, name = argument.partition(" ")
+    if argument and (action.lower() != "rm" or not name):
+        return _usage("memory")
+    store, session = conversation.store, conversation.session
+    found = await store.memories(project=session.info.cwd or "", scope=session.scope)
+    if not argument:
+        return _shown(memory_lines(found)) or "Nothing is remembered."
+    places = [memory.info.project for memory in found if memory.name == name.strip()]
+    if not places:
+        return f"There is no memory {name.strip()!r}."
+    await store.forget(name.strip(), project=places[0], scope=session.scope)
+    return f"Forgot {name.strip()!r}."
+
+
 async def _fork(conversation: Conversation, argument: str) -> str:
     if argument.lower() not in ("", "switch"):
         return _usage("fork")
@@ -208,6 +234,8 @@ COMMANDS = {
     "rewind": _Command(_rewind, "/rewind N", "Keep turns 1 to N; -N drops the last N, 0 drops all."),
     "clear": _Command(_clear, "/clear", "Drop all turns; a system message stays."),
     "retry": _Command(_retry, "/retry", "Take the last message back, and send it again."),
+    "compact": _Command(_compact, "/compact [FOCUS]", "Replace the beginning by a summary, which attends to FOCUS."),
+    "memory": _Command(_memory, "/memory [rm NAME]", "List what is remembered here; with rm, forget one of it."),
     "undo": _Command(_undo, "/undo", "Undo the last change."),
     "redo": _Command(_redo, "/redo", "Do again what was undone last."),
     "save": _Command(_save, "/save [FILE]", "Write what was said as Markdown."),

@@ -25,6 +25,7 @@ from flue_py.render.lines import counted, one_line, text_of
 from flue_py.render.rows import entry_row, session_row, task_row
 from flue_py.runtime import ending, sending
 from flue_py.sessions.arguments import checked_flag, checked_patience, checked_text
+from flue_py.sessions.asking import model_of
 from flue_py.sessions.contexts import shown_context
 from flue_py.sessions.handle import stored_row
 from flue_py.sessions.hooking import checked_hook
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from flue_py.context.blocks import reading
     from flue_py.context.blocks.protocol import Block, BlockFailure
     from flue_py.context.offloading import OffloadSettings
+    from flue_py.context.report import ContextReport
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources.protocol import SourceReader
     from flue_py.core.model_seam import Model as CompactionModel
@@ -80,10 +82,12 @@ class Conversation:
     """A store and the current session. ``replay`` is how many turns are shown on resuming; 0 shows none.
 
     ``before_compaction`` is asked before each compaction, and may cancel it or give its text
-    (`flue_py.compaction.hooks`). ``context`` says what the model is sent of the context
-    (`flue_py.context.ContextSettings`), ``agent`` for whom, ``sources`` what a ``spec`` in it reads; by default it is
-    sent all of it. Results of tools above 40,000 characters in what a model answers are stored as artifacts
-    (`Session.append_message`); ``offload`` has other limits, and False stores all in the history.
+    (`flue_py.compaction.hooks`); ``summarizer`` is the model that is asked for one unless `compact` names another.
+    ``context`` says what the model is sent of the context (`flue_py.context.ContextSettings`), ``agent`` for whom,
+    ``sources`` what a ``spec`` in it reads. By default that is the newest turns that fit 80,000 tokens, of 4 characters
+    each; None sends all. ``context_report`` has what was left out of the latest request, and warns from 60,000 on.
+    Results of tools above 40,000 characters in what a model answers are stored as artifacts (`Session.append_message`);
+    ``offload`` has other limits, and False stores all in the history.
 
     ``blocks`` are told before the words of the user where they have changed (`Session.append_blocks`), and those that
     save are given the messages of a turn after it. Each has ``patience`` seconds. ``block_failures`` are those of the
@@ -100,7 +104,8 @@ class Conversation:
         replay: int = REPLAYED_TURNS,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         before_compaction: BeforeCompaction | None = None,
-        context: ContextSettings | Mapping[str, object] | None = None,
+        summarizer: CompactionModel | None = None,
+        context: ContextSettings | Mapping[str, object] | bool | None = True,
         sources: Mapping[str, SourceReader] | None = None,
         agent: str | None = None,
         offload: OffloadSettings | bool | None = True,
@@ -112,8 +117,8 @@ class Conversation:
         self.replay = _checked_replay(replay)
         self.clock = clock
         self.before_compaction = checked_hook(before_compaction)
+        self.summarizer = None if summarizer is None else model_of(summarizer)
         self._sending = sending.Sending(context, sources)
-        self.context = self._sending.settings
         self.agent = checked_text(agent, "agent")
         offload = offloading.OffloadSettings() if offload is True else offload or None
         self.offload = None if offload is None else checked_offload(offload)
@@ -121,6 +126,11 @@ class Conversation:
         self.patience = checked_patience(patience)
         self.block_failures: tuple[BlockFailure, ...] = ()
         self._running = ending.RunningCalls(store.backend.waiting, store.backend.new_entry_id)
+
+    @property
+    def context_report(self) -> ContextReport | None:
+        """What was left out of the latest request, and what a program may want to tell of it; None without settings."""
+        return self._sending.report
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -311,7 +321,7 @@ class Conversation:
         if not dry_run:
             await self.session.refresh()
         return await self.session.compact(
-            model,
+            model or self.summarizer,
             mode=mode,
             settings=settings,
             instructions=instructions,

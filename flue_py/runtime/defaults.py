@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from flue_py.compaction.policy import CompactionSettings
 from flue_py.compaction.triggers import TriggerSettings
-from flue_py.context.settings import ContextSettings, ContextWindow
+from flue_py.context.settings import ContextSettings, ContextWindow, Trimming
 
 
 class RunDefaults(TypedDict):
@@ -27,10 +27,14 @@ RUN_DEFAULTS: RunDefaults = {
         include_files=True,
     ),
     "triggers": TriggerSettings(trigger_turns=50, keep_recent_turns=10, least_share=0.0),
-    "context": ContextSettings(window=ContextWindow(max_replay_chars=0)),
+    "context": ContextSettings(window=ContextWindow(max_replay_chars=0), faithful=True),
     "stop_over_budget": True,
 }
 """For ``CompactionGuard(store, session, model, **RUN_DEFAULTS)``: a compaction after 50 turns, of which 10 stay;
 summaries by turns, and a marker in place of one that failed; excerpts of reasoning and symbols before it, and files
 that were read behind it; answers cut after 2,000 characters where they are sent again; no turn once the ledger has more
 than a budget allows. ``thrash_window=0`` alone switches off what holds a fruitless compaction back."""
+
+REPL_CONTEXT = ContextSettings(trim=Trimming(), faithful=True, epoch_tokens=0)
+"""For ``Conversation(store, session, context=REPL_CONTEXT)``: what fits 80,000 tokens is sent anew in every request;
+without it that waits for epochs, and what was sent stays in the provider's cache."""

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from flue_py.compaction.result import CompactionResult
     from flue_py.context.blocks import reading
     from flue_py.context.blocks.protocol import Block, BlockFailure
+    from flue_py.context.report import ContextReport
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources.protocol import SourceReader
     from flue_py.core.model_seam import Model
@@ -153,6 +154,11 @@ class CompactionGuard:
             self._budget = threshold or budget
             self.triggers = replace(self.triggers, threshold=None if self.window else 0)
         self.triggers = replace(self.triggers, trigger_turns=0, thrash_window=0, least_share=0.0)
+
+    @property
+    def context_report(self) -> ContextReport | None:
+        """What the settings did to the latest request of `call`, with what they tell; None without any."""
+        return self._sending.report
 
     @property
     def session(self) -> Session:

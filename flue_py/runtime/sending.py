@@ -10,11 +10,13 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.errors import ContextOverflow
 from flue_py.lazy import lazy_module
+from flue_py.sessions.handle import stored_row
 from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
     from flue_py.context import pipeline
     from flue_py.context import settings as context_settings
+    from flue_py.context.report import ContextReport
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources import gathering
     from flue_py.context.sources.protocol import GatheredContext, SourceReader
@@ -28,24 +30,27 @@ else:
 Result = TypeVar("Result")
 
 
-def checked_context(given: ContextSettings | Mapping[str, object] | None) -> ContextSettings | None:
-    """Return settings of the context, None if there are none. Raises `InvalidArgument` by the path of what is wrong."""
-    return None if given is None else context_settings.context_settings(given)
-
-
 class Sending:
     """What agents of a session are sent: with settings what these leave, with ``sources`` for their ``spec``.
 
+    True stands for the settings of a conversation. ``report`` is what the settings did to the latest request of `ask`.
     The sources are asked once in a turn of an agent, so that its requests begin with the bytes of the ones before.
     Raises `InvalidArgument`.
     """
 
     def __init__(
-        self, context: ContextSettings | Mapping[str, object] | None, sources: Mapping[str, SourceReader] | None
+        self, context: ContextSettings | Mapping[str, object] | bool | None, sources: Mapping[str, SourceReader] | None
     ) -> None:
-        self.settings = checked_context(context)
+        self._is_default = context is True
+        self._own = None if context is None or isinstance(context, bool) else context_settings.context_settings(context)
+        self.report: ContextReport | None = None
         self._sources = None if sources is None else gathering.checked_sources(sources)
         self._gathered: dict[str | None, tuple[tuple[str, str | None], GatheredContext]] = {}
+
+    @property
+    def settings(self) -> ContextSettings | None:
+        """The settings, None without any. Those of a conversation are loaded when they are first used."""
+        return context_settings.TRIMMED if self._is_default else self._own
 
     async def messages(
         self,
@@ -114,6 +119,7 @@ class Sending:
         gathered = None
         if self.settings is None:
             # Nothing has to be counted, and no vocabulary loaded, for what fits.
+            self.report = None
             yield await self.messages(session, agent, leaf=leaf, system=system, tools=tools)
         else:
             gathered = await self._of_turn(session, self.settings, agent or None, leaf)
@@ -121,6 +127,7 @@ class Sending:
             leaf=leaf, agent=agent or None, settings=self.settings, gathered=gathered, system=system, tools=tools or ()
         ):
             attempt.overflowed()
+            self.report = attempt.request.report
             yield attempt.request.messages
 
     async def is_whole(
@@ -137,20 +144,23 @@ class Sending:
         """
         if self.settings is None:
             return True
-        sent = await self.messages(session, agent, system=system, tools=tools)
-        return sent == bound.ours_without_stale(await session.build_context(), system, _plain(tools))
+        # Nobody answers what is read here: the session builds on what it built on before.
+        leaf = (await stored_row(session)).leaf_id
+        sent = await self.messages(session, agent, leaf=leaf, system=system, tools=tools)
+        return sent == bound.ours_without_stale(await session.build_context(leaf=leaf), system, _plain(tools))
 
-    async def freed(self, session: Session, agent: str | None, model: str | None) -> int:
-        """Return how many tokens the settings leave out of what an agent is sent, as the model counts.
+    async def freed(self, session: Session, agent: str | None, model: str | None) -> float:
+        """Return which share of the context, 0 to 1, the settings leave out of what an agent is sent.
 
         The cost of `messages`, and nothing without settings.
         """
         settings, agent = self.settings, agent or None
         if settings is None:
             return 0
-        gathered = await self._of_turn(session, settings, agent, STORED)
-        sent = await session.request(agent=agent, settings=settings, gathered=gathered, model=model)
-        return sent.report.tokens_freed
+        leaf = (await stored_row(session)).leaf_id
+        gathered = await self._of_turn(session, settings, agent, leaf)
+        sent = await session.request(leaf=leaf, agent=agent, settings=settings, gathered=gathered, model=model)
+        return sent.report.tokens_freed / max(1, sent.report.tokens_before)
 
     async def _of_turn(
         self, session: Session, settings: ContextSettings, agent: str | None, leaf: LeafChoice

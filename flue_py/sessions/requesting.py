@@ -194,10 +194,10 @@ class Requesting(Gathering):
         known = self._checked_gathering(sources, gathered)
         found = await self._read_context(leaf, is_base=True)
         counted_as, provider = model, None
-        if counted_as is None or chosen.rewriting is not None:
+        if (counted_as is None and not chosen.faithful) or chosen.rewriting is not None:
             had = await self._settings_of(found)
             counted_as, provider = model or had.model, None if model else had.provider
-        counter = counters.counter_for(counted_as)
+        counter = counters.counter_for(counted_as, faithful=chosen.faithful)
         when = rewriting.epoch_rules(chosen, counted_as, provider, self._pricer)
         said = gathered
         if said is None:

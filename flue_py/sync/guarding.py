@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.triggers import TriggerSettings
     from flue_py.context.blocks.protocol import Block, BlockFailure
+    from flue_py.context.report import ContextReport
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources.protocol import SourceReader
     from flue_py.core.model_seam import Model
@@ -94,6 +95,11 @@ class CompactionGuard(Twin[AsyncGuard]):
     def block_failures(self) -> tuple[BlockFailure, ...]:
         """The blocks that failed before the latest call, and why."""
         return self._original.block_failures
+
+    @property
+    def context_report(self) -> ContextReport | None:
+        """What the settings did to the latest request of `call`, with what they tell; None without any."""
+        return self._original.context_report
 
     before_call = blocking(AsyncGuard.before_call)
     after_call = blocking(AsyncGuard.after_call)

@@ -20,8 +20,10 @@ from flue_py.sync.twins import Twin, adapting, blocking, parts_of
 if TYPE_CHECKING:
     from flue_py.context.blocks.protocol import Block, BlockFailure
     from flue_py.context.offloading import OffloadSettings
+    from flue_py.context.report import ContextReport
     from flue_py.context.settings import ContextSettings
     from flue_py.context.sources.protocol import SourceReader
+    from flue_py.core.model_seam import Model as CompactionModel
 
 Model: TypeAlias = Callable[[list[JsonObject]], Sequence[Mapping[str, JsonValue]]]
 """Takes the context, and returns the messages to append: answers and tool results, the last answer at the end."""
@@ -38,7 +40,8 @@ class Conversation(Twin[AsyncConversation]):
         replay: int = REPLAYED_TURNS,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         before_compaction: PlainHook | None = None,
-        context: ContextSettings | Mapping[str, object] | None = None,
+        summarizer: CompactionModel | None = None,
+        context: ContextSettings | Mapping[str, object] | bool | None = True,
         sources: Mapping[str, SourceReader] | None = None,
         agent: str | None = None,
         offload: OffloadSettings | bool | None = True,
@@ -54,6 +57,7 @@ class Conversation(Twin[AsyncConversation]):
             replay=replay,
             clock=clock,
             before_compaction=hook,
+            summarizer=summarizer,
             context=context,
             sources=sources,
             agent=agent,
@@ -94,6 +98,11 @@ class Conversation(Twin[AsyncConversation]):
     def block_failures(self) -> tuple[BlockFailure, ...]:
         """The blocks that failed in the latest turn, and why."""
         return self._original.block_failures
+
+    @property
+    def context_report(self) -> ContextReport | None:
+        """What was left out of the latest request, and what a program may want to tell of it; None without settings."""
+        return self._original.context_report
 
     turns = blocking(AsyncConversation.turns)
     history = blocking(AsyncConversation.history)

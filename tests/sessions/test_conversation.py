@@ -13,6 +13,7 @@ import pytest
 import flue_py
 from flue_py import JsonObject
 from flue_py.compaction import CompactionSettings
+from flue_py.core.model_seam import FunctionModel, ModelRequest
 from flue_py.errors import AmbiguousId, InvalidArgument, LeafConflict, SessionNotFound
 from flue_py.runtime import housekeeping
 from flue_py.runtime.commands import COMMANDS, Reply, run_command
@@ -331,6 +332,37 @@ async def test_help_lists_every_command_and_others_are_refused(talk: Conversatio
     assert [line.split()[0] for line in lines] == [f"/{name}" for name in COMMANDS]
     assert await typed(talk, "/dance\x1b") == "There is no command /dance\ufffd; /help lists them."
     assert (await run_command(talk, "/quit")).is_over
+
+
+async def test_a_command_compacts_with_a_focus_where_there_is_a_model(talk: Conversation, store: flue_py.Store) -> None:
+    asked: list[str] = []
+
+    def summarize(request: ModelRequest) -> str:
+        asked.append(str(request.messages))
+        return "what was said"
+
+    assert (await typed(talk, "/compact")).startswith("Nothing was compacted: the summary is not smaller than")
+    await talk.session.append_messages([each for n in range(40) for each in (user("q" * 4_000), assistant("a" * 900))])
+    assert (await typed(talk, "/compact")).startswith("Compacted from ")
+    assert await typed(talk, "/undo") == "Undone: there are 43 turns."
+    model = FunctionModel(summarize, "large", context_window=200_000)
+    talk = Conversation(store, talk.session, summarizer=model)
+    assert (await typed(talk, "/compact the build")).endswith(" tokens; /undo takes it back.")
+    assert ["the build" in each for each in asked] == [True]
+    assert (await talk.session.build_context())[0]["content"] != "Be brief."
+
+
+async def test_a_command_lists_and_forgets_what_holds_in_the_folder(talk: Conversation, store: flue_py.Store) -> None:
+    assert await typed(talk, "/memory") == "Nothing is remembered."
+    await store.remember("editor", "uses vim")
+    assert "editor: uses vim" in await typed(talk, "/memory")
+    await store.remember("build", "make test", project="/home/me/project")
+    shown = await typed(talk, "/memory")
+    assert ("build" in shown, "editor" in shown) == (True, False)
+    assert await typed(talk, "/memory rm editor") == "There is no memory 'editor'."
+    assert await typed(talk, "/memory rm build") == "Forgot 'build'."
+    assert [each.name for each in await store.memories()] == ["editor"]
+    assert await typed(talk, "/memory build") == "Usage: /memory [rm NAME]"
 
 
 async def test_what_a_command_shows_is_inert(talk: Conversation) -> None:

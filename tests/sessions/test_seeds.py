@@ -16,7 +16,7 @@ from flue_py.compaction.hooks import Cancelled
 from flue_py.compaction.triggers import TriggerSettings
 from flue_py.core.model_seam import FunctionModel, ModelRequest
 from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.defaults import RUN_DEFAULTS
+from flue_py.runtime.defaults import REPL_CONTEXT, RUN_DEFAULTS
 from flue_py.runtime.guard import CompactionGuard
 from tests.sessions.talk import user
 
@@ -326,3 +326,35 @@ async def test_files_that_were_read_last_are_shown_after_a_compaction_without_re
         default = replace(SMALL, keep_recent_tokens=400)
         assert "FILES IN USE" not in ((await session.compact(mode="intent", settings=default)).summary or "")
         await session.rewind(turns=0)
+
+
+async def test_a_conversation_sends_what_fits_eighty_thousand_tokens_and_warns_once(store: Store) -> None:
+    """A turn is 16,000 characters, which are 4,000 tokens: 19 turns and a question fit the budget."""
+    largest: dict[str, list[int]] = {}
+    warnings: list[str] = []
+    given: dict[str, dict[str, Any]] = {"seed": {"context": REPL_CONTEXT}, "default": {}, "all": {"context": None}}
+    for name, asked in given.items():
+        session = await store.create_session()
+        await session.append_message({"role": "system", "content": "Be brief."})
+        talk = Conversation(store, session, **asked)
+        sent: list[int] = []
+
+        async def answers(context: list[JsonObject], sent: list[int] = sent) -> list[JsonObject]:
+            assert context[0]["role"] == "system"
+            sent.append(sum(len(str(message["content"])) for message in context[1:]))
+            return [{"role": "assistant", "content": "a" * 8_000}]
+
+        for _ in range(30):
+            await talk.take_turn("q" * 8_000, answers)
+            report = talk.context_report
+            warnings += [] if report is None else [f"{name} {event}" for event in report.events]
+        assert len(await session.build_context()) == 61
+        largest[name] = sent
+    assert largest["all"] == [16_000 * n + 8_000 for n in range(30)]
+    assert largest["seed"] == [16_000 * min(n, 19) + 8_000 for n in range(30)]
+    # Without the values of the seed it is trimmed for an epoch of 20,000 tokens, and grows again until the next one.
+    assert largest["default"][:15] == largest["all"][:15]
+    assert {chars // 16_000 for chars in largest["default"][15:]} == {14, 15, 16, 17, 18}
+    assert warnings == [
+        f"{name} context_warning: 62,000 tokens have reached 75% of 80,000" for name in ("seed", "default")
+    ]

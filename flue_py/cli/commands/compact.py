@@ -22,21 +22,14 @@ from flue_py.sessions.session import Session
 if TYPE_CHECKING:
     from flue_py import models
     from flue_py.compaction import policy
+    from flue_py.compaction import result as results
     from flue_py.compaction.result import CompactionResult
 else:
     models = lazy_module("flue_py.models")
     policy = lazy_module("flue_py.compaction.policy")
+    results = lazy_module("flue_py.compaction.result")
 
 _WITHOUT_MODEL = "intent"
-
-_REASONS = {
-    "no_cut_point": "there is nothing to compact beside what is kept",
-    "first_kept_not_message": "there is no message to keep from",
-    "not_smaller": "the summary is not smaller than what it would stand for",
-    "elsewhere": "another process compacts the session now",
-    "leaf_moved": "the leaf was moved meanwhile",
-    "compacted_meanwhile": "the session was compacted meanwhile",
-}
 
 _MEANWHILE = ("elsewhere", "leaf_moved", "compacted_meanwhile")
 """The reasons that are somebody else's doing."""
@@ -110,7 +103,7 @@ def _told(done: CompactionResult) -> str:
             f"{counted(done.tokens_before, 'token')} would stay"
         )
     if done.reason is not None:
-        return f"not compacted: {_REASONS.get(done.reason, done.reason)}"
+        return f"not compacted: {results.WHY_NOT.get(done.reason, done.reason)}"
     change = context_change(done.tokens_before, done.tokens_after or 0)
     return "\n".join([f"compacted by mode {done.mode}: entry {done.entry_id}; {change}", *done.notes])
 

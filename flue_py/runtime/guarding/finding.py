@@ -34,10 +34,10 @@ class Found:
         """The id of the latest compaction."""
         return None if self.latest is None else self.latest.id
 
-    def without(self, freed: int) -> Found:
-        """Return it with a context that is smaller by so many tokens, which steps leave out of what is sent."""
+    def without(self, freed: float) -> Found:
+        """Return it with a context that is smaller by a share, which steps leave out of what is sent."""
         size = self.size
-        return changed(self, size=changed(size, messages=max(0, size.messages - freed))) if freed else self
+        return changed(self, size=changed(size, messages=round(size.messages * (1 - freed)))) if freed else self
 
     def facts(
         self, moment: Moment, state: GuardState, agent: str, sent: int, instructions: str | None, *, turns: bool
