@@ -152,6 +152,12 @@ def checked_settings(settings: CompactionSettings | None) -> CompactionSettings:
     return settings
 
 
+def settings_keeping(tokens: int | None) -> CompactionSettings | None:
+    """Return settings that keep so many tokens of the end, with 0 only what the last turn owes; None for None."""
+    messages = None if tokens else 0
+    return None if tokens is None else CompactionSettings(keep_recent_tokens=tokens, keep_recent_messages=messages)
+
+
 def sized_for(settings: CompactionSettings, window: int | None, around: int = 0) -> CompactionSettings:
     """Return settings whose sizes fit into a context window: reserve at most a quarter, keep half of what is left.
 

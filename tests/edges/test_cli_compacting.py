@@ -93,6 +93,10 @@ def test_without_a_model_the_operations_are_listed(flue: Flue) -> None:
     done = flue.json("compact", session)
     assert (done["reason"], done["mode"], done["calls"]) == (None, "intent", [])
     assert "OPERATIONS" in done["summary"]
+    assert done["firstKeptEntryId"] is not None
+    flue.run("uncompact", session)
+    done = flue.json("compact", session, "--keep", "0")
+    assert (done["reason"], done["firstKeptEntryId"], len(flue.json("context", session))) == (None, None, 1)
 
 
 def test_a_branch_that_is_left_is_summarized(flue: Flue) -> None:

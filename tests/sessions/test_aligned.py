@@ -97,6 +97,15 @@ async def test_the_request_is_the_last_one_and_a_message_more(session: Session) 
     assert len(done.calls) == 1
 
 
+async def test_where_nothing_stays_the_last_request_says_so(session: Session) -> None:
+    await talk(session)
+    asked = Asked()
+    assert (await compacting(asked, session, settings=None)).notes == ()
+    prompt = str(asked.requests[0].messages[-1]["content"])
+    assert "This message is the first that stays in sight. Everything before that will be replaced" in prompt
+    assert len(await session.build_context()) == 1
+
+
 async def test_a_guard_and_a_conversation_ask_so_too(session: Session, store: Store) -> None:
     await talk(session)
     asked = Asked()

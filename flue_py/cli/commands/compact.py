@@ -63,9 +63,7 @@ async def compact(
     With --from or --to it is a range instead, and what comes before and after it stays word for word.
     """
     mode = mode or ("llm" if model else _WITHOUT_MODEL)
-    settings = None
-    if keep is not None:
-        settings = policy.CompactionSettings(keep_recent_tokens=keep, keep_recent_messages=None if keep else 0)
+    settings = policy.settings_keeping(keep)
     asked = models.open_model(model) if model else None
     if first is None and last is None:
         done = await session.compact(

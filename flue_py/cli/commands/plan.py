@@ -81,7 +81,7 @@ async def plan(
     """
     ids = [await session.resolve_entry_id(entry) for entry in entries]
     if edit == "compact":
-        settings = None if keep is None else policy.CompactionSettings(keep_recent_tokens=keep)
+        settings = policy.settings_keeping(keep)
         ends = [None if end is None else await session.resolve_entry_id(end) for end in (first, last)]
         wanted: Edit = Compact(mode, settings, first=ends[0], last=ends[1])
     else:
