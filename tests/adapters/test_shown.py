@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pytest
 
 import flue_py
+from flue_py.core.entries import NewEntry
 from tests.adapters.needed import needs
 
 
@@ -137,6 +140,20 @@ async def _compact_and_undo(session: flue_py.Session) -> None:
     await session.undo()
 
 
+async def _pin(session: flue_py.Session) -> None:
+    await session.pin((await session.build_context_entries())[0].entry_id)
+
+
+async def _compact_with_a_prompt(session: flue_py.Session) -> None:
+    """Append a compaction as files of pi have it, with the system message from then on."""
+    kept = (await session.build_context_entries())[-2].entry_id
+    made = NewEntry.compaction("They asked a.", first_kept_entry_id=kept, tokens_before=50, parent_id=session.leaf_id)
+    prompt = {"role": "system", "content": "Be brief."}
+    payload = json.dumps({**json.loads(made.payload), "systemMessage": prompt})
+    entry = replace(made, id="compacted", payload=payload)
+    await session.import_entries([entry], leaf="compacted")
+
+
 async def _merge_back(session: flue_py.Session) -> None:
     fork = await session.fork()
     await fork.append_message({"role": "user", "content": "elsewhere"})
@@ -162,6 +179,14 @@ CHANGES: dict[str, tuple[list[Callable[[flue_py.Session], Awaitable[object]]], l
     "a turn of another writer": ([_says("user"), _says("assistant")], [*_TWO, "Be brief.", "Be brief."]),
     "a compaction": ([_compact], ["[Context Summary]\n\nThey asked a.", "b", "re b"]),
     "a compaction, undone": ([_compact_and_undo], _TWO),
+    "a compaction, taken back": ([_compact, lambda session: session.uncompact()], _TWO),
+    "a compaction, with a pin": ([_pin, _compact], ["[Context Summary]\n\nThey asked a.", "a", "b", "re b"]),
+    "a compaction with a prompt": (
+        [_compact_with_a_prompt],
+        ["Be brief.", "[Context Summary]\n\nThey asked a.", "b", "re b"],
+    ),
+    "a note, which no model sees": ([lambda session: session.append_custom("note", {"x": 1})], _TWO),
+    "a custom message": ([lambda session: session.append_custom("custom_message", {"content": "x"})], [*_TWO, "x"]),
     "two compactions": (
         [_compact, _says("user"), _compact],
         ["[Context Summary]\n\nThey asked a.", "re b", "Be brief."],
@@ -211,6 +236,7 @@ def test_every_adapter_shows_what_the_model_is_sent(
             seen = await adapter.seen()
             if seen != expected:
                 wrong.append(f"{how}: {seen}")
+            path = await session.get_active_path()
             for text in ("c", "d"):
                 await adapter.say(text)
             seen = await adapter.seen()
@@ -218,6 +244,8 @@ def test_every_adapter_shows_what_the_model_is_sent(
             context = [text_of(message["content"]) for message in await session.build_context()]
             if not seen == context == [*expected, "c", "re c", "d", "re d"]:
                 wrong.append(f"{how}, then: {seen}; the context is {context}")
+            if (await session.get_active_path())[: len(path)] != path:
+                wrong.append(f"{how}: something of the path is on a branch now")
             wrong.extend(f"{how}: {problem}" for problem in (await store.verify()).problems)
 
     for what in CHANGES:

@@ -8,6 +8,7 @@ from flue_py.adapters.langgraph.by_hand import begun_by_hand
 from flue_py.adapters.langgraph.known import Known
 from flue_py.adapters.langgraph.numbers import numbers_of
 from flue_py.adapters.langgraph.records import CHECKPOINT, WRITES, Record, entry_id
+from flue_py.core.kinds import EXCLUSION, SHOWN_KINDS
 from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
@@ -58,14 +59,19 @@ class Finding:
         return None if session.leaf_id is None else await self._above_or_at(session, session.leaf_id)
 
     async def _is_right_below(self, session: Session | Place, record: Record) -> bool:
-        """Return whether the leaf is the entry of a checkpoint, or one with writes at it. One read, if any."""
+        """Return whether nothing between a checkpoint and the leaf concerns the context.
+
+        One read, if any; where others have added entries, O(path).
+        """
         leaf = session.leaf_id
-        above = None if leaf is None else self._above.get((session.id, leaf))
-        if above is None and leaf is not None and leaf != record.entry_id:
-            entry = await session.get_entry(leaf)
-            if entry is not None and entry.kind == WRITES:
-                return record.entry_id == entry.fields.get("after")
-        return record.entry_id in (leaf, above)
+        if leaf is None or record.entry_id in (leaf, self._above.get((session.id, leaf))):
+            return leaf is not None
+        entry = await session.get_entry(leaf)
+        if entry is not None and entry.kind == WRITES:
+            return record.entry_id == entry.fields.get("after")
+        path = await session.get_active_path(leaf=leaf)
+        above = next((at for at, each in enumerate(path, 1) if each.id == record.entry_id), None)
+        return above is not None and not any(each.kind in {*SHOWN_KINDS, EXCLUSION} for each in path[above:])
 
     async def page(self, session: Session, *, after: str | None, limit: int) -> list[Record]:
         """Return a page of the checkpoints of a session, the last one first, behind the entry ``after``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from pydantic_ai.conversation_store import ConversationEntry, ConversationRecord
@@ -156,15 +155,10 @@ async def history(
 async def _path_to(session: Session, key: str, limit: int | None, kept: Kept | None) -> list[ConversationEntry]:
     if limit is None:
         with collector_held(WORTH_HOLDING):
-            path = await session.get_active_path(leaf=key)
-            groups = groups_of(path)
+            groups = groups_of(await session.get_active_path(leaf=key))
             count = None if kept is None else kept.first
             whole = groups if count is None or count < 0 else groups[:count]
-            found = [*conversation_entries(whole), *_empty_entries(groups[len(whole) :], whole)]
-            if found and not all(map(is_plain, path)):
-                # What is saved goes on below the head, not below the last message that it lets the model see.
-                found[-1] = replace(found[-1], id=Group(path[-1:], beside(path[-1])).id)
-            return found
+            return [*conversation_entries(whole), *_empty_entries(groups[len(whole) :], whole)]
     asked = limit + _SPARE
     while True:
         path = await session.get_active_path(leaf=key, limit=asked)

@@ -11,7 +11,7 @@ from pydantic_ai.conversation_store import ConversationConflict, ConversationEnt
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from flue_py.adapters.keys import key_of, metadata_of
-from flue_py.adapters.pydantic_ai.reading import current_of, session_of, session_that_sees
+from flue_py.adapters.pydantic_ai.reading import current_of, history, session_of, session_that_sees
 from flue_py.adapters.pydantic_ai.records import Current, kept_in, metadata_with, scope_of, state_of
 from flue_py.adapters.pydantic_ai.spending import beside_responses, calls_of
 from flue_py.adapters.pydantic_ai.stored import dumped_messages, entries_of
@@ -159,6 +159,11 @@ async def _extend(
     assert session is not None
     head = None if record.head_id is None else key_of(record.head_id)
     seen = current.info.revision
+    if chains and chains[0].below not in (None, current.info.leaf_id) and current.record.head_id is not None:
+        last = await history(store, current.record.head_id, 1, current)
+        if last and key_of(last[0].id) == chains[0].below:
+            # What others have added behind the last message is no message, and stays: a summary, or a note.
+            chains = [_Chain(current.info.leaf_id, chains[0].entries), *chains[1:]]
     async with store.atomic() as batch:
         if beside is not None or _differs(current, record):
             metadata = metadata_with(record, beside)
