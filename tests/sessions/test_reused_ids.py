@@ -40,6 +40,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "redo": lambda session, entry: session.redo(),
     "remove_leaf_message": lambda session, entry: session.remove_leaf_message(entry),
     "navigate": lambda session, entry: session.navigate(entry),
+    "copy": lambda session, entry: session.copy(),
     "fork": lambda session, entry: session.fork(),
     "fork once": lambda session, entry: session.fork(idempotency_key="fork"),
     "create_task": lambda session, entry: session.create_task(task_id="t"),
@@ -104,6 +105,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "log": lambda session, entry: session.log(),
     "go_back": lambda session, entry: session.go_back(to=0),
     "budgets": lambda session, entry: session.budgets(),
+    "check_budgets": lambda session, entry: session.check_budgets(),
     "reserve": lambda session, entry: session.reserve(tokens=1),
 }
 OTHERS = {"commit", "release", "prolong", "budgeted", "common_ancestor", "diff", "cherry_pick", "merge_back"}
