@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 from flue_py.core.jsontext import JsonValue, encode_json, to_json
 from flue_py.wire.rules.limits import RequestLimits
 from flue_py.wire.rules.rule import Found, Rule, SentRequest, objects_in
 
+_SHORT = 100_000
+"""Below so many characters no text is too long anywhere."""
+
 
 def _texts(request: SentRequest, limits: RequestLimits) -> Found:
-    most = {
-        "content": limits.text_chars,
-        "text": limits.text_chars,
-        "output": limits.text_chars,
-        "file_data": limits.file_chars,
-    }
+    of_text, of_file = limits.text_chars, limits.file_chars
+    for path, field, text in _strings(request):
+        most = of_file if field == "file_data" else of_text
+        if most is not None and len(text) > most:
+            yield f"{request.path}{path}.{field}", f"{len(text):,} characters, and {most:,} are taken"
+
+
+def _strings(request: SentRequest) -> list[tuple[str, str, str]]:
+    """Return the texts and files that are longer than some are, each with its path and its field. O(parts)."""
+    # Written out: almost every string of a history is asked, and is short.
+    found = []
     for at, message in enumerate(request.messages):
-        for path, held in _with_parts(f"{request.path}[{at}]", message):
-            for field, chars in most.items():
-                text = held.get(field)
-                if chars is not None and isinstance(text, str) and len(text) > chars:
-                    yield f"{path}.{field}", f"{len(text):,} characters, and {chars:,} are taken"
-
-
-def _with_parts(path: str, message: Mapping[str, JsonValue]) -> Iterator[tuple[str, Mapping[str, JsonValue]]]:
-    """Yield a message and the parts of it, each with its path."""
-    yield path, message
-    for field in ("content", "output"):
-        for place, part in objects_in(message.get(field)):
-            yield f"{path}.{field}[{place}]", part
+        for field in ("content", "output"):
+            held = message.get(field)
+            if isinstance(held, str):
+                if len(held) > _SHORT:
+                    found.append((f"[{at}]", field, held))
+                continue
+            for place, part in objects_in(held):
+                for name in ("text", "file_data"):
+                    if isinstance(text := part.get(name), str) and len(text) > _SHORT:
+                        found += [(f"[{at}].{field}[{place}]", name, text)]
+    return found
 
 
 def _tools(request: SentRequest, limits: RequestLimits) -> Found:
