@@ -160,7 +160,7 @@ class Requesting(Gathering):
             if system:
                 said.insert(0, told.Said({"role": "system", "content": system}))
             sent = wire_requests.wire_request(name, said, model=model, account=account, tools=offered)
-            as_it_is = validity.broken_as_it_is(name, said, account=account)
+            as_it_is = validity.broken_as_it_is(name, said, account=account, model=model)
             return validity.Validity(name, as_it_is, sent.repairs, sent.broken)
 
         return await self._backend.waiting.call(check)

@@ -17,7 +17,7 @@ from flue_py.wire.lists.anthropic import anthropic_list
 from flue_py.wire.lists.gemini import gemini_list, with_signature
 from flue_py.wire.lists.openai_chat import chat_list
 from flue_py.wire.lists.openai_responses import responses_list
-from flue_py.wire.lists.said import BLANK, Said, SystemApart, kinds_in, with_own_ids
+from flue_py.wire.lists.said import BLANK, Said, SystemApart, kinds_in, last_model, with_own_ids
 from flue_py.wire.marks import CacheMarks, with_cache_marks
 from flue_py.wire.openai_responses import part_of_reasoning
 from flue_py.wire.repairs import (
@@ -81,7 +81,7 @@ def wire_request(
     """
     name = checked_target(target)
     given = [*said]
-    within = limits or limits_of(name, model or _last_model(given))
+    within = limits or limits_of(name, model or last_model(given))
     beside = _Beside(model, account, tools, {} if keeps_stale_reasoning else bound_signatures(given), cache_marks)
     found = _made(name, given, within, beside)
     if found.broken and any(each.extra for each in given):
@@ -91,13 +91,6 @@ def wire_request(
         if len(again.broken) < len(found.broken):
             return again
     return found
-
-
-def _last_model(said: Sequence[Said]) -> str | None:
-    """Return the model of the last answer, which a request is for where no other is named; None where it has none."""
-    answer = next((each for each in reversed(said) if each.role == "assistant"), None)
-    model = None if answer is None else answer.message.get("model")
-    return model if isinstance(model, str) else None
 
 
 @frozen

@@ -14,8 +14,8 @@ from flue_py.wire.conversion import to_provider
 from flue_py.wire.leftovers import Leftovers, Repair
 from flue_py.wire.lists.anthropic import anthropic_list
 from flue_py.wire.lists.gemini import gemini_list
-from flue_py.wire.lists.said import Said, SystemApart, speakers_only
-from flue_py.wire.rules import Broken, broken_rules, checked_target
+from flue_py.wire.lists.said import Said, SystemApart, last_model, speakers_only
+from flue_py.wire.rules import Broken, broken_rules, checked_target, limits_of
 
 _PLACE = re.compile(r"\w+\[(\d+)\]")
 
@@ -60,20 +60,24 @@ _FORMS: Mapping[Shape, _Form] = {
 }
 
 
-def broken_as_it_is(target: str, said: Iterable[Said], *, account: str | None = None) -> tuple[Broken, ...]:
+def broken_as_it_is(
+    target: str, said: Iterable[Said], *, account: str | None = None, model: str | None = None
+) -> tuple[Broken, ...]:
     """Return where a context breaks the rules of a target if nothing of it is repaired, () if it breaks none.
 
     Each message is put into the provider's form for itself, as `to_provider` does, what the system says first beside
     the list where a request has it there; results of tools that follow each other are one message of the user with what
-    the user says behind them. Raises `InvalidArgument` for a target that is none. O(size).
+    the user says behind them. The limits are those of ``model``, by default that of the last answer. Raises
+    `InvalidArgument` for a target that is none. O(size).
     """
-    name = checked_target(target)
+    name, said = checked_target(target), [*said]
     form = _FORMS[name]
     spoken = speakers_only(said, Leftovers(), also=SYSTEM, provider=form.provider, account=account)
     apart = _first_of_system(spoken) if form.system else 0
     told = form.system(spoken[:apart], Leftovers()).system if form.system else None
     messages, entry_ids = _printed(name, spoken[apart:], form)
-    return tuple(_with_entry(each, entry_ids) for each in broken_rules(name, messages, told))
+    limits = limits_of(name, model or last_model(said))
+    return tuple(_with_entry(each, entry_ids) for each in broken_rules(name, messages, told, limits=limits))
 
 
 def _first_of_system(said: Sequence[Said]) -> int:

@@ -124,3 +124,14 @@ def test_of_any_history_it_says_what_is_refused(messages: list[JsonObject]) -> N
         sent = wire_request(target, said)
         # What is not repaired was not refused, but for a request without any message.
         assert sent.repairs or [each.rule for each in broken] == [each.rule for each in sent.broken]
+
+
+async def test_a_context_as_it_is_is_held_against_what_its_model_takes(session: flue_py.Session) -> None:
+    for model, of in (("mistral-large-latest", "openai-chat"), ("claude-opus-4-8", "anthropic")):
+        await session.append_message({"role": "user", "content": "q"})
+        await session.append_message({**answer(call("call_1")), "model": model})
+        await session.append_message({"role": "toolResult", "toolCallId": "call_1", "content": "a"})
+        await session.append_message({**answer("done"), "model": model})
+        rules = {each.rule for each in (await session.validate(of)).broken}
+        assert rules == ({"calls"} if of == "openai-chat" else {"calls", "end"}), (of, rules)
+    assert (await session.validate("openai-chat", model="gpt-5")).broken == ()

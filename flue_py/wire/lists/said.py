@@ -96,6 +96,13 @@ def kinds_in(said: Iterable[Said]) -> frozenset[str]:
     return frozenset(found)
 
 
+def last_model(said: Sequence[Said]) -> str | None:
+    """Return the model of the last answer, which a request is for where no other is named; None where it has none."""
+    answer = next((each for each in reversed(said) if each.role == "assistant"), None)
+    model = None if answer is None else answer.message.get("model")
+    return model if isinstance(model, str) else None
+
+
 def said_in(context: Iterable[ContextEntry]) -> Iterator[Said]:
     """Yield the messages of a context, each with what its entry carries beside it. O(size)."""
     for item in context:
