@@ -15,7 +15,7 @@ from pydantic_ai import exceptions as theirs
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.model_seam import ModelReply, ModelRequest
 from flue_py.core.native import compaction_in
-from flue_py.core.usage_shapes import read_reported, usage_json
+from flue_py.core.usage_shapes import context_of, read_beside, read_reported, usage_json
 from flue_py.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
 from flue_py.models.failures import Place
 from flue_py.wire.leftovers import Leftovers
@@ -186,7 +186,7 @@ def compaction_reply(body: JsonObject, place: Place, account: str | None) -> Mod
     if message["responseId"] is None:
         del message["responseId"]
     if isinstance(body.get("usage"), dict):
-        message["usage"] = usage_json(read_reported(body["usage"]))
+        message["usage"] = usage_json(read_beside(body))
     if account is not None:
         message["account"] = account
     return ModelReply((message,), calls)
@@ -201,7 +201,7 @@ _ENDED: Mapping[str, tuple[type[ModelError], str]] = {
 
 def _without_compaction(body: JsonObject, place: Place) -> ModelError:
     why = str(body.get("stop_reason") or body.get("status") or "nothing in it")
-    spent = usage_json(read_reported(body.get("usage"))) if body.get("usage") else None
+    spent = usage_json(read_beside(body)) if body.get("usage") else None
     failed = None if spent is None else {**spent, **_named(body, place, "")}
     kind, remedy = _ENDED.get(why, (ModelUnavailable, "give it a larger limit, or choose another mode"))
     return kind(place.says("its answer has no compaction", why, remedy), **place.told(failed))
@@ -214,9 +214,11 @@ def _calls(body: JsonObject, place: Place) -> list[JsonObject]:
     steps = usage.get("iterations")
     listed = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
     if len(listed) < 2:
-        return [{**usage_json(read_reported(usage)), **_named(body, place, "")}]
+        return [{**usage_json(read_beside(body)), **_named(body, place, "")}]
+    # What changes the price of the request does so for each of its steps.
+    beside = {**context_of(body), **context_of(usage)}
     return [
-        {**usage_json(read_reported(step)), **_named({**body, **_model_of(step)}, place, f":{number}")}
+        {**usage_json(read_reported({**beside, **step})), **_named({**body, **_model_of(step)}, place, f":{number}")}
         for number, step in enumerate(listed)
     ]
 

@@ -203,6 +203,23 @@ def test_each_iteration_is_a_call_of_the_ledger(iterations: int) -> None:
     running(run)
 
 
+def test_steps_of_other_models_and_what_changes_the_price_are_those_of_the_ledger() -> None:
+    async def run(provider: Provider, store: flue_py.Store) -> None:
+        session = await filled(store)
+        answer = servers.compaction_message(iterations=2)
+        answer["usage"]["service_tier"] = "priority"
+        answer["usage"]["iterations"][1]["model"] = "advisor-1"
+        provider.answers = [Answer(answer)]
+        await session.compact(opened(ANTHROPIC, provider), mode="native", settings=KEEP_LITTLE)
+        rows = (await store.usage(session, group_by=["model", "price_source"])).rows
+        assert [(row.calls, row.input, row.group["price_source"]) for row in rows] == [
+            (1, 20, "not priced: service_tier=priority")
+        ] * 2
+        assert "advisor-1" in {row.group["model"] for row in rows}
+
+    running(run)
+
+
 @pytest.mark.parametrize("name", [ANTHROPIC, OPENAI])
 def test_the_next_compaction_begins_with_the_block_of_the_one_before(name: str) -> None:
     async def run(provider: Provider, store: flue_py.Store) -> None:
