@@ -49,6 +49,7 @@ from flue_py.sessions.arguments import (
 )
 from flue_py.sessions.asking import model_of, window_of
 from flue_py.sessions.claims import Claim, compacting_under
+from flue_py.sessions.handle import stored_row
 from flue_py.sessions.hooking import checked_hook
 from flue_py.sessions.measuring import checked_request
 from flue_py.sessions.session import Session
@@ -325,7 +326,7 @@ class CompactionGuard:
 
     async def _spend_recovery(self, answer: GuardAnswer) -> None:
         """Note that an overflow was recovered from here: there is one recovery for a message or an answer."""
-        leaf = self.session.leaf_id or ""
+        leaf = (await stored_row(self.session)).leaf_id or ""
         await self._note(
             await self._find_out(),
             lambda state: replace(state, recovered=leaf),

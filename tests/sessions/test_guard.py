@@ -150,6 +150,20 @@ async def test_an_overflow_is_recovered_from(session: Session, store: Store) -> 
     assert "overflowed" in (await events(session))[1]
 
 
+async def test_what_others_wrote_before_a_recovery_is_no_reason_for_another(session: Session, store: Store) -> None:
+    await talk(session, 24)
+    other = await store.get_session(session.id)
+    assert other is not None
+    await other.append_message(user("STOP"))
+    guard = guard_of(store, session)
+    assert (await guard.recover(ContextOverflow("too long"))).outcome == "compacted"
+    with pytest.raises(ContextOverflow, match="overflowed again"):
+        await guard.recover(ContextOverflow("too long"))
+    await other.refresh()
+    await other.append_message(user("and another"))
+    await guard.recover(ContextOverflow("too long"))
+
+
 async def test_who_comes_second_asks_no_model(session: Session, store: Store) -> None:
     await talk(session, 20)
     other = await store.open_session("triage", scope="user-7")

@@ -15,6 +15,7 @@ from flue_py.core.kinds import is_answer
 from flue_py.core.projection import ContextEntry
 from flue_py.core.turns import Turns, begins_turn, last_turns, part_of
 from flue_py.sessions.contexts import shown_context
+from flue_py.sessions.handle import stored_row
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -125,7 +126,7 @@ async def goes_on(session: Session, agent: str) -> bool:
 
 async def has_gone_on(session: Session, since: str) -> bool:
     """Return whether a user said anything, or the model gave an answer, after an entry. True if it is off the path."""
-    leaf = session.leaf_id
+    leaf = (await stored_row(session)).leaf_id
     if leaf is None or await session.get_entry(since) is None or not await session.is_ancestor(since, of=leaf):
         return True
     later = await session.get_active_path_since(since)
