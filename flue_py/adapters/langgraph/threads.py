@@ -164,7 +164,7 @@ async def all_sessions(store: Store) -> AsyncIterator[tuple[Address, Session]]:
     while True:
         page = await store.list_sessions(
             metadata={FRAMEWORK: "langgraph"},
-            scope="",
+            scope=store.scope or "",
             order_by="created",
             descending=False,
             limit=_PAGE,

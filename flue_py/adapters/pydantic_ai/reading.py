@@ -35,7 +35,7 @@ async def session_of(store: Store, conversation_id: str) -> Session | None:
     found = await store.get_session(key) if key else None
     if found is not None:
         return found
-    info = await store.backend.get_session_by_key(key, "")
+    info = await store.backend.get_session_by_key(key, store.scope or "")
     return None if info is None else await store.get_session(info.id)
 
 
@@ -104,7 +104,7 @@ async def records(store: Store, scope: str | None, limit: int | None, known: Kno
     """
     found: list[Current] = []
     cursor = None
-    where = None if scope is None else scope_of(scope)
+    where = None if scope is None else scope_of(store, scope)
     size = _PAGE if limit is None else min(_PAGE, limit + _SPARE)
     while limit is None or len(found) < limit:
         page = await store.list_sessions(scope=where, order_by="updated", limit=size, cursor=cursor)

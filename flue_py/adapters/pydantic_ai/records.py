@@ -27,6 +27,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import InvalidEntry
 from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
 
 Value = TypeVar("Value")
 
@@ -98,9 +99,12 @@ def metadata_with(record: ConversationRecord, at_leaf: JsonObject | None) -> Jso
     return {FIELD: held(kept)}
 
 
-def scope_of(scope: str | None) -> str:
-    """Return the scope of the session of a conversation: its own, wherever a session's scope can be it. O(length)."""
-    return "" if scope is None else key_of(scope)
+def scope_of(store: Store, scope: str | None) -> str:
+    """Return the scope of the session of a conversation: its own, wherever a session's scope can be it. O(length).
+
+    Of a conversation without one it is the scope of the store.
+    """
+    return store.scope or "" if scope is None else key_of(scope)
 
 
 # --- Reading ------------------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ async def _create(
     begins = chains[0].below if chains else head
     # The id, too: ids are unique over all scopes, as a conversation's is.
     name = key or None
-    scope = scope_of(record.scope)
+    scope = scope_of(store, record.scope)
     source = None if begins is None else await _source(store, record, begins)
     async with store.atomic() as batch:
         if begins is None or source is None:
@@ -230,7 +230,7 @@ async def record_lost(store: Store, conversation_id: str, scope: str | None, uns
             current = None
     # In a session that is gone when it is done: the ledger outlives it, and no conversation has come of it.
     name = key_of(conversation_id) if current is None else None
-    where = scope_of(scope)
+    where = scope_of(store, scope)
     if current is None and scope is None:
         where = await _former_scope(store, name or "")
     with suppress(SessionExists):
@@ -264,8 +264,8 @@ async def _former_scope(store: Store, session_id: str) -> str:
     try:
         paid = await store.usage(session_id, group_by=("scope",))
     except SessionNotFound:
-        return ""
-    return str(paid.rows[-1].group["scope"]) if paid.rows else ""
+        return store.scope or ""
+    return str(paid.rows[-1].group["scope"]) if paid.rows else store.scope or ""
 
 
 async def _record_without_session(store: Store, id: str | None, scope: str, calls: Sequence[JsonObject]) -> None:

@@ -662,3 +662,19 @@ def test_a_late_write_does_not_bring_a_deleted_thread_back() -> None:
             saver.put_writes(again, [("x", 1)], "task")
         saver.put(new, empty_checkpoint(), began, {})
         assert len(list(saver.list(new))) == 1
+
+
+def test_threads_of_one_name_are_apart_in_stores_of_two_scopes() -> None:
+    async def run() -> None:
+        async with flue_py.open(":memory:") as store:
+            listed = []
+            for scope in ("t1", "t2"):
+                saver = FlueSaver(store.in_scope(scope))
+                state = await chat(saver, answers(1)).ainvoke({"messages": [("user", scope)]}, thread("x"))
+                assert state["messages"][0].content == scope
+                listed.append(len([found async for found in saver.alist(None)]))
+            assert listed[0] == listed[1] > 0
+            assert {info.scope for info in (await store.list_sessions()).sessions} == {"t1", "t2"}
+            assert [found async for found in FlueSaver(store).alist(None)] == []
+
+    asyncio.run(run())

@@ -490,3 +490,17 @@ def test_an_answer_that_has_nothing_but_stale_reasoning_is_left_out_of_what_an_a
         return items
 
     assert [item["content"] for item in asyncio.run(run())] == ["Why?", "And now?"]
+
+
+def test_sessions_of_one_id_are_apart_in_stores_of_two_scopes() -> None:
+    async def run() -> None:
+        async with flue_py.open(":memory:") as store:
+            for scope in ("t1", "t2"):
+                session = FlueSession("chat", store.in_scope(scope))
+                await session.add_items([{"role": "user", "content": scope}])
+                assert await session.get_items() == [{"role": "user", "content": scope}]
+            assert {(info.scope, info.key) for info in (await store.list_sessions()).sessions} == {
+                ("t1", "chat"), ("t2", "chat"),
+            }  # fmt: skip
+
+    asyncio.run(run())

@@ -19,6 +19,7 @@ from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import RunUsage
 
+import flue_py
 from flue_py.adapters.pydantic_ai import FlueConversationStore
 from tests.adapters.pydantic_ai.stores import PLACES, Scenario, Seen, answered, asked, opened, the_same, turns
 from tests.postgres import NewDatabase
@@ -331,3 +332,21 @@ def test_a_scenario_goes_as_with_the_store_of_the_framework(
 ) -> None:
     with opened(place, tmp_path, new_database) as store:
         asyncio.run(the_same(store, scenario))
+
+
+def test_a_conversation_without_a_scope_is_in_that_of_the_store() -> None:
+    async def run() -> None:
+        async with flue_py.open(":memory:") as store:
+            for scope in ("t1", "t2"):
+                mine = FlueConversationStore(store.in_scope(scope))
+                await mine.save(Conversation(messages=turns(1), conversation_id=f"of {scope}"))
+                again = FlueConversationStore(store.in_scope(scope))
+                loaded = await again.load(f"of {scope}")
+                loaded.messages += turns(1, first=1)
+                await again.save(loaded)
+                assert len((await again.load(f"of {scope}")).messages) == 4
+                assert [record.conversation_id for record in await again.list_conversations()] == [f"of {scope}"]
+            assert await again.read_record("of t1") is None
+            assert {info.scope for info in (await store.list_sessions()).sessions} == {"t1", "t2"}
+
+    asyncio.run(run())
