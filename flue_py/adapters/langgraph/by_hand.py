@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 MESSAGES = "messages"
 """The channel whose value is the conversation."""
 
-_FIRST = "00000000-0000-6000-8000"
+_FIRST = "00000000-0000-6000-8000-"
+_AFTER = "-ffff-"
+"""What comes after every id that the framework makes at the same time."""
 
 
 async def begun_by_hand(session: Session | Place, last: Record | None, values: Values) -> Record | None:
@@ -42,14 +44,15 @@ async def begun_by_hand(session: Session | Place, last: Record | None, values: V
         return None
     ids = tuple(entry.id for entry in context(path))
     line = Line(len(ids), None, ids, added[-1], None if all(map(is_plain, path)) else leaf)
-    number = sha256(added[-1].encode()).hexdigest()[:12]
+    number = int(sha256(added[-1].encode()).hexdigest()[:10], 16) + 1
     if last is None:
-        id, version = f"{_FIRST}-{number}", _version(())
+        id = f"{_FIRST}{number:012x}"
         checkpoint: dict[str, Any] = {"v": 4, "versions_seen": {}, "channel_versions": {}}
-        metadata: dict[str, Any] = {"step": -2, "parents": {}}
+        metadata: dict[str, Any] = {"parents": {}}
         last = Record(id, id, None, None, None, {}, {})
     else:
-        id, version = f"{last.high[:18]}-ffff-{number}", _version(last.versions.values())
+        base, node = last.high[:18] + _AFTER, last.high[24:]
+        id = f"{base}{number + (int(node, 16) if last.high.startswith(base) else 0):012x}"
         checkpoint = cast("dict[str, Any]", values.loaded(last.checkpoint))
         metadata = cast("dict[str, Any]", values.loaded(last.metadata))
         is_delta = MESSAGES in (metadata.get("counters_since_delta_snapshot") or ())
@@ -58,9 +61,12 @@ async def begun_by_hand(session: Session | Place, last: Record | None, values: V
                 f"session {session.id!r}: messages were added to a thread whose own ones are in no form that these can "
                 "be added to (another serializer, or a delta channel); undo that, or move the leaf to a checkpoint"
             )
-    versions = {**checkpoint["channel_versions"], MESSAGES: version}
+    versions = checkpoint["channel_versions"]
+    numbers = [int(str(each).partition(".")[0]) for each in versions.values()]
+    version = f"{max(numbers, default=0) + 1:032}"
+    versions = {**versions, MESSAGES: version}
     checkpoint |= {"ts": path[-1].created_at.isoformat(), "channel_versions": versions, "updated_channels": None}
-    metadata |= {"source": "update", "step": metadata["step"] + 1}
+    metadata |= {"source": "update", "step": metadata.get("step", -2) + 1}
     return replace(
         last,
         entry_id=id,
@@ -79,8 +85,3 @@ def _is_of_others(entry: Entry) -> bool:
     if entry.kind == EXCLUSION:
         return entry.fields.get("by") != "langgraph"
     return entry.kind in SHOWN_KINDS
-
-
-def _version(versions: object) -> str:
-    numbers = [int(str(each).partition(".")[0]) for each in cast("Any", versions)]
-    return f"{max(numbers, default=0) + 1:032}"

@@ -345,6 +345,16 @@ def test_what_others_append_while_a_graph_runs_is_a_conflict_and_what_it_finds_i
         assert app.get_state(thread("t")).next == ("ask",)
         said = app.invoke(Command(resume="1."), thread("t"))["messages"]
         assert [message.content for message in said] == ["One?", "By another.", "1."]
+        for number in range(5):
+            # One that stands for what others added is followed by the next, whether or not a graph ran between.
+            earlier: Any = saver.get_tuple(thread("t"))
+            session.refresh()
+            session.append_message(turn)
+            later: Any = saver.get_tuple(thread("t"))
+            assert later.checkpoint["id"] > earlier.checkpoint["id"]
+            saver.put_writes(later.config, [("x", number)], f"task-{number}")
+        session.refresh()
+        session.rewind(turns=2)
         # A checkpoint that was read before others appended is no place to write below.
         found: Any = saver.get_tuple(thread("t"))
         session.refresh()
