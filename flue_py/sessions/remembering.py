@@ -67,9 +67,10 @@ class StoreMemories(Scoped):
         O(their size).
         """
         _check_place(space, project)
+        checked_flag(initialized, "initialized")
         scope = self._place(scope)
         found = await self._memories_of(DocumentFilter("memory", scope, space, project))
-        if project and not found and not checked_flag(initialized, "initialized"):
+        if project and not found and not initialized:
             found = await self._memories_of(DocumentFilter("memory", scope, space, ""))
         return tuple(sorted(found, key=lambda memory: (memory.type, memory.name)))
 

@@ -109,7 +109,8 @@ def test_the_blocking_guard_refuses_alike() -> None:
 
 
 PARTS = ("store", "session", "model", "summarizer", "mode", "settings", "triggers", "window", "system", "tools",
-         "on_answer", "before_compaction", "context", "sources", "blocks", "clock", "patience")  # fmt: skip
+         "on_answer", "before_compaction", "context", "sources", "blocks", "clock", "patience",
+         "stop_over_budget")  # fmt: skip
 
 
 @pytest.mark.parametrize("parameter", PARTS)
