@@ -446,8 +446,9 @@ class WrongProcess(FixTheCall, RuntimeError):
 class ContextOverflow(FixTheCall, ModelError):
     """The request, or the request and its answer, are more than the context window of the model holds.
 
-    ``tokens`` is the size of the request and ``window`` that of the window, in tokens by the provider's own count; None
-    where its error does not say.
+    With ``is_malformed`` it is no size that the provider refuses: a call or a result stands alone, or its reasoning has
+    no room. A compaction helps neither, and less of what tools gave back may. ``tokens`` is the size of the request and
+    ``window`` that of the window, in tokens by the provider's own count; None where its error does not say.
     """
 
     def __init__(
@@ -459,7 +460,9 @@ class ContextOverflow(FixTheCall, ModelError):
         call: Mapping[str, object] | None = None,
         tokens: int | None = None,
         window: int | None = None,
+        is_malformed: bool = False,
     ) -> None:
+        self.is_malformed = is_malformed
         self.tokens = tokens
         self.window = window
         super().__init__(message, provider=provider, model=model, call=call)

@@ -18,10 +18,13 @@ from flue_py.errors import (
     ModelUnavailable,
     RateLimited,
 )
-from flue_py.models.overflows import named_overflow
+from flue_py.models.overflows import NamedOverflow, named_overflow
 from flue_py.models.secrets import Secrets
 
 _MOST_WORDS = 500
+
+_TOO_LARGE = "the request is more than its window holds", "compact the session, or send less"
+_MALFORMED = "the context is not whole as it takes it", "send it without tools, or through Session.request"
 
 _TOO_LARGE_FOR_A_MINUTE = "must be reduced in order to run"
 """OpenAI's 429 for one request that is more than the account may send in a minute: waiting does not help."""
@@ -71,7 +74,8 @@ def _failure(error: Exception, place: Place, told: dict[str, Any]) -> ModelError
     words = _words(error)
     overflow = _overflow(error, words)
     if overflow is not None:
-        says = place.says("the request is more than its window holds", words, "compact the session, or send less")
+        what, remedy = _MALFORMED if overflow["is_malformed"] else _TOO_LARGE
+        says = place.says(what, words, remedy)
         return ContextOverflow(says, **overflow, **told)
     if isinstance(error, theirs.ModelRateLimitError):
         wait = (
@@ -97,8 +101,8 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], type[ModelError], str, str], ..
 """Errors of pydantic-ai by what they mean, the narrower ones first."""
 
 
-def _overflow(error: Exception, words: str) -> dict[str, Any] | None:
-    """Return the tokens and the window that a provider names, if it says that a request is too large; else None."""
+def _overflow(error: Exception, words: str) -> NamedOverflow | None:
+    """Return what a provider says of a request that is too large or malformed; None for any other error."""
     if not isinstance(error, theirs.ModelAPIError):
         return None
     if isinstance(error, (theirs.ModelRateLimitError, *_DENIED)) and _TOO_LARGE_FOR_A_MINUTE not in words:
@@ -107,7 +111,7 @@ def _overflow(error: Exception, words: str) -> dict[str, Any] | None:
         return named
     is_named = isinstance(error, theirs.ModelContextWindowExceededError) or _TOO_LARGE_FOR_A_MINUTE in words
     is_413 = isinstance(error, theirs.ModelHTTPError) and error.status_code == 413
-    return {"tokens": None, "window": None} if is_named or is_413 else None
+    return {"tokens": None, "window": None, "is_malformed": False} if is_named or is_413 else None
 
 
 def _words(error: Exception) -> str:

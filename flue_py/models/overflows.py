@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TypedDict
 
 _N = r"[\d,]+"
 _TOKENS, _WINDOW = rf"(?P<tokens>{_N})", rf"(?P<window>{_N})"
@@ -60,6 +61,8 @@ _WITHOUT_NUMBERS = (
     # llama.cpp, LM Studio, Ollama, TensorRT-LLM
     r"exceeds the available context size|exceed_context_size_error|greater than the context length",
     r"prompt too long; exceeded (?:max )?context length|number of input tokens exceeds",
+)
+_MALFORMED = (
     # A context that was cut otherwise than the provider takes it: OpenAI and compatible, Responses, Anthropic, Gemini
     r"must be a response to a prece+ding message with '?tool_calls|tool_call_ids did not have response messages",
     r"no tool (?:output|call) found for function call",
@@ -67,18 +70,30 @@ _WITHOUT_NUMBERS = (
     r"function response parts is equal to the number of function call parts",
     r"max_tokens`? must be greater than `?thinking\.budget_tokens",
 )
-_OVERFLOWS = [re.compile(pattern, re.IGNORECASE | re.DOTALL) for pattern in (*_WITH_NUMBERS, *_WITHOUT_NUMBERS)]
+_OVERFLOWS = [
+    (re.compile(pattern, re.IGNORECASE | re.DOTALL), patterns is _MALFORMED)
+    for patterns in (_WITH_NUMBERS, _WITHOUT_NUMBERS, _MALFORMED)
+    for pattern in patterns
+]
 
 
-def named_overflow(words: str) -> dict[str, int | None] | None:
-    """Return the ``tokens`` of a request and the ``window`` that words of an error name, each None where they do not.
+class NamedOverflow(TypedDict):
+    """What words of an error say of a request: its tokens and the window, None where they do not."""
 
-    None where they do not say that a request is too large. O(words).
+    tokens: int | None
+    window: int | None
+    is_malformed: bool
+
+
+def named_overflow(words: str) -> NamedOverflow | None:
+    """Return what words of an error say of a request that is too large, or that lacks a part of an exchange.
+
+    None where they say neither. O(words).
     """
-    for pattern in _OVERFLOWS:
+    for pattern, is_malformed in _OVERFLOWS:
         if found := pattern.search(words):
-            named = found.groupdict()
-            return {name: _number(named.get(name)) for name in ("tokens", "window")}
+            tokens, window = (_number(found.groupdict().get(name)) for name in ("tokens", "window"))
+            return {"tokens": tokens, "window": window, "is_malformed": is_malformed}
     return None
 
 

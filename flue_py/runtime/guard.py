@@ -257,6 +257,8 @@ class CompactionGuard:
 
         async def recover(error: ContextOverflow) -> bool:
             nonlocal is_recovered, why
+            if error.is_malformed:
+                return False
             try:
                 answer = await self._recover(error, agent, None if latest is None else latest.id)
             except ContextOverflow:

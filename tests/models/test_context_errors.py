@@ -16,5 +16,7 @@ def test_what_is_an_error_of_the_context() -> None:
         "Please ensure that the number of function response parts is equal to the number of function call parts",
         "`max_tokens` must be greater than `thinking.budget_tokens`",
     )
-    assert [each for each in said if named_overflow(each) is None] == []
+    malformed = {"tokens": None, "window": None, "is_malformed": True}
+    assert [each for each in said if named_overflow(each) != malformed] == []
+    assert named_overflow("prompt is too long") == {**malformed, "is_malformed": False}
     assert named_overflow("messages: text content blocks must be non-empty") is None

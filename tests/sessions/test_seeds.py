@@ -147,14 +147,16 @@ async def test_what_was_spent_on_other_branches_and_by_deleted_tasks_is_of_the_r
     await fork.check_budgets()
 
 
-def overflowing(failures: int, sent: list[int | None]) -> Callable[[list[JsonObject]], Awaitable[list[JsonObject]]]:
+def overflowing(
+    failures: int, sent: list[int | None], *, is_malformed: bool = False
+) -> Callable[[list[JsonObject]], Awaitable[list[JsonObject]]]:
     """Return a model that fails so often, and notes how long the result is that it is sent; None without one."""
 
     async def ask(context: list[JsonObject]) -> list[JsonObject]:
         results = [str(message["content"]) for message in context if message["role"] == "toolResult"]
         sent.append(results[0].count("z") if results else None)
         if len(sent) <= failures:
-            raise ContextOverflow("too long")
+            raise ContextOverflow("too long", is_malformed=is_malformed)
         return [DONE]
 
     return ask
@@ -169,6 +171,7 @@ async def test_an_error_of_the_context_is_met_with_less_of_what_tools_gave_back(
         ("with settings", {**off, "context": {"window": {}}}, 2, [9_000, 4_000, 500]),
         ("no compaction is wanted", {"before_compaction": lambda about: Cancelled("no")}, 3, [9_000, 4_000, 500, None]),
         ("a compaction comes first", {"settings": SMALL}, 3, [9_000, 9_000, 4_000, 500]),
+        ("malformed, which no compaction helps", {"settings": SMALL}, 3, [9_000, 4_000, 500, None]),
     ]  # fmt: skip
     wrong = []
     for name, given, failures, expected in cases:
@@ -179,7 +182,8 @@ async def test_an_error_of_the_context_is_met_with_less_of_what_tools_gave_back(
         await talked.append_messages(history)
         sent: list[int | None] = []
         with suppress(ContextOverflow):
-            await CompactionGuard(store, session, mode="intent", **given).call(overflowing(failures, sent))
+            model = overflowing(failures, sent, is_malformed="malformed" in name)
+            await CompactionGuard(store, session, mode="intent", **given).call(model)
         wrong += [(name, sent)] if sent != expected else []
         if given.keys() >= off.keys():
             sent.clear()
