@@ -207,7 +207,7 @@ async def _delete(conversation: Conversation, argument: str) -> str:
     if not argument:
         return _usage("delete")
     if argument.lower() == "all":
-        chosen = await find_completed(conversation.store, scope=conversation.session.scope)
+        chosen = await find_completed(conversation.store.in_scope(conversation.session.scope))
         deleted = await delete_all(conversation.store, chosen, spare=conversation.session.id)
         return f"{counted(len(deleted.session_ids), 'session')} deleted, of those that were completed."
     found = await conversation.find(argument)

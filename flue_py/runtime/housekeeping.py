@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from os.path import exists, join
 
-from flue_py.core.sessions import Deletion, SessionInfo, scope_meant
+from flue_py.core.sessions import Deletion, SessionInfo
 from flue_py.errors import InvalidArgument, shown
 from flue_py.sessions.finding import all_sessions
 from flue_py.sessions.store import Store
@@ -28,15 +28,14 @@ def parse_age(text: str) -> timedelta:
     return int(found[1]) * _UNITS[found[2]]
 
 
-async def find_completed(store: Store, *, scope: str | None = None) -> list[SessionInfo]:
+async def find_completed(store: Store) -> list[SessionInfo]:
     """Return the sessions marked as completed, which deleting ``all`` deletes. O(sessions)."""
-    return await _chosen(store, scope, lambda info: info.completed_us is not None)
+    return await _chosen(store, lambda info: info.completed_us is not None)
 
 
 async def find_prunable(
     store: Store,
     *,
-    scope: str | None = None,
     without_config: bool = False,
     is_there: Callable[[str], bool] = exists,
 ) -> list[SessionInfo]:
@@ -51,10 +50,10 @@ async def find_prunable(
             return without_config
         return not is_there(join(info.cwd or "", info.config_path))
 
-    return await _chosen(store, scope, is_gone)
+    return await _chosen(store, is_gone)
 
 
-async def find_older(store: Store, age: timedelta, now: datetime, *, scope: str | None = None) -> list[SessionInfo]:
+async def find_older(store: Store, age: timedelta, now: datetime) -> list[SessionInfo]:
     """Return the sessions that were last active ``age`` ago or earlier, and all their task sessions, too.
 
     O(sessions).
@@ -64,7 +63,7 @@ async def find_older(store: Store, age: timedelta, now: datetime, *, scope: str 
     except OverflowError:
         return []
     found = []
-    for info in await _chosen(store, scope, lambda info: info.active_at < before):
+    for info in await _chosen(store, lambda info: info.active_at < before):
         planned = await store.delete_session_tree(info.id, dry_run=True)
         others = [await store.get_session(each) for each in planned.session_ids if each != info.id]
         if all(other is None or other.info.active_at < before for other in others):
@@ -97,6 +96,6 @@ async def delete_all(
     return Deletion(tuple(gone), (), deleted, kept)
 
 
-async def _chosen(store: Store, scope: str | None, chosen: Callable[[SessionInfo], bool]) -> list[SessionInfo]:
-    found = await all_sessions(store.backend, scope=scope_meant(store.scope, scope))
+async def _chosen(store: Store, chosen: Callable[[SessionInfo], bool]) -> list[SessionInfo]:
+    found = await all_sessions(store.backend, scope=store.scope)
     return [info for info in found if info.kind != "task" and chosen(info)]

@@ -433,7 +433,7 @@ async def test_cleaning_up_takes_what_is_old_with_all_its_tasks(tmp_path: Path) 
         assert [info.id for info in await find_older(store, timedelta(days=30), NOW)] == ["old"]
         assert await find_older(store, timedelta(days=50), NOW) == []
         assert await find_older(store, timedelta(days=999_999), NOW) == []
-        assert await find_older(store, timedelta(days=30), NOW, scope="nobody") == []
+        assert await find_older(store.in_scope("nobody"), timedelta(days=30), NOW) == []
     assert housekeeping.DEFAULT_AGE == "30d"
 
 
