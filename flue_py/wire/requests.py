@@ -157,7 +157,9 @@ def _responses(said: Sequence[Said], left: Leftovers, account: str | None, limit
 
 
 def _gemini(said: Sequence[Said], left: Leftovers, account: str | None, limits: RequestLimits) -> SystemApart:
-    return gemini_list(said, left)
+    system, contents = gemini_list(said, left)
+    told = [system] if isinstance(system, dict) else []
+    return SystemApart(next(iter(_without_empty_texts(told, left)), None), contents)
 
 
 _LISTS: Mapping[Shape, _List] = {
@@ -228,8 +230,8 @@ def _with_turns(contents: list[JsonObject], left: Leftovers, limits: RequestLimi
     The first call of each answer has a signature, or what the API takes in place of one.
     """
     turns: list[JsonObject] = []
-    whole = contents if limits.empty_texts else _without_empty_texts(contents, left)
-    for content in (_signed(each, left) if each.get("role") == "model" else each for each in whole):
+    signed = [_signed(each, left) if each.get("role") == "model" else each for each in contents]
+    for content in signed if limits.empty_texts else _without_empty_texts(signed, left):
         if turns and content.get("role") == turns[-1].get("role") == "model":
             left.change("answers that followed each other were joined")
             turns[-1] = {**turns[-1], "parts": [*_listed(turns[-1]["parts"]), *_listed(content.get("parts"))]}

@@ -253,6 +253,11 @@ def test_what_is_above_a_limit_is_named_and_what_is_at_it_is_taken() -> None:
     assert wrong == []
 
 
+def test_an_empty_text_of_what_the_system_says_is_named_for_gemini() -> None:
+    (found,) = broken_rules("gemini", [ASKED], {"parts": [{"text": "s"}, {"text": ""}]})
+    assert found.where == "systemInstruction.parts[1].text"
+
+
 def test_each_row_of_the_limits_has_its_source_and_year() -> None:
     models = [("openai-chat", "mistral-large-latest"), ("anthropic", "us.anthropic.claude-opus-4-8-v1:0")]
     for limits in (*LIMITS.values(), *[limits_of(*each) for each in models]):

@@ -60,6 +60,10 @@ def _content(request: SentRequest, limits: RequestLimits) -> Found:
             yield f"contents[{at}].parts", "is empty"
         elif is_thought_alone(content):
             yield f"contents[{at}].parts", "an answer of thoughts alone"
+    told = request.system.get("parts") if isinstance(request.system, dict) else None
+    for place, part in objects_in(told):
+        if not limits.empty_texts and is_empty_text(part):
+            yield f"systemInstruction.parts[{place}].text", "is empty"
     for at, place, _, part in request.parts:
         if not part:
             yield f"contents[{at}].parts[{place}]", "is empty"
