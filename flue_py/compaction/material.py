@@ -41,7 +41,8 @@ class Material:
     ``tasks`` are the task sessions that run, each as its id and a few words. ``room`` is how many tokens the text
     should take at most, so that there is room for the next answers right after it; None where the window is unknown.
     ``set_aside`` are tokens beside it that are kept for what the user said, and ``answer_room`` what the answer of a
-    model may take of it, None for a third.
+    model may take of it, None for a third. ``changes`` is what the stored calls of tools have changed up to there, also
+    those that earlier compactions stand for; "" for nothing, and where no model is asked.
 
     ``system`` and ``tools`` are what goes with the session's own requests, as far as the caller said it.
     ``last_request`` is there if the model that is asked is the session's own, and the caller said what goes with its
@@ -64,6 +65,7 @@ class Material:
     tools: tuple[JsonObject, ...] = ()
     set_aside: int = 0
     answer_room: int | None = None
+    changes: str = ""
 
     @property
     def leaving(self) -> tuple[ContextItem, ...]:

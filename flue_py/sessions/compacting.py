@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.kinds import COMPACTION
+from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen
 from flue_py.core.settings import PathSettings
@@ -46,15 +47,18 @@ if TYPE_CHECKING:
     from flue_py.compaction.plan import SessionCompactionPlan
     from flue_py.compaction.policy import CompactionSettings
     from flue_py.compaction.result import CompactionResult, NotCompacted, Uncompacted
-    from flue_py.context import counters
+    from flue_py.context import counters, items
     from flue_py.context.counters import ModelCounter
+    from flue_py.context.sources import changes
     from flue_py.core.model_seam import Model
     from flue_py.prices import windows
 else:
     # Most sessions are never compacted, and a command should start without this.
     blocks = lazy_module("flue_py.compaction.blocks")
+    changes = lazy_module("flue_py.context.sources.changes")
     counters = lazy_module("flue_py.context.counters")
     hooks = lazy_module("flue_py.compaction.hooks")
+    items = lazy_module("flue_py.context.items")
     modes = lazy_module("flue_py.compaction.modes")
     plan = lazy_module("flue_py.compaction.plan")
     policy = lazy_module("flue_py.compaction.policy")
@@ -189,10 +193,26 @@ class Compacting(Registering, Aligning, Usage, Budgeting, Claiming):
         asker = None if asked is None else self._asker_of(asked, basis.settings, claim=claim)
         if asked is not None and around is not None:
             material = await self._aligned(material, basis, asked, around)
+        if asker is not None and not isinstance(basis.mode, modes.Window):
+            material = replace(material, changes=await self._changes(basis, planned))
         made = await modes.make_text(basis.mode, material, asker)
         if not made.text.strip() and not isinstance(basis.mode, modes.Window):
             raise SummaryFailed(basis.mode.name, "it made no text")
         return await self._append_made(basis, planned, made, () if asker is None else tuple(asker.calls))
+
+    async def _changes(self, basis: Basis, planned: SessionCompactionPlan) -> str:
+        """Return what the calls stored on the path have changed up to the last item that leaves. O(path)."""
+        last = planned.leaving[-1].entry_id
+        first = planned.first_entry_id if isinstance(planned, ranges.RangePlan) and planned.head is not None else None
+        path = await self.get_active_path(leaf=basis.leaf)
+        ids = [entry.id for entry in path]
+        stretch = path[0 if first is None else ids.index(first) : ids.index(last) + 1]
+
+        def read() -> str:
+            messages = [ContextEntry(entry) for entry in stretch if entry.kind == MESSAGE]
+            return changes.changes_text(changes.changes_of(list(map(items.Item, messages, count())))) or ""
+
+        return await self._backend.waiting.call(read)
 
     async def _append_supplied(
         self, basis: Basis, planned: SessionCompactionPlan, material: modes.Material, answer: HookSummary

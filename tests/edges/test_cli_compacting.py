@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from flue_py.core.model_seam import FunctionModel, ModelRequest
 from tests.edges.cli_runs import Flue
 
 
@@ -170,3 +172,29 @@ def test_an_edit_is_priced_and_not_made(flue: Flue) -> None:
 def test_arguments_of_another_edit_are_refused(flue: Flue, arguments: tuple[str, ...], error: str) -> None:
     session = flue.import_every_type()
     assert error in flue.run("plan", session, *arguments, code=2).stderr
+
+
+def test_a_model_is_told_what_a_change_log_says(flue: Flue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = long_session(flue)
+    asked: list[str] = []
+
+    def answer(request: ModelRequest) -> str:
+        asked.append(str(request.messages))
+        return "told"
+
+    model = FunctionModel(answer, "small", provider="house", context_window=200_000)
+    monkeypatch.setattr("flue_py.models.open_model", lambda name: model)
+    log = tmp_path / "changes.json"
+    log.write_text(json.dumps({"entries": [{"agent": "Dev", "files_written": ["from-the-log.py"]}]}))
+    for mode in ("llm", "hybrid"):
+        done = flue.json("compact", session, "--model", "house:small", "--mode", mode, "--change-log", str(log))
+        assert (done["reason"], "from-the-log.py" in asked[-1]) == (None, True)
+        flue.json("undo", session)
+    log.write_text("no JSON")
+    for given, says in (
+        (("--change-log", str(log)), "--mode llm or hybrid"),
+        (("--model", "m", "--change-log", str(log)), f"{log}: it is not JSON"),
+        (("--model", "m", "--change-log", f"{log}x"), f"{log}x: No such file"),
+    ):
+        assert says in " ".join(flue.run("compact", session, *given, code=2).stderr.split())
+    assert len(asked) == 2

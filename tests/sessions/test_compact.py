@@ -13,7 +13,7 @@ import flue_py
 import flue_py.sync
 from flue_py import CallConflict, InvalidArgument, ModelUnavailable, Session, Store, SummaryFailed
 from flue_py.compaction import CompactionSettings
-from flue_py.compaction.modes import Asker, Made, Material
+from flue_py.compaction.modes import Asker, Hybrid, Llm, Made, Material
 from flue_py.compaction.result import CompactionResult
 from flue_py.context.counters import counter_for
 from flue_py.core.jsontext import JsonObject
@@ -519,3 +519,43 @@ def test_the_blocking_twin_takes_plain_and_async_models(answer: Answer, text: st
 
 async def test_the_blocking_twin_asks_where_an_event_loop_runs() -> None:
     test_the_blocking_twin_takes_plain_and_async_models(asked_later, "from a loop", threads=False)
+
+
+async def test_a_summary_is_told_what_stored_calls_changed_whatever_the_context_shows(session: Session) -> None:
+    def call(at: int, name: str, **arguments: str) -> JsonObject:
+        return {
+            "role": "assistant",
+            "agent": "Dev",
+            "content": [{"type": "toolCall", "id": f"c{at}", "name": name, "arguments": {**arguments}}],
+        }
+
+    def result(at: int, *, failed: bool = False) -> JsonObject:
+        return {"role": "toolResult", "toolCallId": f"c{at}", "content": "x" * 400, "isError": failed}
+
+    work = [
+        *(user("go"), call(1, "write_file", path="core.py"), result(1)),
+        *(call(2, "patch_file", path="auth.py"), result(2, failed=True)),
+        *(call(3, "shell_run", command="make"), result(3), call(4, "git_commit", message="done"), result(4)),
+    ]
+    await session.append_messages(work)
+    await talk(session)
+    # The calls are in no context any more.
+    assert (await session.compact(mode="window", settings=SETTINGS)).appended
+    await session.append_messages([user("more"), call(5, "edit", path="late.py"), result(5)])
+    await talk(session, 4, start=10)
+    asked: list[str] = []
+
+    def answer(request: ModelRequest) -> str:
+        asked.append(str(request.messages))
+        return "told"
+
+    changed = ("core.py", "[OK]", "done", "late.py")
+    for mode in (Llm(), Hybrid(), Llm(template="Believe {{$change_log}}")):
+        await session.compact(model(answer), mode=mode, settings=SETTINGS)
+        log = asked[-1].partition("<change-log>")[2].partition("</change-log>")[0]
+        assert [each for each in changed if each not in log] == []
+        assert "auth.py" not in log
+        await session.undo()
+    await session.compact(model(answer), mode=Llm(change_log=lambda: "mine"), settings=SETTINGS)
+    assert "<change-log>\\nmine\\n</change-log>" in asked[-1]
+    assert "core.py" not in asked[-1].partition("<change-log>")[2]

@@ -15,17 +15,22 @@ from flue_py.cli.output import Answer, said
 from flue_py.cli.running import command
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import LeafChoice
+from flue_py.errors import InvalidArgument
 from flue_py.lazy import lazy_module
 from flue_py.render.lines import counted
 from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
     from flue_py import models
-    from flue_py.compaction import policy
+    from flue_py.compaction import modes, policy
     from flue_py.compaction import result as results
+    from flue_py.compaction.modes import Mode
     from flue_py.compaction.result import CompactionResult
+    from flue_py.context.sources import files
 else:
+    files = lazy_module("flue_py.context.sources.files")
     models = lazy_module("flue_py.models")
+    modes = lazy_module("flue_py.compaction.modes")
     policy = lazy_module("flue_py.compaction.policy")
     results = lazy_module("flue_py.compaction.result")
 
@@ -44,6 +49,7 @@ _MEANWHILE = ("elsewhere", "leaf_moved", "compacted_meanwhile")
 @click.option("--window", metavar="TOKENS", type=click.IntRange(1), help="The context window of the session's model.")
 @click.option("--from", "first", metavar="ENTRY", help="Compact a range that begins here, and keep both ends.")
 @click.option("--to", "last", metavar="ENTRY", help="Where the range ends (default: at the leaf).")
+@click.option("--change-log", "log", metavar="FILE", help="What was changed, by a change log (JSON), not stored calls.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @expected_option
 async def compact(
@@ -55,6 +61,7 @@ async def compact(
     window: int | None,
     first: str | None,
     last: str | None,
+    log: str | None,
     dry_run: bool,
     expected: LeafChoice,
 ) -> Answer:
@@ -65,10 +72,11 @@ async def compact(
     mode = mode or ("llm" if model else _WITHOUT_MODEL)
     settings = policy.settings_keeping(keep)
     asked = models.open_model(model) if model else None
+    how = mode if log is None else _told_by(mode, log, session)
     if first is None and last is None:
         done = await session.compact(
             asked,
-            mode=mode,
+            mode=how,
             settings=settings,
             instructions=instructions,
             window=window,
@@ -82,7 +90,7 @@ async def compact(
             None if first is None else await session.resolve_entry_id(first),
             None if last is None else await session.resolve_entry_id(last),
             asked,
-            mode=mode,
+            mode=how,
             settings=settings,
             instructions=instructions,
             window=window,
@@ -91,6 +99,18 @@ async def compact(
         )
     answer = said(_told(done), _row(session, done))
     return replace(answer, code=CHANGED) if done.reason in _MEANWHILE else answer
+
+
+def _told_by(mode: str, log: str, session: Session) -> Mode:
+    """Return a mode whose model is told what a change log says. What cannot be read is said, before it is asked."""
+    if mode not in ("llm", "hybrid"):
+        raise click.UsageError("--change-log is for the modes that ask a model: --mode llm or hybrid, with --model")
+    try:
+        text = files.change_log_text(log, session.id)
+    except (OSError, InvalidArgument) as error:
+        raise click.UsageError(f"--change-log: {log}: {getattr(error, 'strerror', error)}") from error
+    llm = modes.Llm(change_log=lambda: text)
+    return llm if mode == "llm" else modes.Hybrid(llm=llm)
 
 
 def _told(done: CompactionResult) -> str:

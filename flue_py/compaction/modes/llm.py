@@ -43,7 +43,8 @@ class Llm:
     instruction, which the system prompt has then. So does ``template``: ``{{$task}}`` (what the user asked first),
     ``{{$turn_count}}``, ``{{$change_log}}`` and ``{{$history}}`` (the conversation, which comes before it otherwise)
     are filled in. ``change_log`` returns what has been changed, which the model is told to believe before the
-    conversation. Raises `InvalidArgument` for a template that names anything else.
+    conversation; by default that is what the stored calls of tools say (`Material.changes`). Raises `InvalidArgument`
+    for a template that names anything else.
     """
 
     template: str | None = None
@@ -88,7 +89,7 @@ class Llm:
         """Return the model's summary alone, and what went otherwise than asked. ``earlier`` is what it continues."""
         plan = material.planned.plan
         material = material.beside(shown_file_lists(material)[0]).beside(stored_block(material).text)
-        log, notes = self._read_change_log()
+        log, notes = self._read_change_log(material)
         text, why = await self._told_by_last_request(material, asker, log)
         if text is not None:
             return without_tags(text), notes
@@ -150,9 +151,9 @@ class Llm:
             return None, "below the last request, the model wrote nothing, or called tools instead"
         return text, None
 
-    def _read_change_log(self) -> tuple[str, tuple[str, ...]]:
+    def _read_change_log(self, material: Material) -> tuple[str, tuple[str, ...]]:
         if self.change_log is None:
-            return "", ()
+            return material.changes, ()
         try:
             return self.change_log() or "", ()
         except Exception as error:  # noqa: BLE001 - a function of the caller's, and the conversation is there without it
@@ -215,9 +216,9 @@ def _limit(material: Material, kind: SummaryKind, window: int | None) -> int:
 
 
 def _log_within(log: str, window: int | None) -> str:
-    """Return as much of a change log as may be shown: an eighth of the window."""
+    """Return as much of the end of a change log as may be shown: an eighth of the window."""
     most = _CHANGE_LOG_CHARS if window is None else min(_CHANGE_LOG_CHARS, window // 8 * _CHARS_A_TOKEN)
-    return log if len(log) <= most else f"{log[:most]}\n[… {len(log) - most} more characters]"
+    return log if len(log) <= most else f"[… {len(log) - most} earlier characters]\n{log[-most:]}"
 
 
 def _of(kind: SummaryKind, before: str | None) -> SummaryKind:

@@ -46,6 +46,14 @@ def changes_file(path: str | os.PathLike[str]) -> SourceReader:
     return lambda asked: _of_json(path, lambda log: changes_text(recent(listed_changes(log, asked.session.id), asked)))
 
 
+def change_log_text(path: str | os.PathLike[str], session_id: str) -> str | None:
+    """Return a change log, a JSON file with a list ``entries``, as text: what of it is a session's, as `changes_file`.
+
+    Raises `InvalidArgument` for what is not one, `OSError`.
+    """
+    return _of_json(path, lambda log: changes_text(listed_changes(log, session_id)))
+
+
 def brief_file(path: str | os.PathLike[str]) -> SourceReader:
     """Return the source ``brief_field:NAME`` that reads a field of a JSON file."""
     return lambda asked: _of_json(path, lambda brief: field_text(brief, asked.parameter or ""))
