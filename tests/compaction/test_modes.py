@@ -505,7 +505,7 @@ def test_an_earlier_summary_that_is_larger_than_the_window_is_summarized_too(mod
 def test_a_long_change_log_leaves_room_for_the_conversation() -> None:
     log = "changed src/a.py; " * 3_000
     asker = compacted_with(8_000, Llm(change_log=lambda: log), known=True)
-    assert all("more characters]" in str(request.messages) for request in asker.asked)
+    assert all("earlier characters]" in str(request.messages) for request in asker.asked)
 
 
 def test_no_longer_answer_is_asked_for_than_the_model_has() -> None:
@@ -679,3 +679,21 @@ names = st.sampled_from(["operations", "userWords", "own", "inherited", "turns",
 def test_details_of_others_are_no_error(details: Any) -> None:
     for mode in MODES:
         assert made(mode, WORK, Asker(), before=Made("before", "odd", details)).text
+
+
+def test_intent_without_operations_falls_back_to_evidence_first_and_then_to_a_model() -> None:
+    evidence = Lossless(state="reviewing", contracts={"tests pass": lambda: "2 of 40 fail"})
+    wrong = []
+    for name, mode, asker, by, says in (
+        ("by default", Intent(), Asker(), "llm", "told"),
+        ("evidence", Intent(instead=evidence), Asker(), "lossless", "STATE MACHINE POSITION:\n  reviewing"),
+        ("evidence, no model", Intent(instead=evidence), None, "lossless", "✗ tests pass"),
+        ("no model", Intent(), None, "intent", "no tracked tool calls"),
+        ("no evidence", Intent(instead=Lossless()), Asker(), "llm", "told"),
+        ("in place of a model", Hybrid(lossless=evidence), Asker(), "lossless", "✗ tests pass"),
+    ):
+        done = made(mode, TALK, asker, settings={"prefer_deterministic": name == "in place of a model"})
+        if done.mode != by or says not in done.text or "[COMPACTION WARNING: " not in done.text:
+            wrong.append((name, done.mode, done.text))
+    assert wrong == []
+    assert isinstance(Intent().instead, Lossless)

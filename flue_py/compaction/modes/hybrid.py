@@ -6,7 +6,7 @@ from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.words import words_set_aside
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import RULE, dressed, earlier_text, shortened, summary_head
-from flue_py.compaction.modes.intent import MOST_OPERATIONS
+from flue_py.compaction.modes.listing import MOST_OPERATIONS
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.lossless import Lossless
 from flue_py.compaction.modes.protocol import Asker, Made

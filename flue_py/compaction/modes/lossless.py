@@ -11,7 +11,17 @@ from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.words import words_set_aside
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import dressed, earlier_text, entries_named, shortened
-from flue_py.compaction.modes.intent import LABEL_CHARS, MARKS, MOST_OPERATIONS, Intent, below_warning, warned, warnings
+from flue_py.compaction.modes.listing import (
+    LABEL_CHARS,
+    MARKS,
+    MOST_OPERATIONS,
+    NO_CALLS,
+    NOT_ASKED,
+    below_warning,
+    listed_none,
+    warned,
+    warnings,
+)
 from flue_py.compaction.modes.llm import Llm
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import ERROR_CHARS, Operation, Operations, gathered
@@ -62,9 +72,10 @@ class Lossless:
         found = gathered(material, MOST_OPERATIONS)
         state = self.state() if callable(self.state) else self.state
         if not found.listed and not state and not self.contracts:
-            instead = self.instead if asker is not None or not self.instead.needs_model else Intent(self.around)
             why = "there is no state, no contract and no evidence"
-            return warned(await instead.make(below_warning(material, self.name, why), asker), self.name, why)
+            left, can = below_warning(material, self.name, why), asker is not None or not self.instead.needs_model
+            made = await self.instead.make(left, asker) if can else listed_none(left, self.around, NO_CALLS + NOT_ASKED)
+            return warned(made, self.name, why)
         material = words_set_aside(material)
         inherited = shortened(material, earlier_text(material, self.name))
         evidence = await self.evidence(material.beside(inherited), found, state)

@@ -8,7 +8,9 @@ from flue_py.compaction.blocks.around import Around
 from flue_py.compaction.blocks.words import words_set_aside
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes.dressing import CARRIED, covers, dressed, earlier_text, entries_named, noted, shortened
-from flue_py.compaction.modes.intent import Intent, below_warning, warned
+from flue_py.compaction.modes.intent import Intent
+from flue_py.compaction.modes.listing import below_warning, warned
+from flue_py.compaction.modes.lossless import Lossless
 from flue_py.compaction.modes.protocol import Asker, Made, Mode
 from flue_py.compaction.operations import turns_before
 from flue_py.compaction.quoting import quoted
@@ -32,7 +34,10 @@ async def make_text(mode: Mode, material: Material, asker: Asker | None) -> Made
 
 async def _text(mode: Mode, material: Material, asker: Asker | None) -> Made:
     around = getattr(mode, "around", None)
-    instead = Intent(around if isinstance(around, Around) else Around())
+    evidence = getattr(mode, "lossless", None)
+    instead = Intent(
+        around if isinstance(around, Around) else Around(), evidence if isinstance(evidence, Lossless) else Lossless()
+    )
     if material.settings.prefer_deterministic:
         if mode.needs_model:
             return await _by(instead, material, mode, "no model was to be asked")
