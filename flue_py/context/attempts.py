@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from types import TracebackType
 
+from flue_py.context.overflows import overflow_of
 from flue_py.context.requests import ContextRequest
 from flue_py.context.settings import Fitting
 from flue_py.context.steps.protocol import Step
@@ -28,7 +29,9 @@ _MESSAGE_BYTES, _TOOL_BYTES, _ENVELOPE_BYTES = 1.2, 1.1, 2_048
 
 
 class Attempt:
-    """One try at a request: a context manager, which takes a `ContextOverflow` if another attempt can follow.
+    """One try at a request: a context manager, which takes an overflow if another attempt can follow.
+
+    That is a `ContextOverflow`, or an error of a client that tells of one in a provider's words.
 
     ``number`` is 0 for the request as the settings make it, and then that of the stage.
     """
@@ -55,7 +58,7 @@ class Attempt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if not isinstance(error, ContextOverflow):
+        if not isinstance(error, Exception) or overflow_of(error) is None:
             return False
         self.has_overflowed = True
         return not self.is_last

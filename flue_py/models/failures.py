@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_ai import exceptions as theirs
 
+from flue_py.context.overflows import NamedOverflow, named_overflow
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import (
@@ -18,7 +19,6 @@ from flue_py.errors import (
     ModelUnavailable,
     RateLimited,
 )
-from flue_py.models.overflows import NamedOverflow, named_overflow
 from flue_py.models.secrets import Secrets
 
 _MOST_WORDS = 500

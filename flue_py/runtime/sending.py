@@ -14,7 +14,7 @@ from flue_py.sessions.handle import stored_row
 from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
-    from flue_py.context import pipeline
+    from flue_py.context import overflows, pipeline
     from flue_py.context import settings as context_settings
     from flue_py.context.report import ContextReport
     from flue_py.context.settings import ContextSettings
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flue_py.context.sources.protocol import GatheredContext, SourceReader
     from flue_py.wire import bound
 else:
+    overflows = lazy_module("flue_py.context.overflows")
     pipeline = lazy_module("flue_py.context.pipeline")
     gathering = lazy_module("flue_py.context.sources.gathering")
     bound = lazy_module("flue_py.wire.bound")
@@ -89,7 +90,8 @@ class Sending:
         """Return what an agent was sent in the end, and what ``ask`` made of it.
 
         The first overflow is put to ``recover``, which returns whether the context is smaller now; the others are met
-        with less of what tools gave back (`Session.attempts`), as far as there is less. Raises the last of them.
+        with less of what tools gave back (`Session.attempts`), as far as there is less. Raises the last of them. An
+        error of a client that tells of one is an overflow, too.
         """
         overflow: ContextOverflow | None = None
         sent: list[JsonObject] | None = None
@@ -100,8 +102,10 @@ class Sending:
                 sent = messages
                 try:
                     return sent, await ask([*sent])
-                except ContextOverflow as error:
-                    overflow = error
+                except Exception as error:  # a client's own errors have no type in common
+                    overflow = overflows.overflow_of(error)
+                    if overflow is None:
+                        raise
                 if recover is not None and await recover(overflow):
                     return await self.ask(session, agent, ask, leaf=leaf, system=system, tools=tools)
                 recover = None

@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
-from flue_py.models.overflows import named_overflow
+from flue_py.context.overflows import named_overflow, overflow_of
+from flue_py.errors import ContextOverflow, RateLimited
+
+
+class ClientError(Exception):
+    """Stands for an error of a provider's client."""
+
+    def __init__(self, words: str, status_code: int) -> None:
+        super().__init__(f"Error code: {status_code} - {{'error': {{'message': {words!r}}}}}")
+        self.status_code = status_code
+
+
+def test_what_an_error_of_a_client_tells_of() -> None:
+    too_long = "prompt is too long: 210000 tokens > 200000 maximum"
+    orphan = "messages with role 'tool' must be a response to a preceding message with 'tool_calls'"
+    cases: list[tuple[Exception, tuple[int | None, bool] | None]] = [
+        (ClientError(too_long, 400), (200_000, False)),
+        (ClientError(orphan, 400), (None, True)),
+        (ClientError("payload", 413), (None, False)),
+        (ClientError("input is too long", 429), None),
+        (ClientError("no such model", 404), None),
+        (RateLimited(too_long), None),
+        (ValueError("prompt"), None),
+    ]
+    found = [(error, overflow_of(error)) for error, _ in cases]
+    assert [told and (told.window, told.is_malformed) for _, told in found] == [expected for _, expected in cases]
+    assert [told.__cause__ is error for error, told in found if told] == [True] * 3
+    own = ContextOverflow("own")
+    assert overflow_of(own) is own
 
 
 def test_what_is_an_error_of_the_context() -> None:

@@ -148,7 +148,7 @@ async def test_what_was_spent_on_other_branches_and_by_deleted_tasks_is_of_the_r
 
 
 def overflowing(
-    failures: int, sent: list[int | None], *, is_malformed: bool = False
+    failures: int, sent: list[int | None], error: Exception
 ) -> Callable[[list[JsonObject]], Awaitable[list[JsonObject]]]:
     """Return a model that fails so often, and notes how long the result is that it is sent; None without one."""
 
@@ -156,7 +156,7 @@ def overflowing(
         results = [str(message["content"]) for message in context if message["role"] == "toolResult"]
         sent.append(results[0].count("z") if results else None)
         if len(sent) <= failures:
-            raise ContextOverflow("too long", is_malformed=is_malformed)
+            raise error
         return [DONE]
 
     return ask
@@ -171,8 +171,13 @@ async def test_an_error_of_the_context_is_met_with_less_of_what_tools_gave_back(
         ("with settings", {**off, "context": {"window": {}}}, 2, [9_000, 4_000, 500]),
         ("no compaction is wanted", {"before_compaction": lambda about: Cancelled("no")}, 3, [9_000, 4_000, 500, None]),
         ("a compaction comes first", {"settings": SMALL}, 3, [9_000, 9_000, 4_000, 500]),
+        ("an error of a client", {"settings": SMALL}, 3, [9_000, 9_000, 4_000, 500]),
         ("malformed, which no compaction helps", {"settings": SMALL}, 3, [9_000, 4_000, 500, None]),
     ]  # fmt: skip
+    errors = {
+        "an error of a client": ValueError("400: prompt is too long: 9000 tokens > 8000 maximum"),
+        "malformed, which no compaction helps": ContextOverflow("no result", is_malformed=True),
+    }
     wrong = []
     for name, given, failures, expected in cases:
         history = [user("q " * 2_000), {"role": "assistant", "content": "a " * 2_000}, user("read")]
@@ -182,14 +187,14 @@ async def test_an_error_of_the_context_is_met_with_less_of_what_tools_gave_back(
         await talked.append_messages(history)
         sent: list[int | None] = []
         with suppress(ContextOverflow):
-            model = overflowing(failures, sent, is_malformed="malformed" in name)
+            model = overflowing(failures, sent, errors.get(name, ContextOverflow("too long")))
             await CompactionGuard(store, session, mode="intent", **given).call(model)
         wrong += [(name, sent)] if sent != expected else []
         if given.keys() >= off.keys():
             sent.clear()
             talk = Conversation(store, talked, context=given.get("context"))
             with suppress(ContextOverflow):
-                await talk.take_turn("and?", overflowing(failures, sent))
+                await talk.take_turn("and?", overflowing(failures, sent, ContextOverflow("too long")))
             wrong += [(f"conversation: {name}", sent)] if sent != expected else []
             # The session keeps all of it, and the question where it was answered.
             assert await talked.build_context() == [*history, *([user("and?"), DONE] if failures < 4 else [])]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import TypedDict
 
+from flue_py.errors import ContextOverflow, FlueError
+
+_MOST_WORDS = 1_000
 _N = r"[\d,]+"
 _TOKENS, _WINDOW = rf"(?P<tokens>{_N})", rf"(?P<window>{_N})"
 
@@ -95,6 +98,24 @@ def named_overflow(words: str) -> NamedOverflow | None:
             tokens, window = (_number(found.groupdict().get(name)) for name in ("tokens", "window"))
             return {"tokens": tokens, "window": window, "is_malformed": is_malformed}
     return None
+
+
+def overflow_of(error: Exception) -> ContextOverflow | None:
+    """Return the overflow that an error is, or that the words of a client's own error tell of; None for any other.
+
+    A limit of rates (429) is none, whatever it says. O(words).
+    """
+    if isinstance(error, (ContextOverflow, FlueError)):
+        return error if isinstance(error, ContextOverflow) else None
+    status = getattr(error, "status_code", getattr(error, "code", None))
+    words = str(error)
+    named = None if status == 429 else named_overflow(words)
+    if named is None and status != 413:
+        return None
+    named = named or {"tokens": None, "window": None, "is_malformed": False}
+    overflow = ContextOverflow(f"{words[:_MOST_WORDS]}; compact the session, or send less", **named)
+    overflow.__cause__ = error
+    return overflow
 
 
 def _number(digits: str | None) -> int | None:
