@@ -75,6 +75,7 @@ NAMES = {
     "Resume",
     "Rewind",
     "Session",
+    "ScopeDeletion",
     "SearchAnswer",
     "SearchHit",
     "Searched",
