@@ -95,9 +95,9 @@ def import_(
 
         def sources(unchanged: Callable[[Path], ImportReport | None]) -> Generator[ImportSource | ImportReport]:
             places = [*paths, *(usual_places(wanted) if discover else ())]
-            for each in (files, failures, others):
-                each.clear()
-            files.extend(find_files(places, wanted, others=others, is_session=unchanged))
+            seen: Counter[str] = Counter()
+            files[:], failures[:] = find_files(places, wanted, others=seen, is_session=unchanged), ()
+            others.update(seen - others)
             bar.begin(files)
             return _started(files, wanted, failures, unchanged, bar, finish=finish)
 
