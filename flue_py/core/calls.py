@@ -152,7 +152,8 @@ def call_of(
 
 
 def _terms_of(reported: ReportedUsage, provider: str, model: str) -> Terms:
-    terms = with_searches(reported.terms, provider, model)
+    own = next((step.terms for name, step in reported.steps if ledger_name(name) == model), ())
+    terms = with_searches(merged_terms(own, reported.terms) if own else reported.terms, provider, model)
     is_of_several = any(ledger_name(name) != model for name, _ in reported.steps)
     return (*terms, SEVERAL_MODELS) if is_of_several else terms
 

@@ -142,6 +142,9 @@ _TIERS = ("priority", "flex")
 SEARCHES = "web_searches"
 """The term of web searches: it has their number, and a price book may have a price for each."""
 
+REQUESTS = "requests"
+"""The term of numbers that are the sum of several requests: which tier each of them reached is then unknown."""
+
 QUERIES = "web_search_requests"
 """The term of what was searched for, where the number that is billed is absent: the provider says which that is."""
 BILLED_BY_QUERY = frozenset({"anthropic", "openai", "openrouter"})
@@ -282,7 +285,8 @@ FIELDS: Mapping[str, Node] = {
     "tool_use_prompt_tokens_details": _modalities("input"),
     "tool_use_tokens_by_modality": _modalities("input"),
     # Frameworks: how often, and how long
-    **dict.fromkeys(("requests", "tool_calls", "calls", "turns", "num_turns", "steps", "duration_ms"), FREE),
+    REQUESTS: _term(REQUESTS, "0", "1"),
+    **dict.fromkeys(("tool_calls", "calls", "turns", "num_turns", "steps", "duration_ms"), FREE),
     "cache_tokens_details": FREE,
     "cached_tokens_by_modality": FREE,
     "initial_input_tokens": FREE,

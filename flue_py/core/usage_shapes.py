@@ -48,6 +48,7 @@ from flue_py.core.usage_fields import (
     OWN_KEY,
     PICODOLLARS_PER_TICK,
     QUERIES,
+    REQUESTS,
     ROWS,
     SEARCHES,
     TICKS,
@@ -98,6 +99,7 @@ def _told_by(kinds: tuple[Kind, ...]) -> frozenset[str]:
 
 Terms: TypeAlias = "tuple[tuple[str, str], ...]"
 
+SUMMED = (REQUESTS, "several")
 INCOMPLETE = ("tokens", "incomplete")
 """The term of tokens that are not all counted by kind."""
 _OWN_KEY = ("key", "own")
@@ -143,13 +145,17 @@ def _read(value: Mapping[str, JsonValue], where: str, rules: int = _RULES) -> Re
     steps = _steps(value, where, rules)
     parts = None if steps is None or "input_tokens" not in value else _sum_of([step for _, step in steps])
     if parts is not None and parts.totals.tokens > whole.totals.tokens:
-        terms = merged_terms(parts.terms, whole.terms)
+        terms = merged_terms(tuple(term for term in parts.terms if term != SUMMED), whole.terms)
         cost = NO_USAGE if rules == _OLDEST_RULES else whole.totals
         totals = UsageTotals(*parts.totals[:5], *cost[5:])
         whole = changed(_with_larger_parts(parts, whole), totals=totals, terms=terms, cost=whole.cost)
     elif parts is not None and whole.is_known:
         whole = _with_larger_parts(whole, parts)
-    return whole if steps is None else changed(whole, steps=tuple(_named(steps, whole.terms)))
+    if steps is None:
+        return whole
+    is_summed = len([model for model, _ in steps if not model]) > 1 and whole.cost is None
+    terms = merged_terms((SUMMED,), whole.terms) if is_summed else whole.terms
+    return changed(whole, terms=terms, steps=tuple(_named(steps, whole.terms)))
 
 
 def _with_larger_parts(usage: ReportedUsage, beside: ReportedUsage) -> ReportedUsage:
@@ -565,7 +571,7 @@ def _sum_of(steps: Sequence[ReportedUsage]) -> ReportedUsage | None:
         is_known=True,
         told=frozenset().union(*(step.told for step in steps)),
         oddities=tuple(odd for step in steps for odd in step.oddities),
-        terms=tuple(sorted({term for step in steps for term in step.terms})),
+        terms=tuple(sorted({*(term for step in steps for term in step.terms), *((SUMMED,) if steps[1:] else ())})),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Literal, NoReturn, TypeAlias
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
 from flue_py.core.frozen import changed, frozen
-from flue_py.core.usage_fields import MODALITIES, SEARCHES
+from flue_py.core.usage_fields import MODALITIES, REQUESTS, SEARCHES
 from flue_py.errors import InvalidArgument, InvalidPrices, StoreWarning, shown
 from flue_py.homes import in_full
 from flue_py.prices.published import published_prices
@@ -24,8 +24,8 @@ from flue_py.prices.rates import ModelRates, Pricing, read_pricing
 PRICING_FILE = "~/.flue-py/pricing.json"
 PRICING_VARIABLE = "FLUE_PY_PRICING"
 _LARGEST_FILE = 16 * 2**20
-_UNNAMED = frozenset({SEARCHES, *MODALITIES})
-"""Terms that no name of a model ends in: a kind of input without a price of its own costs as any."""
+_UNNAMED = frozenset({SEARCHES, REQUESTS, *MODALITIES})
+"""Terms that no name of a model ends in: a kind of input without a price of its own costs as any, and has no tiers."""
 
 _Own: TypeAlias = "tuple[Mapping[str, ModelRates], Mapping[str, ModelRates]]"
 PricesChoice: TypeAlias = "PriceBook | Pricing | str | PathLike[str] | Literal[False] | None"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import from_microseconds
-from flue_py.core.usage_fields import AS_TEXT, MODALITIES, SEARCHES
+from flue_py.core.usage_fields import AS_TEXT, MODALITIES, REQUESTS, SEARCHES
 from flue_py.prices.rates import PER_MILLION, PER_THOUSAND, ModelRates, model_rates, per_token
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class PublishedPrices:
         read = usage.input + usage.cache_read + usage.cache_write
         prices: dict[str, object] = vars(price)
         tier = _tier(prices, read)
+        if tier >= 0 and any(name == REQUESTS for name, _ in call.terms):
+            return None
         known = self._rates.get((id(price), tier))
         # The price object is kept beside the rates, so that no other object can get its id.
         rates = known[1] if known is not None else self._note(price, tier, self._read(prices, read))
@@ -109,7 +111,7 @@ def _price(model: ModelInfo, at: datetime, terms: dict[str, str]) -> ModelPrice 
         elif name == SEARCHES:
             if prices.get("web_searches_kcount") is None or not value.isdecimal():
                 return None
-        else:
+        elif name != REQUESTS:
             context[name] = value
     if not context:
         return standard

@@ -358,6 +358,34 @@ async def test_the_bill_of_real_sessions_is_what_the_program_says_whatever_is_im
     assert wrong == []
 
 
+async def test_what_the_program_charged_for_a_compaction_alone_is_its_cost(tmp_path: Path) -> None:
+    def charged(calls: int, dollars: float, *, unknown: bool = False) -> dict[str, Any]:
+        made = state(calls)
+        made["modelUsage"][MODEL]["costUSD"] = dollars
+        return {**made, "hasUnknownModelCost": unknown}
+
+    asked = dialog(("one", (100, 10)))
+    more = [user("u9", "b1s", "on"), answer("a9", "u9", "two", (100, 10), 9)]
+    wrong = []
+    for what, rows, cost in (
+        ("alone", [charged(1, 0.1), *boundary("b1", "a0"), charged(2, 0.30000000000000004)], "0.2"),
+        ("beside an answer", [charged(1, 0.1), *boundary("b1", "a0"), *more, charged(3, 0.3)], None),
+        (
+            "a model whose price is unknown",
+            [charged(1, 0.1), *boundary("b1", "a0"), charged(2, 0.3, unknown=True)],
+            None,
+        ),
+        ("began anew", [charged(1, 0.1), *boundary("b1", "a0"), charged(2, 0.01)], None),
+    ):
+        async with flue_py.open(":memory:", prices=False) as store:
+            await imported(store, tmp_path, [*asked, *rows])
+            found = (await store.usage(group_by=["purpose"])).rows
+            made = {row.group["purpose"]: (row.input, row.cost) for row in found}
+            if made["compaction"] != (100, None if cost is None else Decimal(cost)):
+                wrong.append((what, made))
+    assert wrong == []
+
+
 async def test_what_a_compaction_cost_is_known_as_soon_as_no_agent_works(tmp_path: Path) -> None:
     notification = "<task-notification>\n<task-id>x</task-id>\n<tool-use-id>t</tool-use-id>\n</task-notification>"
     launched = {"isAsync": True, "status": "async_launched", "agentId": "x"}

@@ -25,6 +25,7 @@ def spent(book: PriceBook, provider: str, model: str, usage: Any) -> Decimal | N
     return None if None in costs else picodollars_to_usd(sum(cost for cost in costs if cost is not None))
 
 
+SONNET = ("anthropic", "claude-sonnet-4-5")
 CLAUDE, GPT, FLASH, PRO = (
     ("anthropic", "claude-opus-5"),
     ("openai", "gpt-5.6"),
@@ -100,6 +101,24 @@ PUBLISHED: tuple[tuple[tuple[str, str], dict[str, Any], str | None], ...] = (
     # What was charged, in all.
     (("x-ai", "grok-4"), CHAT | {"num_sources_used": 4, "cost_in_usd_ticks": 37_756_001}, "0.0037756001"),
     (("x-ai", "grok-4"), CHAT | {"num_sources_used": 4, "cost_in_usd_ticks": -1}, None),
+    # Tiers hold for each request, and of a sum it is unknown which it reached.
+    (SONNET, {"input_tokens": 150_000, "output_tokens": 0, "iterations": [
+        {"type": "compaction", "input_tokens": 100_000, "output_tokens": 0},
+        {"type": "message", "input_tokens": 50_000, "output_tokens": 0}]}, "0.45"),
+    (SONNET, {"input_tokens": 23_000, "output_tokens": 0, "iterations": [
+        {"type": "compaction", "input_tokens": 180_000, "output_tokens": 0},
+        {"type": "message", "input_tokens": 23_000, "output_tokens": 0}]}, None),
+    (SONNET, {"input_tokens": 203_000, "output_tokens": 0, "iterations": [
+        {"type": "message", "input_tokens": 203_000, "output_tokens": 0}]}, "1.218"),
+    (SONNET, {"input_tokens": 210_000, "output_tokens": 0, "iterations": [
+        {"type": "message", "model": "claude-sonnet-4-5", "input_tokens": 105_000, "output_tokens": 0}] * 2}, None),
+    (CLAUDE, {"input_tokens": 10, "output_tokens": 0, "iterations": [
+        {"type": "message", "input_tokens": 10, "output_tokens": 0},
+        *[{"type": "advisor_message", "model": "claude-sonnet-4-5", "input_tokens": 150_000, "output_tokens": 0}] * 2,
+        ]}, None),
+    (SONNET, {"input_tokens": 203_000, "output_tokens": 0, "requests": 2}, None),
+    (SONNET, {"input_tokens": 203_000, "output_tokens": 0, "requests": 1}, "1.218"),
+    (CLAUDE, BASE | {"requests": 9}, LISTED),
     # A model that always searches, for a fee that nobody reports.
     *[((provider, model), CHAT, None) for provider, model in (
         ("openai", "gpt-4o-search-preview"), ("openai", "gpt-4o-mini-search-preview"), ("openai", "gpt-5-search-api"),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from flue_py.core.calls import PaidCall, call_of
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage import UsageTotals
-from flue_py.core.usage_shapes import read_reported
+from flue_py.core.usage_shapes import SUMMED, read_reported
 from flue_py.errors import shown
 from flue_py.formats.claude_code.answers import Answers
 from flue_py.formats.claude_code.chains import Chain, Chains
@@ -35,6 +35,7 @@ class Bills:
         self._answers = answers
         self._chains = chains
         self._before: Mapping[str, _Tokens] = {}
+        self._dollars: Mapping[str, float] = {}
         self._compaction: str | None = None
         self._of_agents: dict[str, tuple[Chain, PaidCall]] = {}
 
@@ -49,6 +50,7 @@ class Bills:
             return
         state = {_VARIANT.sub("", model): _tokens(counts) for model, counts in reported.items()}
         before, self._before = self._before, state
+        charged, self._dollars = self._dollars, _dollars(row, reported)
         compaction, self._compaction = self._compaction, None
         spent, is_whole = self._answers.take_spent()
         if is_whole is None:
@@ -71,6 +73,10 @@ class Bills:
             if any(rest):
                 *kinds, for_an_hour, searches = rest
                 usage: JsonObject = dict(zip(("input", "output", "cacheRead", "cacheWrite"), kinds, strict=True))
+                usage["terms"] = dict((SUMMED,))
+                dollars = self._dollars.get(model, -1) - charged.get(model, 0)
+                if dollars >= 0 and model not in spent:
+                    usage["cost"] = {"total": round(dollars, 12)}
                 usage |= {"cacheWrite1h": min(for_an_hour, kinds[3])} if for_an_hour else {}
                 usage |= {"server_tool_use": {"web_search_requests": searches}} if searches else {}
                 call = call_of(
@@ -121,6 +127,14 @@ class Bills:
             if not self._answers.has_counted(key) and any(call.usage):
                 chain.calls.append(call)
         self._of_agents = {}
+
+
+def _dollars(row: ClaudeRow, reported: JsonObject) -> dict[str, float]:
+    """Return what the program has charged for each model, where it knows the prices of all."""
+    if row.fields.get("hasUnknownModelCost") is not False:
+        return {}
+    costs = {name: counts.get("costUSD") for name, counts in reported.items() if isinstance(counts, dict)}
+    return {_VARIANT.sub("", name): cost for name, cost in costs.items() if isinstance(cost, float)}
 
 
 def _tokens(counts: JsonValue) -> _Tokens:
