@@ -33,7 +33,7 @@ RUN_DEFAULTS: RunDefaults = {
 """For ``CompactionGuard(store, session, model, **RUN_DEFAULTS)``: a compaction after 50 turns, of which 10 stay;
 summaries by turns, and a marker in place of one that failed; excerpts of reasoning and symbols before it, and files
 that were read behind it; answers cut after 2,000 characters where they are sent again; no turn once the ledger has more
-than a budget allows. ``thrash_window=0`` alone switches off what holds a fruitless compaction back."""
+than a budget allows. Only ``thrash_window`` holds fruitless compactions back."""
 
 REPL_CONTEXT = ContextSettings(trim=Trimming(), faithful=True, epoch_tokens=0)
 """For ``Conversation(store, session, context=REPL_CONTEXT)``: what fits 80,000 tokens is sent anew in every request;

@@ -154,7 +154,7 @@ class CompactionGuard:
         if threshold != 0:
             self._budget = threshold or budget
             self.triggers = replace(self.triggers, threshold=None if self.window else 0)
-        self.triggers = replace(self.triggers, trigger_turns=0, thrash_window=0, least_share=0.0)
+        self.triggers = replace(self.triggers, trigger_turns=0, thrash_window=0)
 
     @property
     def context_report(self) -> ContextReport | None:
@@ -414,7 +414,7 @@ class CompactionGuard:
             mode=self.mode, settings=settings, window=window, system=self.system, tools=self.tools
         )
         freed = 1 - planned.tokens_staying / max(1, planned.tokens_before)
-        if planned.planned is None or (decision.trigger != "demand" and freed < self.triggers.least_share):
+        if planned.planned is None or (decision.trigger != "demand" and freed < self.triggers.least_freed):
             outcome: Outcome = "nothing_to_cut" if planned.planned is None else "too_little"
             why = f"{outcome.replace('_', ' ')}: at most {freed:.1%} would be freed; {decision.reason}"
             await self._note(found, lambda now: now.with_attempt(found.size.tokens, 0), why)
@@ -482,7 +482,7 @@ class CompactionGuard:
 
     async def _done(self, decision: Decision, result: CompactionResult) -> GuardAnswer:
         share = result.tokens_freed / max(1, result.tokens_before)
-        is_little = share < self.triggers.least_share
+        is_little = share < self.triggers.least_freed
         after = await self._find_out()
         if result.appended is None:
             why = f"nothing was appended: {result.reason}; {decision.reason}"

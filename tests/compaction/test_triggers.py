@@ -150,6 +150,10 @@ def test_thrashing_is_held_back_until_the_context_has_grown() -> None:
     assert decided(facts(190_000, state=state.with_success(185_000, 0.1))).action == "compact"
     assert decided(facts(190_000, state=state), thrash_window=0).action == "compact"
     assert decided(facts(190_000, state=state), thrash_share=0).action == "compact"
+    fruitless = NEW.with_success(185_000, 0.0)
+    assert decided(facts(186_000, state=fruitless)).held_by == "no_progress"
+    for off in ("thrash_window", "thrash_share", "least_share"):
+        assert decided(facts(186_000, state=fruitless), **{off: 0}).action == "compact"
 
 
 def test_switched_off_nothing_but_demand_compacts() -> None:

@@ -90,6 +90,6 @@ def holds_of(settings: TriggerSettings) -> tuple[NothingNew | Grace | Breaker | 
         NothingNew(),
         Grace(settings.grace_turns),
         Breaker(settings.max_failures),
-        NoProgress(settings.least_share),
+        NoProgress(settings.least_freed),
         Thrash(settings.thrash_window, settings.thrash_share),
     )

@@ -27,7 +27,8 @@ class TriggerSettings:
 
     ``grace_turns`` is for how many turns after a compaction neither turns nor budgets lead to another.
     ``thrash_window`` compactions in a row that freed less than ``thrash_share`` of the context each hold the next ones
-    back until the context has grown by that share; one that frees less than ``least_share`` does so by itself.
+    back until the context has grown by that share; one that frees less than ``least_share`` does so by itself. 0 for
+    either of the first two switches all of that off, ``least_share`` too.
     ``max_failures`` in a row hold back all that nobody asked for. Raises `InvalidArgument` naming the field.
     """
 
@@ -44,6 +45,11 @@ class TriggerSettings:
     thrash_share: float = 0.1
     least_share: float = 0.05
     max_failures: int = 3
+
+    @property
+    def least_freed(self) -> float:
+        """The share that a compaction has to free; 0 where nothing holds fruitless ones back."""
+        return self.least_share if self.thrash_window and self.thrash_share else 0.0
 
     @property
     def sizes(self) -> tuple[int, ...]:
