@@ -350,6 +350,18 @@ async def test_window_leaves_messages_out_and_puts_nothing_in_their_place(sessio
     assert [item.entry_id for item in await session.build_context_entries()] == [*ids[16:], *more]
 
 
+async def test_window_says_nothing_of_a_range_that_it_takes_over(session: Session) -> None:
+    ids = await talk(session)
+    for settings in (None, SETTINGS):
+        done = await session.compact_range(ids[10], ids[12], mode="window")
+        assert done.summary == f"[3 earlier messages are not shown here: entries {ids[10]} to {ids[12]}]"
+        if settings is None:
+            await session.undo()
+            await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=700))
+    done = await session.compact(mode="window", settings=SETTINGS)
+    assert (done.summary, [item.entry_id for item in await session.build_context_entries()]) == ("", ids[16:])
+
+
 async def test_window_keeps_an_earlier_summary_and_what_is_pinned(session: Session) -> None:
     ids = await talk(session)
     await session.pin(ids[3])

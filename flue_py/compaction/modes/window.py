@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from flue_py.core.jsontext import JsonObject
 
 DROPPED = "dropped"
 """The detail that says how many messages have left, and which were the first and the last."""
+_LINES = re.compile(r"\n*\[[0-9]+ earlier messages? (?:is|are) not shown here: entries [^\n]*\]")
 
 
 @frozen
@@ -54,8 +56,11 @@ class Window:
         own = earlier_text(material)
         if isinstance(before, Mapping):
             own = own.removesuffix(_line(before)).rstrip("\n")
-        own = shortened(material, own)
         is_beginning = bool(material.planned.first_kept_entry_id) and not isinstance(material.planned, RangePlan)
+        if is_beginning:
+            # What stood in the place of a range that leaves now.
+            own = _LINES.sub("", own).lstrip("\n")
+        own = shortened(material, own)
         is_silent = is_beginning and not own
         own = own if is_beginning else "\n\n".join(filter(None, [own, _line(said)]))
         left = material.beside(own).beside(shown_file_lists(material)[0])
