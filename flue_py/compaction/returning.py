@@ -9,6 +9,7 @@ from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.exchange import Pairing, exchange_of
 from flue_py.core.jsontext import decode_object
 from flue_py.core.kinds import COMPACTION, SHOWN_KINDS
+from flue_py.core.layout import is_silent
 from flue_py.core.pins import keeping
 from flue_py.core.projection import ContextEntry, pinned_ids, project_kept
 
@@ -52,7 +53,7 @@ class Hidden:
     @cached_property
     def _left(self) -> dict[str, ContextEntry]:
         """What exclusions leave of the path, by entry; no exclusion names a summary."""
-        summaries = (ContextEntry(entry) for entry in self._path if entry.kind == COMPACTION)
+        summaries = (ContextEntry(entry) for entry in self._path if entry.kind == COMPACTION and not is_silent(entry))
         return {item.entry_id: item for item in (*project_kept(self._path), *summaries)}
 
 

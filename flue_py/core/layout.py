@@ -124,7 +124,9 @@ def gaps_of(layout: Layout, entries: Mapping[str, OnPath], kept_from: int, depth
 
 
 def is_silent(compaction: Entry) -> bool:
-    """Return whether a compaction has no summary in the context: what it stands for is left out, as by mode window."""
+    """Return whether an entry is a compaction without a summary: what it stands for is left out, as by mode window."""
+    if compaction.kind != COMPACTION:
+        return False
     layout = layout_of(compaction.id, compaction.fields)
     return layout.head_id is None and all(each.compaction_id != compaction.id for each in layout.ranges)
 

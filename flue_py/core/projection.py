@@ -26,7 +26,7 @@ from flue_py.core.exclusions import (
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object, encode_json
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE, SHOWN_KINDS, kind_of
-from flue_py.core.layout import NO_GAP, Gap, Layout, gaps_of, layout_of
+from flue_py.core.layout import NO_GAP, Gap, Layout, gaps_of, is_silent, layout_of
 from flue_py.core.native import NATIVE, native_beside
 from flue_py.core.spoken import prompt_text
 from flue_py.errors import CorruptStore, InvalidEntry
@@ -192,7 +192,7 @@ def project_compacted(compaction: Entry, path: Sequence[Entry]) -> list[ContextE
             if entry.depth == gap.first:
                 kept.append(ContextEntry(summary))
             wanted = keeping and entry.depth < gap.first
-            if not wanted and entry.id in pinned and entry.kind in SHOWN_KINDS:
+            if not wanted and entry.id in pinned and entry.kind in SHOWN_KINDS and not is_silent(entry):
                 (kept if keeping else before).append(ContextEntry(entry, is_pinned=True))
         else:
             wanted = entry.depth > compaction.depth

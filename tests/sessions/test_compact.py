@@ -427,7 +427,8 @@ async def test_what_is_pinned_after_it_was_summarized_is_counted_where_it_comes_
     priced = await session.plan(flue_py.Compact("window", SETTINGS))
     done = await session.compact(mode="window", settings=SETTINGS)
     items = await session.build_context_entries()
-    assert [item.entry_id for item in items[:2]] == [first, summary]
+    # The compaction itself says nothing that could be kept.
+    assert ([item.entry_id for item in items].count(summary), items[0].entry_id) == (0, first)
     size = counted(items)
     assert done.tokens_after == priced.tokens_after == size
     assert planned.planned is not None

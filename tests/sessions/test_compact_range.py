@@ -439,6 +439,11 @@ async def test_exports_say_that_others_do_not_show_ranges(session: Session) -> N
     for name in ("pi", "flue"):
         exported = await flue_py.export_session(session, name)
         assert any("the ranges of a compaction" in str(note) for note in exported.notes), exported.notes
+    await session.undo()
+    assert (await session.compact(mode="window", settings=CompactionSettings(keep_recent_tokens=200))).summary == ""
+    for name in ("pi", "flue"):
+        exported = await flue_py.export_session(session, name)
+        assert any("a compaction that leaves messages out" in str(note) for note in exported.notes), exported.notes
 
 
 def two_calls(first: str, second: str) -> JsonObject:

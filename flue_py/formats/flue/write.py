@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE
-from flue_py.core.layout import RANGES
+from flue_py.core.layout import RANGES, is_silent
 from flue_py.core.sessions import SessionInfo
 from flue_py.formats.flue.document import session_document
 from flue_py.formats.kit.exported import Exported, SessionTree, exported_json
@@ -29,6 +29,8 @@ def export_flue(session: SessionTree) -> Exported:
             left.change(f"a message of role {entry.role!r} is in the document, but Flue knows no such role")
         elif entry.kind == COMPACTION and any(name.lower().startswith("pin") for name in entry.fields):
             left.change("what a compaction keeps by pins is in the document, but Flue does not show it")
+        if is_silent(entry):
+            left.change("a compaction that leaves messages out is in the document, but Flue shows an empty summary")
         if entry.kind == COMPACTION and entry.fields.get(RANGES):
             left.change("the ranges of a compaction are in the document, but Flue shows what they stand for")
     for what, value in (("the title", info.title), ("labels", session.labels), ("the working directory", info.cwd)):

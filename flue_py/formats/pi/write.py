@@ -14,7 +14,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import ARTIFACT, BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE
-from flue_py.core.layout import RANGES
+from flue_py.core.layout import BASE, RANGES
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, SessionInfo
 from flue_py.core.settings import MODEL_CHANGE, THINKING_LEVEL_CHANGE
@@ -197,6 +197,8 @@ def _note_pins(data: JsonObject, file: _File) -> None:
     for name, value in data.items():
         if name.lower().startswith("pin") and value:
             file.left.change("what a compaction keeps by pins is in the file, but pi does not show it")
+    if BASE in data and not data.get("summary"):
+        file.left.change("a compaction that leaves messages out is in the file, but pi shows an empty summary for them")
     if data.get(RANGES):
         file.left.change("the ranges of a compaction are in the file, but pi shows what they stand for")
 
