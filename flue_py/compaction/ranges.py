@@ -229,7 +229,7 @@ class _Planning:
         absorbs: bool = False,
         names_pinned: bool = True,
     ) -> RangePlan | NoCompaction:
-        summaries = [at for at in self._summaries if begin - absorbs <= at <= end and at not in held]
+        summaries = [at for at in self._summaries if (0 if absorbs else begin) <= at <= end and at not in held]
         elsewhere = held.union(summaries)
         gone = [at for at in range(begin, end + 1) if at not in elsewhere]
         if not gone:

@@ -119,6 +119,23 @@ async def test_a_range_takes_over_the_summaries_in_it(session: Session) -> None:
     assert await ids_in(session) == [*ids[:3], inner.entry_id, *ids[6:]]
 
 
+async def test_a_summary_that_comes_first_is_taken_over_also_past_what_is_pinned_behind_it(session: Session) -> None:
+    ids = await talk(session, 8)
+    await session.pin(ids[1])
+    whole = await session.compact_range(None, ids[4], mode=Says())
+    before = await session.build_context_entries()
+
+    done = await session.compact_range(before[0].entry_id, None, mode=Says())
+
+    assert whole.summary is not None
+    assert done.summary is not None
+    assert done.summary.startswith(whole.summary)
+    assert await ids_in(session) == [ids[1], done.entry_id]
+    assert done.tokens_after == (await session.measure_context(use_reported=False)).tokens
+    await session.uncompact()
+    assert await session.build_context_entries() == before
+
+
 async def test_from_here_goes_to_the_leaf_and_what_is_written_later_follows(session: Session) -> None:
     ids = await talk(session, 8)
     done = await compacted(session, ids[3], None)
