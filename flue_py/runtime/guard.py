@@ -482,7 +482,7 @@ class CompactionGuard:
 
     async def _done(self, decision: Decision, result: CompactionResult) -> GuardAnswer:
         share = result.tokens_freed / max(1, result.tokens_before)
-        is_little = share < self.triggers.least_freed
+        is_little = result.appended is None or share < self.triggers.least_freed
         after = await self._find_out()
         if result.appended is None:
             why = f"nothing was appended: {result.reason}; {decision.reason}"

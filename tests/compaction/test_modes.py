@@ -575,6 +575,7 @@ def test_where_there_is_hardly_any_room_lists_of_files_are_counted_and_earlier_s
     assert "<read-files>" not in text
     assert "told" not in text
     assert "of earlier summaries are left out" not in text
+    assert "<read-files>" not in made(mode, [*WORK[5:], assistant("ok")], window=2_000, room=-5).text
 
 
 def test_open_work_and_the_last_handoff_are_named() -> None:

@@ -207,6 +207,18 @@ async def test_less_than_a_twentieth_freed_is_no_second_attempt(session: Session
     assert len(calls) > 1
 
 
+async def test_a_text_that_is_no_smaller_is_no_compaction_whatever_a_compaction_has_to_free(
+    session: Session, store: Store
+) -> None:
+    await talk(session, 4)
+    before = await session.build_context()
+    triggers = TriggerSettings(trigger_turns=4, keep_recent_turns=2, least_share=0.0)
+    done = await guard_of(store, session, model(lambda _: "s" * 4_650), window=200_000, triggers=triggers).before_call()
+    assert done.result is not None
+    assert (done.outcome, done.result.reason) == ("too_little", "not_smaller")
+    assert await session.build_context() == before
+
+
 async def test_where_next_to_nothing_could_be_freed_no_model_is_asked(session: Session, store: Store) -> None:
     def never(_: ModelRequest) -> str:
         raise AssertionError

@@ -32,7 +32,7 @@ def shown_file_lists(material: Material) -> tuple[str, bool]:
     if material.room is not None:
         most = min(most, material.room // _ROOM_PART)
     tokens = material.tokens_of(text) if text else 0
-    if tokens <= most:
+    if tokens <= max(most, 0):
         return text, False
     used = list(_used(material))
     room = max(len(text) * most // tokens - _AROUND_CHARS, 0)
