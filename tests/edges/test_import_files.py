@@ -520,6 +520,13 @@ def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_is_not_is(
     assert again("--finish", "--again")[1][1]["created"]
     talk.write_bytes(talk.read_bytes() + b"".join(as_lines([user("u4", "u3")])))
     assert [report["added"] for report in again("--finish")[1]] == [1, 0]
+    # Another session of the id, of another file of it, has more, and has nothing of this one.
+    flue.run("rm", SESSION, "--yes")
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(b"".join(as_lines([user(f"n{at}", f"n{at - 1}" if at else None) for at in range(20)])))
+    assert flue.json("import", str(other), "--finish", "--again")[0]["added"] == 20
+    names, reports = again("--finish")
+    assert (names, reports[0]["alreadyThere"]) == ([talk.name], 0)
     assert flue.json("info")["documents"] == 0
 
 

@@ -2,8 +2,8 @@
 
 What a store remembers of them is a document, which no list of documents shows and no copy takes along. It is believed
 where a file has the size, the times and the place on the disk that it had, and the same end; where the files that it
-goes on from are as they were, too; and where its sessions are there, with no less in them. (Of two times, the one at
-which a file was changed in any way cannot be set.)
+goes on from are as they were, too; and where the same sessions are there, with no less in them. (Of two times, the one
+at which a file was changed in any way cannot be set.)
 """
 
 from __future__ import annotations
@@ -131,12 +131,14 @@ def _parts(known: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _counts(info: SessionInfo) -> list[int]:
-    return [info.entry_count, info.spent_tokens]
+    return [info.session_key, info.entry_count, info.spent_tokens]
 
 
 def _has_less(info: SessionInfo, counts: list[int]) -> bool:
-    """Return whether a session is an older copy of what it was, or something was taken back in it."""
-    return any(now < before for now, before in zip(_counts(info), counts, strict=True))
+    """Return whether a session is another one of that id, an older copy, or something was taken back in it."""
+    return info.session_key != counts[0] or any(
+        now < before for now, before in zip(_counts(info), counts, strict=False)
+    )
 
 
 def _state_of(path: Path) -> list[Any] | None:
