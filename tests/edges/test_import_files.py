@@ -20,7 +20,7 @@ from tests.edges.cli_runs import Flue, in_own_process
 from tests.formats import test_codex_forks as codex
 from tests.formats.pi_files import HEADER, every_type
 from tests.formats.test_claude_code import SESSION, call, model, result, text, user
-from tests.formats.test_codex import META, said
+from tests.formats.test_codex import META, count, said
 from tests.formats.transcripts import (
     CLAUDE,
     CODEX_REAL,
@@ -126,6 +126,19 @@ async def test_a_message_that_was_built_on_before_it_was_complete_stays_as_it_wa
         assert [entry.id for entry in await session.get_active_path(leaf="u2")] == ["u1", "a1", "r1", "u2"]
         assert (await store.verify()).problems == []
         assert not (await import_lines(store, tmp_path, as_lines(whole))).changed
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_was_built_on_before_its_tokens_were_counted_is_paid(tmp_path: Path) -> None:
+    begun = [META, said("user", "one"), said("assistant", "two")]
+    whole = [*begun, count(50, output=4), said("user", "three")]
+    async with flue_py.open(":memory:") as store:
+        await import_lines(store, tmp_path, as_lines(begun), finish=True)
+        session = await found(store, "s1")
+        await session.append_message({"role": "user", "content": "from here"})
+        for _ in range(2):
+            await import_lines(store, tmp_path, as_lines(whole), finish=True)
+            assert (await store.usage(session)).total.total_tokens == 54
 
 
 @pytest.mark.anyio

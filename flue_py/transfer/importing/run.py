@@ -332,7 +332,9 @@ class _FileImport:
                 replaced = replaced or session.leaf_id == target.stands_for(entry.parent_id)
                 continue
             # What it cost is known better now, whatever became of it here.
-            target.calls += [self._repaid(str(entry.id), call) for call in entry.calls if paid]
+            repaid = [self._repaid(str(entry.id), call) for call in entry.calls]
+            settled = part.settles.get(str(entry.id), ())
+            target.calls += [replace(call, replaces=(*call.replaces, *settled)) for call in repaid]
             line = part.lines[position] if position < len(part.lines) else 0
             self._notes.append(
                 LineNote(
