@@ -55,8 +55,9 @@ def epoch_end(
     compaction = max((item.entry.depth for item in context if item.entry.kind == COMPACTION), default=-1)
     end = next((at for at, item in enumerate(context) if item.entry.depth > compaction), len(context))
     grown, due, called_us = 0, rules.tokens, None
+    are_answers = [item.role == ASSISTANT for item in context]
     for at in range(end, len(context) + 1):
-        is_request = at == len(context) or context[at].role == ASSISTANT
+        is_request = at == len(context) or are_answers[at]
         if is_request and at > end and _is_cold(context[at - 1], called_us, rules):
             end, due = at, (grown // rules.tokens + 1) * rules.tokens
         elif is_request and grown >= due:
@@ -65,7 +66,7 @@ def epoch_end(
             due = (grown // rules.tokens + 1) * rules.tokens
         if at < len(context):
             grown += sizes[at]
-            if context[at].role == ASSISTANT:
+            if are_answers[at]:
                 called_us = context[at].entry.created_us
     return end
 

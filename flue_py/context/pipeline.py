@@ -87,7 +87,7 @@ def _applied(
     """
     end, turn = (ends[0], turns[0]) if step.at_epochs else (ends[1], turns[1])
     low, high = turn if step.over == "turn" else 0, min(end, turn) if step.over == "history" else end
-    first, last = _index(items, low) if low else 0, _index(items, high)
+    first, last = _index(items, low) if low else 0, len(items) if high == ends[1] else _index(items, high)
     # A list could be changed in place, and then nothing would differ from what the step was given.
     inside = tuple(items[first:last])
     made = _items(step, inside, step.apply(inside, view))
@@ -212,7 +212,8 @@ def _changes(name: str, before: Sequence[Item], after: Sequence[Item], view: Vie
             yield ContextChange(name, item.entry_id, "merged", view.tokens(item), 0, inside[item.place].entry_id)
         else:
             yield ContextChange(name, item.entry_id, "dropped", view.tokens(item), 0)
-        yield from _changes_within(name, item, made or inside.get(item.place))
+        if item.made_of:
+            yield from _changes_within(name, item, made or inside.get(item.place))
     known = {id(item) for item in before}
     for item in after:
         if item.place is None and id(item) not in known:

@@ -60,7 +60,10 @@ class View:
 
     def budgeted(self) -> View:
         """Return a view that counts characters / 4, as budgets do whatever the model, and tells where this one does."""
-        view = View(self.agent, counter_for(None, faithful=True))
+        counter = counter_for(None, faithful=True)
+        if self.counter is counter:
+            return self
+        view = View(self.agent, counter)
         view.events = self.events
         return view
 
