@@ -14,13 +14,16 @@ from flue_py.core.jsontext import encode_json
 from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE, SHOWN_KINDS
 from flue_py.core.projection import ContextEntry, latest_compaction, project
 
+PROMPT = ":system"
+"""What the id of the system message that a compaction has ends with, behind that of the compaction."""
+
 
 def as_message(item: ContextEntry) -> Entry:
     """Return an item of a context as an entry with its message: its own one, where that is shown as it is. O(size)."""
     entry = item.entry
     if entry.kind == MESSAGE and not item.excluded_parts:
         return entry
-    id = f"{entry.id}:system" if item.is_prompt else entry.id
+    id = entry.id + PROMPT if item.is_prompt else entry.id
     payload, _ = encode_json(item.data, "message")
     return changed(entry, id=id, kind=MESSAGE, role=item.role, payload=payload, extra=None)
 

@@ -252,3 +252,48 @@ def test_every_adapter_shows_what_the_model_is_sent(
         for is_begun_by_hand in (True, False):
             asyncio.run(check(what, is_begun_by_hand))
     assert not wrong, "\n".join(wrong)
+
+
+def test_what_a_graph_removes_or_edits_behind_a_compaction_stays_so() -> None:
+    """A summary and its system message are no entries that an exclusion can name."""
+    needs("langgraph", "langgraph.graph")
+    from langchain_core.messages import HumanMessage, RemoveMessage
+    from langgraph.graph.message import REMOVE_ALL_MESSAGES
+
+    edits: dict[str, Callable[[list[Any]], list[Any]]] = {
+        "all": lambda _: [RemoveMessage(REMOVE_ALL_MESSAGES), HumanMessage("new")],
+        "the first": lambda messages: [RemoveMessage(messages[0].id)],
+        "the second": lambda messages: [RemoveMessage(messages[1].id)],
+        "the first, edited": lambda messages: [HumanMessage("edited", id=messages[0].id)],
+    }
+    wrong: list[str] = []
+
+    async def check(what: str, edit: str) -> None:
+        async with flue_py.open(":memory:") as store:
+            adapter = LangGraph(store)
+            for text in ("a", "b"):
+                await adapter.say(text)
+            session = await store.open_session("s")
+            for change in CHANGES[what][0]:
+                await change(session)
+            messages = (await adapter.graph.aget_state(adapter.config)).values["messages"]
+            await adapter.graph.aupdate_state(adapter.config, {"messages": edits[edit](messages)}, as_node="answer")
+            left = await adapter.seen()
+            for text, copy in (("c", "t"), ("d", "u")):
+                await session.refresh()
+                await session.append_message({"role": "user", "content": "of another"})
+                await adapter.say(text)
+                left += ["of another", text, f"re {text}"]
+                await adapter.graph.checkpointer.acopy_thread("s", copy)
+                context = [
+                    [text_of(message["content"]) for message in await (await store.open_session(key)).build_context()]
+                    for key in ("s", copy)
+                ]
+                if not await adapter.seen() == context[0] == context[1] == left:
+                    wrong.append(f"{what}, {edit}: {await adapter.seen()}; contexts {context}; expected {left}")
+            wrong.extend(f"{what}, {edit}: {problem}" for problem in (await store.verify()).problems)
+
+    for what in (each for each in CHANGES if each.startswith(("a compaction", "two")) or "then a compaction" in each):
+        for edit in edits:
+            asyncio.run(check(what, edit))
+    assert not wrong, "\n".join(wrong)

@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import (
 from flue_py.adapters.langgraph.by_hand import MESSAGES, begun_by_hand
 from flue_py.adapters.langgraph.finding import Finding
 from flue_py.adapters.langgraph.known import Known
-from flue_py.adapters.langgraph.lines import Kept, Lines, NewLine, new_line
+from flue_py.adapters.langgraph.lines import Kept, Lines, NewLine, new_line, path_behind
 from flue_py.adapters.langgraph.messages import are_messages
 from flue_py.adapters.langgraph.numbers import numbers_of
 from flue_py.adapters.langgraph.places import Desks, Place
@@ -235,6 +235,7 @@ class Checkpoints(Finding):
                     old,
                     line,
                     value,
+                    path=await path_behind(place, line, below),
                     below=entries[-1].id if entries else below,
                     new_id=place.new_id,
                     values=values,

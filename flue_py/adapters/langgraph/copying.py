@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flue_py.adapters.langgraph.checkpoints import Checkpoints, Filled
-from flue_py.adapters.langgraph.lines import changed_line, entries_of
+from flue_py.adapters.langgraph.lines import changed_line, entries_of, path_behind
 from flue_py.adapters.langgraph.places import Place
 from flue_py.adapters.langgraph.records import LINE, VALUE, Line
 from flue_py.adapters.langgraph.writes import writes_at
@@ -153,6 +153,7 @@ async def _add_copy(
                 [] if under is None else [(entry, entry.id) for entry in await entries_of(draft, under)],
                 line,
                 await entries_of(source, record),
+                path=await path_behind(draft, line, below),
                 below=entries[-1].id if entries else below,
                 new_id=draft.new_id,
                 is_same=_is_same,

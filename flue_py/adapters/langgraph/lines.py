@@ -14,9 +14,12 @@ from flue_py.adapters.langgraph.known import Known
 from flue_py.adapters.langgraph.messages import entry_of, fresh, message_of, same
 from flue_py.adapters.langgraph.records import LISTING, Line, Record
 from flue_py.adapters.langgraph.values import Values
-from flue_py.adapters.shown import context
+from flue_py.adapters.shown import PROMPT, context
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonValue
+from flue_py.core.kinds import COMPACTION
+from flue_py.core.projection import latest_compaction, project_kept
+from flue_py.core.uncompacting import uncompaction
 from flue_py.errors import CorruptStore
 from flue_py.sessions.session import Session
 
@@ -88,6 +91,11 @@ async def entries_of(session: Session | Place, record: Record) -> list[Entry]:
     return entries
 
 
+async def path_behind(session: Session | Place, line: Line, below: str | None) -> Sequence[Entry]:
+    """Return the path to an entry where a summary may be among the messages of its line, else nothing. O(path)."""
+    return () if line.base is None or below is None else await session.get_active_path(leaf=below)
+
+
 async def _listed(session: Session | Place, listing: str) -> list[str]:
     (entry,) = await session.get_entries([listing])
     ids = None if entry is None else entry.fields.get("ids")
@@ -101,6 +109,7 @@ def new_line(
     line: Line,
     messages: Sequence[BaseMessage],
     *,
+    path: Sequence[Entry],
     below: str | None,
     new_id: Callable[[], str],
     values: Values,
@@ -119,7 +128,7 @@ def new_line(
             entry = replace(entry, calls=(), unpaid=True)
         return held, entry
 
-    return changed_line(old, line, messages, below=below, new_id=new_id, is_same=same, build=build)
+    return changed_line(old, line, messages, path=path, below=below, new_id=new_id, is_same=same, build=build)
 
 
 def changed_line(
@@ -127,19 +136,37 @@ def changed_line(
     line: Line,
     wanted: Sequence[Message],
     *,
+    path: Sequence[Entry],
     below: str | None,
     new_id: Callable[[], str],
     is_same: Callable[[Message, Message], bool],
     build: Callable[[Message, Sequence[Message], str, str | None], tuple[Message, NewEntry]],
 ) -> NewLine[Message]:
-    """Return what makes one line of another. ``build`` is given a message, and those that go. O(messages)."""
+    """Return what makes one line of another. ``build`` is given a message, and those that go. O(messages).
+
+    ``path`` is that of `path_behind`. Where a summary goes, its compaction is taken back, and what it stood for is left
+    out: no exclusion leaves out a summary.
+    """
     kept, gone = _kept_and_gone(old, wanted, is_same)
     entries: list[NewEntry] = []
 
     def place() -> tuple[str, str | None]:
         return new_id(), entries[-1].id if entries else below
 
-    for _, gone_id in gone:
+    gone_ids = [id for _, id in gone]
+    summaries = {each.id for each in path if each.kind == COMPACTION}
+    compaction = latest_compaction(path)
+    if compaction is not None and any(id.removesuffix(PROMPT) in summaries for id in gone_ids):
+        # The other summaries go with it, and come back as messages with what is behind them.
+        first = next((at for at, (_, id) in enumerate(kept) if id.removesuffix(PROMPT) in summaries), len(kept))
+        kept, gone = kept[:first], [*kept[first:], *gone]
+        stays = {id for _, id in kept}
+        gone_ids = [each.entry_id for each in project_kept(path) if each.entry_id not in stays]
+        id, parent = place()
+        tokens = compaction.fields.get("tokensBefore")
+        taken_back = uncompaction(compaction, None, path[0].id, tokens if isinstance(tokens, int) else 0)
+        entries.append(replace(taken_back, id=id, parent_id=parent))
+    for gone_id in gone_ids:
         id, parent = place()
         entries.append(NewEntry.exclusion(gone_id, by="langgraph", id=id, parent_id=parent))
     stayed = len(kept)
