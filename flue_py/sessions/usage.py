@@ -76,19 +76,15 @@ class Usage(Handle):
         ...) and ``outcome`` (failed, aborted ...) are names of your own, and so is ``agent``, who made it; ``at`` is
         when it was made, by default now.
         With a ``call_id`` a second report of the same call changes nothing; without one each report is another call.
-        Where steps of it name other models (``iterations``), each of these is a call of its own, and the cost that is
-        returned is that of all. Raises `InvalidEntry` naming the field, and `CallConflict` for a call that was
-        reported with other numbers. O(1).
+        Where steps of it name other models (``iterations``), each of these is a call of its own, all are written or
+        none, and the cost that is returned is that of all. Raises `InvalidEntry` naming the field, and `CallConflict`
+        for a call that was reported with other numbers. O(1).
         """
-        call, *others = map(
+        call, *steps = map(
             self._pricer.price_call, checked_calls(usage, provider, model, call_id, purpose, outcome, agent, at)
         )
         async with self._turn:
-            recorded = await self._backend.record_call(self._ref, call)
-            for other in others:
-                of_step = other.call_id or ledger_name(f"{recorded.call_id}:{other.model}")
-                recorded = recorded.plus(await self._backend.record_call(self._ref, changed(other, call_id=of_step)))
-            return recorded
+            return await self._backend.record_call(self._ref, call, steps)
 
     async def import_call(self, call: PaidCall) -> Recorded:
         """Write a paid call that a file counts without an entry for it, as `record_call` does for one of your own.

@@ -856,15 +856,18 @@ class Backend:
 
     # -- the ledger -----------------------------------------------------------------------------------------
 
-    async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
+    async def record_call(self, session_id: str, call: PaidCall, steps: Sequence[PaidCall] = ()) -> Recorded:
         """Write a paid call that made no entry, and count one revision; the same call again changes nothing.
 
-        A call without an id gets one, so that it is another call each time. What it ``replaces`` is taken out, if this
-        session paid it and it differs, and leaves it its entry. Raises `CallConflict` if it was reported with other
-        numbers, and `InvalidEntry` if the sums would leave 64 bits. O(1); O(tree) if it replaces one.
+        A call without an id gets one, so that it is another call each time. ``steps`` are those that other models took
+        of it: calls of their own, all written with it or none; the cost that is returned is that of all. What a call
+        ``replaces`` is taken out, if this session paid it and it differs, and leaves it its entry. Raises
+        `CallConflict` if one was reported with other numbers, and `InvalidEntry` if the sums would leave 64 bits.
+        O(calls); O(tree) if it replaces one.
         """
         return await self._runner.write(
-            lambda tx: ops.ledger.record_call(tx, self._sources, session_id, call), repeatable=call.call_id is not None
+            lambda tx: ops.ledger.record_call(tx, self._sources, session_id, call, steps),
+            repeatable=call.call_id is not None,
         )
 
     async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:

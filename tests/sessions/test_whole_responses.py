@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 import flue_py
 from flue_py.core.usage import Usage
+from flue_py.errors import CallConflict
 
 pytestmark = pytest.mark.anyio
 
@@ -166,6 +167,12 @@ async def test_the_models_of_the_steps_are_priced_however_a_call_is_reported() -
             "claude-haiku-5-5": (6, 5 * 450, 5 * Decimal("0.000065")),
             "claude-opus-5": (5, 5 * 11 * 10**5, 5 * Decimal("7.5")),
         }
+        # One of them is refused: nothing is written.
+        await session.record_call({"input_tokens": 1}, provider="anthropic", call_id="f:claude-opus-5")
+        before = (await store.usage()).total
+        with pytest.raises(CallConflict):
+            await session.record_call(usage, **named, call_id="f")
+        assert (await store.usage()).total == before
         unpriced = await session.record_call({**step, "iterations": [step, {**advisor, "model": "who"}]}, **named)
         assert (unpriced.usd, (await store.verify()).problems) == (None, [])
 

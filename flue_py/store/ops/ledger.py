@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
-from flue_py.core.calls import CallDifference, PaidCall
+from flue_py.core.calls import CallDifference, PaidCall, ledger_name
 from flue_py.core.documents import DocumentName, deletion_of
+from flue_py.core.frozen import changed
 from flue_py.core.ledger import (
     CallId,
     CallPrice,
@@ -247,8 +248,18 @@ def payer_row(state: SessionState) -> Payer:
     return Payer(state.key, state.id, project=state.cwd or None)
 
 
-def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) -> Recorded:
-    """Write a paid call without an entry (see `Backend.record_call`)."""
+def record_call(
+    tx: Transaction, sources: Sources, session_id: str, call: PaidCall, steps: Sequence[PaidCall] = ()
+) -> Recorded:
+    """Write a paid call without an entry, and its steps by other models (see `Backend.record_call`)."""
+    recorded = _record(tx, sources, session_id, call)
+    for step in steps:
+        of_step = step.call_id or ledger_name(f"{recorded.call_id}:{step.model}")
+        recorded = recorded.plus(_record(tx, sources, session_id, changed(step, call_id=of_step)))
+    return recorded
+
+
+def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) -> Recorded:
     state = read_state(tx, session_id)
     now = sources.now_us()
     call_id = sources.entry_id() if call.call_id is None else call.call_id
