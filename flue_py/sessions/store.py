@@ -433,9 +433,9 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         """Delete a session, the task sessions it links to, theirs, and every entry no other session sees.
 
         One transaction. Forks survive, with what they see. A missing session, or one in another scope, is not an
-        error. What it cost stays in the ledger. With ``dry_run`` it only says what would go. With ``expected_leaf`` or
-        ``expected_revision``, what was seen of the session, it deletes nothing that was saved since: `LeafConflict`,
-        `RevisionConflict`. O(rows deleted).
+        error; where a scope is meant, tasks in another one stay. What it cost stays in the ledger. With ``dry_run`` it
+        only says what would go. With ``expected_leaf`` or ``expected_revision``, what was seen of the session, it
+        deletes nothing that was saved since: `LeafConflict`, `RevisionConflict`. O(rows deleted).
         """
         seen = checked_seen(expected_leaf, expected_revision)
         checked_flag(dry_run, "dry_run")
@@ -445,8 +445,8 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
     async def delete_scope(self, scope: str, *, dry_run: bool) -> ScopeDeletion:
         """Delete everything of a tenant or user: sessions, memories, files, budgets, and names in the ledger.
 
-        Task sessions go with their parents. What was paid stays: amounts, models and days under the scope and the ids
-        of its sessions, entries and calls, without agents and folders; so does what sessions of other scopes see.
+        What was paid stays: amounts, models and days under the scope and the ids of its sessions, entries and calls,
+        without agents and folders; so do task sessions in another scope, and what sessions of other scopes see.
         With ``dry_run``, which has to be said, it only tells what would go. Each session tree is a transaction
         of its own, and the rest is one: what was interrupted is finished by the same call. Raises `InvalidArgument`.
         O(rows deleted + ledger).

@@ -311,10 +311,10 @@ class Backend:
         """Delete the session and the closure of its task links, and every entry that no other session sees.
 
         Several parents, cycles and missing children are allowed. A session that is missing, or is in another scope
-        than the one named, deletes nothing: so does a second call; only one that is there is compared. Ledger rows
-        stay. Budgets of these sessions go; what they have reserved in others stays, to be settled or to expire. With
-        ``dry_run`` it only says what would go. Raises nothing of its own. O(rows deleted), a constant number of
-        statements.
+        than the one named, deletes nothing: so does a second call; only one that is there is compared. Where a scope is
+        named, tasks in another one are as missing, and stay. Ledger rows stay. Budgets of these sessions go; what they
+        have reserved in others stays, to be settled or to expire. With ``dry_run`` it only says what would go. Raises
+        nothing of its own. O(rows deleted), a constant number of statements.
         """
         if dry_run:
             return await self._runner.read(

@@ -33,7 +33,7 @@ def delete_tree(
     """Delete a session, its task closure, and what only they saw (see `Backend.delete_tree`)."""
     if not is_storable(session_id):
         return Deletion(())
-    doomed = _Doomed({}, [])
+    doomed = _Doomed({}, [], set())
     while (found := _closure(tx, session_id, scope)) is not None:
         is_held = dry_run or tx.is_alone or found.sessions.keys() <= doomed.sessions.keys()
         doomed = found
@@ -58,7 +58,7 @@ def delete_tree(
         notes = [deletion_of(*place).row(sources.now_us()) for place in tx.rows(delete_sql.IMPORTED_AMONG, keys=keys)]
         if notes:
             tx.insert(PUT_DOCUMENT, notes)
-        _note_tasks(tx, session_id, links)
+        _note_tasks(tx, session_id, [link for link in links if link[1] not in doomed.others])
         leave_marks(tx, keys)
         blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
         blobs.update(
@@ -82,23 +82,25 @@ def empty_scope(tx: Transaction, scope: str, *, dry_run: bool) -> ScopeContents:
 class _Doomed(NamedTuple):
     sessions: dict[int, str]
     missing: list[str]
+    others: set[str]
+    """Tasks that are in other scopes: they are among the missing, and stay whose they were."""
 
 
 def _closure(tx: Transaction, session_id: str, scope: str | None) -> _Doomed | None:
     """Return the session and its task closure, by key; None where it is another one, or of another scope."""
     sessions: dict[int, str] = {}
     missing: list[str] = []
-    for child_id, session_key, child_scope in tx.rows(tasks_sql.TASK_CLOSURE, id=session_id):
-        if session_key is None:
-            if child_id != session_id:
-                missing.append(child_id)
-        elif child_id == session_id and (
-            not is_meant(session_id, session_key) or (scope is not None and child_scope != scope)
-        ):
+    others: set[str] = set()
+    for child_id, session_key, child_scope in tx.rows(tasks_sql.TASK_CLOSURE, id=session_id, scope=scope):
+        is_other = session_key is not None and scope not in (None, child_scope)
+        if child_id == session_id and (is_other or (session_key is not None and not is_meant(session_id, session_key))):
             return None
-        else:
+        if session_key is not None and not is_other:
             sessions[session_key] = child_id
-    return _Doomed(sessions, missing)
+        elif child_id != session_id:
+            missing.append(child_id)
+            others.update([child_id] if is_other else ())
+    return _Doomed(sessions, missing, others)
 
 
 def _note_tasks(tx: Transaction, session_id: str, links: Sequence[tuple[str, str]]) -> None:

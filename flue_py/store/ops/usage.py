@@ -74,7 +74,7 @@ def read_entry_costs(tx: Transaction, session_id: str) -> dict[str, EntryCost]:
 
 def task_ids(tx: Transaction, session_id: str) -> set[str]:
     """Return the session and all its tasks, there or gone."""
-    linked = json.dumps([task_id for task_id, *_ in tx.rows(tasks_sql.TASK_CLOSURE, id=session_id)])
+    linked = json.dumps([task_id for task_id, *_ in tx.rows(tasks_sql.TASK_CLOSURE, id=session_id, scope=None)])
     return {task_id for (task_id,) in tx.rows(tasks_sql.GONE_TASKS, ids=linked)}
 
 

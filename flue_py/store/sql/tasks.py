@@ -9,6 +9,7 @@ from flue_py.store.seam import Nothing, Row
 from flue_py.store.sql.dialects import ID, IDS, IN_IDS, IN_KEYS, statement
 from flue_py.store.sql.takes import Id, Ids, Keys
 
+IdInScope = TypedDict("IdInScope", {"id": str, "scope": str | None})
 Parent = TypedDict("Parent", {"parent_key": int})
 ChildParent = TypedDict("ChildParent", {"child_id": str, "parent_key": int})
 Child = TypedDict("Child", {"child_id": str})
@@ -72,10 +73,12 @@ PARENTS_LINKS = statement(Child, ParentsLink)(
 END_LINKS = statement(EndLinks, Nothing)(
     "UPDATE task_links SET status = :status, summary = :summary WHERE child_id = :child_id"
 )
-TASK_CLOSURE = statement(Id, tuple[str, int | None, str | None])(
+# The tasks of a session of another scope than the one that is meant are not followed.
+TASK_CLOSURE = statement(IdInScope, tuple[str, int | None, str | None])(
     "WITH RECURSIVE doomed(id) AS ("
     f"  SELECT {ID}"
-    "  UNION SELECT t.child_id FROM doomed d JOIN sessions s ON s.id = d.id"
+    "  UNION SELECT t.child_id FROM doomed d"
+    "   JOIN sessions s ON s.id = d.id AND (:scope IS NULL OR s.scope = :scope)"
     "   JOIN task_links t ON t.parent_key = s.session_key"
     ") SELECT d.id, s.session_key, s.scope FROM doomed d LEFT JOIN sessions s ON s.id = d.id"
 )

@@ -131,6 +131,24 @@ class DeletionContract:
             assert (await backend.delete_tree(session.id, scope="")).session_ids == ()
         assert (await backend.delete_tree(session.id, scope="a")).session_ids == (session.id,)
 
+    async def test_tasks_of_another_scope_stay_with_theirs(self, backend: Backend) -> None:
+        parent, own = await new_session(backend, scope="a"), await new_session(backend, scope="a")
+        await backend.link_task(parent.id, own.id, "own")
+        # A link may be there before its task, which somebody else then makes.
+        await backend.link_task(parent.id, "theirs", "t")
+        await backend.import_session(NewSession(id="theirs", scope="b"), [placed(user(), "e")], leaf="e")
+        below = await new_session(backend, scope="a")
+        await backend.link_task("theirs", below.id, "below")
+        for session_id, tokens in ((parent.id, 3), ("theirs", 5)):
+            call = PaidCall(UsageTotals(tokens, total_tokens=tokens), call_id=session_id)
+            await backend.record_call(session_id, call)
+        for dry_run in (True, False):
+            gone = await backend.delete_tree(parent.id, scope="a", dry_run=dry_run)
+            assert (set(gone.session_ids), gone.missing_ids) == ({parent.id, own.id}, ("theirs",))
+        assert await backend.get_session("theirs") is not None
+        assert await backend.get_session(below.id) is not None
+        assert (await backend.read_ledger(LedgerQuery(parent.id, tasks=True))).total.input == 3
+
     async def test_a_dry_run_says_what_would_go_and_changes_nothing(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(4))
         fork = await backend.fork(session.id, (await path_ids(backend, session.id))[1], NewSession())

@@ -491,7 +491,7 @@ class ModelStore(ModelMarks, ModelBudgets):
         queue = [root.info.id]
         while queue:
             found = self._sessions.get(current := queue.pop())
-            if found is None:
+            if found is None or scope not in (None, found.info.scope):
                 missing[current] = None
             elif current not in doomed:
                 doomed[current] = found
@@ -529,7 +529,12 @@ class ModelStore(ModelMarks, ModelBudgets):
     def _note_tasks(self, doomed: dict[str, Session]) -> None:
         """Write down whose tasks they were, for what they paid, since the links to them go."""
         first, *_ = doomed
-        links = [(session_id, link.child_id) for session_id, session in doomed.items() for link in session.links]
+        links = [
+            (session_id, link.child_id)
+            for session_id, session in doomed.items()
+            for link in session.links
+            if link.child_id in doomed or link.child_id not in self._sessions
+        ]
         names = {note.session_id for note in self._payers.values()}
         owners = owners_of_tasks(first, links, names)
         for number, note in self._payers.items():
