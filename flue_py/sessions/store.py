@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -31,7 +32,7 @@ from flue_py.core.sessions import (
     check_scope,
     scope_meant,
 )
-from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, shown
+from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.once import async_once
 from flue_py.prices.book import NO_PRICER, CallPricer
 from flue_py.sessions.appending import oddities_of, with_oddities, write_what_fits
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
 OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
 
 _RACES = 10
+_SHOWN = 5
 
 
 class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, StoreSearch):
@@ -210,14 +212,25 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         """Return the entry with this id, whichever session of the store has it; None if there is none.
 
         It may be on any branch, or retracted. Its ``session_id`` is the session that added it, None if that is deleted;
-        `in_scope` keeps users apart. Ids that the store draws are never in two histories; ids
-        that were imported may be: `AmbiguousId`, whose ``matches`` are sessions to read it with. One point read.
+        `in_scope` keeps users apart: there it is what a session of the scope sees. Ids that the store draws are never
+        in two histories; ids that were imported may be: `AmbiguousId`, whose ``matches`` are sessions to read it with.
+        One point read; in a scope O(its sessions) for what others added, or have as well.
         """
-        found = await self._backend.find_entry(checked_id(entry_id, "entry_id"))
-        if found is None or self._scope is None:
-            return found
-        owner = found.session_id
-        return found if owner and await self._backend.get_session(owner, self._scope) is not None else None
+        checked_id(entry_id, "entry_id")
+        if self._scope is None:
+            return await self._backend.find_entry(entry_id)
+        with suppress(AmbiguousId):
+            found = await self._backend.find_entry(entry_id)
+            owner = None if found is None else found.session_id
+            if found is None or (owner and await self._backend.get_session(owner, self._scope) is not None):
+                return found
+        # Others added it, or have one of this id as well: it is there if a session of this scope sees it.
+        refs = [info.ref for info in await all_sessions(self._backend, scope=self._scope)]
+        seen = await self._backend.read_named([(ref, entry_id) for ref in refs])
+        entries = {entry: str(ref) for ref, entry in zip(refs, seen, strict=True) if entry is not None}
+        if len(entries) > 1:
+            raise AmbiguousId(entry_id, tuple(entries.values())[:_SHOWN])
+        return next(iter(entries), None)
 
     async def find_session(self, name: str, *, scope: str | None = None) -> Session:
         """Return a handle on the session that a person means by ``name``: its id or key, or the beginning of one.

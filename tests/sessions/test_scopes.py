@@ -140,6 +140,30 @@ async def test_a_store_of_a_scope_reaches_nothing_of_others(store: flue_py.Store
     assert [info.body for info in await everything.memories(scope="t2")] == ["secret"]
 
 
+async def test_a_store_of_a_scope_has_the_entries_that_its_sessions_see(store: flue_py.Store) -> None:
+    mine, theirs = store.in_scope("t1"), store.in_scope("t2")
+    for each in (mine, theirs):
+        entry = flue_py.NewEntry.message({"role": "user", "content": str(each.scope)}, id="same")
+        await each.import_session(flue_py.NewSession(scope=str(each.scope)), [entry], leaf="same")
+    source = await theirs.create_session()
+    shared = (await source.append_message({"role": "user", "content": "shared"})).entry_ids[0]
+    fork = await source.fork(scope="t1")
+    hidden = (await source.append_message({"role": "user", "content": "hidden"})).entry_ids[0]
+
+    async def content(entry_id: str) -> object:
+        entry = await mine.get_entry(entry_id)
+        return None if entry is None else entry.message.content
+
+    for is_deleted in (False, True):
+        assert [await content(each) for each in ("same", shared, hidden)] == ["t1", "shared", None], is_deleted
+        assert await mine.get_entry(shared) == await fork.get_entry(shared)
+        await theirs.delete_scope("t2", dry_run=False)
+    own = flue_py.NewEntry.message({"role": "user", "content": "again"}, id="same")
+    await mine.import_session(flue_py.NewSession(scope="t1"), [own], leaf="same")
+    with pytest.raises(flue_py.AmbiguousId):
+        await mine.get_entry("same")
+
+
 async def test_what_a_store_of_a_scope_makes_is_in_it(store: flue_py.Store) -> None:
     mine = store.in_scope("t1")
     chat = await mine.open_session("chat", mode="get_or_create")
