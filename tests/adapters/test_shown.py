@@ -297,3 +297,36 @@ def test_what_a_graph_removes_or_edits_behind_a_compaction_stays_so() -> None:
         for edit in edits:
             asyncio.run(check(what, edit))
     assert not wrong, "\n".join(wrong)
+
+
+def test_adk_goes_back_to_what_was_shown_before_an_invocation() -> None:
+    needs("adk", "google.adk")
+    from google.adk.events.event import Event
+    from google.adk.events.event_actions import EventActions
+
+    wrong: list[str] = []
+
+    async def check(what: str) -> None:
+        changes, expected = CHANGES[what]
+        async with flue_py.open(":memory:") as store:
+            adapter = Adk(store)
+            for text in ("a", "b"):
+                await adapter.say(text)
+            session = await store.open_session("s", scope=adapter.scope)
+            for change in changes:
+                await change(session)
+            await adapter.say("c")
+            for text in ("d", "e"):
+                shown = await adapter.service.get_session(**adapter.names)
+                back = EventActions(rewind_before_invocation_id="c" if text == "d" else "d")
+                event = Event(author="user", invocation_id=f"before {text}", actions=back)
+                await adapter.service.append_event(shown, event)
+                await adapter.say(text)
+                await session.refresh()
+                context = [text_of(message["content"]) for message in await session.build_context()]
+                if context != [*expected, text, f"re {text}"]:
+                    wrong.append(f"{what}: the context is {context}; expected {expected}")
+
+    for what in CHANGES:
+        asyncio.run(check(what))
+    assert not wrong, "\n".join(wrong)

@@ -11,7 +11,7 @@ from google.adk.sessions.session import Session as AdkSession  # noqa: TC002 - a
 
 from flue_py.adapters.adk import shared
 from flue_py.adapters.adk.compacting import compaction_of
-from flue_py.adapters.adk.events import STATE, compaction_entries, entries_of, events_shown, is_event
+from flue_py.adapters.adk.events import STATE, Found, compaction_entries, entries_of, events_shown, is_event
 from flue_py.adapters.adk.names import scope_of
 from flue_py.adapters.adk.places import Places
 from flue_py.adapters.adk.reading import LEFT, Place, all_events, first_of, last_events, split_state
@@ -119,11 +119,10 @@ async def _plan(
         events = await all_events(session, below.leaf)
         first = first_of(events, back)
         if first is not None:
-            before = events[first - 1].entry
-            target = before.id if first else await _beginning(session, events[0].entry.id)
-            if first and not is_event(before) and before.depth > events[first].entry.depth:
-                # Before the first of what a summary keeps there is what the summary stands for.
-                target = events[first].entries[0].parent_id
+            if first == 0:
+                target = await _beginning(session, events[0].entry.id)
+            else:
+                target = await _end_of(session, events[:first], events[first])
             return _Planned(entries_of(event, {**beside, LEFT: below.leaf}, entry_id), True, target)
     if isinstance(actions.get("compaction"), dict) and below.leaf is not None:
         session = await _session(store, below)
@@ -133,6 +132,16 @@ async def _plan(
             beside = {**beside, "timestamp": event["timestamp"]}
             return _Planned(compaction_entries(event, beside, entry_id, compaction, is_same_call=is_same_call))
     return _Planned(entries_of(event, beside, entry_id, is_same_call=is_same_call))
+
+
+async def _end_of(session: Session, before: Sequence[Found], event: Found) -> str | None:
+    """Return the entry at which the events before one are what is shown, with what changed the context. O(path)."""
+    last, above = before[-1].entry, event.entries[0].parent_id
+    # A compaction or an exclusion between the two stays in effect. Before the first event that a summary keeps is what
+    # the summary stands for.
+    is_summary = not is_event(last) and last.depth > event.entry.depth
+    is_same = [each.entry.id for each in await all_events(session, above)] == [each.entry.id for each in before]
+    return above if is_summary or is_same else last.id
 
 
 async def _beginning(session: Session, first: str) -> str | None:
