@@ -14,6 +14,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.shapes import Shape, shape_of
 from flue_py.core.usage_shapes import billed_by
 from flue_py.errors import InvalidEntry, shown
+from flue_py.wire import gemini
 
 
 class Response(NamedTuple):
@@ -39,15 +40,10 @@ class _Names(NamedTuple):
 
 
 _OPENAI = {"usage": ("usage",), "model": ("model",), RESPONSE_ID: ("id",), "provider": ("provider",)}
-_GEMINI = {
-    "usage": ("usageMetadata", "usage_metadata"),
-    "model": ("modelVersion", "model_version"),
-    RESPONSE_ID: ("responseId", "response_id"),
-}
 _RESPONSES: Mapping[str, _Names] = {
     "choices": _Names("openai-chat", "message", _OPENAI, ("finish_reason",)),
     "output": _Names("openai-responses", "", _OPENAI, ()),
-    "candidates": _Names("gemini", "content", _GEMINI, ("finishReason", "finish_reason")),
+    "candidates": _Names("gemini", "content", gemini.SAID_OF_CALL, ("finishReason", "finish_reason")),
 }
 _CHARGED = {
     "web_search_call": "web_search_requests",

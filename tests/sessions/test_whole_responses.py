@@ -45,6 +45,7 @@ SNAKE = {
     "candidates": [{"finish_reason": "MAX_TOKENS", "content": {"role": "model"}}],
     "usage_metadata": {"prompt_token_count": 10, "total_token_count": 10},
 }  # fmt: skip
+GEMINI = {"role": "model", "parts": [{"text": "y"}], "provider": "google"}
 GATEWAY = CHAT | {"id": "gen-3", "provider": "Fireworks", "usage": {"prompt_tokens": 5, "cost": 0.25}}
 
 # The response; then of its call: provider, model, id, all tokens, stop reason, and how many entries it becomes.
@@ -194,6 +195,10 @@ async def test_what_stands_beside_the_usage_changes_the_price_in_the_form_of_eve
         ({**gpt, "content": [text]}, "0.012"),
         ({**gpt, "content": [text], "service_tier": "default"}, "0.006"),
         ({**gpt, "role": "model", "parts": [{"text": "y"}], "model": "gemini-2.5-pro", "provider": "google"}, None),
+        ({**GEMINI, "modelVersion": "gemini-2.5-pro", "responseId": "r1",
+            "usageMetadata": {"promptTokenCount": 1000, "candidatesTokenCount": 100}}, "0.00225"),
+        ({**GEMINI, "model_version": "gemini-2.5-pro",
+            "usage_metadata": {"prompt_token_count": 1000, "candidates_token_count": 100}}, "0.00225"),
     ]  # fmt: skip
     wrong = []
     for message, cost in cases:
