@@ -56,14 +56,19 @@ async def _with_id(backend: Backend, name: str, scope: str | None) -> SessionInf
 async def _with_beginning_of_id(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
     for each in _spellings(name):
         ids = await backend.match_session_ids(each, _MATCHES)
-        fitting = ids if scope is None else [one for one in ids if await backend.get_session(one, scope) is not None]
-        if not fitting:
+        if scope is not None and len(ids) < _MATCHES:
+            ids = [one for one in ids if await backend.get_session(one, scope) is not None]
+        elif scope is not None:
+            # Not all are here: those of others may stand before the one that is meant.
+            everything = await all_sessions(backend, scope=scope)
+            ids = sorted(info.id for info in everything if info.id.startswith(each))[:_MATCHES]
+        if not ids:
             continue
         # Imported task sessions are called by their parent's id, a colon and more: alone, it means the parent.
-        of_one = all(one.startswith(f"{fitting[0]}:") for one in fitting[1:])
+        of_one = all(one.startswith(f"{ids[0]}:") for one in ids[1:])
         if len(ids) == _MATCHES or not of_one:
-            raise AmbiguousId(name, tuple(fitting[:_AMBIGUOUS]))
-        return await backend.get_session(fitting[0], scope)
+            raise AmbiguousId(name, tuple(ids[:_AMBIGUOUS]))
+        return await backend.get_session(ids[0], scope)
     return None
 
 

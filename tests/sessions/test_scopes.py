@@ -164,6 +164,18 @@ async def test_a_store_of_a_scope_has_the_entries_that_its_sessions_see(store: f
         await mine.get_entry("same")
 
 
+async def test_the_beginning_of_an_id_is_one_of_the_scope_however_many_others_have(store: flue_py.Store) -> None:
+    async with store.atomic() as batch:
+        for number in range(250):
+            batch.create_session(id=f"run-{number:03}", scope="t2")
+        for own in ("run-zz", "run-zz:task"):
+            batch.create_session(id=own, scope="t1")
+    assert (await store.in_scope("t1").find_session("run-")).id == "run-zz"
+    assert (await store.find_session("run-", scope="t1")).id == "run-zz"
+    with pytest.raises(flue_py.SessionNotFound):
+        await store.in_scope("t3").find_session("run-")
+
+
 async def test_what_a_store_of_a_scope_makes_is_in_it(store: flue_py.Store) -> None:
     mine = store.in_scope("t1")
     chat = await mine.open_session("chat", mode="get_or_create")
