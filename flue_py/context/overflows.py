@@ -8,7 +8,8 @@ from typing import TypedDict
 from flue_py.errors import ContextOverflow, FlueError
 
 _MOST_WORDS = 1_000
-_N = r"[\d,]+"
+_N = r"[\d,]{1,18}"
+"""No count has more digits, and Python turns no text of thousands of them into a number."""
 _TOKENS, _WINDOW = rf"(?P<tokens>{_N})", rf"(?P<window>{_N})"
 
 _WITH_NUMBERS = (
@@ -73,6 +74,9 @@ _MALFORMED = (
     r"function response parts is equal to the number of function call parts",
     r"max_tokens`? must be greater than `?thinking\.budget_tokens",
 )
+_STATUS_NAMES = ("status_code", "code", "status", "http_status")
+"""Where clients have the status: those of OpenAI, Anthropic, Mistral and Cohere; Google's and urllib's; aiohttp's;
+OpenAI's as of 2023."""
 _OVERFLOWS = [
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), patterns is _MALFORMED)
     for patterns in (_WITH_NUMBERS, _WITHOUT_NUMBERS, _MALFORMED)
@@ -107,8 +111,7 @@ def overflow_of(error: Exception) -> ContextOverflow | None:
     """
     if isinstance(error, (ContextOverflow, FlueError)):
         return error if isinstance(error, ContextOverflow) else None
-    status = getattr(error, "status_code", getattr(error, "code", None))
-    words = str(error)
+    status, words = _status_of(error), str(error)
     named = None if status == 429 else named_overflow(words)
     if named is None and status != 413:
         return None
@@ -116,6 +119,19 @@ def overflow_of(error: Exception) -> ContextOverflow | None:
     overflow = ContextOverflow(f"{words[:_MOST_WORDS]}; compact the session, or send less", **named)
     overflow.__cause__ = error
     return overflow
+
+
+def _status_of(error: Exception) -> int | None:
+    """Return the status that a client's own error has, or the response that it brings; None where neither has one."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):  # botocore's
+        return _as_status(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
+    held = (getattr(of, name, None) for of in (error, response) for name in _STATUS_NAMES)
+    return next((status for value in held if (status := _as_status(value)) is not None), None)
+
+
+def _as_status(value: object) -> int | None:
+    return int(value) if isinstance(value, (int, str)) and re.fullmatch(r"[1-5]\d\d", str(value)) else None
 
 
 def _number(digits: str | None) -> int | None:

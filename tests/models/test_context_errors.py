@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from flue_py.context.overflows import named_overflow, overflow_of
 from flue_py.errors import ContextOverflow, RateLimited
 
@@ -29,8 +31,34 @@ def test_what_an_error_of_a_client_tells_of() -> None:
     found = [(error, overflow_of(error)) for error, _ in cases]
     assert [told and (told.window, told.is_malformed) for _, told in found] == [expected for _, expected in cases]
     assert [told.__cause__ is error for error, told in found if told] == [True] * 3
+    many = overflow_of(ValueError(f"prompt is too long: {'9' * 5_000} tokens > 4"))
+    assert many is not None
+    assert many.tokens is None
     own = ContextOverflow("own")
     assert overflow_of(own) is own
+
+
+def test_an_error_has_its_status_where_its_client_puts_it() -> None:
+    def error(words: str, **fields: object) -> Exception:
+        made = RuntimeError(words)
+        vars(made).update(fields)
+        return made
+
+    def places(status: int) -> list[dict[str, object]]:
+        return [
+            {"status_code": status},
+            {"code": status},
+            {"code": str(status)},
+            {"status": status},
+            {"http_status": status},
+            {"status_code": None, "code": status},
+            {"code": "rate_limit_exceeded", "response": SimpleNamespace(status_code=status)},
+            {"response": {"Error": {"Code": "Any"}, "ResponseMetadata": {"HTTPStatusCode": status}}},
+        ]
+
+    assert [at for at in places(413) if overflow_of(error("Payload", **at)) is None] == []
+    assert [at for at in places(429) if overflow_of(error("input is too long", **at)) is not None] == []
+    assert overflow_of(error("Payload", response={"Error": {}}, code=True)) is None
 
 
 def test_what_is_an_error_of_the_context() -> None:
