@@ -18,7 +18,7 @@ from flue_py.core.sessions import Moved
 from flue_py.core.spoken import message_text
 from flue_py.core.task_names import without_tasks
 from flue_py.core.turns import Turn, begins_turn, kept_turns, numbered_turns
-from flue_py.errors import AbortedToCompact, InvalidArgument, LeafConflict, shown
+from flue_py.errors import AbortedToCompact, InvalidArgument, InvalidEntry, LeafConflict, shown
 from flue_py.lazy import lazy_module
 from flue_py.render.conversation import Listed, said_lines, saved_transcript
 from flue_py.render.lines import counted, one_line, text_of
@@ -253,7 +253,8 @@ class Conversation:
         raised: `retry` takes it back. Raises `LeafConflict` if another writer has changed the session: nothing
         is appended, and the next turn builds on what is there now. If that happens while the model answers, the
         answers become a branch, so that what was paid for is kept. Raises `InvalidArgument`, with nothing stored, for
-        a model that cannot be called, and for one that answers with anything but a list of messages.
+        a model that cannot be called, and for one that answers with anything but a list of messages; `InvalidEntry`,
+        with nothing stored, for a message in it that is none.
 
         An answer with signed reasoning is stored with what it was produced under, and a later turn whose context begins
         otherwise is without that reasoning.
@@ -274,7 +275,7 @@ class Conversation:
             context, answered = await self._sending.ask(
                 session,
                 self.agent,
-                lambda messages: self._running.run(session, lambda: model(messages)),
+                lambda messages: self._running.run(session, lambda: sending.asked_of(model, "model", messages)),
                 leaf=asked.entry_id,
             )
             answers = _messages_of(answered)
@@ -285,7 +286,11 @@ class Conversation:
             await self.store.backend.waiting.finish(_take_back(session, asked.entry_ids))
             raise
         bound = sending.answers_to(context, answers)
-        await session.append_messages(bound, source=source, offload=self.offload, on_conflict="branch")
+        try:
+            await session.append_messages(bound, source=source, offload=self.offload, on_conflict="branch")
+        except InvalidEntry:
+            await self.store.backend.waiting.finish(_take_back(session, asked.entry_ids))
+            raise
         if self.blocks:
             turn = [dict(asking), *answers]
             failures = await self.store.backend.waiting.ask(

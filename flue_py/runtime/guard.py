@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from inspect import isawaitable
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from flue_py.compaction.estimate import should_compact
@@ -37,7 +36,7 @@ from flue_py.runtime.ending import RunningCalls
 from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
 from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, goes_on, has_gone_on, input_since
 from flue_py.runtime.guarding.memory import BY, Memory, Remembered
-from flue_py.runtime.sending import Sending, answers_to
+from flue_py.runtime.sending import Sending, answers_to, asked_of
 from flue_py.sessions.arguments import (
     checked_choice,
     checked_count,
@@ -247,7 +246,7 @@ class CompactionGuard:
         _check_agent(agent)
         if not callable(ask) or isinstance(ask, type):
             raise InvalidArgument(f"ask: {shown(ask)} is not a function; give one that takes the context and asks")
-        return await self._running.run(self.session, lambda: self._call(partial(_asked, ask), agent))
+        return await self._running.run(self.session, lambda: self._call(partial(asked_of, ask, "ask"), agent))
 
     async def _call(self, ask: Callable[[list[JsonObject]], Awaitable[Result]], agent: str) -> Result:
         await self.before_call(agent)
@@ -580,17 +579,6 @@ def _check_agent(agent: object) -> None:
     if not isinstance(agent, str):
         raise InvalidArgument(f'agent: {shown(agent)} is not the name of an agent; names are texts, "" stands for all')
     checked_text(agent, "agent")
-
-
-async def _asked(ask: Callable[[list[JsonObject]], Awaitable[Result]], context: list[JsonObject]) -> Result:
-    """Return what a function of the caller's does. Raises `InvalidArgument` for one that cannot be awaited."""
-    answer: object = ask(context)
-    if not isawaitable(answer):
-        raise InvalidArgument(
-            f"ask: it returned {shown(answer)}; use an async function here, and plain ones with flue_py.sync"
-        )
-    result: Result = await answer
-    return result
 
 
 def _checked_triggers(triggers: TriggerSettings | None, settings: CompactionSettings) -> TriggerSettings:

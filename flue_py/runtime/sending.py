@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from inspect import isawaitable
 from typing import TYPE_CHECKING, TypeVar
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice
-from flue_py.errors import ContextOverflow
+from flue_py.errors import ContextOverflow, InvalidArgument, shown
 from flue_py.lazy import lazy_module
 from flue_py.sessions.handle import stored_row
 from flue_py.sessions.session import Session
@@ -180,6 +181,19 @@ class Sending:
         gathered = await session.gather_context(leaf=leaf, agent=agent, settings=settings, sources=self._sources)
         self._gathered[agent] = (turn, gathered)
         return gathered
+
+
+async def asked_of(
+    ask: Callable[[list[JsonObject]], Awaitable[Result]], name: str, context: list[JsonObject]
+) -> Result:
+    """Return what a function of the caller's does. Raises `InvalidArgument` for one that cannot be awaited."""
+    answer: object = ask(context)
+    if not isawaitable(answer):
+        raise InvalidArgument(
+            f"{name}: it returned {shown(answer)}; use an async function here, and plain ones with flue_py.sync"
+        )
+    result: Result = await answer
+    return result
 
 
 def answers_to(

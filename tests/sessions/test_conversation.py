@@ -14,7 +14,7 @@ import flue_py
 from flue_py import JsonObject
 from flue_py.compaction import CompactionSettings
 from flue_py.core.model_seam import FunctionModel, ModelRequest
-from flue_py.errors import AmbiguousId, InvalidArgument, LeafConflict, SessionNotFound
+from flue_py.errors import AmbiguousId, InvalidArgument, InvalidEntry, LeafConflict, SessionNotFound
 from flue_py.runtime import housekeeping
 from flue_py.runtime.commands import COMMANDS, Reply, run_command
 from flue_py.runtime.conversation import Conversation
@@ -274,6 +274,23 @@ async def test_a_model_that_answers_with_no_messages_is_told_so(talk: Conversati
         await talk.take_turn("q", model)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="is not a function"):
         await talk.take_turn("q", answered)  # type: ignore[arg-type]
+    assert await talk.session.build_context() == before
+
+
+async def test_a_turn_whose_answer_cannot_be_stored_or_awaited_is_taken_back(talk: Conversation) -> None:
+    before = await talk.session.build_context()
+
+    async def no_role(_: list[JsonObject]) -> list[JsonObject]:
+        return [assistant("a"), {"role": "assistent", "content": "b"}]
+
+    async def stream(_: list[JsonObject]) -> AsyncIterator[JsonObject]:
+        yield assistant("a")
+
+    with pytest.raises(InvalidEntry, match="assistent"):
+        await talk.take_turn("q", no_role)
+    for model in (stream, lambda _: [assistant("a")]):
+        with pytest.raises(InvalidArgument, match="async function"):
+            await talk.take_turn("q", model)  # type: ignore[arg-type]
     assert await talk.session.build_context() == before
 
 
