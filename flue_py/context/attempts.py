@@ -119,7 +119,10 @@ class Attempts:
                 self._latest = Attempt(number, request, is_last=is_last)
                 return self._latest
             if is_last:
-                raise ContextOverflow(f"the request does not fit, without any tools either: {problem}")
+                raise ContextOverflow(
+                    f"the request does not fit, without any tools either: {problem}",
+                    window=self._fitting.max_context_tokens or None,
+                )
         return None
 
     def _steps(self, number: int) -> list[Step]:

@@ -90,18 +90,22 @@ class Sending:
     ) -> tuple[list[JsonObject], Result]:
         """Return what an agent was sent in the end, and what ``ask`` made of it.
 
-        The first overflow is put to ``recover``, which returns whether the context is smaller now; the others are met
-        with less of what tools gave back (`Session.attempts`), as far as there is less. Raises the last of them. An
-        error of a client that tells of one is an overflow, too.
+        The first overflow, also one that the limits of `Fitting` find before anything is sent, is put to ``recover``,
+        which returns whether the context is smaller now; the others are met with less of what tools gave back
+        (`Session.attempts`), as far as there is less. Raises the last of them. An error of a client that tells of one
+        is an overflow, too.
         """
         overflow: ContextOverflow | None = None
         sent: list[JsonObject] | None = None
         async with aclosing(self._attempts(session, agent, leaf, system, tools)) as attempts:
-            async for messages in attempts:
-                if messages == sent:
-                    continue
-                sent = messages
+            while True:
                 try:
+                    messages = await anext(attempts, None)
+                    if messages is None:
+                        break
+                    if messages == sent:
+                        continue
+                    sent = messages
                     return sent, await ask([*sent])
                 except Exception as error:  # a client's own errors have no type in common
                     overflow = overflows.overflow_of(error)

@@ -206,3 +206,19 @@ async def test_a_guard_decides_by_what_its_settings_leave(store: Store) -> None:
     await session.append_message({"role": "assistant", "content": "Well.", "usage": reported})
     guard = CompactionGuard(store, session, mode="window", window=32_000, context=clears)
     assert await guard.should_compact(), "a report is of what was sent"
+
+
+async def test_a_guard_compacts_what_its_own_limits_say_is_too_large(store: Store) -> None:
+    session = await store.create_session()
+    for _ in range(10):
+        await session.append_messages([{"role": role, "content": "w" * 4_000} for role in ("user", "assistant")])
+    sent: list[int] = []
+
+    async def ask(context: list[JsonObject]) -> str:
+        sent.append(len(context))
+        return "Yes."
+
+    guard = CompactionGuard(store, session, mode="intent", context={"fitting": {"max_context_tokens": 9_000}})
+    assert await guard.call(ask) == "Yes."
+    assert await session.latest_compaction() is not None
+    assert sent == [5]
