@@ -202,7 +202,7 @@ class Collector:
         self.close()
         if not self._planned:
             return
-        await refuse_others(self.backend, self.scope, self._ids())
+        await refuse_others(self.backend, self.scope, [each for each in self._ids() if each not in self._made])
         handles = {id(each.handle): each.handle for each in self._planned if each.handle is not None}
         async with turns_of([handle for handle in handles.values() if handle.id not in self._made]):
             if any(each.offloader is not None for each in self._planned):
@@ -216,7 +216,7 @@ class Collector:
             self._settle(committed)
 
     def _ids(self) -> Iterator[str]:
-        """Yield the ids of the sessions that are named; of those that the batch makes, none is there yet."""
+        """Yield the ids of the sessions that are named; those that the batch makes are there where it is a retry."""
         for each in self._planned:
             if not isinstance(each.operation, CreateSession):
                 yield each.operation.session_id

@@ -164,6 +164,26 @@ async def test_a_store_of_a_scope_has_the_entries_that_its_sessions_see(store: f
         await mine.get_entry("same")
 
 
+async def test_a_batch_of_one_scope_that_forks_into_another_may_be_tried_again(store: flue_py.Store) -> None:
+    mine = store.in_scope("t1")
+    own = await mine.create_session()
+    await store.create_session(id="theirs", scope="t2")
+
+    async def batch(name: str) -> None:
+        async with mine.atomic(idempotency_key=f"batch of {name}") as atomic:
+            atomic.append_message(own.id, {"role": "user", "content": name})
+            fork = atomic.fork(own, scope="t2", id=name)
+            atomic.append_message(fork, {"role": "user", "content": "in the fork"})
+
+    for _ in range(2):
+        await batch("fork")
+        assert (await own.refresh()).entry_count == 1
+        assert len(await (await store.find_session("fork")).build_context()) == 2
+    with pytest.raises(flue_py.SessionExists):
+        await batch("theirs")
+    assert (await own.refresh()).entry_count == 1
+
+
 async def test_the_beginning_of_an_id_is_one_of_the_scope_however_many_others_have(store: flue_py.Store) -> None:
     async with store.atomic() as batch:
         for number in range(250):
