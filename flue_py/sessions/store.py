@@ -469,10 +469,12 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         place = self._place(scope)
         # Budgets of sessions go with these.
         contents = await self._backend.empty_scope(place, dry_run=True)
-        trees = [
-            await self._backend.delete_tree(info.ref, scope=place, dry_run=dry_run)
-            for info in await all_sessions(self._backend, scope=place)
-        ]
+        trees: list[Deletion] = []
+        # A session that somebody writes to meanwhile, or makes, may be in no page that was read.
+        while there := await all_sessions(self._backend, scope=place):
+            trees += [await self._backend.delete_tree(info.ref, scope=place, dry_run=dry_run) for info in there]
+            if dry_run:
+                break
         if not dry_run:
             await self._backend.empty_scope(place)
         return ScopeDeletion(

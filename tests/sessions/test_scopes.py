@@ -14,6 +14,7 @@ import pytest
 import flue_py
 from flue_py.cli import main
 from flue_py.runtime.housekeeping import find_older, find_prunable
+from flue_py.store.backend import Backend
 from flue_py.testing.samples import store_snapshot
 
 pytestmark = pytest.mark.anyio
@@ -162,6 +163,25 @@ async def test_a_store_of_a_scope_has_the_entries_that_its_sessions_see(store: f
     await mine.import_session(flue_py.NewSession(scope="t1"), [own], leaf="same")
     with pytest.raises(flue_py.AmbiguousId):
         await mine.get_entry("same")
+
+
+async def test_a_session_that_is_made_while_its_scope_is_deleted_goes_too(
+    store: flue_py.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        await store.create_session(id=name, scope="t1")
+    delete_tree = type(store.backend).delete_tree
+    made: list[str] = []
+
+    async def deleting(backend: Backend, session_id: str, *, scope: str, dry_run: bool) -> flue_py.Deletion:
+        if not made:
+            made.append((await store.create_session(scope="t1")).id)
+        return await delete_tree(backend, session_id, scope=scope, dry_run=dry_run)
+
+    monkeypatch.setattr(type(store.backend), "delete_tree", deleting)
+    done = await store.delete_scope("t1", dry_run=False)
+    assert set(done.session_ids) == {"first", "second", *made}
+    assert (await store.list_sessions(scope="t1")).sessions == ()
 
 
 async def test_a_batch_of_one_scope_that_forks_into_another_may_be_tried_again(store: flue_py.Store) -> None:
