@@ -109,7 +109,7 @@ def compact(session: Session, keep: int) -> None:
     assert done.tokens_after < done.tokens_before
     assert_is_valid(after)
     assert_fits(session, settings, window, done)
-    again = session.compact(MODEL, mode="window", settings=settings, window=window)
+    again = session.compact(MODEL, mode=mode, settings=settings, window=window)
     assert again.reason in ("no_cut_point", "not_smaller")
     later: list[JsonObject] = [{"role": "user", "content": "and then?"}] * (keep % 2)
     for message in later:
