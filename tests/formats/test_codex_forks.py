@@ -88,6 +88,22 @@ async def test_forks_and_reverts_are_whole_and_paid_once_whatever_is_imported_fi
     assert not wrong
 
 
+async def test_an_answer_that_stayed_without_its_tokens_is_paid_once_by_all_files_that_have_it(tmp_path: Path) -> None:
+    first, second, *later = write(tmp_path, *names_of(SOURCE))
+    second.write_text("".join(FILES[second.name].splitlines(keepends=True)[:8]))
+    for path in later:
+        path.unlink()
+    async with flue_py.open(":memory:") as store:
+        for path in (first, second):
+            await flue_py.import_file(store, path, finish=True)
+        session = await store.find_session(SOURCE)
+        await session.append_message({"role": "user", "content": "mine"})
+        write(tmp_path, *names_of(SOURCE))
+        for path in (*later, second, first, second):
+            await flue_py.import_file(store, path)
+        assert await tokens_of(store, SOURCE) == SENT[SOURCE][1]
+
+
 async def test_a_revert_is_followed_but_not_by_who_has_moved_on_here(tmp_path: Path) -> None:
     first, second, *_ = write(tmp_path, *names_of(SOURCE))
     async with flue_py.open(":memory:") as store:

@@ -332,9 +332,10 @@ class _FileImport:
                 replaced = replaced or session.leaf_id == target.stands_for(entry.parent_id)
                 continue
             # What it cost is known better now, whatever became of it here.
-            repaid = [self._repaid(str(entry.id), call) for call in entry.calls]
-            settled = part.settles.get(str(entry.id), ())
-            target.calls += [replace(call, replaces=(*call.replaces, *settled)) for call in repaid]
+            # Where nothing was, every file that has the message calls it by the id that it had without its entry.
+            alone = () if paid else part.settles.get(str(entry.id), ())
+            calls = [replace(call, call_id=alone[0]) if alone else call for call in entry.calls]
+            target.calls += [self._repaid(str(entry.id), call) for call in calls]
             line = part.lines[position] if position < len(part.lines) else 0
             self._notes.append(
                 LineNote(
