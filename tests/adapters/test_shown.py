@@ -330,3 +330,37 @@ def test_adk_goes_back_to_what_was_shown_before_an_invocation() -> None:
     for what in CHANGES:
         asyncio.run(check(what))
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_fork_and_a_save_without_a_change_leave_the_context_as_it_is() -> None:
+    needs("pydantic-ai", "pydantic_ai.conversation_store")
+    from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+    wrong: list[str] = []
+
+    async def check(what: str) -> None:
+        changes, expected = CHANGES[what]
+        async with flue_py.open(":memory:") as store:
+            adapter = PydanticAI(store)
+            for text in ("a", "b"):
+                await adapter.say(text)
+            session = await store.open_session("s")
+            for change in changes:
+                await change(session)
+            same = await adapter.store.load("s")
+            assert same is not None
+            await adapter.store.save(same)
+            if await adapter.seen() != expected:
+                wrong.append(f"{what}, saved without a change: {await adapter.seen()}; expected {expected}")
+            for more in ([], ["c"]):
+                fork = await adapter.store.fork("s")
+                fork.messages += [ModelRequest(parts=[UserPromptPart(text)]) for text in more]
+                await adapter.store.save(fork)
+                copy = await adapter.store.session_for(fork.conversation_id)
+                context = [text_of(message["content"]) for message in await copy.build_context()]
+                if context != [*expected, *more]:
+                    wrong.append(f"{what}: {context}; expected {[*expected, *more]}")
+
+    for what in CHANGES:
+        asyncio.run(check(what))
+    assert not wrong, "\n".join(wrong)

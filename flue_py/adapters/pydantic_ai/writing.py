@@ -129,6 +129,14 @@ async def _create(
     name = key or None
     scope = scope_of(store, record.scope)
     source = None if begins is None else await _source(store, record, begins)
+    of = None if begins is None or record.forked_from is None else await current_of(store, record.forked_from)
+    if of is not None and of.session is not None and begins is not None:
+        end = await _behind(store, of, begins)
+        if end != begins:
+            # What has changed the context behind it, a compaction or an exclusion, holds in the fork, too.
+            source, head = of.session, end if head == begins else head
+            chains = [each._replace(below=end) if each.below == begins else each for each in chains]
+            begins = end
     async with store.atomic() as batch:
         if begins is None or source is None:
             made = batch.create_session(id=name, key=key, scope=scope, metadata=metadata)
@@ -158,12 +166,11 @@ async def _extend(
     session = current.session
     assert session is not None
     head = None if record.head_id is None else key_of(record.head_id)
+    if head is not None and not chains:
+        head = await _behind(store, current, head)
     seen = current.info.revision
-    if chains and chains[0].below not in (None, current.info.leaf_id) and current.record.head_id is not None:
-        last = await history(store, current.record.head_id, 1, current)
-        if last and key_of(last[0].id) == chains[0].below:
-            # What others have added behind the last message is no message, and stays: a summary, or a note.
-            chains = [_Chain(current.info.leaf_id, chains[0].entries), *chains[1:]]
+    if chains and chains[0].below is not None:
+        chains = [chains[0]._replace(below=await _behind(store, current, chains[0].below)), *chains[1:]]
     async with store.atomic() as batch:
         if beside is not None or _differs(current, record):
             metadata = metadata_with(record, beside)
@@ -172,6 +179,18 @@ async def _extend(
             )
         _add(batch, session, current.info.leaf_id, chains, head, seen)
     return Current(record, session.info, session)
+
+
+async def _behind(store: Store, current: Current, below: str) -> str:
+    """Return the leaf of a conversation where an entry is its last message, else that entry.
+
+    What others have added behind the last message is no message, and stays: a summary, or a note.
+    """
+    leaf, head = current.info.leaf_id, current.record.head_id
+    if leaf is None or head is None or below == leaf:
+        return below
+    last = await history(store, head, 1, current)
+    return leaf if last and key_of(last[0].id) == below else below
 
 
 def _differs(current: Current, record: ConversationRecord) -> bool:
