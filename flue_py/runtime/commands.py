@@ -206,15 +206,15 @@ def _in_a_name(session_id: str) -> str:
 async def _delete(conversation: Conversation, argument: str) -> str:
     if not argument:
         return _usage("delete")
+    store = conversation.store.in_scope(conversation.session.scope)
     if argument.lower() == "all":
-        chosen = await find_completed(conversation.store.in_scope(conversation.session.scope))
-        deleted = await delete_all(conversation.store, chosen, spare=conversation.session.id)
+        deleted = await delete_all(store, await find_completed(store), spare=conversation.session.id)
         return f"{counted(len(deleted.session_ids), 'session')} deleted, of those that were completed."
     found = await conversation.find(argument)
-    planned = await conversation.store.delete_session_tree(found.id, dry_run=True)
+    planned = await store.delete_session_tree(found.id, dry_run=True)
     if conversation.session.id in planned.session_ids:
         return "This session would go, too; /switch to another first."
-    deletion = await conversation.store.delete_session_tree(found.id)
+    deletion = await store.delete_session_tree(found.id)
     return f"{counted(len(deletion.session_ids), 'session')} deleted."
 
 

@@ -251,6 +251,9 @@ async def test_deleting_spares_the_session_in_hand_and_all_means_completed(
     child = await store.create_session(id="child1")
     await store.link_task("child1", talk.session.id, task_id="t")
     await child.set_completed(NOW)
+    for name in ("done1", "going1"):
+        task = await store.create_session(scope="somebody else", id=f"task of {name}")
+        await store.link_task(name, task, task_id="t")
     assert "switch to another first" in await typed(talk, "/delete talk")
     assert "switch to another first" in await typed(talk, "/delete child1")
     assert "'nobody'" in await typed(talk, "/delete nobody")
@@ -258,6 +261,8 @@ async def test_deleting_spares_the_session_in_hand_and_all_means_completed(
     assert await typed(talk, "/delete ALL") == "1 session deleted, of those that were completed."
     assert await typed(talk, "/delete going") == "1 session deleted."
     assert {each.info.id for each in await talk.sessions()} == {"AB12cd34", "child1"}
+    theirs = (await store.list_sessions(scope="somebody else")).sessions
+    assert {info.id for info in theirs} == {"task of done1", "task of going1"}
 
 
 # -- turns ------------------------------------------------------------------------------------------------------------
