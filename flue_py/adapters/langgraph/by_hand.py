@@ -61,6 +61,8 @@ async def begun_by_hand(session: Session | Place, last: Record | None, values: V
                 f"session {session.id!r}: messages were added to a thread whose own ones are in no form that these can "
                 "be added to (another serializer, or a delta channel); undo that, or move the leaf to a checkpoint"
             )
+        # It is of no run: to delete one leaves it.
+        metadata.pop("run_id", None)
     versions = checkpoint["channel_versions"]
     numbers = [int(str(each).partition(".")[0]) for each in versions.values()]
     version = f"{max(numbers, default=0) + 1:032}"

@@ -78,11 +78,17 @@ async def delete_runs(store: Store, *, runs: frozenset[str], checkpoints: Checkp
         return not isinstance(metadata, dict) or metadata.get("run_id") not in runs
 
     async def left(session: Session) -> list[Record]:
-        return [record for record in await checkpoints.all(session) if stays(record)]
+        records = await checkpoints.all(session)
+        newest = await checkpoints.newest(session, values)
+        # What others have added behind the last checkpoint is of no run.
+        added = [] if newest is None or newest.id in {record.id for record in records} else [newest]
+        return [*filter(stays, records), *added]
 
     threads = {address.thread: None async for address, _ in all_sessions(store)}
     for thread in threads:
-        await _keep(store, thread, left, checkpoints)
+        records = [each for _, at in await sessions_of_thread(store, thread) for each in await checkpoints.all(at)]
+        if not all(map(stays, records)):
+            await _keep(store, thread, left, checkpoints)
 
 
 async def prune(
@@ -115,7 +121,8 @@ async def _keep(
         for address, session in await sessions_of_thread(store, thread):
             revision = session.revision
             left = await chosen(session)
-            is_changed = is_changed or len(left) < len(await checkpoints.all(session))
+            stay = {record.id for record in left}
+            is_changed = is_changed or any(record.id not in stay for record in await checkpoints.all(session))
             parts.append(_Part(address, session, revision, left))
         try:
             if is_changed:

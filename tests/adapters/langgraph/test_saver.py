@@ -545,6 +545,19 @@ def test_the_runs_of_a_thread_are_deleted_alone(tmp_path: Path) -> None:
         assert store.list_sessions().sessions == ()
 
 
+def test_what_others_added_stays_when_runs_are_deleted(tmp_path: Path) -> None:
+    with FlueSaver(tmp_path / "a.db") as saver, checked(tmp_path / "a.db") as store:
+        graph = chat(saver, answers(2))
+        for run in ("1", "2"):
+            graph.invoke({"messages": [HumanMessage(run)]}, {**thread("t"), "metadata": {"run_id": run}})
+        store.open_session("t").append_message({"role": "user", "content": "of another"})
+        for run in ("1", "2"):
+            saver.delete_for_runs([run])
+            said = [message.content for message in graph.get_state(thread("t")).values["messages"]]
+            assert said == ["1", "Yes. 0", "2", "Yes. 1", "of another"]
+            assert run not in [found.metadata.get("run_id") for found in saver.list(None)]
+
+
 def test_an_owner_keeps_others_out_until_it_lets_go(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     one, two, any_one = FlueSaver(path, owner="one"), FlueSaver(path, owner="two"), FlueSaver(path)
