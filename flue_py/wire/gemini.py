@@ -12,24 +12,17 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 
-from flue_py.core.calls import RESPONSE_ID
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidEntry, shown
 from flue_py.wire.differences import difference
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.openai_chat import arguments_object, image_from_url, parts_of
+from flue_py.wire.responses import GEMINI_CALL
 
 PROVIDER = "google"
 
 EXTRA = "gemini"
 """The field of ``extra`` that says how a content differed from the one that is printed."""
-
-SAID_OF_CALL: Mapping[str, tuple[str, ...]] = {
-    "usage": ("usageMetadata", "usage_metadata"),
-    "model": ("modelVersion", "model_version"),
-    RESPONSE_ID: ("responseId", "response_id"),
-}
-"""What a response says of its call, in each spelling, by the names of our fields; callers put it on a content, too."""
 
 STARTS = "starts"
 """Beside a difference: whether the message begins a content of its own, or goes on with the one before it."""
@@ -110,7 +103,7 @@ def messages_from_gemini(value: JsonObject, own: Container[str] = ()) -> Iterato
         outer["role"] = role
     ours = _ROLES.get(str(role), role or "user")
     if ours == "assistant":
-        said = {name: rest[each] for name, names in SAID_OF_CALL.items() for each in names if rest.get(each)}
+        said = {name: rest[each] for name, names in GEMINI_CALL.items() for each in names if rest.get(each)}
         said = {name: item for name, item in said.items() if isinstance(item, dict if name == "usage" else str)}
         message: JsonObject = {"role": ours, "content": _from_model(parts), "provider": PROVIDER, **said, **taken}
         yield message, _beside(message, {**outer, "parts": parts})

@@ -14,7 +14,6 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.shapes import Shape, shape_of
 from flue_py.core.usage_shapes import billed_by
 from flue_py.errors import InvalidEntry, shown
-from flue_py.wire import gemini
 
 
 class Response(NamedTuple):
@@ -39,11 +38,18 @@ class _Names(NamedTuple):
     stop: tuple[str, ...]
 
 
+GEMINI_CALL = {
+    "usage": ("usageMetadata", "usage_metadata"),
+    "model": ("modelVersion", "model_version"),
+    RESPONSE_ID: ("responseId", "response_id"),
+}
+"""What a response of Gemini's says of its call, in each spelling, by our fields; callers put it on a content, too."""
+
 _OPENAI = {"usage": ("usage",), "model": ("model",), RESPONSE_ID: ("id",), "provider": ("provider",)}
 _RESPONSES: Mapping[str, _Names] = {
     "choices": _Names("openai-chat", "message", _OPENAI, ("finish_reason",)),
     "output": _Names("openai-responses", "", _OPENAI, ()),
-    "candidates": _Names("gemini", "content", gemini.SAID_OF_CALL, ("finishReason", "finish_reason")),
+    "candidates": _Names("gemini", "content", GEMINI_CALL, ("finishReason", "finish_reason")),
 }
 _CHARGED = {
     "web_search_call": "web_search_requests",
