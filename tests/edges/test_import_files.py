@@ -485,10 +485,24 @@ def test_a_session_document_of_the_reference_is_imported(flue: Flue) -> None:
     assert "not JSON" in flue.run("import", "flue", str(file), code=1).stderr
 
 
-def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_is_not_is(
-    flue: Flue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that imports have read, where one that was imported a moment ago is remembered, too."""
+    names: list[str] = []
+    start = import_sources.ImportSource.start
+
+    def noted(self: import_sources.ImportSource) -> None:
+        names.append(self.path.name)
+        start(self)
+
     monkeypatch.setattr(unchanged, "_SETTLED_NS", -(10**18))
+    monkeypatch.setattr(import_sources.ImportSource, "start", noted)
+    return names
+
+
+def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_is_not_is(
+    flue: Flue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[str]
+) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
     talk, document = folder / f"{SESSION}.jsonl", folder / "list.json"
@@ -496,25 +510,15 @@ def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_is_not_is(
     document.write_text('[{"role": "user", "content": "hello"}]')
     first = flue.json("import", str(folder), "--finish")
     assert [report["added"] for report in first] == [6, 1]
-    read: list[str] = []
-    start = import_sources.ImportSource.start
-
-    def noted(self: import_sources.ImportSource) -> None:
-        read.append(self.path.name)
-        start(self)
-
-    monkeypatch.setattr(import_sources.ImportSource, "start", noted)
 
     def again(*options: str) -> tuple[list[str], Any]:
         read.clear()
         reports = flue.json("import", str(folder), *options)
         return [*read], reports
 
-    monkeypatch.setattr(unchanged.ImportedFiles, "report", lambda *_: None)
-    _, whole = again("--finish")
-    monkeypatch.undo()
-    monkeypatch.setattr(unchanged, "_SETTLED_NS", -(10**18))
-    monkeypatch.setattr(import_sources.ImportSource, "start", noted)
+    with monkeypatch.context() as forgetful:
+        forgetful.setattr(unchanged.ImportedFiles, "report", lambda *_: None)
+        _, whole = again("--finish")
     assert again("--finish") == ([], whole)
     assert not any(report["changed"] for report in whole)
     assert again()[0] == [talk.name, "list.json"]
@@ -544,24 +548,16 @@ def test_a_file_that_is_as_it_was_is_not_read_again_and_one_that_is_not_is(
 
 
 def test_a_rollout_is_read_again_where_it_changed_or_what_it_goes_on_from_or_its_name(
-    flue: Flue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flue: Flue, tmp_path: Path, read: list[str]
 ) -> None:
-    monkeypatch.setattr(unchanged, "_SETTLED_NS", -(10**18))
     paths = codex.write(tmp_path)
     thread_of = {path.name: next(thread for thread in codex.SENT if f"-{thread}" in path.name) for path in paths}
-    read: list[str] = []
-    start = import_sources.ImportSource.start
-
-    def noted(self: import_sources.ImportSource) -> None:
-        read.append(self.path.name)
-        start(self)
 
     def again(code: int = 0) -> list[str]:
         read.clear()
         flue.json("import", str(tmp_path), code=code)
         return sorted({thread_of[name] for name in read})
 
-    monkeypatch.setattr(import_sources.ImportSource, "start", noted)
     assert again() == sorted(codex.SENT)
     assert again() == []
     index, one = tmp_path / "session_index.jsonl", {"id": codex.FORK_OF_FORK, "thread_name": "mine"}
@@ -586,9 +582,8 @@ def test_a_rollout_is_read_again_where_it_changed_or_what_it_goes_on_from_or_its
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file names are Unicode there")
 def test_a_file_whose_name_is_no_text_is_remembered_as_well(
-    flue: Flue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flue: Flue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[str]
 ) -> None:
-    monkeypatch.setattr(unchanged, "_SETTLED_NS", -(10**18))
     folder = tmp_path / "files"
     folder.mkdir()
     for number, name in enumerate((b"x\xff.jsonl", b"x\xfe.jsonl", b"x%FF.jsonl", "x\ufffd.jsonl".encode())):
@@ -597,13 +592,7 @@ def test_a_file_whose_name_is_no_text_is_remembered_as_well(
     first, *later = [flue.json("import", str(folder), "--finish") for _ in range(4)]
     assert [report["changed"] for report in first] == [True] * 4
     assert [report["changed"] for again in later for report in again] == [False] * 12
-    start, read = import_sources.ImportSource.start, list[str]()
-
-    def noted(self: import_sources.ImportSource) -> None:
-        read.append(self.path.name)
-        start(self)
-
-    monkeypatch.setattr(import_sources.ImportSource, "start", noted)
+    read.clear()
     with monkeypatch.context() as looking:
         looking.setattr(places, "_beginning", lambda path: read.append(path.name))
         assert len(flue.json("import", str(folder), "--finish")) == 4
