@@ -65,8 +65,9 @@ async def sessions(
     begin, end = moment(since, "--since"), moment(until, "--until", is_end=True)
     completed = None if show_all else False
     choice = SessionChoice(program, project, model, git_branch, begin, end, newest)
-    is_chosen = await chooser(store, choice)
-    if newest is not None:
+    if newest is None:
+        is_chosen = await chooser(store, choice)
+    else:
         ids = {info.id for info in await chosen_sessions(store, choice, completed=completed)}
         is_chosen = lambda info: info.id in ids  # noqa: E731
     found: list[SessionInfo] = []
