@@ -47,9 +47,10 @@ class Found:
         latest = self.latest
         ended, since = Turns(), Turns()
         for item in self.items if turns else ():
-            ended.add(part_of(item.entry))
+            part = part_of(item.entry)
+            ended.add(part)
             if latest is not None and item.entry.depth > latest.depth:
-                since.add(part_of(item.entry))
+                since.add(part)
         return Facts(
             moment,
             self.size,
