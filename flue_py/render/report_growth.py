@@ -150,8 +150,10 @@ def _lines_of(path: Sequence[int], entries: Sequence[Entry]) -> dict[str | None,
             counts = reported_counts(reported)
             call = Turn(number, usage.input, usage.cache_read, usage.cache_write, usage.output, line.cumulative, counts)
             is_cut = bool(line.compactions) and line.compactions[-1].after_turn == len(line.turns)
-            is_same = line.number == turn and not is_cut
-            line.turns[-1:] = [_together(line.turns[-1], call)] if is_same else [*line.turns[-1:], call]
+            if line.number == turn and not is_cut:
+                line.turns[-1] = _together(line.turns[-1], call)
+            else:
+                line.turns.append(call)
             line.number = turn
     return lines
 
