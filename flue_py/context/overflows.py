@@ -98,8 +98,8 @@ def named_overflow(words: str) -> NamedOverflow | None:
     None where they say neither. O(words).
     """
     for pattern, is_malformed in _OVERFLOWS:
-        if found := pattern.search(words):
-            tokens, window = (_number(found.groupdict().get(name)) for name in ("tokens", "window"))
+        if match := pattern.search(words):
+            tokens, window = (_number(match.groupdict().get(name)) for name in ("tokens", "window"))
             return {"tokens": tokens, "window": window, "is_malformed": is_malformed}
     return None
 
@@ -109,7 +109,7 @@ def overflow_of(error: Exception) -> ContextOverflow | None:
 
     A limit of rates (429) is none, whatever it says. O(words).
     """
-    if isinstance(error, (ContextOverflow, FlueError)):
+    if isinstance(error, FlueError):
         return error if isinstance(error, ContextOverflow) else None
     status, words = _status_of(error), str(error)
     named = None if status == 429 else named_overflow(words)
@@ -126,8 +126,8 @@ def _status_of(error: Exception) -> int | None:
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore's
         return _as_status(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
-    held = (getattr(of, name, None) for of in (error, response) for name in _STATUS_NAMES)
-    return next((status for value in held if (status := _as_status(value)) is not None), None)
+    values = (getattr(of, name, None) for of in (error, response) for name in _STATUS_NAMES)
+    return next((status for value in values if (status := _as_status(value)) is not None), None)
 
 
 def _as_status(value: object) -> int | None:
