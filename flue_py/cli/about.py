@@ -19,6 +19,9 @@ from flue_py.sessions.store import Store
 if TYPE_CHECKING:
     from flue_py.context.tokens import TokenCount
 
+MOST_LINES = 10_000
+"""How many entries a command shows that was not told how many: nobody reads more, and each takes a while to lay out."""
+
 count_option = click.option(
     "--count", is_flag=True, help="Count tokens with the tokenizer, which takes time, instead of estimating them (~)."
 )
@@ -35,10 +38,6 @@ async def models_of(store: Store, listed: Sequence[SessionInfo]) -> dict[str, st
     report = await store.usage(listed, group_by=("session", "model"))
     calls = sorted((row.calls, str(row.group["session"]), str(row.group["model"])) for row in report.rows)
     return {session: model for _, session, model in calls if model}
-
-
-MOST_LINES = 10_000
-"""How many entries a command shows that was not told how many: nobody reads more, and each takes a while to lay out."""
 
 
 async def marks_of(session: Session) -> dict[str, str]:
