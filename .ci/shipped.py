@@ -15,12 +15,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def files_below(folder: Path) -> set[str]:
-    """Return the files below ``folder``, relative to it, with forward slashes; caches and hidden ones left out."""
+    """Return the files below ``folder``, relative to it; caches, built pages and hidden ones left out."""
     return {
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")
         if path.is_file()
-        and not any(part == "__pycache__" or part.startswith(".") for part in path.relative_to(folder).parts)
+        and not any(part in ("__pycache__", "built") or part.startswith(".") for part in path.relative_to(folder).parts)
     }
 
 

@@ -1,4 +1,4 @@
-"""The command line. What each command does is in docs/reference/cli.md.
+"""The command line. What holds for all commands is in docs/reference/README.md.
 
 Only click is imported here: a command's own module, and all it needs, is imported when the command is run, so
 that ``flue-py --help`` answers at once.

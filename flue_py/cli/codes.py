@@ -1,4 +1,4 @@
-"""The exit code of each error, for scripts. They are promised: docs/reference/cli.md."""
+"""The exit code of each error, for scripts. They are promised: docs/reference/README.md."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The reference pages that follow from the code: docs/reference/api.md and docs/reference/errors.md.
+"""The reference pages that follow from the code: the API, the errors and the command line.
 
-    python tests/docs/reference.py            say which of them differs from the code
-    python tests/docs/reference.py --write    write them
+    python tests/docs/reference.py --write    write them to docs/built/, which git ignores
 
-Names come from ``__all__`` of `flue_py` and of its rooms, their texts from docstrings. Only what a docstring cannot
-have (what a type alias is, what to do about an error) is written here; a name that lacks it is a `KeyError`.
+Names come from ``__all__`` of `flue_py` and of its rooms, their texts from docstrings, those of commands from their
+help. Only what a docstring cannot have (the meaning of a type alias, the remedy for an error) is written here; a name
+that lacks it is a `KeyError`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+import click
+
 import flue_py
 from flue_py import errors, transfer
+from flue_py.cli import SECTIONS
+from flue_py.cli import main as commands
 from flue_py.context.settings import SettingsModel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -350,11 +354,9 @@ def methods_of(owner: type) -> Iterator[str]:
 
 
 def api_page() -> str:
-    """Return docs/reference/api.md."""
+    """Return the page on the names of the library."""
     lines = [
         "# API reference",
-        "",
-        "<!-- Written by tests/docs/reference.py from the docstrings. Change those, then run it with --write. -->",
         "",
         "What most programs use is a name of `flue_py`; the rest has a module of its own, which `flue_py` offers, too:",
         "`flue_py.transfer`, `flue_py.prices`, `flue_py.wire`, `flue_py.context`, `flue_py.errors` and",
@@ -519,17 +521,11 @@ def errors_of(branch: type[errors.FlueError]) -> list[type[errors.FlueError]]:
 
 
 def errors_page() -> str:
-    """Return docs/reference/errors.md."""
+    """Return the page on the errors, drawn by the remedy."""
     lines = [
         "# Errors",
         "",
-        "<!-- Written by tests/docs/reference.py from flue_py/errors.py. Change that, then run it with --write. -->",
-        "",
-        "Everything this library raises is a `FlueError`. Which branch it is on says what a caller can do about it.",
-        "Most are also a builtin error that people catch already. What raises has changed nothing, but for",
-        "`OutcomeUnknown`, which may have happened. No error of a driver gets out; it is chained as the cause.",
-        "What a call of a model raises is a `ModelError` as well, whichever branch it is on: it has `provider`,",
-        "`model` and `call`, what the failed call used where the provider reported that.",
+        "The [reference](../reference/README.md#errors) says what they have in common.",
         "",
         "| error | also a | |",
         "| --- | --- | --- |",
@@ -550,40 +546,7 @@ def errors_page() -> str:
             for error in errors_of(branch)
         ]
         lines.append("")
-    lines += [
-        "## To catch them",
-        "",
-        "```python",
-        *_EXAMPLE.strip("\n").split("\n"),
-        "```",
-        "",
-        "```text",
-        *_EXAMPLE_OUTPUT.strip("\n").split("\n"),
-        "```",
-        "",
-    ]
     return "\n".join(lines)
-
-
-_EXAMPLE = """
-import flue_py
-
-with flue_py.sync.open(":memory:") as store:
-    try:
-        store.open_session("no-such-key")
-    except flue_py.RetryOrRebase:
-        print("another writer was there: read, and decide again")
-    except flue_py.FixTheCall as error:
-        print(type(error).__name__, "-", error)
-    try:
-        store.create_session(scope="\\0")
-    except ValueError as error:
-        print(type(error).__name__, "-", error)
-"""
-_EXAMPLE_OUTPUT = """
-SessionNotFound - no session has the key 'no-such-key' in scope ''; name its scope, or open it with mode='get_or_create'
-InvalidArgument - scope: holds a NUL character or a lone surrogate; remove it
-"""
 
 
 def _other_base_of(error: type) -> str:
@@ -604,25 +567,73 @@ def _attributes_of(error: type) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+# -- cli.md -----------------------------------------------------------------------------------------------------------
+
+
+def command_line_page() -> str:
+    """Return the page on the commands: their arguments, help and options, by the sections of the overview."""
+    lines = [
+        "# The command line",
+        "",
+        "The [reference](../reference/README.md#the-command-line) says what holds for all commands.",
+        "",
+    ]
+    for title, names in SECTIONS.items():
+        lines += [f"## {title}", ""]
+        for name in names:
+            lines += _command_section(f"flue-py {name}", command_of(name))
+    return "\n".join(lines)
+
+
+def command_of(name: str) -> click.Command:
+    """Return a command by its name."""
+    command = commands.get_command(click.Context(commands), name)
+    assert command is not None
+    return command
+
+
+def _command_section(call: str, command: click.Command) -> list[str]:
+    arguments = [_argument_name(part) for part in command.params if isinstance(part, click.Argument)]
+    lines = [f"### `{' '.join([call, *arguments])}`", ""]
+    lines += [
+        line for part in inspect.cleandoc(command.help or "").split("\n\n") for line in (" ".join(part.split()), "")
+    ]
+    options = [part for part in command.params if isinstance(part, click.Option)]
+    for option in options:
+        name, text = option.get_help_record(click.Context(command)) or ("", "")
+        lines.append(f"- `{name}`: {text}")
+    lines += [""] * bool(options)
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            lines += _command_section(f"{call} {name}", below)
+    return lines
+
+
+def _argument_name(argument: click.Argument) -> str:
+    name = argument.metavar or str(argument.name).upper()
+    return name if argument.required else f"[{name}]"
+
+
 # -- the command ------------------------------------------------------------------------------------------------------
 
-PAGES = {"docs/reference/api.md": api_page, "docs/reference/errors.md": errors_page}
+FOLDER = "docs/built"
+PAGES = {
+    f"{FOLDER}/api.md": api_page,
+    f"{FOLDER}/errors.md": errors_page,
+    f"{FOLDER}/cli.md": command_line_page,
+}
 
 
 def main(arguments: list[str]) -> int:
-    """Compare, or with ``--write`` rewrite, the pages."""
-    code = 0
+    """Write the pages."""
+    if arguments != ["--write"]:
+        print(__doc__)
+        return 2
+    (ROOT / FOLDER).mkdir(exist_ok=True)
     for name, make in PAGES.items():
-        path, text = ROOT / name, make()
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        if "--write" in arguments:
-            path.write_text(text, encoding="utf-8")
-            print(f"{name} was written")
-        else:
-            print(f"{name} is not in step with the code; run python tests/docs/reference.py --write")
-            code = 1
-    return code
+        (ROOT / name).write_text(make(), encoding="utf-8")
+        print(f"{name} was written")
+    return 0
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from tests.edges.cli_runs import COMMAND, Flue, runner, seen_at_a_terminal
 from tests.effort import first
 
 ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
-PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "cli.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "README.md"
 
 
 @pytest.fixture

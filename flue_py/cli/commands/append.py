@@ -68,6 +68,14 @@ def append(
 
     TEXT is what is said; "-" reads it from standard input. Without TEXT, standard input has a message as JSON, or a
     list of them, in our form or in that of a provider. All of them are appended, or none.
+
+    The entry is the leaf from then on; of several, the id of the last is printed. "-" takes its text as it is, with
+    the end of its last line. Input ends at 64,000,000 bytes. A key of --idempotency-key with other content is exit
+    code 6. A conflict that --note-conflict notes is in the log with both leaves, and one of the events; nothing
+    else is changed.
+
+    With --json: an object: sessionId, entryId, entryIds, parentId, leafId, revision, onBranch, replayed,
+    surrogatesReplaced, oddities.
     """
     messages = _messages_in() if text is None else [_message(text, role)]
     _refuse_what_cannot_be_stored(messages, source, idempotency_key)

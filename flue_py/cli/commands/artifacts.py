@@ -34,7 +34,10 @@ def artifacts() -> None:
 @command("list", paged=True)
 @session_argument
 async def list_(session: Session) -> Answer:
-    """List the artifacts that SESSION sees, on the active path or off it, in the order they came."""
+    """List the artifacts that SESSION sees, on the active path or off it, in the order they came.
+
+    With --json: a list of id, tool, hint, characters, callId, entryId, createdAt.
+    """
     found = await session.artifacts()
     return Answer(lambda: _lines(found), lambda: [artifact.json for artifact in found])
 
@@ -61,7 +64,11 @@ def _lines(found: Sequence[Artifact]) -> list[Line]:
 )
 @click.option("--grep", metavar="WORDS", help="Only the lines that have WORDS, taken literally, in any case.")
 async def show(session: Session, artifact: str, start: int, length: int | None, grep: str | None) -> Answer:
-    """Show the text of ARTIFACT, an id or the beginning of one: all of it, a range, or the lines with some words."""
+    """Show the text of ARTIFACT, an id or the beginning of one: all of it, a range, or the lines with some words.
+
+    With --grep, --length counts the characters of those lines. With --json: an object: artifact (as in list), text,
+    start, end, firstLine, found (a list of number, text), leftOut.
+    """
     found = await session.read_artifact(await _named(session, artifact), start=start, length=length, grep=grep)
     if grep is None:
         return Answer(lambda: plain_lines(found.text), lambda: found.json)

@@ -19,7 +19,11 @@ from flue_py.sessions.session import Session
 @click.option("--before", is_flag=True, help="Restore what was there before that line instead.")
 @why_option
 async def back(session: Session, revision: int, before: bool, why: str | None) -> Answer:
-    """Restore what line REVISION of the log of SESSION set: the leaf, or a title, label or pin."""
+    """Restore what line REVISION of the log of SESSION set: the leaf, or a title, label or pin.
+
+    REVISION 0 is the session as it was created. With --json: an object: sessionId, changed, line (the new line, as
+    in log, or null).
+    """
     line = await session.go_back(to=revision, before=before, by=BY, why=why)
     shown = None if line is None else log_row(line)
     row: JsonObject = {"sessionId": session.id, "changed": line is not None, "line": shown}

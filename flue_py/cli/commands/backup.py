@@ -22,6 +22,9 @@ async def backup(store: Store, target: Path, overwrite: bool, no_verify: bool) -
     """Copy the database, as it is now, to the file TARGET. Others may go on writing.
 
     The copy is verified, readable by its owner only, and gets its name once it is complete. Only for SQLite files.
+
+    A store on PostgreSQL is backed up by pg_dump. With --json: an object: path, sizeBytes, sessions, entries,
+    verified.
     """
     with progress_bar("backing up", "pages") as tell:
         made = await store.backup(target, overwrite=overwrite, verify=not no_verify, progress=tell)

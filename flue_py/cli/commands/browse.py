@@ -25,6 +25,9 @@ def browse(place: Place, session: str | None, entry: str | None) -> Answer:
 
     The key ? shows the keys (F1 where text is typed). Secrets are hidden until they are asked for. It follows what
     other programs write. Needs the extra tui: pip install 'flue-py[tui]'.
+
+    A database that can only be read is not changed. After a signal that ends it, the exit code is 128 and the
+    number of the signal.
     """
     from flue_py.tui.opening import browse as run_browser
 

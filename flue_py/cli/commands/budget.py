@@ -30,7 +30,13 @@ class _Budgets(HelpfulGroup):
 
 @click.group(cls=_Budgets)
 def budget() -> None:
-    """Set, list, show and delete budgets of tokens or of money."""
+    """Set, list, show and delete budgets of tokens or of money.
+
+    BUDGET is a budget's id or the beginning of it. With --json: an object, of list an array of them: id, covers
+    (session, tasks or scope), sessionId, scope, unit (tokens or usd), allowed, spent, reserved, left, beganWith,
+    createdAt, updatedAt; of rm also dryRun; of show also held: reservationId, sessionId, amount, createdAt,
+    expiresAt. Money is a string in US dollars.
+    """
 
 
 budget_argument = click.argument("budget_id", metavar="BUDGET")

@@ -26,6 +26,9 @@ async def cherry_pick(session: Session, entries: tuple[str, ...], source: Sessio
     """Append copies of entries of another branch or session below the leaf of SESSION.
 
     A tool call and its result come together. Costs are not counted again. Repeating the command changes nothing.
+
+    The copies are in order of depth. With --json: an object: sessionId, entryIds, leafId, replayed (whether they
+    were there already).
     """
     there = source or session
     done = await session.cherry_pick([await there.resolve_entry_id(entry) for entry in entries], source=there)

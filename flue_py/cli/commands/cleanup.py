@@ -27,5 +27,8 @@ async def cleanup(store: Store, age: timedelta) -> Plan:
     """Delete sessions that were last active AGE ago or earlier: 30d (the default), 4w or 12h.
 
     Task sessions are deleted with their parents only. At a terminal it asks first.
+
+    A session with a task session that was active since stays. Nothing is ever deleted by itself: run this by a
+    timer, with --yes. With --json: as prune.
     """
     return await plan_for(store, find_older(store, age, datetime.now(UTC)))

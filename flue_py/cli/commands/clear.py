@@ -17,7 +17,10 @@ from flue_py.sessions.store import Store
 @destructive(bar="reading")
 @session_argument
 async def clear(store: Store, session: Session) -> Plan:
-    """Drop all turns of SESSION. What comes before the first turn stays. undo brings the turns back."""
+    """Drop all turns of SESSION. What comes before the first turn stays. undo brings the turns back.
+
+    With --json: as move, with dryRun.
+    """
     turns = await Conversation(store, session).turns()
     nothing = "there is nothing to clear"
 

@@ -68,6 +68,16 @@ async def compact(
     """Replace the beginning of SESSION's context by a summary. Nothing is deleted: undo or uncompact brings it back.
 
     With --from or --to it is a range instead, and what comes before and after it stays word for word.
+
+    MODE is llm, intent, lossless, hybrid, window, native, or one of an installed package. --instructions stand in
+    place of our instruction; the sections of a summary are described to the model all the same. --keep is by
+    default 0 if a model writes the summary, 80,000 in mode window, else 20,000; what the last turn still owes stays
+    in any case. --change-log, for llm and hybrid, is a file with a list "entries" that the model is to believe
+    before the conversation. If there is nothing to do, it says why, and exits 0. If the leaf was moved or the
+    session compacted meanwhile, nothing is appended: exit 5.
+
+    With --json: an object: sessionId, entryId (null if nothing was appended), reason (then why, else null), mode,
+    counter, tokensBefore, tokensStaying, tokensAfter, leaving (entry ids), firstKeptEntryId, summary, calls, notes.
     """
     mode = mode or ("llm" if model else _WITHOUT_MODEL)
     settings = policy.settings_keeping(keep)

@@ -15,7 +15,11 @@ _VARIABLE = "_FLUE_PY_COMPLETE"
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes commands, options, sessions and entries in SHELL: bash, zsh or fish."""
+    """Print the script that completes commands, options, sessions and entries in SHELL: bash, zsh or fish.
+
+    For bash, put this into ~/.bashrc, for zsh the same with zsh into ~/.zshrc: eval "$(flue-py completion bash)".
+    For fish: flue-py completion fish > ~/.config/fish/completions/flue-py.fish.
+    """
     root = ctx.find_root()
     source = _SHELLS[shell](root.command, {}, "flue-py", _VARIABLE)
     # Not source(): it starts a bash to ask for its version, which need not be the one that will read this.

@@ -109,6 +109,12 @@ async def context(
 
     Of a very long one the beginning and the end are shown, 10,000 messages, unless --last says how many.
     With --json: the list of messages, exactly as the model gets them. With --target: the request of a provider.
+
+    --explain shows the steps with counts and tokens, and of each entry whether it is sent whole, cut, replaced or
+    not at all, and why; and whether the context begins with all of the last request, or else the first entry that
+    differs, and the step that made it differ. With --json the same for programs. What stands beside the messages,
+    by --system and --tools, counts, and signed reasoning is kept or left out by it. A request is JSON with the
+    provider's own names. With --schema no session is named.
     """
     if explain or target is not None:
         ask = partial(

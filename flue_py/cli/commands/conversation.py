@@ -20,7 +20,10 @@ from flue_py.sessions.store import Store
 @session_argument
 @click.option("--all", "show_all", is_flag=True, help="List compacted turns, too.")
 async def conversation(store: Store, session: Session, show_all: bool) -> Answer:
-    """List the turns of SESSION that the model sees, numbered as rewind --turns counts them."""
+    """List the turns of SESSION that the model sees, numbered as rewind --turns counts them.
+
+    With --json: a list of objects, compacted turns among them: number, entryId, preview, compacted, createdAt.
+    """
     turns = await Conversation(store, session).turns()
     return Answer(
         lambda: turn_lines(turns, whole=show_all) or plain_lines(NO_TURNS), lambda: [_row(turn) for turn in turns]

@@ -32,6 +32,16 @@ def copy(source: str, target: str, no_verify: bool) -> Answer:
 
     If it is interrupted, run it again: later runs copy what has changed. A session that differs in TARGET, or was
     changed there, is reported and left alone; the others are copied. Nothing else in TARGET is touched.
+
+    The exit code is 1 if a part is refused, or if either end has problems. The database of flue-py --db plays no
+    part.
+
+    With --json: an object: complete (what the exit code says), treesCopied, treesRefreshed, treesUnchanged;
+    sessions, entries, paidCalls, budgets, documents, payloadBytes (what was written); budgetsKept and documentsKept
+    (TARGET has them so already), budgetsLeft and documentsLeft (not copied, each with a reason, and refused if
+    TARGET has another one in its place); removedIds (deleted in SOURCE, and now in TARGET); refused (sessionId,
+    reason); onlyInTarget (how many), onlyInTargetIds (the first thousand); source, target (as info); sourceWentOn
+    (it held less or more at the end); verified, sourceProblems, targetProblems (as verify).
     """
     ours, theirs = Place(expanded(source)), Place(expanded(target))
     needs_loop = not (ours.is_file and theirs.is_file)

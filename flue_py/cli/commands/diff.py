@@ -19,6 +19,10 @@ async def diff(store: Store, a: str, b: str, show_all: bool) -> Answer:
     """Compare two leaves: what they share, and what each has alone (messages, tools, cost).
 
     A and B are each a SESSION, at its leaf, or SESSION@ENTRY; B may be @ENTRY of the same session.
+
+    With --json: an object: ancestorId, same, and left and right with sessionId, leafId, messages (by role), kinds,
+    tools (calls, errors), usage (as the entries report it), cost and costIsWhole (as the ledger knows it) and
+    entries.
     """
     left, leaf = await end_of(store, a)
     right, other_leaf = await end_of(store, b, left)

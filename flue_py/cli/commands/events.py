@@ -32,7 +32,17 @@ async def events(
     after_file: Sequence[str],
     follow: bool,
 ) -> Answer:
-    """Print what happened to all sessions as JSON lines, one for each event."""
+    """Print what happened to all sessions as JSON lines, one for each event.
+
+    The events of a session are in order. --session also takes the id of a deleted session that an earlier event
+    names. --session, --after and --after-file may be given several times. A last line of a file without an end is
+    passed over; if the output goes to that file, it is an error. --follow goes on with the commits of any process
+    until it is interrupted (exit code 130) or its reader goes away (141).
+
+    A line is an object: id, session (null of a budget of a scope), time (null if it is not known), type, and of
+    these what the event has: entryId, what, words, role, model, provider, stopReason, tool, callId, isError,
+    fromId, toId, keptId, tokensBefore, otherSessionId, status, by, why, budgetId, scope, unit, allowed, spent.
+    """
 
     def seen() -> Iterator[str]:
         yield from after

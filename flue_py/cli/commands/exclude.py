@@ -15,5 +15,8 @@ from flue_py.sessions.session import Session
 @part_option
 @why_option
 async def exclude(session: Session, entry: str, part: int | str | None, why: str | None) -> Answer:
-    """Leave ENTRY of SESSION, or a part of it, out of the context. What follows stays, and undo reverses it."""
+    """Leave ENTRY of SESSION, or a part of it, out of the context. What follows stays, and undo reverses it.
+
+    A tool call goes with its results. It says how many tokens that saves. With --json: as pin.
+    """
     return marked(session, "excluded", entry, await session.exclude(entry, part, by=BY, why=why))

@@ -52,6 +52,8 @@ async def export(session: Session, wanted: str, leaf: LeafChoice, output: Path |
 
     FORMAT is pi or flue (the whole tree), or openai-chat, openai-responses or anthropic (what the model sees). What
     the format cannot hold is reported on stderr.
+
+    A file that is there is not written over.
     """
     exported = await export_session(session, wanted, leaf=leaf)
     notes = [str(note) for note in exported.notes]

@@ -31,6 +31,8 @@ async def fork(
     """Create a session that begins at an entry of SESSION, which does not change.
 
     Nothing is copied. With --branches the new session has all of SESSION as entries, labels and pins of its own.
+
+    With --branches the copies have the ids of their originals. With --json: the new session, as in sessions.
     """
     if branches:
         made = await session.copy(key=key, title=title, cwd=project)

@@ -72,6 +72,20 @@ def import_(
     Importing a file again adds only what is new; a session that was deleted stays deleted. A file that cannot be
     imported is reported, and the others are imported. An import that is interrupted says what it has imported; the
     same import goes on from there.
+
+    A session keeps the id of its file. The leaf moves along with what is new, unless the session has moved on
+    since. A last message that may be incomplete is held back for a later import, unless --finish is given. With
+    --discover, programs that are there and cannot be read are named on stderr. Ctrl-C prints what was imported so
+    far, and exits 130.
+
+    With --json: a list with an object for each file: file, format, sessionId, created, changed, rows (lines that
+    are not blank), added and alreadyThere (entries), leafId, leafKept (the session had moved on), skipped and
+    repaired (objects with line, or the index of an item of a list, and text; the first thousand of each),
+    skippedRows and repairedRows (how many in all), mergedRows (that became part of another row's entry), leftOut
+    (rows that say nothing of their own, by reason), heldBackRows and heldBackFromLine, unknownKinds (entries kept,
+    by kind), surrogatesReplaced, and sessions: of each session of the file sessionId, created, added, alreadyThere,
+    leafId, leafKept, taskOf, booked, and oddities (usage that is kept and not counted, as sums would be too large).
+    The fields before sessions are about the first of them, added and alreadyThere about all.
     """
     wanted = AUTO if named is None else canonical_name(named)
     if named is not None and wanted != AUTO and known_format(wanted) is None:

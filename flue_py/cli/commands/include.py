@@ -15,5 +15,8 @@ from flue_py.sessions.session import Session
 @part_option
 @why_option
 async def include(session: Session, entry: str, part: int | str | None, why: str | None) -> Answer:
-    """Put ENTRY of SESSION, or a part of it, back into the context."""
+    """Put ENTRY of SESSION, or a part of it, back into the context.
+
+    With --json: as pin.
+    """
     return marked(session, "included", entry, await session.include(entry, part, by=BY, why=why))

@@ -11,6 +11,9 @@ from flue_py.sessions.store import Store
 
 @command()
 async def info(store: Store) -> Answer:
-    """Show where the database is, its format and its size."""
+    """Show where the database is, its format and its size.
+
+    With --json: an object: location, backend, formatVersion, sessions, entries, ledgerRows, documents, sizeBytes.
+    """
     found = await store.info()
     return Answer(lambda: facts_lines(store_facts(found), look()), lambda: store_row(found))

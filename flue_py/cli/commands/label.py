@@ -24,7 +24,10 @@ def _check(text: str | None, clear: bool, **_: object) -> None:
 @click.option("--clear", is_flag=True, help="Remove the label.")
 @why_option
 async def label(session: Session, entry: str, text: str | None, clear: bool, why: str | None, as_json: bool) -> Answer:
-    """Label ENTRY of SESSION with TEXT, in the views of this session."""
+    """Label ENTRY of SESSION with TEXT, in the views of this session.
+
+    With --json: an object: sessionId, entryId, label.
+    """
     await session.set_label(entry, text, by=BY, why=why)
     from flue_py.context.tokens import count_tokens
 

@@ -13,7 +13,10 @@ from flue_py.sessions.session import Session
 @command(bar="reading", paged=True)
 @newest_argument
 async def last(session: Session) -> Answer:
-    """Show the last answer in SESSION, by default the newest."""
+    """Show the last answer in SESSION, by default the newest.
+
+    With --json: its entry, as in path; null if there is none.
+    """
     answer = await session.latest_assistant()
     if answer is None:
         return Answer(lambda: plain_lines("there is no answer yet"), lambda: None)

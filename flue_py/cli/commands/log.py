@@ -16,6 +16,10 @@ from flue_py.sessions.session import Session
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Show this many lines.")
 @click.option("--before", type=click.IntRange(min=1), metavar="REVISION", help="Show the lines before this one.")
 async def log(session: Session, limit: int, before: int | None) -> Answer:
-    """Show what was done to SESSION, newest first. Each line is a revision that `back` can go back to."""
+    """Show what was done to SESSION, newest first. Each line is a revision that `back` can go back to.
+
+    With --json: a list of objects: sessionId, revision, what, at, fromId, toId, entryCount, entryIds (the first
+    20), kinds, edits (what, entryId, before, after), refersTo, by, why, words.
+    """
     lines = await session.log(limit=limit, before=before)
     return Answer(lambda: log_lines(lines, look()), lambda: [log_row(line) for line in lines])

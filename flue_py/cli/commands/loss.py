@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     help="How many to list of each kind at most.",
 )
 async def loss(session: Session, compaction: str | None, most: int) -> Answer:
-    """Show what a compaction of SESSION lost: what its summary no longer says, by default of the one in effect."""
+    """Show what a compaction of SESSION lost: what its summary no longer says, by default of the one in effect.
+
+    Facts are instructions of the user, questions, decisions, error messages, files, identifiers and results of
+    tools. Of each kind it counts those that the summary, or what it kept, still says word for word, and lists the
+    rest, with the last entry that says it. COMPACTION is the id of its entry, also of one that was taken back.
+
+    With --json: an object: sessionId, compactionId (null if none is in effect: then nothing else), entries (how
+    many it stands for), firstEntryId, lastEntryId, kinds: a list of kind, total, covered, share (0 to 1, null of
+    none), lost (a list of text, entryIds, count), leftOut.
+    """
     report = await session.loss_report(compaction, limit=most)
     if report is None:
         return said("not compacted: nothing is lost", {"sessionId": session.id, "compactionId": None})

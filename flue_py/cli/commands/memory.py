@@ -41,7 +41,12 @@ class _Memories(HelpfulGroup):
 
 @click.group(cls=_Memories)
 def memory() -> None:
-    """Keep, list, find and delete what agents remember from session to session."""
+    """Keep, list, find and delete what agents remember from session to session.
+
+    With --json, of add an object: name, type, space (repl, or agents/ and a name), project (null for all folders),
+    scope, source, characters, createdAt, changedAt; of list and search an array of them, each with text; of rm an
+    object: dryRun, and forgotten, which is one, or null if there was none.
+    """
 
 
 agent_option = click.option("--agent", metavar="NAME", help="The memory of this agent (default: that of the REPL).")
@@ -64,7 +69,10 @@ def _project(folder: str | None) -> str:
 @project_option
 @scope_option
 async def add(store: Store, name: str, text: str, type_: str, agent: str | None, project: str | None) -> Answer:
-    """Remember TEXT under NAME, in place of what was remembered under it. "-" reads TEXT from standard input."""
+    """Remember TEXT under NAME, in place of what was remembered under it. "-" reads TEXT from standard input.
+
+    A WORD of --type is user, feedback, project, reference or another one. A database that is missing is made.
+    """
     body = text_from_stdin("TEXT") if text == "-" else text
     kept = await store.remember(name, body, type=type_, space=_space(agent), project=_project(project))
     return said(f"remembered {kept.name!r}{place_of(kept)}, {counted(kept.chars, 'character')}", info_row(kept))

@@ -68,6 +68,8 @@ async def merge_back(
 
     SOURCE is a fork or a task session, SESSION@ENTRY, or @ENTRY on another branch of SESSION. Repeating the command
     changes nothing.
+
+    If the summary that --summarize asks for fails, nothing changes. With --json: as cherry-pick.
     """
     there, leaf = await end_of(store, source, session)
     done = await session.merge_back(

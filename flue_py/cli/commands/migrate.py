@@ -25,6 +25,10 @@ def migrate(place: Place, only_sql: bool, found: int | None, only_ini: bool, as_
     """Create the database, or upgrade it to the current format.
 
     Opening a database does the same. Use this command to choose the time, or to read the SQL first.
+
+    An older file is backed up beside itself first. --sql is in the dialect of the database that --db names. With
+    --json: an object: location, did (created, upgraded or nothing), fromFormat (null if it was empty),
+    formatVersion, backup (null if none was needed).
     """
     if only_ini and (only_sql or as_json or found is not None):
         raise click.UsageError("--ini prints a path, and goes with no other option")

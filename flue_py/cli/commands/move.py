@@ -61,6 +61,9 @@ async def move(
 
     With --summarize, what the path has below the common ancestor is summarized in one entry at the new leaf; if ENTRY
     is a message of the user, that is its parent. If the summary fails, nothing changes.
+
+    With --json: an object: sessionId, moved, reason, fromId, leafId; with --summarize sessionId, fromId, leafId,
+    summaryId.
     """
     if not summarize or entry is None:
         return moved(session, await session.move_leaf(to=entry, by=BY, why=why))

@@ -23,7 +23,11 @@ def _check(key: str | None, if_missing: bool, **_: object) -> None:
 @project_option("The folder that it works in.")
 @click.option("--if-missing", is_flag=True, help="Where the key is there already, print that session's id.")
 async def new(store: Store, key: str | None, title: str | None, project: str | None, if_missing: bool) -> Answer:
-    """Create a session, and print its id. A database that is missing is made."""
+    """Create a session, and print its id. A database that is missing is made.
+
+    A key that is taken is exit code 6. With --if-missing, all who run it at once print the same id. With --json:
+    the session, as in sessions.
+    """
     if key is not None and if_missing:
         made = await store.open_session(key, mode="get_or_create", title=title, cwd=project)
     else:

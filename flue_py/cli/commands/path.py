@@ -24,6 +24,9 @@ async def path(session: Session, leaf: LeafChoice, last: int | None, count: bool
     """Show the active path of SESSION, root to leaf, with sizes in tokens.
 
     Of a very long one the last 10,000 entries are shown, unless --last says how many.
+
+    With --json: a list of whole entries: id, parentId, sessionId, kind, role, source, depth, createdAt, payload,
+    and extra if an imported row carried more.
     """
     most = max(last or 0, MOST_LINES)
     entries = await session.get_active_path(leaf=leaf, limit=None if as_json else most)

@@ -14,5 +14,9 @@ from flue_py.sessions.session import Session
 @entry_argument
 @why_option
 async def pin(session: Session, entry: str, why: str | None) -> Answer:
-    """Keep ENTRY word for word in every later compaction of SESSION, a tool call with its results."""
+    """Keep ENTRY word for word in every later compaction of SESSION, a tool call with its results.
+
+    It says how many tokens that is. With --json: an object: sessionId, entryId, entryIds, exclusionIds,
+    tokensBefore, tokensAfter (of the context), ownTokens (of the entries).
+    """
     return marked(session, "pinned", entry, await session.pin(entry, by=BY, why=why))

@@ -78,6 +78,16 @@ async def plan(
     """Say what an edit of SESSION's context would cost, and when it pays for itself. Nothing is changed.
 
     EDIT is compact, rewind ENTRY, exclude ENTRY..., fork [ENTRY] or resume.
+
+    It shows how much of the next request comes from the provider's cache and how much is processed anew, the same
+    without the edit, the prices, and after how many calls the edit has paid for itself. The summary of a model is
+    estimated.
+
+    With --json: an object: sessionId, edit, leafId, provider, model, counter, isEstimate, isWarm, commonItems,
+    tokensBefore, tokensAfter, kept, rewritten, keptUnedited, summaryCall (tokens cacheRead, cacheWrite, input,
+    output; null for none), picodollars (null if a price is not known: edit, nextCall, nextUnedited, laterCall and
+    laterUnedited, each by kind with total, then extra and savedPerCall), turnsToPay (null for never), never (why:
+    nothing_to_do, no_edit, price_unknown, saves_nothing, dearer_later).
     """
     ids = [await session.resolve_entry_id(entry) for entry in entries]
     if edit == "compact":

@@ -18,5 +18,9 @@ async def prune(store: Store, without_config: bool) -> Plan:
 
     Sessions that never had one are kept. Task sessions are deleted with their parents only. At a terminal it asks
     first.
+
+    A relative path is one in the session's folder. Of a program that gives its sessions no configuration file,
+    --without-config is all of them. With --json: an object: dryRun, sessionIds (task sessions that go along among
+    them), entriesDeleted (null with --dry-run).
     """
     return await plan_for(store, find_prunable(store, without_config=without_config))

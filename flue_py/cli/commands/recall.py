@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     help="How many entries to show at most.",
 )
 async def recall(session: Session, words: tuple[str, ...], compaction: str | None, most: int) -> Answer:
-    """Find WORDS in what a compaction of SESSION stands for. They are taken literally; the best match comes first."""
+    """Find WORDS in what a compaction of SESSION stands for. They are taken literally; the best match comes first.
+
+    First come the entries that have WORDS as they were given, then those with most of them, then the newest. With
+    --json: an object: sessionId, compactionId, hits (a list of entryId, role, excerpt, words: how many of them it
+    has, isWhole: as they were given), leftOut.
+    """
     found = await session.recall(compaction, " ".join(words), limit=most)
     row = {"sessionId": session.id, **found.json}
     if found.compaction_id is None:

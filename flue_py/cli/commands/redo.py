@@ -14,5 +14,8 @@ from flue_py.sessions.session import Session
 @session_argument
 @why_option
 async def redo(session: Session, why: str | None) -> Answer:
-    """Redo what was undone last in SESSION."""
+    """Redo what was undone last in SESSION.
+
+    With --json: as move; moved is false if there was nothing to redo.
+    """
     return moved(session, await redo_last(session, by=BY, why=why), nothing="there is nothing to do again")

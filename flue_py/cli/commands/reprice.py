@@ -20,6 +20,13 @@ async def reprice(store: Store, yes: bool) -> Answer:
     """Price the calls whose cost is unknown, at the prices of their day.
 
     What was reported, or priced before, is never changed. Without --yes nothing is.
+
+    The prices are your own or published ones. It shows how many calls of which model get a cost, how much that is,
+    and which stay unknown, and why: no usage (their tokens are unknown), no model, tokens of no kind (only a
+    total), no price. Budgets are not changed.
+
+    With --json: an object: dryRun, calls and costUsd (what gets a cost), unknownCalls, and rows with provider,
+    model, calls, costUsd (a decimal string; null if it stays unknown) and why.
     """
     done = await store.reprice(dry_run=not yes)
 

@@ -14,7 +14,10 @@ from flue_py.sessions.store import Store
 @command(bar="reading")
 @session_argument
 async def retry(store: Store, session: Session) -> Answer:
-    """Take back the last user message of SESSION and all that follows, and print it, to be sent again."""
+    """Take back the last user message of SESSION and all that follows, and print it, to be sent again.
+
+    With --json: as move, with message, the user message whole (null if there is none).
+    """
     done = await Conversation(store, session).retry()
     row = moved_row(session.id, None if done is None else done.moved, session.leaf_id)
     row["message"] = None if done is None else done.message

@@ -29,7 +29,11 @@ def _check(to: str | None, turns: str | None, **_: object) -> None:
 @click.option("--turns", metavar="N", help="Keep the first N turns; -N drops the last N.")
 @why_option
 async def rewind(session: Session, to: str | None, turns: str | None, why: str | None) -> Answer:
-    """Go back on the active path of SESSION. Nothing is deleted, and undo reverses it."""
+    """Go back on the active path of SESSION. Nothing is deleted, and undo reverses it.
+
+    Either --to or --turns is needed. --turns 0 drops all, -0 none; a number out of range is clamped. With --json:
+    as move.
+    """
     if to is not None:
         done = await session.rewind(to=to, by=BY, why=why)
     else:

@@ -29,6 +29,10 @@ async def rm(store: Store, session: str | None) -> Plan:
     If SESSION is "all", and no session has that id or key, all completed sessions are deleted.
     With --scope and without SESSION everything of that tenant or user is deleted: sessions, memories, files, budgets,
     and from the record of costs folders and agents. What was paid stays.
+
+    With --json: an object: dryRun, sessionIds, missingIds (linked, but not there), entriesDeleted, entriesKept; of
+    all the object of prune; of a scope dryRun, sessionIds, entriesDeleted and entriesKept (null with --dry-run),
+    memories, files, budgets, callsKept.
     """
     if session is None:
         return await _plan_for_scope(store)

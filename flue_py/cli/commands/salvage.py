@@ -28,6 +28,9 @@ def salvage(damaged: Path, new: Path) -> Answer:
 
     DAMAGED and its write-ahead log are only read; stop programs that write to them first. NEW must not exist. Exit
     code 0 if everything was rescued, 3 if something was lost.
+
+    With --json: an object: path, complete, sessions, entries, calls, documents (how many were rescued),
+    damagedPages, and lost and changed, lists of objects: what, sessionId, entryId, detail.
     """
     with progress_bar("rescuing"):
         report = salvage_file(damaged, new)

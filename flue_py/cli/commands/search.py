@@ -82,6 +82,18 @@ async def search(
     Every word has to be in the text. They are taken literally, in any case: it's, src/pool.py and TODO: are words, and
     userName is found in getUserName. The id of an entry or of a session finds that one. With each hit comes where it
     lies on the tree, if not on the active path, and the command that shows it.
+
+    With --session, its tasks are searched, too, and what it sees of the sessions it was forked from. Each regular
+    expression has five seconds of CPU time at most for a text. The last line says what was searched, up to which
+    revision, and which parts were not.
+
+    With --json: an object: words, how (the kind of search), hits, hasMore, searched (sessions, entries, revisions,
+    newest: sessionId and revision of the session that was active last, parts, leftOut, byIndex, whyNot), widen
+    (what was not tried, by the name of the argument) and suggestions. A hit has sessionId, sessionName, scope,
+    revision (up to which the session was searched), entryId (null for a title), part, role, tool, at, place
+    (active, abandoned, compacted, title), snippet, matches (pairs of places in the snippet), isCut (the text is
+    longer than what is searched of it), go, the command, and byId (WORDS are its id, or that of its session where
+    entryId is null).
     """
     begin, end = moment(since, "--since"), moment(until, "--until", is_end=True)
     choice = SessionChoice(program, project, model, git_branch, newest=newest)

@@ -60,6 +60,15 @@ async def sessions(
     also shows what it was forked from. The model is the one of most calls. "+ ?" after a cost means that some calls
     have no known price; "-" means that none has one. A VALUE that is a JSON number, true, false or null is that; a text
     may be given in quotes. Where --metadata is repeated, all have to be there.
+
+    A session was last active at the time of its newest entry, one without entries when it was made. Messages and
+    costs are its own. The project is the last part of its folder. Titles are sorted as they are listed, whatever
+    their case. If completed sessions are left out, a line on stderr says so.
+
+    With --json: a list of objects: id, name (as it is listed), key, title, autoTitle, scope, kind, forkedFrom
+    (sessionId, entryId, or null), leafId, revision, cwd, entryCount, messageCount, firstMessage, spentTokens and
+    spent (null where nobody knows them), unpricedCalls, unknownCalls (those of which nobody knows the tokens
+    either), metadata, completedAt, createdAt, activeAt, updatedAt, model.
     """
     wanted = dict(map(_pair, metadata)) or None
     begin, end = moment(since, "--since"), moment(until, "--until", is_end=True)

@@ -29,7 +29,12 @@ def _check(entry: str | None, print_leaf: bool, **_: object) -> None:
     "--print-leaf", is_flag=True, help="Print the id of the leaf alone; an empty line before the first entry."
 )
 async def show(store: Store, session: Session, entry: str | None, print_leaf: bool) -> Answer:
-    """Show the facts about SESSION, or one ENTRY of it in full."""
+    """Show the facts about SESSION, or one ENTRY of it in full.
+
+    "set to" is the model that is asked next, "model" the one of most calls. With --json: the object of sessions,
+    with settings (thinkingLevel, provider, model) and tasks (taskId, sessionId, entryId: the entry below which it
+    began, or null; status and summary: how it ended); or the object of path for ENTRY, with its label.
+    """
     if print_leaf:
         return said(session.leaf_id or "", session.leaf_id)
     if entry is None:

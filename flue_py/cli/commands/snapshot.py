@@ -18,6 +18,9 @@ from flue_py.sessions.store import Store
 @session_argument
 @file_argument
 async def snapshot(store: Store, session: Session, file: Path | None) -> Answer:
-    """Write the full state of SESSION as JSON to a new FILE, readable by its owner only, or print it."""
+    """Write the full state of SESSION as JSON to a new FILE, readable by its owner only, or print it.
+
+    It is an object: session (as in sessions), entries (all of the tree, as in path), labels (by entry id), tasks.
+    """
     state = await Conversation(store, session).snapshot()
     return saved(json.dumps(state, ensure_ascii=False, indent=2) + "\n", file, is_json=True)

@@ -31,7 +31,10 @@ class _Stored(HelpfulGroup):
 
 @click.group(cls=_Stored)
 def store() -> None:
-    """Add, list, show and remove files that agents read: texts, and the text of documents."""
+    """Add, list, show and remove files that agents read: texts, and the text of documents.
+
+    A file has a name, in a project (a folder; default: for all) and a scope.
+    """
 
 
 _project = click.option("--project", metavar="FOLDER", help="What is for this folder alone (default: for all).")
@@ -51,6 +54,9 @@ async def add(store: Store, path: str, name: str | None, project: str | None) ->
 
     Of .pdf, .docx, .pptx and .xlsx files the text is stored, with flue-py[documents]. Hidden files and links in a
     folder are passed over.
+
+    Everything else has to be text in UTF-8. Exit code 1 if a file of a folder was not added. With --json: an
+    object: added (as in list), refused (a list of name, reason), notes.
     """
     report = await add_files(store, path, name=name, project=_in_full(project))
     return Answer(lambda: _report_lines(report), lambda: _report_json(report), code=1 if report.refused else 0)
@@ -60,7 +66,11 @@ async def add(store: Store, path: str, name: str | None, project: str | None) ->
 @click.option("--project", metavar="FOLDER", help="Only those for this folder.")
 @scope_option
 async def list_(store: Store, project: str | None) -> Answer:
-    """List the files with type and size, by project and name."""
+    """List the files with type and size, by project and name.
+
+    With --json: a list of name, type, space (empty), project (null for all folders), scope, source, characters,
+    createdAt, changedAt.
+    """
     found = await store.files(project=None if project is None else _in_full(project))
     return Answer(lambda: _lines(found), lambda: [info_row(file) for file in found])
 
@@ -70,7 +80,10 @@ async def list_(store: Store, project: str | None) -> Answer:
 @_project
 @scope_option
 async def show(store: Store, name: str, project: str | None) -> Answer:
-    """Show the text of the file NAME."""
+    """Show the text of the file NAME.
+
+    With --json: an object as in list, with text.
+    """
     folder = _in_full(project)
     found = await store.read_file(name, project=folder)
     if found is None:
@@ -83,7 +96,10 @@ async def show(store: Store, name: str, project: str | None) -> Answer:
 @_project
 @scope_option
 async def rm(store: Store, name: str, project: str | None) -> Plan:
-    """Delete the file NAME. Its text is kept nowhere."""
+    """Delete the file NAME. Its text is kept nowhere.
+
+    With --json: an object: dryRun, and deleted, as in list, or null if there was none.
+    """
     folder = _in_full(project)
     found = await store.read_file(name, project=folder)
 

@@ -45,6 +45,8 @@ async def task(
     """Create the task session that SESSION calls TASK, and print its id; the same TASK, the same session.
 
     With --expected, the leaf of SESSION is compared; with --end, that of the task session.
+
+    With --json: the task session, as in sessions.
     """
     if end is None:
         made = await session.create_task(task_id=task_id, key=key, title=title, expected_leaf=expected)

@@ -43,7 +43,11 @@ async def transcript(
     overwrite: bool,
     tasks: bool,
 ) -> Answer:
-    """Write the path of SESSION as Markdown: who said what when, tokens and cost, tool calls folded."""
+    """Write the path of SESSION as Markdown: who said what when, tokens and cost, tool calls folded.
+
+    A dash stands for a price that is not known. With --output and --json: an object: file, outcome (new, continued,
+    rewound, unchanged), entries, leafId.
+    """
     if output is None:
         parts = [await transcript_of(session, leaf=leaf)]
         if tasks:

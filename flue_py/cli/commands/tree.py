@@ -54,6 +54,20 @@ async def tree(
     A line stands for a run of entries, and shows the id of the last one. Costs come from the ledger, whichever session
     paid; the first line shows what SESSION itself paid. A + means that some calls have no known cost, a dash that
     none has one.
+
+    The active path goes straight down (●); what branches off is indented below the entry it left (○). A turn in
+    which nothing branches is one line, of the last 40 turns; a history of up to 24 entries has a line for each
+    entry. A line shows how many messages it stands for, the first words of the user in it, its size and its cost.
+    Sessions that fork off stand below the entry (↳), task sessions at the end. The last line of a branch has the
+    sum of the branch (Σ), if several of its lines cost something. Of more than 50 branches the smallest are folded
+    away (+3 branches). Depth 0 is main lines only.
+
+    With --json: an object: sessionId, name, leafId; entries, parents before children: id, parentId, kind, role,
+    depth, createdAt, text (its beginning), size (in tokens; null if it is never part of a context), label, and of a
+    call cost and costIsWhole; sizesCounted (false for estimates); spentTokens, spent, unpricedCalls and
+    unknownCalls, as in sessions; branches: fromId (the entry it left), tipId, entries, active, cost (null if nobody
+    knows it, or nothing was called), costIsWhole (false if some calls have no known cost); forks (as in sessions)
+    and tasks (as in show).
     """
     info, name = await session.refresh(), await session.name()
     entries = await session.get_tree()

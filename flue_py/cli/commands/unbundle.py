@@ -21,6 +21,10 @@ async def unbundle(store: Store, source: Path) -> Answer:
     """Add the trees of a bundle to the database, unless they are there already.
 
     The bundle is verified first. Repeating the command changes nothing.
+
+    Nothing is written unless the bundle is whole and sound. A tree that the database has in another way is refused
+    and reported, and the exit code is 1. With --json: an object: trees, sessions, entries, calls (of the bundle),
+    added, refreshed, unchanged (trees), refused (sessionId, reason).
     """
     report = await read_bundle(store, source)
     done = {

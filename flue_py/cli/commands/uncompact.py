@@ -13,7 +13,11 @@ from flue_py.sessions.session import Session
 @command()
 @session_argument
 async def uncompact(session: Session) -> Answer:
-    """Take the compaction in effect in SESSION back, one layer. What was written since stays after what comes back."""
+    """Take the compaction in effect in SESSION back, one layer. What was written since stays after what comes back.
+
+    With --json: an object: sessionId, compactionId, restoredId (the compaction in effect again, or null), entryId,
+    tokensBefore, tokensAfter. All but sessionId are null if there was nothing to take back.
+    """
     done = await session.uncompact()
     names = ("compactionId", "restoredId", "entryId", "tokensBefore", "tokensAfter")
     row: JsonObject = {"sessionId": session.id, **dict.fromkeys(names)}

@@ -22,6 +22,11 @@ async def undo(session: Session, turn: bool, why: str | None) -> Answer:
     """Take back what was done last to SESSION: a move of the leaf, or an edit of a title, label or pin.
 
     Nothing is deleted. undo also reverses undo --turn, and redo reverses undo.
+
+    An append, a move, a retraction or an import is undone by setting the leaf back; an edit of a title, the
+    metadata, a label or a pin if somebody is named for it. undo --turn is one operation of the log, the same as
+    rewind --turns -1. With --json: as move; moved is false if there was nothing to undo, or if an edit was undone,
+    whose new line of the log is line.
     """
     done: Moved | LogLine | None
     if not turn:

@@ -14,5 +14,8 @@ from flue_py.sessions.session import Session
 @entry_argument
 @why_option
 async def unpin(session: Session, entry: str, why: str | None) -> Answer:
-    """Let compactions of SESSION summarize ENTRY again."""
+    """Let compactions of SESSION summarize ENTRY again.
+
+    With --json: as pin.
+    """
     return marked(session, "unpinned", entry, await session.unpin(entry, by=BY, why=why))

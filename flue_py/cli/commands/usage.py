@@ -152,6 +152,18 @@ async def usage(
     30 days, by day, unless other days or --by are given. Days are in UTC; a week is named by its Monday. A project is
     the folder that a session worked in at its first paid call; an agent is the one that a message names, else the
     program that a session was imported from. "-" means unknown.
+
+    With --since or --leaf, the ledger's numbers are for the entries of that part of the path. The calls of a
+    deleted session are found by its whole id. --branch: active and abandoned are calls whose entry is on the active
+    path of a session, or on that of none; gone are those of deleted entries; alone are those that never had one.
+
+    With --json, of the path: an object: input, output, cacheRead, cacheWrite, totalTokens (integers, null if no
+    call reported any), cost (total: what the ledger knows of the calls, or what the entries report if that is more,
+    because another session paid; input, output, cacheRead, cacheWrite as reported; decimal strings, null if nobody
+    knows), calls, unpricedCalls, unknownCalls, paidTokens (the ledger's, branch summaries included), sinceId,
+    leafId, onPath. Of the ledger: total, rows and onPath; a row has its groups, calls, unpricedCalls, unknownCalls,
+    input, output, cacheRead, cacheWrite5m, cacheWrite1h, reasoning, totalTokens (each null if none of its calls
+    reported any), costPicodollars and costUsd (a decimal string; both null if no cost is known).
     """
     filters = (
         store.scope,

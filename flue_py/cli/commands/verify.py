@@ -13,7 +13,10 @@ from flue_py.sessions.store import Store
 
 @command(bar="verifying")
 async def verify(store: Store) -> Answer:
-    """Check everything that is stored twice, and show what disagrees. Exit code 1 if something does."""
+    """Check everything that is stored twice, and show what disagrees. Exit code 1 if something does.
+
+    With --json: an object: sessions, entries (how many were looked at), problems (kind, where, detail).
+    """
     report = await store.verify()
 
     def lines() -> Iterable[Line]:
