@@ -2,7 +2,7 @@
 
 Contexts are computed here, by the projection itself, and never in the page. An entry of most kinds leaves its
 parent's context as it is, or adds itself to it. Only the kinds in `RESHAPING_KINDS` change what came before
-them, so only their contexts are written out, as stretches of entries (docs/decisions/0016).
+them, so only their contexts are written out, as stretches of entries (docs/decisions/0006).
 """
 
 from __future__ import annotations

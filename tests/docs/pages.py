@@ -2,7 +2,6 @@
 
     python tests/docs/pages.py            say which pages differ from what their programs print
     python tests/docs/pages.py --write    put what they print into the pages
-    python tests/docs/pages.py --write --measure PAGE   the same, figures that are measured included
 
 The language of a fenced block says what it is:
 
@@ -16,8 +15,7 @@ The language of a fenced block says what it is:
 - any language with ``file=NAME`` is saved under that name.
 - everything else must be named in `NOT_RUN`, with the reason.
 
-A ``text measured`` block is the output of a program that measures: the program runs, the figures are not compared. It
-runs with less to measure where `SHORTER` says how, but for ``--measure``; so do commands of a ``sh`` block.
+Commands of a ``sh`` block do less where `SHORTER` says how.
 So that outputs are the same in every run, ids and times are drawn in order here (`Counting`) where a program leaves
 them to the store.
 """
@@ -129,18 +127,10 @@ NOT_RUN: dict[tuple[str, str], str] = {
 """Blocks that neither run nor are the output of one that does: page, text of the block (or its first line), reason."""
 
 SHORTER: dict[str, dict[str, str]] = {
-    "docs/decisions/0016-contexts-of-a-report.md": {"range(10_000)": "range(2_000)"},
-    "docs/decisions/0018-frozen-values-of-our-own.md": {"for _ in range(15):": "for _ in range(1):"},
-    "docs/decisions/0025-attachments-are-cut-out.md": {"range(101)": "range(3)", "range(5)": "range(3)"},
-    "docs/decisions/0026-two-event-loops.md": {"ROUNDS = 4_000": "ROUNDS = 400", "APPENDS = 300": "APPENDS = 100"},
     # `tests/store/test_contract.py` has all of it on a store in memory.
     "docs/how-to/test-your-own-backend.md": {"test_mine.py": "test_mine.py -k append"},
-    "docs/decisions/0028-artifacts-are-entries.md": {"range(200)": "range(20)", "range(5)": "range(1)"},
-    "docs/decisions/0030-reasoning-knows-its-prefix.md": {"range(500)": "range(20)", "range(20)": "range(2)"},
 }
-"""How programs whose figures are not compared are shortened where nobody measures, and commands whose output is not
-shown: text of the page, and another.
-"""
+"""How commands whose output is not shown are shortened: text of the page, and another."""
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
 
@@ -264,11 +254,10 @@ def surroundings(folder: Path, counting: Counting) -> Iterator[None]:
                     del sys.modules[name]
 
 
-def run_page(page: str, folder: Path, counting: Counting | None = None, *, measure: bool = False) -> str:
+def run_page(page: str, folder: Path, counting: Counting | None = None) -> str:
     """Run a page's blocks in ``folder``; return the page with each output as it was printed.
 
-    Outputs that are measured are left as they are, but for ``measure``. Raises `PageError` for a block that breaks
-    the rules, or a program that fails.
+    Raises `PageError` for a block that breaks the rules, or a program that fails.
     """
     counting = counting or Counting()
     if page in RUNS_AFTER:
@@ -290,18 +279,15 @@ def run_page(page: str, folder: Path, counting: Counting | None = None, *, measu
                 replaced.append((block, _run_console(block, folder)))
             elif block.language == "sh" and block.file is None:
                 for line in block.lines:
-                    command = line if measure else _shortened(line, SHORTER.get(page, {}))
+                    command = _shortened(line, SHORTER.get(page, {}))
                     _run_command(shlex.split(command), block, folder, must_succeed=True)
             elif block.language in ("python", "sql") and not _is_only_saved(block):
                 if block.language == "sql" and database is None:
                     database = stack.enter_context(_open_database(block))
-                is_compared = measure or output is None or "measured" not in output.options
-                shorter = {} if is_compared else SHORTER.get(page, {})
-                printed = _run_python(block, shorter) if block.language == "python" else _run_sql(block, database)
+                printed = _run_python(block) if block.language == "python" else _run_sql(block, database)
                 if output is not None:
                     shown.add(output.first)
-                    if is_compared:
-                        replaced.append((output, printed))
+                    replaced.append((output, printed))
                 elif printed:
                     raise PageError(f"{block.where}: prints, but the page does not show what: {printed[:3]}")
             elif block.file is None:
@@ -326,8 +312,8 @@ def _shortened(text: str, shorter: Mapping[str, str]) -> str:
     return text
 
 
-def _run_python(block: Block, shorter: Mapping[str, str]) -> list[str]:
-    code = compile("\n" * block.first + _shortened(block.text, shorter), block.page, "exec", dont_inherit=True)
+def _run_python(block: Block) -> list[str]:
+    code = compile("\n" * block.first + block.text, block.page, "exec", dont_inherit=True)
     out = io.StringIO()
     try:
         with contextlib.redirect_stdout(out):
@@ -433,14 +419,13 @@ def _run_flue_py(arguments: list[str]) -> tuple[str, int]:
 
 def main(arguments: list[str]) -> int:
     """Compare, or with ``--write`` rewrite, the pages named; all of them where none is."""
-    measure = "--measure" in arguments
     write = "--write" in arguments
     named = [argument for argument in arguments if not argument.startswith("--")]
     failures = 0
     for page in named or [page for page in all_pages() if is_runnable(page)]:
         try:
             with tempfile.TemporaryDirectory() as folder:
-                fresh = run_page(page, Path(folder).resolve(), measure=measure)
+                fresh = run_page(page, Path(folder).resolve())
         except PageError as error:
             print(error)
             failures += 1

@@ -114,6 +114,17 @@ PRINTED = {
         "search 300 messages: a word that is nowhere",
     ),
     "postgres": ("PostgreSQL",),
+    "choices": (
+        "statements by sqlite3 (raw: SQLAlchemy's text())",
+        "as one range (raw: by parent links)",
+        "entries, a rowid and a key: in a group of 100",
+        "calls, in order of arrival: in a group of 100",
+        "a listing by slot, if it changes",
+        "pack 20,000 bytes of prose, level 4 (raw: level 6)",
+        "one picture in three messages",
+        "a crossing by SimpleQueue (raw: anyio.to_thread)",
+        "blocks of checked reasoning (raw: unchecked)",
+    ),
 }
 
 

@@ -92,7 +92,7 @@ sessions = Table(
         postgresql_where=text("key IS NOT NULL AND trashed_at IS NULL"),
     ),
     # An append changes active_at, but its slot every four seconds only: most appends leave these indexes alone
-    # (decision 0023).
+    # (decision 0003).
     Index("ix_sessions_active_slot", "active_slot", "session_key"),
     Index("ix_sessions_scope_active_slot", "scope", "active_slot", "session_key"),
     Index("ix_sessions_created_at", "created_at", "session_key"),
@@ -160,7 +160,7 @@ entries = Table(
     Column("extra", TEXT),
     Column("payload", TEXT),
     PrimaryKeyConstraint("tree_id", "lane_id", "depth"),
-    # By the id first: calls are looked up by the ids of entries of any tree (decision 0024).
+    # By the id first: calls are looked up by the ids of entries of any tree (decision 0003).
     UniqueConstraint("id", "tree_id"),
     CheckConstraint(
         "(payload IS NOT NULL AND packed IS NULL AND blob IS NULL)"
@@ -285,7 +285,7 @@ marks = Table(
 )
 
 # A paid call whose id is that of its entry, drawn here, has no call_id of its own: nobody else can have reported it, so
-# that it needs no place in the unique index (decision 0024).
+# that it needs no place in the unique index (decision 0003).
 ledger = Table(
     "ledger",
     metadata,

@@ -26,7 +26,7 @@ Page = TypedDict(
 )  # fmt: skip
 EntryIdsFrom = TypedDict("EntryIdsFrom", {"tree_id": int, "count": int, "prefix": str, "end_prefix": str})
 
-# What a listing is sorted by. Every append changes the counters, so that no index has them (decision 0023): a page by
+# What a listing is sorted by. Every append changes the counters, so that no index has them (decision 0003): a page by
 # one of them reads all sessions.
 _SORTED_BY: dict[SessionOrder, str] = {
     "activity": "s.active_at",
@@ -81,7 +81,7 @@ def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool)
         conditions = [condition.replace("s.scope", SCOPE_OF_ROW) for condition in conditions]
     by = [f"{value} {way}", f"s.session_key {way}"]
     if ordering.order == "activity":
-        # By the slot, which an index has, and by the exact time within a slot (decision 0023).
+        # By the slot, which an index has, and by the exact time within a slot (decision 0003).
         by.insert(0, f"s.active_slot {way}")
     if not is_first:
         last = "last_text" if ordering.order == "title" else "last_number"
