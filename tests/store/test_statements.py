@@ -64,17 +64,17 @@ def declared_types(statement: AnyStatement) -> list[str] | None:
     return [] if gives is Nothing else None
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
-def test_a_statement_takes_the_parameters_of_its_text(name: str) -> None:
-    statement = STATEMENTS[name]
-    is_part = name.startswith(("page", "sums")) or statement.takes.__name__ in ("SessionRow", "BudgetRow")
+def test_every_statement_takes_the_parameters_of_its_text() -> None:
+    assert len(STATEMENTS) > 250
+    assert [name for name in STATEMENTS if not takes_the_parameters_of_its_text(name)] == []
 
-    if is_part:
-        assert set(statement.parameters) <= statement.types.keys()
-    else:
-        assert set(statement.parameters) == statement.types.keys() - {""}
-    if not isinstance(statement, Insert):
-        assert set(statement.types.values()) <= {"text", "bytea", "bigint"}
+
+def takes_the_parameters_of_its_text(name: str) -> bool:
+    statement = STATEMENTS[name]
+    parameters, types = set(statement.parameters), statement.types
+    is_part = name.startswith(("page", "sums")) or statement.takes.__name__ in ("SessionRow", "BudgetRow")
+    is_complete = parameters <= types.keys() if is_part else parameters == types.keys() - {""}
+    return is_complete and (isinstance(statement, Insert) or set(types.values()) <= {"text", "bytea", "bigint"})
 
 
 def test_sqlite_returns_as_many_columns_as_statements_declare() -> None:

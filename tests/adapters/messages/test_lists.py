@@ -215,9 +215,9 @@ def test_a_framework_that_is_not_installed_is_named(
         convert([])
 
 
-@pytest.mark.parametrize("name", adapter.__all__)
-def test_each_public_name_is_there(name: str) -> None:
-    assert getattr(adapter, name) is not None
+def test_every_public_name_is_there() -> None:
+    assert len(adapter.__all__) > 15
+    assert [name for name in adapter.__all__ if getattr(adapter, name, None) is None] == []
 
 
 def test_items_of_responses_stay_as_they_came_and_others_are_completed() -> None:
