@@ -1,13 +1,14 @@
-"""The shape of the code: how much of it there is, and through how many files one call goes.
+"""The shape of the code beside its budgets: sizes, the files and functions of five calls, names and words.
 
-Run with ``python -m benchmarks.shape``. It prints modules, code lines (without blank lines, comments and docstrings),
-imports inside functions and public names; how many modules name an example of what a maintainer may add; and five
-walks: what really runs for one append, one context, one fork, one deletion and one import, on a SQLite file. A walk
-begins when the call is made and ends when it returns. It counts the files and functions of flue_py that ran, how often
-a function of one file called one of another, transactions, and calls of SQL in them.
+``python -m benchmarks.shape`` prints each figure with its bound and its goal, which stand in ``shape.toml``. With
+``--check`` it prints only the figures that are above their bounds, and exits with 1 if there are any. ``--cases``
+counts the test cases as well, which takes half a minute. With a revision of git it prints the figures of the sources
+there.
 
-With a revision of git, or the folder of a checkout, it prints the same of what is there, without the walks:
-``python -m benchmarks.shape 2c5b4ff``.
+A code line is not blank, a comment or a docstring. Names are counted each time an assignment, a loop or a parameter
+binds them. Words of docstrings are those of modules, classes and functions. An import counts for a circle wherever it
+stands, except under ``TYPE_CHECKING`` in an ``__init__.py``: there it names the contents of other modules. The
+functions of a call are those of flue_py that run until it returns, on a SQLite file, once its modules are loaded.
 """
 
 from __future__ import annotations
@@ -15,62 +16,170 @@ from __future__ import annotations
 import ast
 import asyncio
 import io
-import json
 import re
 import subprocess
 import sys
 import tarfile
 import threading
 import tokenize
+import tomllib
+from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
-from types import FrameType
+from types import CodeType, FrameType
+from typing import NamedTuple
 
 import flue_py
+from benchmarks.measuring import make_messages
+from flue_py.core.model_seam import FunctionModel
 
-PACKAGE = Path(flue_py.__file__).parent
-_ROOT = f"{PACKAGE}/"
+ROOT = Path(__file__).parent.parent
+TABLE = Path(__file__).with_suffix(".toml")
+VAGUE = frozenset({
+    "found", "told", "given", "said", "asked", "known", "made", "chosen", "each", "one", "other", "more", "held",
+    "kept", "gone", "around", "beside", "what",
+})  # fmt: skip
+UNITS = ("files", "functions")
+ONE_STEP: flue_py.JsonObject = {"window": {"text_only": True}}
+TOOL_CALL: tuple[flue_py.JsonObject, ...] = (
+    {"role": "assistant", "content": [{"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": "a.py"}}]},
+    {"role": "toolResult", "toolCallId": "c1", "toolName": "read", "content": "def parse(text): ..."},
+)
 _NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-_SQL = frozenset({"rows", "first", "run", "run_many", "insert"})
-_TRANSACTION = "SqliteTransaction"
+_PACKAGE = str(Path(flue_py.__file__).parent) + "/"
 
 
-# -- what is there -----------------------------------------------------------------------------------------------------
+# -- sources -----------------------------------------------------------------------------------------------------------
+
+
+def sources_of(revision: str | None = None) -> dict[str, str]:
+    """Return the Python files of flue_py and its tests, and the pages, by path: of this checkout, or of a revision."""
+    folders = ("flue_py", "tests", "docs")
+    if revision is None:
+        paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")]
+        return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths}
+    command = ["git", "-C", str(ROOT), "archive", revision, *folders]
+    archive = subprocess.run(command, check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return {
+            member.name: file.read().decode()
+            for member in tar
+            if member.name.endswith((".py", ".md")) and (file := tar.extractfile(member)) is not None
+        }
 
 
 def code_lines(source: str) -> int:
-    """Return how many lines of a module hold code: no blank lines, comments or docstrings."""
-    tree = ast.parse(source)
+    """Return the number of code lines of a module."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in _NO_CODE:
             lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(source)):
         body = getattr(node, "body", None)
-        if not isinstance(body, list):
-            continue
-        for statement in body:
-            # A text that stands alone documents what it follows, or the module, class or function it begins.
+        for statement in body if isinstance(body, list) else ():
+            # A text that stands alone documents the name above it, or the module, class or function it begins.
             if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
                 lines.difference_update(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
     return len(lines)
 
 
-def inner_imports(source: str) -> int:
-    """Return how many imports stand inside functions."""
-    return sum(
-        isinstance(inner, (ast.Import, ast.ImportFrom))
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        for inner in ast.walk(node)
-    )
+def bound_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that assignments, loops and parameters bind, each time they do."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def docstrings(tree: ast.AST) -> str:
+    """Return the docstrings of a module, its classes and functions."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return "\n".join(ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, documented))
+
+
+def import_circles(trees: Mapping[str, ast.AST]) -> list[tuple[str, ...]]:
+    """Return the groups of modules that import one another, by path."""
+    paths = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in trees}
+    imports = {path: {paths[name] for name in _imports(path, trees[path], paths)} for path in trees}
+    reachable = {path: _reachable(path, imports) for path in trees}
+    circles = (tuple(sorted(end for end in reachable[path] if path in reachable[end])) for path in trees)
+    return sorted({circle for circle in circles if len(circle) > 1})
+
+
+def _imports(path: str, tree: ast.AST, modules: Mapping[str, str]) -> Iterator[str]:
+    nodes: list[ast.AST] = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom):
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from {name if name in modules else str(node.module) for name in names} & modules.keys()
+        elif path.endswith("/__init__.py") and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            nodes += node.orelse
+        else:
+            nodes += ast.iter_child_nodes(node)
+
+
+def _reachable(path: str, imports: Mapping[str, set[str]]) -> set[str]:
+    reachable: set[str] = set()
+    pending = [path]
+    while pending:
+        targets = imports[pending.pop()] - reachable
+        reachable |= targets
+        pending += targets
+    return reachable
+
+
+def room_of(path: str, rooms: Iterable[str]) -> str:
+    """Return the one of ``rooms`` that names the folder or module of a path, or the folder or module if none does."""
+    parts = path.removeprefix("flue_py/").removesuffix(".py").split("/")
+    for length in range(len(parts), 0, -1):
+        for room in rooms:
+            if "/".join(parts[:length]) in room.split():
+                return room
+    return parts[0]
+
+
+def source_figures(sources: Mapping[str, str], rooms: Iterable[str]) -> dict[str, float]:
+    """Return the figures of sources by name, those of rooms included."""
+    trees = {path: ast.parse(text) for path, text in sources.items() if path.startswith("flue_py/")}
+    lines = {path: code_lines(text) for path, text in sources.items() if path.endswith(".py")}
+    room_files, room_lines = Counter[str](), Counter[str]()
+    for path in trees:
+        room = room_of(path, rooms)
+        room_files[room] += 1
+        room_lines[room] += lines[path]
+    sizes = [lines[path] for path in trees]
+    names = [name for tree in trees.values() for name in bound_names(tree)]
+    words = " ".join(map(docstrings, trees.values()))
+    return {
+        "code lines of flue_py": sum(sizes),
+        "code lines of the largest file": max(sizes),
+        "code lines of the median file": median(sizes),
+        # Those that are shipped are tests, too.
+        "code lines of tests": sum(lines[path] for path in lines if path.startswith(("tests/", "flue_py/testing/"))),
+        "files of flue_py": len(trees),
+        "import circles": len(import_circles(trees)),
+        "modules named by a gerund": sum(bool(re.search(r"ings?\.py$", path)) for path in trees),
+        "names in flue_py.__all__": public_names(sources["flue_py/__init__.py"]),
+        "vague names, %": _share(sum(name in VAGUE for name in names), len(names), 100),
+        "what, per 1,000 words of docstrings": _share(
+            len(re.findall(r"\bwhat\b", words, re.IGNORECASE)), len(words.split()), 1000
+        ),
+        "words of docs": sum(len(text.split()) for path, text in sources.items() if path.endswith(".md")),
+        **{f"{room}, files": count for room, count in room_files.items()},
+        **{f"{room}, code lines": count for room, count in room_lines.items()},
+    }
 
 
 def public_names(source: str) -> int:
-    """Return how many names the ``__all__`` of a module has."""
+    """Return the number of names in the ``__all__`` of a module."""
     return sum(
         len(statement.value.elts)
         for statement in ast.parse(source).body
@@ -79,194 +188,149 @@ def public_names(source: str) -> int:
     )
 
 
-def sources_of(where: str) -> dict[str, str]:
-    """Return the modules of flue_py in the folder of a checkout, or in a revision, by path."""
-    if Path(where).is_dir():
-        package = Path(where) / "flue_py"
-        return {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in package.rglob("*.py")}
-    command = ["git", "-C", str(PACKAGE.parent), "archive", where, "flue_py"]
-    archive = subprocess.run(command, check=True, capture_output=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        return {
-            member.name.removeprefix("flue_py/"): file.read().decode()
-            for member in tar
-            if member.name.endswith(".py") and (file := tar.extractfile(member)) is not None
-        }
+def _share(part: int, whole: int, of: int) -> float:
+    return round(of * part / max(whole, 1), 2)
 
 
-def print_sizes(sources: dict[str, str]) -> None:
-    """Print how much code there is, by room."""
-    sizes = {path: code_lines(source) for path, source in sources.items()}
-    rooms: Counter[str] = Counter()
-    modules: Counter[str] = Counter()
-    for path, size in sizes.items():
-        room = _room(path)
-        rooms[room] += size
-        modules[room] += 1
-    print("| room | modules | code lines |\n| --- | --- | --- |")
-    for room in sorted(rooms):
-        print(f"| {room} | {modules[room]} | {rooms[room]:,} |")
-    print(f"| without testing | {modules.total() - modules['testing']} | {rooms.total() - rooms['testing']:,} |")
-    largest = sorted(sizes, key=lambda path: -sizes[path])[:3]
-    print("\nlargest modules: " + ", ".join(f"{path} ({sizes[path]})" for path in largest))
-    inner = sum(inner_imports(text) for path, text in sources.items() if _room(path) not in ("cli", "demo", "testing"))
-    print(f"imports inside functions, without cli, demo and testing: {inner}")
-    print(f"public names of flue_py: {public_names(sources['__init__.py'])}\n")
-
-
-def _room(path: str) -> str:
-    return path.partition("/")[0] if "/" in path else "."
-
-
-# -- what a maintainer touches ----------------------------------------------------------------------------------------
-
-ADDITIONS = {
-    "a SQL database": ("postgres", ""),
-    "a transcript format": ("noumen", ""),
-    "an entry kind that the context shows": ("custom_message", ""),
-    "a command": ("unpin", "cli/"),
-    "a step of the context pipeline": ("microcompact", ""),
-}
-"""What can be added: the word that names one that is there, and the folder in which the word means that."""
-
-LATER = ("a framework adapter",)
-
-
-def names(source: str, word: str) -> bool:
-    """Return whether the code of a module, as opposed to its comments and docstrings, has a word in any case."""
-    if word not in source.lower():
-        return False
-    tree = ast.parse(source)
-    said = {
-        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-    for node in ast.walk(tree):
-        texts = [value for _, value in ast.iter_fields(node) if isinstance(value, str)]
-        if id(node) not in said and any(re.search(rf"(?<![a-z]){word}", text.lower()) for text in texts):
-            return True
-    return False
-
-
-def additions(sources: dict[str, str]) -> dict[str, tuple[int, int]]:
-    """Return how many modules name each example, and how many of these are its own, named for it."""
-    counts = {}
-    for addition, (word, folder) in ADDITIONS.items():
-        product = [path for path in sources if path.startswith(folder) and _room(path) != "testing"]
-        found = [path for path in product if names(sources[path], word)]
-        counts[addition] = (len(found), sum(word in path for path in found))
-    return counts
-
-
-def print_additions(sources: dict[str, str]) -> None:
-    """Print what a maintainer touches, measured by the modules that name an example."""
-    print("| a maintainer adds | modules that name the one there | its own | others |\n| --- | --- | --- | --- |")
-    for addition, (named, own) in additions(sources).items():
-        print(f"| {addition} (as {ADDITIONS[addition][0]}) | {named} | {own} | {named - own} |")
-    for addition in LATER:
-        print(f"| {addition} | there is none yet | | |")
-    print()
-
-
-# -- what runs ---------------------------------------------------------------------------------------------------------
+# -- a checkout --------------------------------------------------------------------------------------------------------
 
 
 class Walk:
-    """What runs of flue_py while it is watched, in every thread."""
+    """The functions of flue_py that run while it watches, in every thread."""
 
     def __init__(self) -> None:
         self.is_watching = False
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin anew."""
-        self.files: set[str] = set()
-        self.functions: set[object] = set()
-        self.jumps = self.transactions = self.sql = 0
+        self.functions: set[CodeType] = set()
 
     def see(self, frame: FrameType, event: str, argument: object) -> None:
         """Note a call. The interpreter calls this for every one."""
         del argument
-        code = frame.f_code
-        if not self.is_watching or event != "call" or not code.co_filename.startswith(_ROOT):
-            return
-        self.files.add(code.co_filename)
-        self.functions.add(code)
-        caller = frame.f_back
-        while caller is not None and not caller.f_code.co_filename.startswith(_ROOT):
-            caller = caller.f_back
-        self.jumps += caller is not None and caller.f_code.co_filename != code.co_filename
-        owner, _, name = code.co_qualname.rpartition(".")
-        if owner == _TRANSACTION:
-            self.transactions += name == "__init__"
-            self.sql += name in _SQL
+        if self.is_watching and event == "call" and frame.f_code.co_filename.startswith(_PACKAGE):
+            self.functions.add(frame.f_code)
 
-    async def of(self, call: Callable[[], Awaitable[object]]) -> str:
-        """Return the row of a table for what one call runs."""
-        self.clear()
+    async def of(self, call: Callable[[], Awaitable[object]]) -> dict[str, int]:
+        """Return the number of files and of functions that one call runs."""
+        self.functions = set()
         self.is_watching = True
         await call()
         self.is_watching = False
-        counts = (len(self.files), len(self.functions), self.jumps, self.transactions, self.sql)
-        return " | ".join(map(str, counts))
+        return {"files": len({code.co_filename for code in self.functions}), "functions": len(self.functions)}
 
 
-async def walks(folder: Path) -> dict[str, str]:
-    """Return a row for each walk: what the second call of each kind runs. The first also loads modules."""
+async def walk_figures(folder: Path) -> dict[str, float]:
+    """Return the files and functions of five calls, the least of three rounds.
+
+    A round before these loads the modules. Threads that wait sometimes run a function more.
+    """
     walk = Walk()
-    question: flue_py.JsonObject = {"role": "user", "content": "why?"}
+    rounds: list[dict[str, float]] = []
     # The threads of the store are watched from their beginning.
     threading.setprofile(walk.see)
     sys.setprofile(walk.see)
     try:
         async with flue_py.open(folder / "walks.db") as store:
-            rows: dict[str, str] = {}
-            for number in (1, 2):
-                file = folder / f"{number}.jsonl"
-                rows_of_file = ({**PI_FILE[0], "id": f"walk {number}"}, *PI_FILE[1:])
-                file.write_text("\n".join(map(json.dumps, rows_of_file)) + "\n", encoding="utf-8")
+            for _ in range(4):
                 session = await store.create_session()
-                await session.append_messages([question] * 10)
-                task = await session.create_task(task_id="task")
-                await task.append_message(question)
-                reader = await store.get_session(session.id)
-                rows = {
-                    "append a user message": await walk.of(partial(session.append_message, question)),
-                    "build_context": await walk.of(reader.build_context),
-                    "fork": await walk.of(session.fork),
-                    "delete a tree": await walk.of(partial(store.delete_session_tree, session.id)),
-                    "import a pi file of 2 messages": await walk.of(partial(flue_py.import_file, store, file)),
+                await session.append_messages([*make_messages(118), *TOOL_CALL])
+                calls: dict[str, Callable[[], Awaitable[object]]] = {
+                    "an append": partial(session.append_message, {"role": "user", "content": "why?"}),
+                    "a context": session.build_context,
+                    "a request": partial(session.request, "anthropic", settings=ONE_STEP),
+                    "a search": partial(store.search, "traceback"),
+                    "a compaction by a model": partial(_compact, session),
                 }
-            return rows
+                counts = {name: await walk.of(call) for name, call in calls.items()}
+                rounds.append({f"{unit} of {name}": counts[name][unit] for unit in UNITS for name in calls})
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
+    return {name: min(figures[name] for figures in rounds[1:]) for name in rounds[0]}
 
 
-PI_FILE: tuple[flue_py.JsonObject, ...] = (
-    {"type": "session", "version": 3, "id": "walk", "timestamp": "2026-01-01T00:00:00Z", "cwd": "/"},
-    {
-        "type": "message", "id": "a0000001", "parentId": None, "timestamp": "2026-01-01T00:00:01Z",
-        "message": {"role": "user", "content": "hello", "timestamp": 1},
-    },
-    {
-        "type": "message", "id": "a0000002", "parentId": "a0000001", "timestamp": "2026-01-01T00:00:02Z",
-        "message": {"role": "assistant", "content": [{"type": "text", "text": "hi"}], "timestamp": 2},
-    },
-)  # fmt: skip
+async def _compact(session: flue_py.Session) -> None:
+    model = FunctionModel(lambda _: "The build is red, and was repaired.", "scripted", context_window=200_000)
+    result = await session.compact(model, mode="llm", window=10_000)
+    if result.entry_id is None:
+        raise RuntimeError(f"nothing was compacted: {result.reason}")
 
 
-def main() -> None:
-    """Print the sizes, what a maintainer touches, and the walks; of another checkout or revision, all but the walks."""
-    sources = sources_of(sys.argv[1] if len(sys.argv) > 1 else str(PACKAGE.parent))
-    print_sizes(sources)
-    print_additions(sources)
-    if len(sys.argv) > 1:
-        return
-    print("| walk | files | functions | jumps between files | transactions | SQL calls |\n| --- " + "| --- " * 5 + "|")
-    with TemporaryDirectory() as folder:
-        for name, row in asyncio.run(walks(Path(folder))).items():
-            print(f"| {name} | {row} |")
+def class_figures() -> dict[str, float]:
+    """Return the public names and the classes of `Session`."""
+    return {
+        "classes in Session.__mro__": len(flue_py.Session.__mro__),
+        "public names of Session": sum(not name.startswith("_") for name in dir(flue_py.Session)),
+    }
+
+
+def case_figures() -> dict[str, float]:
+    """Return the number of test cases that pytest collects."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return {"test cases": int(re.findall(r"^(\d+) tests collected", printed, re.MULTILINE)[-1])}
+
+
+# -- budgets -----------------------------------------------------------------------------------------------------------
+
+
+class Budget(NamedTuple):
+    """How large a figure is to become, and how large it may be now."""
+
+    goal: float
+    bound: float
+
+
+def read_table(text: str) -> tuple[dict[str, Budget], list[str]]:
+    """Return the budgets of all figures by name, and the names of the rooms."""
+    table = tomllib.loads(text)
+    budgets = {name: Budget(*pair) for name, pair in table["figures"].items()}
+    for room, (files, files_bound, lines, lines_bound) in table["rooms"].items():
+        budgets[f"{room}, files"] = Budget(files, files_bound)
+        budgets[f"{room}, code lines"] = Budget(lines, lines_bound)
+    return budgets, list(table["rooms"])
+
+
+def problems(figures: Mapping[str, float], budgets: Mapping[str, Budget]) -> list[str]:
+    """Return a line for each figure that is above its bound or has none."""
+    above = [
+        f"{name}: {figure:,} is above the bound of {budgets[name].bound:,}"
+        for name, figure in figures.items()
+        if name in budgets and figure > budgets[name].bound
+    ]
+    return above + [f"{name}: add a row to benchmarks/{TABLE.name}" for name in figures if name not in budgets]
+
+
+def print_figures(figures: Mapping[str, float], budgets: Mapping[str, Budget]) -> None:
+    """Print a table of figures, bounds and goals."""
+    print("| figure | now | bound | goal |\n| --- | --- | --- | --- |")
+    for name, figure in figures.items():
+        bounds = f"{budgets[name].bound:,} | {budgets[name].goal:,}" if name in budgets else "- | -"
+        print(f"| {name} | {figure:,} | {bounds} |")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures, or check them; return 1 if one is above its bound."""
+    parser = ArgumentParser(prog="python -m benchmarks.shape", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("revision", nargs="?", help="a revision of git, for the figures of its sources")
+    parser.add_argument("--cases", action="store_true", help="count the test cases, too")
+    parser.add_argument(
+        "--check", action="store_true", help="print only figures above their bounds; exit with 1 if any"
+    )
+    options = parser.parse_args(arguments)
+    budgets, rooms = read_table(TABLE.read_text("utf-8"))
+    figures = source_figures(sources_of(options.revision), rooms)
+    if options.revision is None:
+        with TemporaryDirectory() as folder:
+            figures |= asyncio.run(walk_figures(Path(folder))) | class_figures()
+        figures |= case_figures() if options.cases else {}
+    places = {name: place for place, name in enumerate(budgets)}
+    figures = {name: figures[name] for name in sorted(figures, key=lambda name: (places.get(name, len(places)), name))}
+    if not options.check:
+        print_figures(figures, budgets)
+        return 0
+    lines = problems(figures, budgets)
+    print("\n".join(lines) or f"{len(figures)} figures are within their bounds")
+    return bool(lines)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

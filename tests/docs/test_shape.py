@@ -1,85 +1,214 @@
-"""The tool that counts the code, and the files that one call goes through."""
+"""The tool that measures the shape of the code and holds it to its budgets."""
 
 from __future__ import annotations
 
+import ast
+import subprocess
 from pathlib import Path
 
 import pytest
 
+import flue_py
 from benchmarks import shape
-from benchmarks.shape import code_lines, inner_imports, walks
+from benchmarks.shape import Budget, problems, read_table, room_of, source_figures
 
 SOURCE = '''"""A module."""
 
-import os  # to be found
+import os  # for nothing
 
 
 class One:
-    """A class."""
+    """A class, and what it has."""
 
     size = 1
     """How large it is."""
 
-    def two(self):
+    def two(self, found):
         # a comment
         import re
 
+        for each in found:
+            total, self.rest = each
         return """one
         two"""
 '''
+TABLE = """
+[figures]
+"files of flue_py" = [1, 3]
+"names in flue_py.__all__" = [1, 1]
+
+[rooms]
+"__init__" = [1, 1, 2, 2]
+"db store" = [1, 2, 10, 20]
+"""
 
 
 def test_code_lines_are_those_without_blanks_comments_and_docstrings() -> None:
-    assert code_lines(SOURCE) == len(["import os", "class", "size", "def", "import re", "return", "two"])
+    lines = ["import os", "class", "size", "def", "import re", "for", "total, self.rest", 'return """one', 'two"""']
+    assert shape.code_lines(SOURCE) == len(lines)
 
 
-def test_only_imports_inside_functions_are_inner_imports() -> None:
-    assert inner_imports(SOURCE) == 1
+def test_names_are_bound_by_assignments_loops_and_parameters() -> None:
+    assert sorted(shape.bound_names(ast.parse(SOURCE))) == ["each", "found", "self", "size", "total"]
+
+
+def test_docstrings_are_those_of_modules_classes_and_functions() -> None:
+    assert shape.docstrings(ast.parse(SOURCE)).split("\n") == ["A module.", "A class, and what it has.", ""]
+
+
+def test_modules_that_import_one_another_are_a_circle() -> None:
+    trees = {
+        "flue_py/__init__.py": "if TYPE_CHECKING:\n    from flue_py.a import x",
+        "flue_py/a.py": "import flue_py\nfrom flue_py import b",
+        "flue_py/b.py": "def f():\n    from flue_py.c import y",
+        "flue_py/c/__init__.py": "if TYPE_CHECKING:\n    from flue_py.d import z\nelse:\n    from flue_py.c.e import z",
+        "flue_py/c/e.py": "if TYPE_CHECKING:\n    import flue_py.a",
+        "flue_py/d.py": "import flue_py.c\nimport os\nfrom sys import path",
+    }
+    circle = ("flue_py/a.py", "flue_py/b.py", "flue_py/c/__init__.py", "flue_py/c/e.py")
+
+    assert shape.import_circles({path: ast.parse(text) for path, text in trees.items()}) == [circle]
+    assert shape.import_circles({"flue_py/a.py": ast.parse("import flue_py.a")}) == []
+
+
+def test_a_room_has_the_folders_and_modules_of_its_row() -> None:
+    rooms = ["__init__ errors", "db store", "salvage store/salvage"]
+    paths = {
+        "flue_py/__init__.py": "__init__ errors",
+        "flue_py/errors.py": "__init__ errors",
+        "flue_py/db/__init__.py": "db store",
+        "flue_py/store/salvage.py": "salvage store/salvage",
+        "flue_py/store/salvage/pages.py": "salvage store/salvage",
+        "flue_py/store/salvaged.py": "db store",
+        "flue_py/system.py": "system",
+        "flue_py/server/errors.py": "server",
+    }
+    assert {path: room_of(path, rooms) for path in paths} == paths
+
+
+def test_the_figures_of_sources() -> None:
+    sources = {
+        "docs/page.md": "# A page\n\nof words",
+        "flue_py/__init__.py": '"""What it is, and whatever."""\n\n__all__ = [\n    "a",\n    "b",\n]\n',
+        "flue_py/store/reading.py": "found, row = 1, 2\n",
+        "flue_py/testing/x.py": "row = 1\nrows = 2\nnumber = 3\n",
+        "tests/test_x.py": "x = 1\n",
+    }
+    assert source_figures(sources, ["__init__", "db store"]) == {
+        "code lines of flue_py": 8,
+        "code lines of the largest file": 4,
+        "code lines of the median file": 3,
+        "code lines of tests": 4,
+        "files of flue_py": 3,
+        "import circles": 0,
+        "modules named by a gerund": 1,
+        "names in flue_py.__all__": 2,
+        "vague names, %": 16.67,
+        "what, per 1,000 words of docstrings": 200,
+        "words of docs": 5,
+        "__init__, files": 1,
+        "__init__, code lines": 4,
+        "db store, files": 1,
+        "db store, code lines": 1,
+        "testing, files": 1,
+        "testing, code lines": 3,
+    }
 
 
 @pytest.mark.anyio
-async def test_a_walk_counts_what_one_call_runs(tmp_path: Path) -> None:
-    rows = {name: [int(count) for count in row.split("|")] for name, row in (await walks(tmp_path)).items()}
+async def test_a_walk_counts_the_files_and_functions_of_one_call(tmp_path: Path) -> None:
+    figures = await shape.walk_figures(tmp_path)
 
-    assert list(rows) == [
-        "append a user message", "build_context", "fork", "delete a tree", "import a pi file of 2 messages",
-    ]  # fmt: skip
-    for files, functions, jumps, transactions, sql in rows.values():
-        assert 1 < files < functions
-        assert jumps >= files - 1
-        assert 1 <= transactions <= sql
-    assert rows["append a user message"][3:] == [1, 3]
+    calls = ("an append", "a context", "a request", "a search", "a compaction by a model")
+    assert list(figures) == [f"{unit} of {call}" for unit in ("files", "functions") for call in calls]
+    assert [call for call in calls if not 1 < figures[f"files of {call}"] < figures[f"functions of {call}"]] == []
+    assert figures["files of an append"] < figures["files of a compaction by a model"]
 
 
-def test_sizes_are_printed_by_room(capsys: pytest.CaptureFixture[str]) -> None:
-    sources = shape.sources_of(str(shape.PACKAGE.parent))
-    # One module of each room: to take all of them apart takes long.
-    first = {path.partition("/")[0]: path for path in sorted(sources, reverse=True) if "/" in path}
-    shape.print_sizes({path: sources[path] for path in ("__init__.py", *first.values())})
-
-    printed = capsys.readouterr().out
-    rooms = {path.name for path in shape.PACKAGE.iterdir() if (path / "__init__.py").exists()}
-    assert {line.split("|")[1].strip() for line in printed.splitlines()[2:] if line.startswith("|")} == {
-        ".", "without testing", *rooms,
-    }  # fmt: skip
+def test_public_names_are_those_of_the_package() -> None:
+    source = Path(flue_py.__file__).read_text("utf-8")
+    assert shape.public_names(source) == len(flue_py.__all__)
+    assert shape.class_figures()["classes in Session.__mro__"] == len(flue_py.Session.__mro__)
 
 
-def test_a_module_names_a_word_in_its_code_and_not_in_what_is_said_of_it() -> None:
-    assert not shape.names('"""Like postgres."""\nx = 1  # as postgres does\n', "postgres")
-    assert shape.names("from a.postgres import b\n", "postgres")
-    assert shape.names("_POSTGRES = 1\n", "postgres")
-    assert shape.names('x = "postgresql+asyncpg"\n', "postgres")
+def test_cases_are_those_that_pytest_collects(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 0, "tests/x.py: 7\n\n1234 tests collected in 3.20s\n", "")
+
+    monkeypatch.setattr(shape.subprocess, "run", run)
+    assert shape.case_figures() == {"test cases": 1234}
 
 
-def test_what_can_be_added_is_counted_by_an_example_that_is_there(capsys: pytest.CaptureFixture[str]) -> None:
-    counts = shape.additions(shape.sources_of(str(shape.PACKAGE.parent)))
+def test_figures_above_their_bounds_and_without_a_row_are_problems() -> None:
+    budgets, rooms = read_table(TABLE)
 
-    assert list(counts) == list(shape.ADDITIONS)
-    assert all(named > 0 for named, _ in counts.values())
-    others = {addition: named - own for addition, (named, own) in counts.items()}
-    assert others["a transcript format"] == 1
-    assert others["a command"] <= 2
-    assert others["a step of the context pipeline"] <= 3
-    shape.print_additions(shape.sources_of(str(shape.PACKAGE.parent)))
-    printed = capsys.readouterr().out
-    assert all(f"| {addition} " in printed for addition in (*shape.ADDITIONS, *shape.LATER))
+    assert rooms == ["__init__", "db store"]
+    assert budgets["db store, files"] == Budget(1, 2)
+    assert budgets["db store, code lines"] == Budget(10, 20)
+    figures: dict[str, float] = {"files of flue_py": 4, "db store, files": 2, "db store, code lines": 21.5}
+    assert problems({**figures, "system, files": 1}, budgets) == [
+        "files of flue_py: 4 is above the bound of 3",
+        "db store, code lines: 21.5 is above the bound of 20",
+        "system, files: add a row to benchmarks/shape.toml",
+    ]
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout of a few files, and the table of its budgets."""
+    for folder in ("flue_py", "tests", "docs"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "flue_py" / "__init__.py").write_text('"""It."""\n\n__all__ = ["a"]\n')
+    table = tmp_path / "shape.toml"
+    table.write_text(TABLE)
+    monkeypatch.setattr(shape, "ROOT", tmp_path)
+    monkeypatch.setattr(shape, "TABLE", table)
+    monkeypatch.setattr(shape, "class_figures", dict)
+    monkeypatch.setattr(shape, "case_figures", lambda: {"test cases": 9})
+
+    async def no_walks(_: Path) -> dict[str, float]:
+        return {}
+
+    monkeypatch.setattr(shape, "walk_figures", no_walks)
+    return tmp_path
+
+
+def test_each_figure_is_printed_with_its_bound_and_its_goal(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shape.main([]) == 0
+
+    assert capsys.readouterr().out.splitlines()[:5] == [
+        "| figure | now | bound | goal |",
+        "| --- | --- | --- | --- |",
+        "| files of flue_py | 1 | 3 | 1 |",
+        "| names in flue_py.__all__ | 1 | 1 | 1 |",
+        "| __init__, files | 1 | 1 | 1 |",
+    ]
+    assert shape.main(["--cases"]) == 0
+    assert "| test cases | 9 | - | - |" in capsys.readouterr().out
+
+
+def test_a_check_names_what_is_above_its_bound(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = source_figures(shape.sources_of(), ["__init__"])
+    rows = "\n".join(f'"{name}" = [0, {figure}]' for name, figure in figures.items() if not name.startswith("__init__"))
+    table = f'[figures]\n{rows}\n[rooms]\n"__init__" = [0, 1, 0, 1]\n'
+    shape.TABLE.write_text(table)
+    assert shape.main(["--check"]) == 0
+    assert capsys.readouterr().out == f"{len(figures)} figures are within their bounds\n"
+
+    (small / "flue_py" / "system.py").write_text("x = 1\n")
+    assert shape.main(["--check"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "code lines of flue_py: 2 is above the bound of 1",
+        "files of flue_py: 2 is above the bound of 1",
+        "system, code lines: add a row to benchmarks/shape.toml",
+        "system, files: add a row to benchmarks/shape.toml",
+    ]
+
+
+def test_the_table_is_sorted_and_no_bound_is_below_its_goal() -> None:
+    budgets, rooms = read_table(shape.TABLE.read_text("utf-8"))
+
+    figures = [name for name in budgets if not any(name.startswith(f"{room}, ") for room in rooms)]
+    assert figures == sorted(figures)
+    assert rooms == sorted(rooms)
+    assert [name for name, budget in budgets.items() if budget.bound < budget.goal] == []
