@@ -178,13 +178,11 @@ def test_the_conformance_page_shows_the_sums_that_its_tests_hold() -> None:
 
 
 def test_pages_do_without_the_phrases_that_the_glossary_replaces() -> None:
-    """The changelog keeps the words of its time."""
     rows = re.findall(r"^\| (`.+`) \| .+ \|$", text_of("docs/glossary.md"), re.MULTILINE)
     phrases = [phrase for row in rows for phrase in re.findall(r"`([^`]+)`", row)]
     assert len(phrases) > 10
     unplain = re.compile(rf"\b(?:{'|'.join(phrases)})\b", re.IGNORECASE)
-    others = {"docs/glossary.md", "docs/changelog.md"}
-    found = {page: unplain.findall(" ".join(prose_of(page).split())) for page in ALL if page not in others}
+    found = {page: unplain.findall(" ".join(prose_of(page).split())) for page in ALL if page != "docs/glossary.md"}
     assert {page: phrases for page, phrases in found.items() if phrases} == {}
 
 
@@ -301,11 +299,3 @@ def has_the_shape_of_a_decision(page: str) -> bool:
         and [line.removeprefix("## ") for line in lines if line.startswith("## ")] == DECISION_HEADINGS
         and f"| [{number}]({Path(page).name}) | {title} |" in text_of("docs/decisions/README.md")
     )
-
-
-# -- the changelog ----------------------------------------------------------------------------------------------------
-
-
-def test_the_changelog_begins_with_what_is_unreleased() -> None:
-    headings = [line for line in text_of("docs/changelog.md").split("\n") if line.startswith("## ")]
-    assert headings[0] == "## [UNRELEASED]"
