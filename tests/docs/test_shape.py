@@ -89,9 +89,11 @@ def test_a_room_has_the_folders_and_modules_of_its_row() -> None:
 def test_the_figures_of_sources() -> None:
     sources = {
         "docs/page.md": "# A page\n\nof words",
+        "docs/page.py": "1\n",
         "flue_py/__init__.py": '"""What it is, and whatever."""\n\n__all__ = [\n    "a",\n    "b",\n]\n',
         "flue_py/store/reading.py": "found, row = 1, 2\n",
         "flue_py/testing/x.py": "row = 1\nrows = 2\nnumber = 3\n",
+        "tests/data.md": "No page",
         "tests/test_x.py": "x = 1\n",
     }
     assert source_figures(sources, ["__init__", "db store"]) == {
