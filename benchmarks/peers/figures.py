@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeAlias
 
-from benchmarks.measuring import percentile_99
 from benchmarks.peers.rows import FACTORS, ROWS, Row
 from benchmarks.peers.stores import OURS, STORES, Store
 
 Rounds: TypeAlias = Sequence[dict[str, Any] | None]
 """What `work.Measured` has, per round; None for a round that was left out."""
 
-MANY = 50
 BEGIN, END = "<!-- peers: begin, written by benchmarks/peers/run.py -->", "<!-- peers: end -->"
 PICTURE = "benchmarks-peers.svg"
 
@@ -24,7 +22,6 @@ class Cell:
     """One store in one row, in the row's unit. ``ratio`` says how many times our cost it is; above 1 we are ahead."""
 
     value: float | None = None
-    p99: str = ""
     ratio: float | None = None
     text: str = ""
     note: str = ""
@@ -70,7 +67,7 @@ class Results:
         failed = sum(one.get("failed", 0) for one in told)
         if failed:
             note = "; ".join(filter(None, [note, f"{failed:,} appends of all rounds failed, and are not counted"]))
-        return Cell(median(values), _p99(row, told), median(ratios) if ratios else None, note=note)
+        return Cell(median(values), median(ratios) if ratios else None, note=note)
 
     def best(self, row: Row) -> tuple[Store, float] | None:
         """Return the raced store whose cost is the least, and how many times ours that is."""
@@ -95,14 +92,6 @@ def _stopped(one: dict[str, Any], note: str) -> Cell:
     return Cell(text=f"over {one['over']:g} s", note=note)
 
 
-def _p99(row: Row, told: Sequence[dict[str, Any]]) -> str:
-    if min(len(one["samples"]) for one in told) < MANY:
-        return ""
-    factor = 1e6 if row.unit == "us" else 1e3
-    figure = number(median(percentile_99(one["samples"]) for one in told) * factor)
-    return f"p99 {figure} ms" if row.unit == "/s" else f"p99 {figure}"
-
-
 def number(value: float) -> str:
     """Return a figure with three digits, or with commas."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3g}"
@@ -117,46 +106,33 @@ def times(ratio: float) -> str:
 
 
 def table(results: Results) -> str:
-    """Return the table, and below it what the marks in it say."""
+    """Return the table, and below it the notes that its marks name."""
     stores = results.stores()
     marks: dict[str, str] = {}
-    lines = [["what", *[store.title for store in stores], "best of the SQL stores", "goal", "reached"]]
+    lines = [["what", *[store.title for store in stores], "goal", "reached"]]
+    lines += [["---", *["---:"] * (len(stores) + 2)]]
     lines += [_line(results, row, stores, marks) for row in results.rows()]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    rule = ["-" * width if not column else "-" * (width - 1) + ":" for column, width in enumerate(widths)]
-    printed = [_printed(line, widths) for line in (lines[0], rule, *lines[1:])]
     notes = [f"- [{mark}] {note}." for note, mark in marks.items()]
-    return "\n".join([*printed, "", *notes]).rstrip()
-
-
-def _printed(line: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [
-        text.rjust(width) if n else text.ljust(width) for n, (text, width) in enumerate(zip(line, widths, strict=True))
-    ]
-    return f"| {' | '.join(cells)} |"
+    return "\n".join([*[f"| {' | '.join(line)} |" for line in lines], "", *notes]).rstrip()
 
 
 def _line(results: Results, row: Row, stores: Sequence[Store], marks: dict[str, str]) -> list[str]:
     cells = [_text(row, store, results.cell(row, store), marks) for store in stores]
     best = results.best(row)
     if best is None:
-        return [row.title, *cells, "", "", ""]
-    store, ratio = best
-    reached = "not judged" if results.short else "yes" if ratio >= row.goal else "NO"
-    goal = "not behind" if row.goal <= 1 else f"at least {row.goal:g} x"
-    return [row.title, *cells, f"{store.title}, {times(ratio)}", goal, reached]
+        return [row.title, *cells, "", ""]
+    reached = "not judged" if results.short else "yes" if best[1] >= row.goal else "NO"
+    return [row.title, *cells, "1" if row.goal <= 1 else f"{row.goal:g}", reached]
 
 
 def _text(row: Row, store: Store, cell: Cell, marks: dict[str, str]) -> str:
-    parts = [cell.text]
-    if cell.value is not None:
-        value = f"{number(cell.value)} {row.unit}"
-        parts = [value, cell.p99, "" if cell.ratio is None or store == OURS else times(cell.ratio)]
-    text = ", ".join(filter(None, parts))
-    if cell.note:
-        mark = marks.setdefault(cell.note, _letter(len(marks)))
-        text += f" [{mark}]"
-    return text
+    """Return our figure in its unit, and for another store how many times our cost it is."""
+    text = cell.text
+    if store == OURS and cell.value is not None:
+        text = f"{number(cell.value)} {row.unit}"
+    elif cell.ratio is not None:
+        text = number(cell.ratio) if cell.ratio >= 10 else f"{cell.ratio:.2f}"
+    return f"{text} [{marks.setdefault(cell.note, _letter(len(marks)))}]" if cell.note else text
 
 
 def _letter(count: int) -> str:
