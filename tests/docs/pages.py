@@ -119,7 +119,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/adapters/pydantic-ai.md", "-from pydantic_ai.conversation_store import InMemoryConversationStore"): (
         "two versions of the same lines; the program below them runs"
     ),
-    ("docs/format.md", "depth   0     1     2     3     4     5     6     7"): "a drawing of the rows shown below it",
+    ("docs/format.md", "depth   0     1     2     3     4     5     6     7"): "a drawing of the lanes shown below it",
     ("docs/adapters/adk.md", "-from google.adk.sessions.sqlite_session_service import SqliteSessionService"): (
         "a diff; the programs below it use the new lines"
     ),
