@@ -80,11 +80,9 @@ def lists() -> str:
     sections = []
     for store in STORES:
         where = f"../benchmarks/peers/claims/{store.module}.py"
-        seen = f"{store.package} {store.version}, {CHECKED}" if store.package else CHECKED
-        claims = [
-            f"- **{topic}: {verdict.lower()}.** {claim} ({seen})" for topic, (verdict, claim) in store.claims.items()
-        ]
-        sections.append("\n".join([f"### {store.title.strip('`')}", "", f"[The programs]({where}).", "", *claims]))
+        ran = f" ran on {store.package} {store.version}, {CHECKED}." if store.package else f" ran on {CHECKED}."
+        claims = [f"- **{topic}: {verdict.lower()}.** {claim}" for topic, (verdict, claim) in store.claims.items()]
+        sections.append("\n".join([f"### {store.title.strip('`')}", "", f"[The programs]({where}){ran}", "", *claims]))
     return "\n\n".join(sections)
 
 
