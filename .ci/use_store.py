@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-import sqlite3
 import sys
-from contextlib import closing
 from pathlib import Path
 
+from alembic import command
+from alembic.config import Config
+
 import flue_py
+from flue_py.store.schema.ddl import migrations_directory
 
 QUESTION = {"role": "user", "content": "Why is the build red?"}
 
@@ -38,24 +40,11 @@ async def read(database: str, session_id: str) -> None:
         assert list(report.problems) == [], report.problems
 
 
-def make_older(database: Path) -> None:
-    """Make a database as an older version would leave it: stamped with format 0, without today's tables."""
-    with closing(sqlite3.connect(database)) as connection:
-        connection.execute("CREATE TABLE flue_store (name TEXT PRIMARY KEY, value BIGINT NOT NULL) WITHOUT ROWID")
-        connection.execute("INSERT INTO flue_store VALUES ('format', 0)")
-        connection.execute("CREATE TABLE kept (what TEXT)")
-        connection.execute("INSERT INTO kept VALUES ('a year of work')")
-        connection.commit()
-
-
-async def upgrade(database: Path) -> None:
-    """Open an older database, which runs the shipped migrations after a backup, and use it."""
-    make_older(database)
-    session_id = await create(str(database))
-    await read(str(database), session_id)
-    for copy in (database, database.with_name(f"{database.name}.format-0.bak")):
-        with closing(sqlite3.connect(copy)) as connection:
-            assert connection.execute("SELECT what FROM kept").fetchall() == [("a year of work",)], copy
+def make_by_migrations(database: Path) -> None:
+    """Make a database by the shipped migrations, as an operator with alembic would."""
+    config = Config(str(migrations_directory() / "alembic.ini"))
+    config.set_main_option("sqlalchemy.url", str(database))
+    command.upgrade(config, "head")
 
 
 def main(arguments: list[str]) -> int:
@@ -65,8 +54,10 @@ def main(arguments: list[str]) -> int:
     assert flue_py.__version__ == importlib.metadata.version("flue-py")
     session_id = asyncio.run(create(arguments[0]))
     asyncio.run(read(arguments[0], session_id))
-    asyncio.run(upgrade(Path(arguments[0]).with_name("older.db")))
-    print(f"flue-py {flue_py.__version__} from {package.name}: created, reopened, verified, and upgraded an older one")
+    migrated = str(Path(arguments[0]).with_name("migrated.db"))
+    make_by_migrations(Path(migrated))
+    asyncio.run(read(migrated, asyncio.run(create(migrated))))
+    print(f"flue-py {flue_py.__version__} from {package.name}: created, reopened, verified, and made by its migrations")
     return 0
 
 

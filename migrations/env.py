@@ -16,7 +16,7 @@ from flue_py.cli import DEFAULT_DATABASE
 from flue_py.errors import FlueError
 from flue_py.homes import in_full
 from flue_py.store.migrate import migrate_with, named_dialect
-from flue_py.store.schema.ddl import LOCK_STATEMENT, format_at, stamp_statements, take_back_unfinished
+from flue_py.store.schema.ddl import LOCK_STATEMENT, format_at, rename_unreleased, stamp_statements
 from flue_py.store.schema.tables import metadata
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def is_reading() -> bool:
 def run_on(connection: Connection, schema: str | None) -> None:
     """Run on a connection, inside the transaction that is open on it."""
     if not is_reading():
-        take_back_unfinished(connection, schema)
+        rename_unreleased(connection, schema)
     context.configure(
         connection=connection,
         render_as_batch=True,

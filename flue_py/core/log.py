@@ -88,7 +88,7 @@ class LogLine:
 
     ``what`` is ``append``, ``compaction``, ``exclusion`` or ``inclusion`` for entries below the leaf, the reason of
     a leaf move (``move``, ``rewind``, ``retract``, ``undo``, ``redo``, ``back``, ``import``, ``branch``), the kind of
-    an edit (``edit`` where there were several), or ``other`` for what a store of format 1 did not write down.
+    an edit (``edit`` where there were several), or ``other`` where nothing that is stored tells.
     ``from_id`` and ``to_id`` are the leaf before and after, of lines that tell of the leaf. ``entry_ids`` name the
     first 20 of ``entry_count`` entries, ``kinds`` the kinds among these. ``refers_to`` is the revision that was
     undone, done again or gone back to. ``words`` is the first line of what was said.

@@ -232,11 +232,6 @@ class CallRow(NamedTuple):
         return Paid(1, int(self.cost is None), self.unknown, self.tokens, self.cost or 0)
 
     @property
-    def is_blank(self) -> bool:
-        """Whether nothing is said of it: so a version before format 3 wrote usage in which it recognised nothing."""
-        return self.cost is None and not self.total_tokens and not any(self[7:13])
-
-    @property
     def is_summed(self) -> bool:
         """Whether all its tokens are the sum of the kinds."""
         return self.tokens == sum(self[7:12])

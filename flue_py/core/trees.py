@@ -7,15 +7,12 @@ internal keys (of sessions, and of the tree) mean nothing elsewhere: a store tha
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
-from flue_py.core.calls import program_of
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import decode_object
 from flue_py.core.listing import slot_of
 from flue_py.core.rows import (
     AttachmentRow,
@@ -60,12 +57,6 @@ class TreeHead:
         """16 bytes that are the same wherever the tree is in the same state, and else are others."""
         text = json.dumps(sorted(self.sessions), ensure_ascii=True, separators=(",", ":"))
         return blake2b(text.encode(), digest_size=16).digest()
-
-    @property
-    def known_as(self) -> frozenset[bytes]:
-        """The fingerprints of this state: format 3 made tasks of sessions that were copied as root sessions before."""
-        older = tuple(session._replace(kind="root") if session.kind == "task" else session for session in self.sessions)
-        return frozenset({self.fingerprint, replace(self, sessions=older).fingerprint})
 
     @property
     def own_entries(self) -> int:
@@ -114,15 +105,6 @@ class TreeCopy:
         return sorted(found)
 
 
-def with_activity(copy: TreeCopy) -> TreeCopy:
-    """Return a tree whose sessions say when they were last active: the time of their newest entry, or creation."""
-    newest: dict[int, int] = {}
-    for entry in copy.entries:
-        newest[entry.session_key] = max(entry.created_at, newest.get(entry.session_key, entry.created_at))
-    sessions = [row._replace(active_at=newest.get(row.session_key, row.created_at)) for row in copy.sessions]
-    return replace(copy, sessions=sessions)
-
-
 def with_slots(copy: TreeCopy) -> TreeCopy:
     """Return a tree whose sessions have the slots of their last activity."""
     return replace(copy, sessions=[row._replace(active_slot=slot_of(row.active_at)) for row in copy.sessions])
@@ -139,36 +121,6 @@ def with_parents(copy: TreeCopy) -> TreeCopy:
         return ids.get((lane, entry.depth - 1))
 
     return replace(copy, entries=[entry._replace(parent_id=parent_of(entry)) for entry in copy.entries])
-
-
-def with_unknown_calls(copy: TreeCopy) -> TreeCopy:
-    """Return a tree whose blank calls are called unknown, and whose sessions count those that they paid for."""
-    calls = [call_with_unknown(call) for call in copy.calls]
-    counts = Counter(call.session_key for call in calls if call.unknown)
-    sessions = [row._replace(unknown_calls=counts[row.session_key]) for row in copy.sessions]
-    return replace(copy, calls=calls, sessions=sessions)
-
-
-def call_with_unknown(call: CallRow) -> CallRow:
-    """Return a call that was written before format 3 as unknown where nothing is said of it."""
-    return call._replace(unknown=int(call.is_blank))
-
-
-def with_origins(copy: TreeCopy) -> TreeCopy:
-    """Return a tree whose payers name the folder that they worked in, and whose imported calls name their program."""
-    folders = {row.session_key: row.cwd or None for row in copy.sessions}
-    programs = {row.session_key: program_of(decode_object(row.metadata)) for row in copy.sessions}
-    imports = {(move.session_key, move.revision) for move in copy.moves if move.reason == "import"}
-    of_entries = {
-        entry.id: programs.get(entry.session_key)
-        for entry in copy.entries
-        if (entry.session_key, entry.revision) in imports
-    }
-    return replace(
-        copy,
-        payers=[payer._replace(project=folders.get(payer.session_key)) for payer in copy.payers],
-        calls=[call._replace(agent=of_entries.get(call.entry_id or "")) for call in copy.calls],
-    )
 
 
 @frozen
@@ -261,7 +213,7 @@ def _refusal(head: TreeHead, found: Sequence[FoundTree]) -> SessionExists | None
         common = next(session for session in tree.head.sessions if session.id in ids)
         if tree.stamps == {None}:
             return _refused(common.id, "is in the target already, and is not a copy of this one")
-        if len(tree.stamps) != 1 or not tree.head.known_as.issuperset(tree.stamps):
+        if tree.stamps != {tree.head.fingerprint}:
             return _refused(common.id, "was copied before, and its copy has been changed in the target since")
         for theirs in tree.head.sessions:
             ours = ids.get(theirs.id)

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,10 +14,11 @@ import pytest
 from sqlalchemy import make_url
 
 from flue_py.errors import FixTheSetup
-from flue_py.store.schema import ddl, stamp
+from flue_py.store.schema import ddl
 from flue_py.store.schema.stamp import FORMAT_VERSION
 from flue_py.testing.postgres import find_binaries
 from tests.edges.cli_runs import Flue
+from tests.migrations.later import LATER_FORMAT, later_version
 from tests.migrations.postgres_catalog import contents
 from tests.postgres import NewDatabase, refuse
 
@@ -32,12 +34,12 @@ def on_postgres(flue: Flue, new_database: NewDatabase) -> Flue:
     return flue
 
 
-def stamp_older(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        for statement in ddl.stamp_statements():
-            connection.execute(statement)
-        connection.execute("UPDATE flue_store SET value = 0 WHERE name = 'format'")
-        connection.commit()
+@pytest.fixture
+def older(flue: Flue, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Make a store of the current format, and let the test run as the later version does; return the backup to come."""
+    flue.run("migrate")
+    with later_version(tmp_path_factory.mktemp("later") / "migrations"):
+        yield flue.database.with_name(f"{flue.database.name}.format-{FORMAT_VERSION}.bak")
 
 
 def test_a_file_is_made_for_its_owner_alone_and_left_alone_afterwards(flue: Flue) -> None:
@@ -52,23 +54,31 @@ def test_a_file_is_made_for_its_owner_alone_and_left_alone_afterwards(flue: Flue
     assert flue.json("sessions") == []
 
 
-def test_an_older_file_is_upgraded_and_the_backup_is_named(flue: Flue) -> None:
-    stamp_older(flue.database)
-    backup = f"{flue.database}.format-0.bak"
-    said = f"{flue.database}: upgraded from format 0 to {FORMAT_VERSION}; a backup is at {backup}"
+def test_an_older_file_is_upgraded_and_the_backup_is_named(flue: Flue, older: Path) -> None:
+    said = f"{flue.database}: upgraded from format {FORMAT_VERSION} to {LATER_FORMAT}; a backup is at {older}"
     assert flue.lines("migrate") == [said]
-    assert Path(backup).exists()
+    assert older.exists()
     assert flue.json("sessions") == []
 
 
-def test_json_says_the_same_for_programs(flue: Flue) -> None:
-    stamp_older(flue.database)
-    common = {"location": str(flue.database), "formatVersion": FORMAT_VERSION}
-    backup = f"{flue.database}.format-0.bak"
-    assert flue.json("migrate") == {**common, "did": "upgraded", "fromFormat": 0, "backup": backup}
-    assert flue.json("migrate") == {**common, "did": "nothing", "fromFormat": FORMAT_VERSION, "backup": None}
+def test_json_says_the_same_for_programs(flue: Flue, older: Path) -> None:
+    common = {"location": str(flue.database), "formatVersion": LATER_FORMAT}
+    upgraded = {"did": "upgraded", "fromFormat": FORMAT_VERSION, "backup": str(older)}
+    assert flue.json("migrate") == {**common, **upgraded}
+    assert flue.json("migrate") == {**common, "did": "nothing", "fromFormat": LATER_FORMAT, "backup": None}
     flue.database.unlink()
     assert flue.json("migrate") == {**common, "did": "created", "fromFormat": None, "backup": None}
+
+
+@pytest.mark.parametrize("command", [("migrate",), ("sessions",), ("info",), ("backup", "copy.db"), ("verify",)])
+def test_a_file_of_before_the_first_release_is_refused_in_a_line(flue: Flue, command: tuple[str, ...]) -> None:
+    flue.run("migrate")
+    with closing(sqlite3.connect(flue.database)) as connection:
+        connection.execute("UPDATE flue_store SET value = 2 WHERE name = 'format'")
+        connection.commit()
+    (line,) = flue.run(*command, code=1).stderr.splitlines()
+    assert "has format 2, which only versions before the first release made" in line
+    assert "export its sessions with the version that made it, and import them" in line
 
 
 def test_a_sqlite_url_is_the_file_it_names(flue: Flue) -> None:
@@ -158,17 +168,17 @@ def test_the_printed_sql_applied_by_psql_makes_a_store_that_is_current(
     assert on_postgres.json("migrate")["did"] == "nothing"
 
 
-def test_an_upgrade_is_printed_from_the_format_that_is_named(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = f"-- Format {FORMAT_VERSION} is the current one: there is nothing to do.\n"
-    assert flue.run("migrate", "--sql", "--from", str(FORMAT_VERSION)).stdout == said
-    assert "format 99" in flue.run("migrate", "--sql", "--from", "99", code=1).stderr
-    for module in (stamp, ddl):
-        monkeypatch.setattr(module, "FORMAT_VERSION", FORMAT_VERSION + 1)
-    monkeypatch.setattr(ddl, "REVISIONS", {**ddl.REVISIONS, FORMAT_VERSION: "0004", FORMAT_VERSION + 1: ddl.HEAD})
+def test_an_upgrade_is_printed_from_the_format_that_is_named(flue: Flue, older: Path) -> None:
+    said = f"-- Format {LATER_FORMAT} is the current one: there is nothing to do.\n"
+    assert flue.run("migrate", "--sql", "--from", str(LATER_FORMAT)).stdout == said
+    for number in (99, 1):
+        assert f"format {number} is not one" in flue.run("migrate", "--sql", "--from", str(number), code=1).stderr
     script = flue.run("migrate", "--sql", "--from", str(FORMAT_VERSION)).stdout
-    assert f"UPDATE flue_store SET value = {FORMAT_VERSION + 1} WHERE name = 'format';" in script
+    assert f"UPDATE flue_store SET value = {LATER_FORMAT} WHERE name = 'format';" in script
     assert "CREATE TABLE sessions" not in script
-    assert not flue.database.exists()
+    with closing(sqlite3.connect(flue.database)) as connection:
+        connection.executescript(script)
+    assert flue.json("migrate")["did"] == "nothing"
 
 
 def test_options_that_make_no_sense_together_are_refused(flue: Flue) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import os
 import re
 import sqlite3
@@ -20,10 +19,11 @@ from flue_py.store.schema.stamp import FORMAT_VERSION
 from tests.edges.cli_runs import in_own_process, seen_at_a_terminal
 from tests.edges.every_command import HOSTILE
 from tests.edges.test_cli_hostile_content import STYLE, acting
+from tests.migrations.later import AS_LATER, LATER_FORMAT
 from tests.migrations.postgres_catalog import catalog
 from tests.postgres import NewDatabase
 
-DATA = Path(__file__).parent.parent / "data"
+ROOT = Path(__file__).parents[2]
 WITHOUT_BROWSER = "import sys; sys.modules['textual'] = None"
 WITH_BROWSER = """
 import importlib.machinery, sys, types
@@ -182,10 +182,11 @@ def test_while_another_program_has_it_open_it_is_read_as_it_is_now(tmp_path: Pat
 # -- what cannot be read ----------------------------------------------------------------------------------------------
 
 
-def test_an_older_format_is_not_upgraded_but_said(tmp_path: Path) -> None:
-    (tmp_path / "old.db").write_bytes(gzip.decompress((DATA / "format-1.db.gz").read_bytes()))
-    assert lines(tmp_path, "--db", "old.db") == [
-        f"old.db has format 1, and this flue-py works on format {FORMAT_VERSION}.",
+def test_an_older_format_is_not_upgraded_but_said(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    make(tmp_path / "old.db", "x")
+    before = WITHOUT_BROWSER + "\n" + AS_LATER.format(str(tmp_path_factory.mktemp("later") / "migrations"))
+    assert lines(tmp_path, "--db", "old.db", before=before, PYTHONPATH=str(ROOT)) == [
+        f"old.db has format {FORMAT_VERSION}, and this flue-py works on format {LATER_FORMAT}.",
         "Upgrade it:    flue-py --db old.db migrate",
         "All commands:  flue-py --help",
     ]
@@ -195,6 +196,13 @@ def newer(path: Path) -> None:
     make(path, "x")
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE flue_store SET value = 99 WHERE name = 'format'")
+        connection.commit()
+
+
+def unreleased(path: Path) -> None:
+    make(path, "x")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE flue_store SET value = 1 WHERE name = 'format'")
         connection.commit()
 
 
@@ -208,11 +216,12 @@ def damaged(path: Path) -> None:
     ("spoil", "what", "advice"),
     [
         (newer, f"x.db has format 99, this flue_py reads up to {FORMAT_VERSION}", "Upgrade flue_py"),
+        (unreleased, "x.db has format 1, which only versions before the first release made", "Export its sessions"),
         (damaged, "x.db is damaged (", "Restore a backup, or run flue-py salvage"),
         (lambda path: path.write_text("a text"), "x.db is not a SQLite database", "Name another file"),
         (Path.mkdir, "'x.db' cannot be read: it is a directory", "Name another database with --db, or FLUE_PY_DB"),
     ],
-    ids=["newer", "damaged", "text", "folder"],
+    ids=["newer", "unreleased", "damaged", "text", "folder"],
 )
 def test_what_cannot_be_read_is_said_and_what_to_do(
     tmp_path: Path, spoil: Callable[[Path], object], what: str, advice: str

@@ -22,10 +22,17 @@ import flue_py
 from flue_py.store.migrate import migrate
 from flue_py.store.schema import ddl
 from flue_py.store.schema.stamp import FORMAT_VERSION
-from tests.migrations.older_formats import unpack
+from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, later_version
 from tests.migrations.postgres_catalog import catalog as tables_of
 from tests.migrations.postgres_catalog import contents, query, run_script
-from tests.migrations.test_migrations import catalog, make_by_schema, make_older, stamp
+from tests.migrations.test_migrations import (
+    catalog,
+    make_by_schema,
+    make_whole,
+    restamp,
+    rows_of,
+    stamp,
+)
 from tests.postgres import NewDatabase
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -85,7 +92,7 @@ def test_in_a_checkout_alembic_needs_no_ini_file(tmp_path: Path) -> None:
     assert printed == ddl.alembic_sql("sqlite")
     assert not path.exists()
 
-    assert "Running upgrade 0001 -> 0002" in run(ROOT, "upgrade", "head", **checkout).stderr
+    assert "Running upgrade  -> 0001" in run(ROOT, "upgrade", "head", **checkout).stderr
     assert run(ROOT, "current", **checkout).stdout == f"{ddl.HEAD} (head)\n"
     make_by_schema(tmp_path / "by-schema.db")
     assert catalog(path) == catalog(tmp_path / "by-schema.db")
@@ -125,6 +132,20 @@ def config() -> Config:
     return Config(str(ROOT / "migrations" / "alembic.ini"))
 
 
+@pytest.fixture
+def later_config(later: Path) -> Config:
+    """The same of the later version."""
+    return Config(str(later / "alembic.ini"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The file of a store of the current format."""
+    path = tmp_path_factory.mktemp("whole") / "whole.db"
+    make_whole(path)
+    return restamp(path, FORMAT_VERSION)
+
+
 def on(config: Config, target: object) -> Config:
     config.set_main_option("sqlalchemy.url", str(target).replace("%", "%%"))
     return config
@@ -147,30 +168,36 @@ async def test_a_new_file_is_where_alembic_expects_it(tmp_path: Path, config: Co
 @pytest.mark.anyio
 @pytest.mark.parametrize("scheme", ["", "sqlite:///", "sqlite+pysqlite:///", "sqlite+aiosqlite:///"])
 async def test_an_older_file_is_backed_up_and_upgraded_without_loss(
-    tmp_path: Path, config: Config, scheme: str
+    tmp_path: Path, later_config: Config, whole: bytes, scheme: str
 ) -> None:
-    path = unpack(1, tmp_path / "old 100%.db")
-    command.upgrade(on(config, f"{scheme}{path}"), "head")
-    assert (stamp(path), version(path)) == (FORMAT_VERSION, [ddl.HEAD])
-    assert backups(tmp_path) == ["old 100%.db.format-1.bak"]
-    backup = tmp_path / "old 100%.db.format-1.bak"
-    assert stamp(backup) == 1
+    path = tmp_path / "old 100%.db"
+    path.write_bytes(whole)
+    before = rows_of(path)
+    command.upgrade(on(later_config, f"{scheme}{path}"), "head")
+    assert (stamp(path), version(path)) == (LATER_FORMAT, [REVISION])
+    assert backups(tmp_path) == [f"old 100%.db.format-{FORMAT_VERSION}.bak"]
+    backup = tmp_path / f"old 100%.db.format-{FORMAT_VERSION}.bak"
+    assert (stamp(backup), rows_of(backup)) == (FORMAT_VERSION, before)
     assert backup.stat().st_mode & 0o777 == 0o600
-    assert (await migrate(str(path))).found == FORMAT_VERSION
+    after = rows_of(path)
+    for session in after["sessions"]:
+        del session["colour"]
+    assert after == before
+    assert (await migrate(str(path))).found == LATER_FORMAT
     async with flue_py.open(path) as store:
         assert (await store.verify()).problems == []
 
 
 @pytest.mark.anyio
-async def test_the_stamp_follows_each_step(tmp_path: Path, config: Config) -> None:
+async def test_the_stamp_follows_each_step(tmp_path: Path, later_config: Config) -> None:
     path = tmp_path / "a.db"
-    on(config, path)
+    on(later_config, path)
     steps = []
-    for revision in ("0001", "0002", "+1", "0004", "head"):
-        command.upgrade(config, revision)
+    for revision in ("0001", "+1", "head"):
+        command.upgrade(later_config, revision)
         steps.append((version(path), stamp(path)))
-    assert steps == [(["0001"], 1), (["0002"], 2), (["0003"], 3), (["0004"], 3), (["0005"], 4)]
-    assert backups(tmp_path) == ["a.db.format-1.bak", "a.db.format-2.bak", "a.db.format-3-1.bak", "a.db.format-3.bak"]
+    assert steps == [(["0001"], FORMAT_VERSION), *[([REVISION], LATER_FORMAT)] * 2]
+    assert backups(tmp_path) == [f"a.db.format-{FORMAT_VERSION}.bak"]
     async with flue_py.open(path) as store:
         assert (await store.verify()).problems == []
 
@@ -181,21 +208,22 @@ def test_sql_for_a_step_that_only_a_database_can_tell_is_refused(tmp_path: Path,
         command.upgrade(on(config, tmp_path / "a.db"), revision, sql=True)
 
 
-def test_sql_of_some_steps_stamps_the_format_they_lead_to(tmp_path: Path, config: Config) -> None:
-    printed = config.output_buffer = io.StringIO()
-    command.upgrade(on(config, tmp_path / "a.db"), "0001:0002", sql=True)
-    assert "UPDATE flue_store SET value = 2 WHERE name = 'format';" in printed.getvalue()
-    command.upgrade(config, "0002", sql=True)
-    assert "VALUES ('format', 2)" in printed.getvalue()
+def test_sql_of_some_steps_stamps_the_format_they_lead_to(tmp_path: Path, later_config: Config) -> None:
+    printed = later_config.output_buffer = io.StringIO()
+    command.upgrade(on(later_config, tmp_path / "a.db"), f"0001:{REVISION}", sql=True)
+    assert f"UPDATE flue_store SET value = {LATER_FORMAT} WHERE name = 'format';" in printed.getvalue()
+    command.upgrade(later_config, "0001", sql=True)
+    assert f"VALUES ('format', {FORMAT_VERSION})" in printed.getvalue()
 
 
 @pytest.mark.parametrize("sql", [False, True])
-def test_a_stamp_without_its_migration_is_refused(tmp_path: Path, config: Config, sql: bool) -> None:
-    path = unpack(2, tmp_path / "a.db")
+def test_a_stamp_without_its_migration_is_refused(tmp_path: Path, later_config: Config, sql: bool) -> None:
+    path = tmp_path / "a.db"
+    command.upgrade(on(later_config, path), "0001")
     before = catalog(path)
     with pytest.raises(CommandError, match=r"stamped by its migrations|with --sql"):
-        command.stamp(on(config, path), "0002:head" if sql else "head", sql=sql)
-    assert (catalog(path), version(path), stamp(path)) == (before, ["0002"], 2)
+        command.stamp(later_config, "0001:head" if sql else "head", sql=sql)
+    assert (catalog(path), version(path), stamp(path)) == (before, ["0001"], FORMAT_VERSION)
     assert backups(tmp_path) == []
 
 
@@ -204,24 +232,25 @@ def test_a_downgrade_is_refused(tmp_path: Path, config: Config) -> None:
     make_by_schema(path)
     before = catalog(path)
     with pytest.raises(NotImplementedError, match="restore the backup"):
-        command.downgrade(on(config, path), "0003")
+        command.downgrade(on(config, path), "base")
     assert (catalog(path), version(path), stamp(path)) == (before, [ddl.HEAD], FORMAT_VERSION)
 
 
 def test_a_failed_upgrade_leaves_the_file_as_it_was_and_says_where_the_backup_is(
-    tmp_path: Path, config: Config
+    tmp_path: Path, later_config: Config
 ) -> None:
     path = tmp_path / "a.db"
-    make_older(path)
+    command.upgrade(on(later_config, path), "0001")
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE lanes (in_the_way TEXT)")
+        connection.execute("CREATE TABLE ix_sessions_colour (in_the_way TEXT)")
         connection.commit()
     before = catalog(path)
-    with pytest.raises(
-        CommandError, match=r"(?s)cannot be upgraded from format 0.*a backup is at .*a\.db\.format-0\.bak"
-    ):
-        command.upgrade(on(config, path), "head")
-    assert (catalog(path), stamp(path)) == (before, 0)
+    words = (
+        rf"(?s)cannot be upgraded from format {FORMAT_VERSION}.*a backup is at .*a\.db\.format-{FORMAT_VERSION}\.bak"
+    )
+    with pytest.raises(CommandError, match=words):
+        command.upgrade(later_config, "head")
+    assert (catalog(path), stamp(path)) == (before, FORMAT_VERSION)
 
 
 @pytest.mark.parametrize("to_do", [command.current, lambda config: command.upgrade(config, "head")])
@@ -253,32 +282,31 @@ def test_a_url_of_another_database_and_an_unknown_argument_are_refused(tmp_path:
 
 
 @pytest.mark.thorough
-def test_processes_that_upgrade_at_once_do_it_once(tmp_path: Path) -> None:
-    path = unpack(1, tmp_path / "a.db")
-    commands = [
-        [sys.executable, "-m", "alembic", "upgrade", "head"],
-        [
-            sys.executable,
-            "-c",
-            "import sys, asyncio\nfrom flue_py.store.migrate import migrate\nasyncio.run(migrate(sys.argv[1]))",
-            str(path),
-        ],
+def test_processes_that_upgrade_at_once_do_it_once(tmp_path: Path, whole: bytes) -> None:
+    path, folder = tmp_path / "a.db", tmp_path / "migrations"
+    path.write_bytes(whole)
+    with later_version(folder):
+        pass
+    ini = str(folder / "alembic.ini")
+    programs = [
+        f"from alembic.config import main\nmain(['-c', {ini!r}, 'upgrade', 'head'])",
+        f"import asyncio\nfrom flue_py.store.migrate import migrate\nasyncio.run(migrate({str(path)!r}))",
     ]
     processes = [
         subprocess.Popen(
-            each,
+            [sys.executable, "-c", AS_LATER.format(str(folder)) + program],
             cwd=ROOT,
-            env=environment({"FLUE_PY_DB": str(path), "PYTHONPATH": str(ROOT)}),
+            env=environment({"FLUE_PY_DB": str(path)}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for each in commands * 2
+        for program in programs * 2
     ]
     answers = [(process.communicate(timeout=120)[0], process.returncode) for process in processes]
     assert [code for _, code in answers] == [0] * 4, answers
-    assert backups(tmp_path) == ["a.db.format-1.bak"]
-    assert (version(path), stamp(path)) == ([ddl.HEAD], FORMAT_VERSION)
+    assert backups(tmp_path) == [f"a.db.format-{FORMAT_VERSION}.bak"]
+    assert (version(path), stamp(path)) == ([REVISION], LATER_FORMAT)
 
 
 # -- PostgreSQL -------------------------------------------------------------------------------------------------------
@@ -291,28 +319,32 @@ async def in_thread(run_command: Callable[..., None], config: Config, *arguments
 
 @pytest.mark.anyio
 async def test_on_postgresql_the_same_commands_lead_to_the_same_tables(
-    new_database: NewDatabase, config: Config
+    new_database: NewDatabase, later_config: Config
 ) -> None:
+    config = later_config
     url, right = new_database(), new_database()
     printed = config.stdout = io.StringIO()
     await in_thread(command.current, on(config, url))
     assert printed.getvalue() == ""
     assert (await tables_of(url))["relations"] == []
 
-    await in_thread(command.upgrade, config, "0002")
-    assert await query(url, "SELECT value FROM flue_store WHERE name = 'format'") == [(2,)]
+    await in_thread(command.upgrade, config, "0001")
+    assert await query(url, "SELECT value FROM flue_store WHERE name = 'format'") == [(FORMAT_VERSION,)]
     await in_thread(command.upgrade, config, "head")
     await in_thread(command.current, config)
-    assert printed.getvalue() == f"{ddl.HEAD} (head)\n"
+    assert printed.getvalue() == f"{REVISION} (head)\n"
     assert (await migrate(right)).found is None
     assert await contents(url) == await contents(right)
-    assert (await migrate(url)).found == FORMAT_VERSION
+    assert (await migrate(url)).found == LATER_FORMAT
     async with flue_py.open(url) as store:
         assert (await store.verify()).problems == []
 
 
 @pytest.mark.anyio
-async def test_on_postgresql_what_is_not_ours_is_refused_untouched(new_database: NewDatabase, config: Config) -> None:
+async def test_on_postgresql_what_is_not_ours_is_refused_untouched(
+    new_database: NewDatabase, later_config: Config
+) -> None:
+    config = later_config
     url = new_database()
     on(config, url)
     await run_script(url, "CREATE TABLE sessions (theirs TEXT); CREATE TABLE alembic_version (version_num TEXT)")
@@ -328,7 +360,7 @@ async def test_on_postgresql_what_is_not_ours_is_refused_untouched(new_database:
         with pytest.raises(CommandError, match="format 99"):
             await in_thread(to_do, on(config, newer), *(["head"] if to_do is command.upgrade else []))
     old = new_database()
-    await run_script(old, ddl.alembic_sql("postgresql", "0002"))
+    await run_script(old, ddl.alembic_sql("postgresql", "0001"))
     with pytest.raises(CommandError, match="stamped by its migrations"):
         await in_thread(command.stamp, on(config, old), "head")
-    assert await query(old, "SELECT version_num FROM alembic_version") == [("0002",)]
+    assert await query(old, "SELECT version_num FROM alembic_version") == [("0001",)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -12,13 +14,22 @@ from pathlib import Path
 
 import pytest
 from alembic import command
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, inspect
 
 import flue_py
-from flue_py.errors import CorruptStore, FormatTooNew, NotAStore, StoreUnavailable
+from flue_py.errors import CorruptStore, FlueError, FormatTooNew, NotAStore, StoreUnavailable
+from flue_py.store.migrate import look_at
+from flue_py.store.migrate import migrate as migrate_database
+from flue_py.store.salvage.salvaging import salvage
 from flue_py.store.schema import ddl, printing
-from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
+from flue_py.store.schema.stamp import FIRST_FORMAT, FORMAT_VERSION
 from flue_py.store.sqlite import migrate
+from flue_py.store.sqlite.runner import open_sqlite
+from flue_py.testing.sources import counted_sources
+from flue_py.testing.whole_stores import make_everything, told
+from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, later_version
+
+ROOT = Path(__file__).resolve().parents[2]
 
 PRAGMAS = ("table_xinfo", "foreign_key_list", "index_list")
 
@@ -55,17 +66,25 @@ def make_by_schema(path: Path) -> None:
 def make_by_migrations(path: Path) -> None:
     engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
-        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+        if not inspect(connection).has_table("flue_store"):
+            for statement in ddl.stamp_statements():
+                connection.exec_driver_sql(statement)
         ddl.run_migrations(connection)
     engine.dispose()
 
 
-def make_older(path: Path) -> None:
-    """A database as an earlier version would leave it: stamped, and without what the migrations add."""
+def make_whole(path: Path) -> None:
+    """Make a store with something of everything, and a table of somebody else's beside it."""
+
+    async def fill() -> None:
+        backend = await open_sqlite(path, sources=counted_sources(), durability="normal")
+        try:
+            await make_everything(backend)
+        finally:
+            await backend.close()
+
+    asyncio.run(fill())
     with closing(sqlite3.connect(path)) as connection:
-        for statement in ddl.stamp_statements():
-            connection.execute(statement)
-        connection.execute("UPDATE flue_store SET value = 0 WHERE name = 'format'")
         connection.execute("CREATE TABLE kept (what TEXT)")
         connection.execute("INSERT INTO kept VALUES ('a year of work')")
         connection.commit()
@@ -74,6 +93,60 @@ def make_older(path: Path) -> None:
 def stamp(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
         return int(connection.execute("SELECT value FROM flue_store WHERE name = 'format'").fetchone()[0])
+
+
+def restamp(path: Path, number: int) -> bytes:
+    """Stamp a store with another format; return the file, which has everything then."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE flue_store SET value = ? WHERE name = 'format'", (number,))
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path.read_bytes()
+
+
+def rows_of(path: Path) -> dict[str, list[dict[str, object]]]:
+    """Return the rows of all tables of a file, but for its stamps, by columns."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {
+            name: [dict(row) for row in connection.execute(f"SELECT * FROM {name}")]
+            for name in names
+            if name not in ("flue_store", "alembic_version")
+        }
+
+
+def answers_of(path: Path) -> object:
+    """Return everything that a store tells of its sessions. It must verify clean."""
+
+    async def ask() -> object:
+        backend = await open_sqlite(path, sources=counted_sources())
+        try:
+            assert (await backend.verify()).problems == []
+            return await told(backend)
+        finally:
+            await backend.close()
+
+    return asyncio.run(ask())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The file of a store of the current format."""
+    path = tmp_path_factory.mktemp("whole") / "whole.db"
+    make_whole(path)
+    return restamp(path, FORMAT_VERSION)
+
+
+@pytest.fixture
+def current(whole: bytes, tmp_path: Path) -> Path:
+    """A store of the current format, which the later version finds older."""
+    path = tmp_path / "a.db"
+    path.write_bytes(whole)
+    path.chmod(0o600)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    return path
 
 
 def test_the_schema_and_the_migrations_make_the_same_catalog(tmp_path: Path) -> None:
@@ -131,60 +204,122 @@ async def test_a_database_made_by_migrations_works(tmp_path: Path) -> None:
         assert (await store.verify()).problems == []
 
 
-def test_a_newer_format_is_refused_before_any_write(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    make_by_schema(path)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"UPDATE flue_store SET value = {FORMAT_VERSION + 1} WHERE name = 'format'")
-        connection.commit()
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    before = path.read_bytes()
-    with pytest.raises(FormatTooNew, match=str(FORMAT_VERSION + 1)):
-        migrate.open_file(path, "full", 5)
-    assert path.read_bytes() == before
+# -- an older and a later version -------------------------------------------------------------------------------------
 
 
-@pytest.mark.anyio
-async def test_an_older_database_is_backed_up_and_upgraded_without_loss(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    make_older(path)
-    async with flue_py.open(path) as store:
-        session = await store.create_session(key="a")
-        await session.append_message({"role": "user", "content": "hello"})
-        assert (await store.verify()).problems == []
-    assert stamp(path) == FORMAT_VERSION
-    backup = tmp_path / "a.db.format-0.bak"
-    assert stamp(backup) == 0
+def test_an_older_database_is_backed_up_and_upgraded_without_loss(current: Path, later: Path) -> None:
+    before = rows_of(current)
+    migrate.open_file(current, "full", 5).close()
+    after = rows_of(current)
+    colours = [session.pop("colour") for session in after["sessions"]]
+    assert after == before
+    assert colours == [None if session["title"] is None else "blue" for session in before["sessions"]]
+    assert {None, "blue"} == set(colours)
+    assert (stamp(current), version_of(current)) == (LATER_FORMAT, REVISION)
+    backup = current.with_name(f"a.db.format-{FORMAT_VERSION}.bak")
+    assert (rows_of(backup), stamp(backup)) == (before, FORMAT_VERSION)
     assert backup.stat().st_mode & 0o777 == 0o600
-    for copy in (path, backup):
-        with closing(sqlite3.connect(copy)) as connection:
-            assert connection.execute("SELECT what FROM kept").fetchall() == [("a year of work",)]
 
 
-@pytest.mark.anyio
-async def test_an_early_store_of_format_3_is_backed_up_and_finished(tmp_path: Path) -> None:
-    path = tmp_path / "early.db"
-    engine = create_engine(f"sqlite:///{path}")
-    with engine.begin() as connection:
-        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
-        command.upgrade(ddl.alembic_config(connection), "0003")
-        connection.exec_driver_sql("UPDATE flue_store SET value = 3 WHERE name = 'format'")
-    engine.dispose()
+def version_of(path: Path) -> str:
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-    with pytest.raises(StoreUnavailable, match="has format 3, and must be upgraded to format 4"):
-        async with flue_py.open(path, read_only=True):
-            pass
+        ((name,),) = connection.execute("SELECT version_num FROM alembic_version")
+        return str(name)
+
+
+def test_an_upgraded_store_answers_as_before_and_goes_on(whole: bytes, current: Path, tmp_path: Path) -> None:
+    right = answers_of(current)
+    with later_version(tmp_path / "migrations"):
+        assert answers_of(current) == right
+        asyncio.run(go_on(current))
+        make_by_schema(tmp_path / "new.db")
+        with closing(sqlite3.connect(current)) as connection:
+            connection.execute("DROP TABLE kept")
+            connection.commit()
+        assert catalog(current) == catalog(tmp_path / "new.db")
+
+
+async def go_on(path: Path) -> None:
     async with flue_py.open(path) as store:
+        session = await store.create_session(title="later")
+        await session.append_message({"role": "user", "content": "hello"})
+        fork = await session.fork()
+        await session.undo()
+        await store.delete_session_tree(fork)
         assert (await store.verify()).problems == []
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(ddl.HEAD,)]
-    assert (tmp_path / "early.db.format-3.bak").exists()
+
+
+def test_a_store_of_before_the_first_release_in_today_s_format_is_upgraded_as_well(current: Path, later: Path) -> None:
+    with closing(sqlite3.connect(current)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (ddl.UNRELEASED,))
+        connection.commit()
+    migrate.open_file(current, "full", 5).close()
+    assert (stamp(current), version_of(current)) == (LATER_FORMAT, REVISION)
+
+
+def test_a_newer_format_is_refused_before_any_write(current: Path, tmp_path: Path) -> None:
+    with later_version(tmp_path / "migrations"):
+        migrate.open_file(current, "full", 5).close()
+    before = restamp(current, LATER_FORMAT)
+    told = f"has format {LATER_FORMAT}, this flue_py reads up to {FORMAT_VERSION}; upgrade flue_py"
+    assert refusals(current, FormatTooNew, told) == []
+    assert current.read_bytes() == before
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_a_format_of_before_the_first_release_is_refused_before_any_write(current: Path, number: int) -> None:
+    assert number < FIRST_FORMAT
+    before = restamp(current, number)
+    told = f"has format {number}, which only versions before the first release made.*export its sessions with"
+    assert refusals(current, StoreUnavailable, told, salvaged=number > 0) == []
+    assert current.read_bytes() == before
+
+
+def refusals(path: Path, error: type[FlueError], words: str, *, salvaged: bool = True) -> list[str]:
+    """Return the ways to open a store that do not refuse it with an error of this type, or of other words."""
+
+    async def opened(read_only: bool) -> None:
+        async with flue_py.open(path, read_only=read_only):
+            pass
+
+    ways = {
+        "open": lambda: asyncio.run(opened(False)),
+        "read only": lambda: asyncio.run(opened(True)),
+        "open_file": lambda: migrate.open_file(path, "full", 5).close(),
+        "migrate": lambda: asyncio.run(migrate_database(str(path))),
+        "look_at": lambda: asyncio.run(look_at(str(path))),
+    }
+    if salvaged:
+        ways["salvage"] = lambda: salvage(path, path.with_name("new.db"))
+    wrong = []
+    for name, way in ways.items():
+        try:
+            way()
+        except error as refused:
+            if not re.search(words, str(refused)):
+                wrong.append(f"{name}: {refused}")
+        else:
+            wrong.append(name)
+    return wrong
+
+
+def test_a_store_that_is_only_read_is_not_upgraded_and_says_what_to_do(current: Path, later: Path) -> None:
+    async def read() -> None:
+        async with flue_py.open(current, read_only=True):
+            pass
+
+    before = rows_of(current)
+    must = f"has format {FORMAT_VERSION}, and must be upgraded to format {LATER_FORMAT} to be read; open it once where"
+    with pytest.raises(StoreUnavailable, match=must):
+        asyncio.run(read())
+    assert (rows_of(current), stamp(current)) == (before, FORMAT_VERSION)
+    assert os.listdir(current.parent) == ["a.db"]
+    migrate.open_file(current, "full", 5).close()
+    asyncio.run(read())
 
 
 @pytest.mark.anyio
 async def test_a_store_without_one_of_its_indexes_is_opened_as_it_is(tmp_path: Path) -> None:
-    """Such a store was once taken for an early one of format 3, and could not be opened at all."""
     path = tmp_path / "a.db"
     async with flue_py.open(path):
         pass
@@ -202,17 +337,45 @@ async def test_a_store_without_one_of_its_indexes_is_opened_as_it_is(tmp_path: P
     assert sorted(os.listdir(tmp_path)) == ["a.db"]
 
 
-def test_a_failed_upgrade_leaves_the_old_database_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    make_older(path)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE lanes (in_the_way TEXT)")
+def test_a_failed_upgrade_leaves_the_old_database_as_it_was(current: Path, later: Path) -> None:
+    with closing(sqlite3.connect(current)) as connection:
+        connection.execute("CREATE INDEX ix_sessions_colour ON kept (what)")
         connection.commit()
-    before = catalog(path)
-    with pytest.raises(CorruptStore, match="cannot be upgraded from format 0"):
-        migrate.open_file(path, "full", 5)
-    assert catalog(path) == before
-    assert stamp(path) == 0
+    before, rows = catalog(current), rows_of(current)
+    backup = f"a.db.format-{FORMAT_VERSION}.bak"
+    with pytest.raises(
+        CorruptStore, match=rf"(?s)cannot be upgraded from format {FORMAT_VERSION}, and is as it was.*{backup}"
+    ):
+        migrate.open_file(current, "full", 5)
+    assert (catalog(current), rows_of(current), stamp(current)) == (before, rows, FORMAT_VERSION)
+
+
+def test_an_upgrade_that_is_killed_in_between_leaves_the_store_as_it_was(current: Path, tmp_path: Path) -> None:
+    """The process ends where all rows are changed and nothing is committed."""
+    before = catalog(current), rows_of(current)
+    folder = tmp_path / "migrations"
+    done = subprocess.run(
+        [sys.executable, "-c", AS_LATER.format(str(folder)) + OPEN, str(current)],
+        cwd=ROOT,
+        env={**os.environ, "FLUE_TESTS_KILL": "1"},
+        input="\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (-9, "ready\n"), done.stderr
+    assert stamp(current) == FORMAT_VERSION
+    assert (catalog(current), rows_of(current)) == before
+    backup = current.with_name(f"a.db.format-{FORMAT_VERSION}.bak")
+    assert rows_of(backup) == before[1]
+    asyncio.run(go_on(current))
+    with later_version(folder):
+        migrate.open_file(current, "full", 5).close()
+        assert stamp(current) == LATER_FORMAT
+    assert sorted(path.name for path in current.parent.glob("*.bak")) == [
+        f"a.db.format-{FORMAT_VERSION}-1.bak",
+        f"a.db.format-{FORMAT_VERSION}.bak",
+    ]
 
 
 def test_somebody_elses_database_is_refused_and_untouched(tmp_path: Path) -> None:
@@ -237,13 +400,16 @@ print("open")
 """
 
 
-@pytest.mark.parametrize("prepare", [lambda _: None, make_older], ids=["new", "older"])
-def test_two_processes_at_once_make_one_database(tmp_path: Path, prepare: object) -> None:
-    path = tmp_path / "a.db"
-    prepare(path)  # type: ignore[operator]
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "older"])
+def test_two_processes_at_once_make_one_database(current: Path, tmp_path: Path, is_new: bool) -> None:
+    path = tmp_path / "new.db" if is_new else current
+    with later_version(tmp_path / "migrations"):
+        make_by_migrations(tmp_path / "right.db")
+    program = AS_LATER.format(str(tmp_path / "migrations")) + OPEN
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", OPEN, str(path)],
+            [sys.executable, "-c", program, str(path)],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -261,8 +427,7 @@ def test_two_processes_at_once_make_one_database(tmp_path: Path, prepare: object
     answers = [(*process.communicate(timeout=60), process.returncode) for process in processes]
     assert [(code, output) for output, _, code in answers] == [(0, "open\n")] * 2, answers
     # The one that came second has nothing to upgrade, hence nothing to back up.
-    assert len(list(tmp_path.glob("*.bak"))) == (prepare is make_older)
-    make_by_migrations(tmp_path / "right.db")
+    assert len(list(tmp_path.glob("*.bak"))) == (not is_new)
     right, made = catalog(tmp_path / "right.db"), catalog(path)
     assert {name: fact for name, fact in made.items() if not name.endswith("kept")} == right
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,9 +31,9 @@ from flue_py.store import migrate
 from flue_py.store.postgres import format as postgres_format
 from flue_py.store.postgres.format import prepare_postgres
 from flue_py.store.schema import ddl
-from flue_py.store.schema import stamp as stamps
 from flue_py.store.schema.ddl import Migrated
 from flue_py.store.schema.stamp import FORMAT_VERSION
+from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, later_version
 from tests.migrations.postgres_catalog import catalog, contents, query, run_script
 from tests.postgres import NewDatabase, connected
 
@@ -42,6 +42,8 @@ pytestmark = pytest.mark.anyio
 PLACE = "the test's database"
 MADE = Migrated(PLACE, None)
 CURRENT = Migrated(PLACE, FORMAT_VERSION)
+UPGRADED = Migrated(PLACE, LATER_FORMAT)
+ROOT = Path(__file__).parents[2]
 
 
 @asynccontextmanager
@@ -65,17 +67,21 @@ async def on_a_connection(url: str, work: Callable[[Connection], None]) -> None:
 
 
 def make_by_migrations(connection: Connection) -> None:
+    for statement in ddl.stamp_statements("postgresql"):
+        connection.exec_driver_sql(statement)
     ddl.run_migrations(connection, "public")
 
 
-OLDER = """
-CREATE TABLE flue_store (name TEXT COLLATE "C" NOT NULL, value BIGINT NOT NULL,
-                         CONSTRAINT pk_flue_store PRIMARY KEY (name));
-INSERT INTO flue_store (name, value) VALUES ('format', 0), ('epoch', 0);
+MADE_BY_HAND = ddl.creation_sql("postgresql")
+"""What makes a store of today's version, read before a test puts the later one into effect."""
+
+OLDER = f"""
+{MADE_BY_HAND}
+INSERT INTO lanes VALUES (1, 1, 1, NULL, -1), (1, 2, 1, 1, 5);
 CREATE TABLE kept (what TEXT);
 INSERT INTO kept VALUES ('a year of work');
 """
-"""A database as an earlier version would leave it: stamped, and without what the migrations add."""
+"""A store of today's version, which the later version finds older."""
 
 
 async def stamp(url: str, schema: str = "public") -> int:
@@ -233,11 +239,12 @@ asyncio.run(main())
 """
 
 
-def open_at_once(url: str, count: int) -> list[str]:
-    """Return what each of several processes found that were let go at the same moment."""
+def open_at_once(url: str, count: int, folder: Path) -> list[str]:
+    """Return what each of several processes of the later version found that were let go at the same moment."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", OPEN, url],
+            [sys.executable, "-c", AS_LATER.format(str(folder)) + OPEN, url],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -262,15 +269,15 @@ def open_at_once(url: str, count: int) -> list[str]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("count", [3, pytest.param(8, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("older", "found"), [(None, "None"), (OLDER, "0")], ids=["new", "older"])
+@pytest.mark.parametrize(("older", "found"), [(None, "None"), (OLDER, str(FORMAT_VERSION))], ids=["new", "older"])
 async def test_processes_at_once_make_one_store(
-    new_database: NewDatabase, count: int, older: str | None, found: str
+    new_database: NewDatabase, later: Path, count: int, older: str | None, found: str
 ) -> None:
     url, right = new_database(), new_database()
     if older is not None:
         await run_script(url, older)
-    everybody = await asyncio.to_thread(open_at_once, url, count)
-    assert everybody == sorted([found, *[str(FORMAT_VERSION)] * (count - 1)])
+    everybody = await asyncio.to_thread(open_at_once, url, count, later)
+    assert everybody == sorted([found, *[str(LATER_FORMAT)] * (count - 1)])
     await prepare(right)
     if older is not None:
         await run_script(right, "CREATE TABLE kept (what TEXT)")
@@ -338,82 +345,100 @@ async def test_a_timeout_while_another_makes_the_store_is_store_busy(
 # -- older and newer ------------------------------------------------------------------------------------------------
 
 
-async def test_an_older_database_is_upgraded_without_loss(new_database: NewDatabase) -> None:
+async def test_an_older_database_is_upgraded_without_loss(new_database: NewDatabase, later: Path) -> None:
     url, right = new_database(), new_database()
     await run_script(url, OLDER)
-    assert await prepare(url) == Migrated(PLACE, 0)
+    lanes = await query(url, "SELECT * FROM lanes ORDER BY lane_id")
+    assert await prepare(url) == CURRENT
+    assert (await query(url, "SELECT * FROM lanes ORDER BY lane_id"), len(lanes)) == (lanes, 2)
     assert await query(url, "SELECT what FROM kept") == [("a year of work",)]
     await prepare(right)
     await run_script(right, "CREATE TABLE kept (what TEXT)")
     assert await contents(url) == await contents(right)
-    assert await prepare(url) == CURRENT
+    assert await prepare(url) == UPGRADED
 
 
-LATER = '''
-"""A format to come.
-
-Revision: 0006
-Follows: 0005
+INSERT_SESSION = """
+INSERT INTO sessions (session_key, id, tree_id, scope, title, kind, task_depth, revision, metadata, entry_count,
+                      message_count, spent_tokens, spent_cost, created_at, updated_at)
+VALUES ({0}, 's{0}', {0}, '', {1}, 'root', 0, 0, '{{}}', 0, 0, 0, 0, 1, 1)
 """
-
-from __future__ import annotations
-
-import sqlalchemy as sa
-from alembic import op
-
-revision = "0006"
-down_revision = "0005"
-
-
-def upgrade() -> None:
-    op.add_column("lanes", sa.Column("colour", sa.Text(), server_default="blue", nullable=False))
-'''
-
-
-@pytest.fixture
-def later_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later version of this package, whose format has a migration more."""
-    shutil.copytree(ddl.migrations_directory(), tmp_path / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "migrations" / "versions" / "0006_colours.py").write_text(LATER)
-    monkeypatch.setattr(ddl, "migrations_directory", lambda: tmp_path / "migrations")
-    for module in (stamps, ddl, postgres_format):
-        monkeypatch.setattr(module, "FORMAT_VERSION", FORMAT_VERSION + 1)
 
 
 async def current_store(url: str) -> None:
-    await run_script(url, ddl.creation_sql("postgresql"))
-    await run_script(url, "INSERT INTO lanes VALUES (1, 1, 1, NULL, -1), (1, 2, 1, 1, 5)")
+    await run_script(url, MADE_BY_HAND)
+    await run_script(url, INSERT_SESSION.format(1, "'red'") + ";" + INSERT_SESSION.format(2, "NULL"))
 
 
-async def test_a_store_with_rows_is_upgraded_to_a_later_format(
-    new_database: NewDatabase, request: pytest.FixtureRequest
-) -> None:
+async def test_a_store_with_rows_is_upgraded_to_a_later_format(new_database: NewDatabase, later: Path) -> None:
     url = new_database()
     await current_store(url)
-    request.getfixturevalue("later_format")
+    columns = "id, title, metadata, created_at"
+    before = await query(url, f"SELECT {columns} FROM sessions ORDER BY id")
     done = await prepare(url)
-    assert (done.found, await stamp(url)) == (FORMAT_VERSION, FORMAT_VERSION + 1)
-    assert await query(url, "SELECT lane_id, colour FROM lanes ORDER BY 1") == [(1, "blue"), (2, "blue")]
-    assert await query(url, "SELECT version_num FROM alembic_version") == [("0006",)]
-    assert (await prepare(url)).found == FORMAT_VERSION + 1
+    assert (done.found, await stamp(url)) == (FORMAT_VERSION, LATER_FORMAT)
+    assert await query(url, f"SELECT {columns} FROM sessions ORDER BY id") == before
+    assert await query(url, "SELECT id, colour FROM sessions ORDER BY id") == [("s1", "blue"), ("s2", None)]
+    assert await query(url, "SELECT version_num FROM alembic_version") == [(REVISION,)]
+    assert (await prepare(url)).found == LATER_FORMAT
 
 
-async def test_the_printed_upgrade_does_the_same_as_opening(
-    new_database: NewDatabase, request: pytest.FixtureRequest
-) -> None:
+async def test_the_printed_upgrade_does_the_same_as_opening(new_database: NewDatabase, later: Path) -> None:
     opened, by_hand = new_database(), new_database()
     for url in (opened, by_hand):
         await current_store(url)
-    request.getfixturevalue("later_format")
     await prepare(opened)
     script = ddl.upgrade_sql("postgresql", FORMAT_VERSION)
-    assert script.index(f"UPDATE flue_store SET value = {FORMAT_VERSION + 1}") < script.index("ALTER TABLE lanes")
+    assert script.index(f"UPDATE flue_store SET value = {LATER_FORMAT}") < script.index("ALTER TABLE sessions")
     await run_script(by_hand, script)
-    assert (await prepare(by_hand)).found == FORMAT_VERSION + 1
+    assert (await prepare(by_hand)).found == LATER_FORMAT
     assert await contents(by_hand) == await contents(opened)
+    rows = "SELECT s::text FROM sessions s ORDER BY id"
+    assert await query(by_hand, rows) == await query(opened, rows)
 
 
-@pytest.mark.parametrize("found", [0, -1, FORMAT_VERSION + 1])
+async def test_an_upgrade_that_is_killed_in_between_leaves_the_store_as_it_was(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    """The process ends where all rows are changed and nothing is committed."""
+    url = new_database()
+    await current_store(url)
+    before = await contents(url)
+    rows = await query(url, "SELECT s::text FROM sessions s ORDER BY id")
+    folder = tmp_path / "migrations"
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", AS_LATER.format(str(folder)) + OPEN, url],
+        cwd=ROOT,
+        env={**os.environ, "FLUE_TESTS_KILL": "1"},
+        input="\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (-9, "connected\n"), done.stderr
+    assert await prepare(url) == CURRENT
+    assert await contents(url) == before
+    assert await query(url, "SELECT s::text FROM sessions s ORDER BY id") == rows
+    with later_version(folder):
+        assert await prepare(url) == CURRENT
+        assert await prepare(url) == UPGRADED
+
+
+@pytest.mark.parametrize("number", [0, 3])
+async def test_a_format_of_before_the_first_release_is_refused_before_any_write(
+    new_database: NewDatabase, number: int
+) -> None:
+    url = new_database()
+    await prepare(url)
+    await run_script(url, f"UPDATE flue_store SET value = {number} WHERE name = 'format'")
+    before = await contents(url)
+    with pytest.raises(StoreUnavailable, match=f"format {number}, which only versions before the first release made"):
+        await prepare(url, default_transaction_read_only="on")
+    assert await contents(url) == before
+
+
+@pytest.mark.parametrize("found", [0, -1, 1, FORMAT_VERSION - 1, FORMAT_VERSION + 1])
 def test_an_upgrade_from_a_format_that_there_is_not_is_not_printed(found: int) -> None:
     with pytest.raises(InvalidArgument, match=f"format {found} "):
         ddl.upgrade_sql("postgresql", found)
@@ -432,7 +457,7 @@ async def test_the_next_format_is_refused_before_any_write(new_database: NewData
     assert await contents(url) == before
 
 
-async def test_a_format_that_became_newer_meanwhile_is_refused_too(new_database: NewDatabase) -> None:
+async def test_a_format_that_became_newer_meanwhile_is_refused_too(new_database: NewDatabase, later: Path) -> None:
     url = new_database()
     await run_script(url, OLDER)
     before = await catalog(url)
@@ -442,7 +467,7 @@ async def test_a_format_that_became_newer_meanwhile_is_refused_too(new_database:
         await other.execute(ddl.LOCK_STATEMENT)
         waiter = asyncio.create_task(connection.run_sync(prepare_postgres, PLACE))
         await until_somebody_waits(url)
-        await other.execute(f"UPDATE flue_store SET value = {FORMAT_VERSION + 1} WHERE name = 'format'")
+        await other.execute(f"UPDATE flue_store SET value = {LATER_FORMAT + 1} WHERE name = 'format'")
         await transaction.commit()
         with pytest.raises(FormatTooNew):
             await waiter
@@ -451,25 +476,25 @@ async def test_a_format_that_became_newer_meanwhile_is_refused_too(new_database:
 
 @pytest.mark.parametrize("stamped", [OLDER, ""], ids=["older", "new"])
 async def test_a_failure_leaves_everything_as_it_was(
-    new_database: NewDatabase, stamped: str, monkeypatch: pytest.MonkeyPatch
+    new_database: NewDatabase, later: Path, stamped: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = new_database()
     if stamped:
-        await run_script(url, f"{stamped}; CREATE TABLE lanes (in_the_way TEXT)")
+        await run_script(url, f"{stamped}; CREATE TABLE ix_sessions_colour (in_the_way TEXT)")
     before = await catalog(url)
     statements = [*ddl.schema_statements("postgresql"), "CREATE TABLE history (in_the_way TEXT)"]
     monkeypatch.setattr(postgres_format, "schema_statements", lambda _: statements)
     if stamped:
-        with pytest.raises(CorruptStore, match="cannot be upgraded from format 0"):
+        with pytest.raises(CorruptStore, match=f"cannot be upgraded from format {FORMAT_VERSION}"):
             await prepare(url)
-        assert await stamp(url) == 0
+        assert await stamp(url) == FORMAT_VERSION
     else:
         with pytest.raises(StoreUnavailable, match="42P07"):
             await prepare(url)
     assert await catalog(url) == before
 
 
-async def test_an_upgrade_stopped_from_outside_does_not_blame_the_store(new_database: NewDatabase) -> None:
+async def test_an_upgrade_stopped_from_outside_does_not_blame_the_store(new_database: NewDatabase, later: Path) -> None:
     url = new_database()
     await run_script(url, OLDER)
     await run_script(url, "GRANT CREATE ON SCHEMA public TO pg_monitor; GRANT SELECT ON flue_store TO pg_monitor")
@@ -479,7 +504,7 @@ async def test_an_upgrade_stopped_from_outside_does_not_blame_the_store(new_data
         await other.execute("LOCK TABLE flue_store IN SHARE MODE")
         with pytest.raises(StoreBusy):
             await prepare(url, 0.05)
-    assert await stamp(url) == 0
+    assert await stamp(url) == FORMAT_VERSION
 
 
 # -- what is not a store --------------------------------------------------------------------------------------------
@@ -565,13 +590,13 @@ async def test_schemas_do_not_wait_for_each_other(new_database: NewDatabase) -> 
 
 
 async def test_alembics_table_of_another_program_further_on_in_the_search_path_is_left_alone(
-    new_database: NewDatabase,
+    new_database: NewDatabase, later: Path
 ) -> None:
     url = new_database()
     theirs = "CREATE TABLE alembic_version (version_num VARCHAR(32)); INSERT INTO alembic_version VALUES ('theirs')"
     await run_script(url, f"{theirs}; CREATE SCHEMA flue")
     await run_script(url, OLDER, "flue")
-    assert await prepare(url, search_path="flue, public") == Migrated(PLACE, 0)
+    assert await prepare(url, search_path="flue, public") == CURRENT
     assert await query(url, "SELECT version_num FROM alembic_version", "flue") == [(ddl.HEAD,)]
     assert await query(url, "SELECT version_num FROM alembic_version") == [("theirs",)]
 
@@ -621,7 +646,7 @@ async def test_an_old_server_is_refused(new_database: NewDatabase) -> None:
 
 
 async def test_a_read_only_server_opens_what_is_current_and_says_of_others_what_to_do(
-    new_database: NewDatabase,
+    new_database: NewDatabase, later: Path
 ) -> None:
     empty, older, current = (new_database() for _ in range(3))
     await run_script(older, OLDER)
@@ -631,7 +656,7 @@ async def test_a_read_only_server_opens_what_is_current_and_says_of_others_what_
         with pytest.raises(StoreUnavailable, match=r"read-only.*primary"):
             await prepare(url, default_transaction_read_only="on")
         assert await catalog(url) == before
-    assert await prepare(current, default_transaction_read_only="on") == CURRENT
+    assert await prepare(current, default_transaction_read_only="on") == UPGRADED
 
 
 async def test_a_role_without_the_right_to_make_tables_is_told_of_the_printed_sql(new_database: NewDatabase) -> None:

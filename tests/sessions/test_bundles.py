@@ -73,51 +73,46 @@ def lines_of(path: Path) -> list[Any]:
     return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
-def as_version_1(lines: list[Any]) -> None:
-    """Make of a bundle's lines those that version 1 had."""
-    lines[0]["version"] = 1
-    for line in lines:
-        if isinstance(line, list):
-            del line[len(line) - {"sessions": 2, "entries": 5, "links": 3, "payers": 1, "calls": 3}.get(line[0], 0) :]
-
-
-async def test_a_bundle_whose_links_do_not_say_how_tasks_ended_is_read(store: Store, tmp_path: Path) -> None:
+async def test_a_bundle_says_when_sessions_were_active_and_which_usage_is_unknown(store: Store, tmp_path: Path) -> None:
     await filled(store)
+    odd = await store.create_session(key="odd")
+    await odd.append_message({"role": "assistant", "content": "hm", "usage": {"surely": 7}})
     parent = await store.create_session(key="parent")
     await (await parent.create_task(task_id="t")).end_task("done", summary="s")
     await write_bundle(store, tmp_path / "all.flue")
+    async with flue_py.open(":memory:") as there:
+        assert (await read_bundle(there, tmp_path / "all.flue")).changed
+        assert (await there.verify()).problems == []
+        assert await derived(there) == await derived(store)
+        (link,) = await (await there.open_session("parent")).task_links()
+        assert (link.status, link.summary) == ("done", "s")
 
-    def early(lines: list[Any]) -> None:
+
+async def test_a_bundle_of_before_the_first_release_is_refused(store: Store, tmp_path: Path) -> None:
+    await filled(store)
+    await write_bundle(store, tmp_path / "all.flue")
+
+    def without_ends_of_tasks(lines: list[Any]) -> None:
         for line in lines:
             if isinstance(line, list) and line[0] == "links":
                 del line[-2:]
 
-    older = rewritten(tmp_path / "all.flue", tmp_path / "older.flue", early)
-    for path, told in ((tmp_path / "all.flue", ("done", "s")), (older, (None, None))):
+    def without_attachments(lines: list[Any]) -> None:
+        for line in lines:
+            if "tree" in line:
+                del line["tree"]["attachments"]
+
+    first_version = "of version 1, which only versions before the first release wrote; write it anew from its store"
+    for change, words in (
+        (lambda lines: lines[0].__setitem__("version", 1), first_version),
+        (without_ends_of_tasks, "should be a row of links with 7 columns"),
+        (without_attachments, "should count sessions, lanes, entries, attachments"),
+    ):
+        older = rewritten(tmp_path / "all.flue", tmp_path / "older.flue", change)
         async with flue_py.open(":memory:") as there:
-            await read_bundle(there, path)
-            (link,) = await (await there.open_session("parent")).task_links()
-            assert (link.status, link.summary) == told
-            assert (await there.verify()).problems == []
-
-
-async def test_a_bundle_of_version_1_is_read_and_says_when_sessions_were_active(store: Store, tmp_path: Path) -> None:
-    await filled(store)
-    odd = await store.create_session(key="odd")
-    await odd.append_message({"role": "assistant", "content": "hm", "usage": {"surely": 7}})
-    path = tmp_path / "all.flue"
-    await write_bundle(store, path)
-    older = rewritten(path, tmp_path / "older.flue", as_version_1)
-    async with flue_py.open(":memory:") as there:
-        assert (await read_bundle(there, older)).changed
-        assert (await there.verify()).problems == []
-        assert await derived(there) == await derived(store)
-        assert await origins(there) == [("None", "pi")]
-    await write_bundle(store, tmp_path / "with.flue", keep_paths=True)
-    older = rewritten(tmp_path / "with.flue", tmp_path / "older-with.flue", as_version_1)
-    async with flue_py.open(":memory:") as there:
-        await read_bundle(there, older)
-        assert await origins(there) == await origins(store)
+            with pytest.raises(UnreadableFile, match=words):
+                await read_bundle(there, older)
+            assert (await there.info()).sessions == 0
 
 
 async def derived(store: Store) -> dict[str, tuple[int, int]]:

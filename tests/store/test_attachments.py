@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import sqlite3
 from base64 import b64encode
 from contextlib import closing
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -329,17 +327,3 @@ async def test_a_bundle_whose_attachments_make_an_entry_too_large_is_refused(tmp
         with pytest.raises(UnreadableFile, match="entry_bytes"):
             await read_bundle(store, path, limits=Limits(entry_bytes=needed))
         await read_bundle(store, path, limits=Limits(entry_bytes=needed + 1_000))
-
-
-async def test_a_bundle_of_an_earlier_build_without_attachments_is_read(tmp_path: Path) -> None:
-    async with flue_py.open(":memory:") as store:
-        await (await store.create_session(key="a")).append_message({"role": "user", "content": "hello"})
-        await write_bundle(store, tmp_path / "new.flue")
-    lines = [json.loads(line) for line in gzip.decompress((tmp_path / "new.flue").read_bytes()).splitlines()]
-    assert lines[1]["tree"].pop("attachments") == 0
-    written = [json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for line in lines[:-1]]
-    lines[-1]["sha256"] = sha256(b"".join(written)).hexdigest()
-    older = tmp_path / "older.flue"
-    older.write_bytes(gzip.compress(b"".join([*written, json.dumps(lines[-1]).encode() + b"\n"])))
-    async with flue_py.open(":memory:") as store:
-        assert (await read_bundle(store, older)).trees_added == 1

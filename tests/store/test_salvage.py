@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import sqlite3
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,16 +23,13 @@ from flue_py.store.salvage.pages import PageFile
 from flue_py.store.salvage.salvaging import salvage
 from flue_py.store.salvage.shapes import shapes
 from flue_py.store.salvage.tables import Scan
-from flue_py.store.sqlite.migrate import open_file
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
 from flue_py.testing.sources import StepSources, counted_sources
 from tests.effort import first
-from tests.migrations.older_formats import OLDER_FORMATS, unpack
-from tests.migrations.test_older_formats import answers_of, expected_of
+from tests.migrations.later import later_version
 from tests.store.damaged_stores import (
     Template,
-    add_money_and_edits,
     destroyed,
     make_store,
     noise,
@@ -129,17 +127,34 @@ def rows_beside(template: Template, rows: dict[str, dict[tuple[object, ...], tup
     return sum(rows[table].get(key) == row for table in tables for key, row in template.rows[table].items())
 
 
-# -- a database of format 1 -------------------------------------------------------------------------------------------
+# -- a database that was upgraded -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Template:
-    """A database of format 1 that was upgraded, and has been written to since."""
-    path = unpack(1, tmp_path_factory.mktemp("salvage") / "upgraded.db")
-    asyncio.run(go_on(path))
-    add_money_and_edits(path)
-    assert asyncio.run(problems_of(path)) == []
-    return template_of(path)
+def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder with the files of the later version."""
+    folder = tmp_path_factory.mktemp("later") / "migrations"
+    with later_version(folder):
+        pass
+    return folder
+
+
+@pytest.fixture
+def as_later(later: Path) -> Iterator[None]:
+    """Let a test run as the later version does."""
+    with later_version(later):
+        yield
+
+
+@pytest.fixture(scope="module")
+def upgraded(tmp_path_factory: pytest.TempPathFactory, later: Path) -> Template:
+    """A database of the current format that was upgraded to the later one, and has been written to since."""
+    path = tmp_path_factory.mktemp("salvage") / "upgraded.db"
+    asyncio.run(make_store(path))
+    with later_version(later):
+        asyncio.run(go_on(path))
+        assert asyncio.run(problems_of(path)) == []
+        return template_of(path)
 
 
 async def go_on(path: Path) -> None:
@@ -165,29 +180,18 @@ def shorter_rows(data: bytes, folder: Path) -> dict[str, set[int]]:
 
 
 def test_an_upgraded_database_has_rows_of_both_formats_and_comes_out_as_it_went_in(
-    upgraded: Template, tmp_path: Path
+    as_later: None, upgraded: Template, tmp_path: Path
 ) -> None:
-    lengths = shorter_rows(upgraded.data, tmp_path)
-    assert [lengths[table] for table in ("leaf_moves", "ledger")] == [{8, 9}, {23}]
+    assert shorter_rows(upgraded.data, tmp_path)["sessions"] == {29, 30}
     report, new = rescued(upgraded.data, tmp_path)
     assert (report.is_complete, report.damaged_pages) == (True, ())
     assert rows_of(new) == upgraded.rows
 
 
-@pytest.mark.parametrize("number", OLDER_FORMATS)
-def test_a_database_of_an_older_format_is_rescued_into_one_of_this_format(number: int, tmp_path: Path) -> None:
-    old = unpack(number, tmp_path / "old.db").read_bytes()
-    (tmp_path / "old.db").unlink()
-    report, new = rescued(old, tmp_path)
-    assert (report.is_complete, report.damaged_pages) == (True, ())
-    assert asyncio.run(answers_of(new, number)) == expected_of(number)
-    upgraded = unpack(number, tmp_path / "upgraded.db")
-    open_file(upgraded, "full", 5).close()
-    assert rows_of(new) == rows_of(upgraded)
-
-
 @pytest.mark.parametrize("name", ["first page", "schema"])
-def test_without_a_schema_rows_of_both_formats_are_found(upgraded: Template, tmp_path: Path, name: str) -> None:
+def test_without_a_schema_rows_of_both_formats_are_found(
+    as_later: None, upgraded: Template, tmp_path: Path, name: str
+) -> None:
     data = bytearray(upgraded.data)
     for page in [1] if name == "first page" else sorted(upgraded.schema_pages):
         data[(page - 1) * 4096 : page * 4096] = bytes(4096)
@@ -200,20 +204,24 @@ def test_without_a_schema_rows_of_both_formats_are_found(upgraded: Template, tmp
 
 
 @pytest.mark.parametrize("seed", first(4, range(12)))
-def test_what_is_readable_of_an_upgraded_database_is_rescued(seed: int, upgraded: Template, tmp_path: Path) -> None:
+def test_what_is_readable_of_an_upgraded_database_is_rescued(
+    seed: int, as_later: None, upgraded: Template, tmp_path: Path
+) -> None:
     check_round(seed, upgraded, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1200))
 def test_what_is_readable_of_an_upgraded_database_is_rescued_in_many_more_rounds(
-    seed: int, upgraded: Template, tmp_path: Path
+    seed: int, as_later: None, upgraded: Template, tmp_path: Path
 ) -> None:
     check_round(seed, upgraded, tmp_path)
 
 
 @pytest.mark.parametrize("table", ["session_edits", "reservations", "leaf_moves"])
-def test_tables_of_as_many_columns_are_told_apart(upgraded: Template, tmp_path: Path, table: str) -> None:
+def test_tables_of_as_many_columns_are_told_apart(
+    as_later: None, upgraded: Template, tmp_path: Path, table: str
+) -> None:
     """Each gets the pages of the next one, where a damaged schema has named the wrong roots."""
     (tmp_path / "mixed.db").write_bytes(upgraded.data)
     with closing(sqlite3.connect(tmp_path / "mixed.db")) as connection:
@@ -231,7 +239,7 @@ def test_tables_of_as_many_columns_are_told_apart(upgraded: Template, tmp_path: 
     assert report.lost_entry_ids == ()
 
 
-def test_a_budget_whose_session_is_lost_is_lost_with_it(upgraded: Template, tmp_path: Path) -> None:
+def test_a_budget_whose_session_is_lost_is_lost_with_it(as_later: None, upgraded: Template, tmp_path: Path) -> None:
     whole = tmp_path / "whole.db"
     whole.write_bytes(upgraded.data)
     with closing(sqlite3.connect(whole)) as connection:
@@ -251,7 +259,7 @@ def test_a_budget_whose_session_is_lost_is_lost_with_it(upgraded: Template, tmp_
     assert ("budget-0" in names, "budget-1" in names) == (True, False)
 
 
-def test_budgets_and_edits_that_are_lost_are_named(upgraded: Template, tmp_path: Path) -> None:
+def test_budgets_and_edits_that_are_lost_are_named(as_later: None, upgraded: Template, tmp_path: Path) -> None:
     data = bytearray(upgraded.data)
     (tmp_path / "whole.db").write_bytes(data)
     for name in ("budgets", "session_edits"):
@@ -270,7 +278,7 @@ def test_budgets_and_edits_that_are_lost_are_named(upgraded: Template, tmp_path:
 
 
 def test_documents_that_are_lost_are_named_and_none_is_written_that_is_not_whole(
-    upgraded: Template, tmp_path: Path
+    as_later: None, upgraded: Template, tmp_path: Path
 ) -> None:
     (tmp_path / "whole.db").write_bytes(upgraded.data)
     with closing(sqlite3.connect(tmp_path / "whole.db")) as connection:
@@ -297,7 +305,9 @@ def test_documents_that_are_lost_are_named_and_none_is_written_that_is_not_whole
     assert [change.what for change in report.changes] == ["document"]
 
 
-def test_documents_of_which_only_the_index_is_left_are_named(upgraded: Template, tmp_path: Path) -> None:
+def test_documents_of_which_only_the_index_is_left_are_named(
+    as_later: None, upgraded: Template, tmp_path: Path
+) -> None:
     data = bytearray(upgraded.data)
     (tmp_path / "whole.db").write_bytes(data)
     for page in pages_of(tmp_path / "whole.db", "documents"):

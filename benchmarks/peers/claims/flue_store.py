@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ import flue_py
 from benchmarks.peers.claims.measures import FILE, count, size
 from flue_py import Session
 from flue_py.store.migrate import migrate
-
-OLD = Path(__file__).parents[3] / "tests" / "data" / "format-1.db.gz"
+from tests.migrations.later import later_version
 
 
 def opened(folder: Path) -> Any:
@@ -106,11 +104,13 @@ async def deletion(folder: Path) -> None:
 
 async def migration(folder: Path) -> None:
     """Yes. The version is stored; an older file is upgraded in place by a command, with a backup first."""
-    (folder / FILE).write_bytes(gzip.decompress(OLD.read_bytes()))
-    before = count(folder, "entries")
-    done = await migrate(str(folder / FILE))
-    assert done.found == 1 < done.format
-    assert count(folder, "entries") == before
+    async with opened(folder) as store:
+        await (await store.create_session()).append_messages([asked("one"), answered("two")])
+    with later_version(folder.with_name(f"{folder.name}-later")):
+        done = await migrate(str(folder / FILE))
+        assert done.found is not None
+        assert done.found < done.format
+        assert count(folder, "entries") == 2
     assert done.backup is not None
     assert sorted(files(folder)) == sorted([FILE, done.backup.name])
 

@@ -242,7 +242,7 @@ def _is_untouched(tx: Transaction, tree_id: int) -> bool:
     sessions: dict[int, str] = dict(tx.rows(sessions_sql.SESSION_IDS, tree_id=tree_id))
     rows = tx.rows(transfer_sql.STAMPED_HEADS, ids=json.dumps(list(sessions.values())))
     whole = TreeHead(tree_id, tuple(head for *_, head in rows))
-    return {stamp for _, _, stamp, _ in rows} <= whole.known_as
+    return all(stamp == whole.fingerprint for _, _, stamp, _ in rows)
 
 
 def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) -> None:

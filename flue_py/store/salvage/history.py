@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from flue_py.core.kinds import MESSAGE
-from flue_py.core.ledger import TOKEN_COLUMNS
 from flue_py.core.listing import slot_of
 from flue_py.core.salvaging import Loss
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
@@ -20,9 +19,6 @@ from flue_py.errors import FlueError
 from flue_py.store.salvage.rows import EntryRow, Found, Gathered, checked_object
 
 _Place = tuple[int, int, int]
-_TELLS_UNKNOWN = 3
-"""The first format whose ledger marks the calls with unknown tokens."""
-_TOKENS = (*TOKEN_COLUMNS, "total_tokens")
 
 
 class Placed(NamedTuple):
@@ -142,10 +138,8 @@ class History:
                 self._lost_places[tree_and_id] = place
             entry_id = None if tree_and_id is None else tree_and_id[1]
             if entry_id is None or entry_id not in reported:
-                session = known.entry_sessions.get(rowid)
                 where = "its row cannot be read" if place is None else f"its row, at depth {place[2]}, cannot be read"
-                owner = None if session is None else self.found.session_id(session[0])
-                self.found.losses.append(Loss("entry", owner, entry_id, where))
+                self.found.losses.append(Loss("entry", None, entry_id, where))
         for place_id, versions in self.found.entries.items():
             if place_id not in here:
                 self._lost_places.setdefault(place_id, (versions[0].tree, versions[0].lane, versions[0].depth))
@@ -418,7 +412,6 @@ class History:
             for row in self.found.tables[table].values():
                 changed = _number(row["session_key"])
                 revisions[changed] = max(_number(row["revision"]), revisions.get(changed, 0))
-        self._note_blank_calls()
         tokens, costs, unpriced = self._spending()
         unknown = Counter(_number(row["session_key"]) for row in self.found.tables["ledger"].values() if row["unknown"])
         for key, row in self.sessions.items():
@@ -429,13 +422,6 @@ class History:
             row["unpriced_calls"], row["unknown_calls"] = unpriced[key], unknown[key]
             row["active_at"] = newest.get(key, row["created_at"])
             row["active_slot"] = slot_of(_number(row["active_at"]))
-
-    def _note_blank_calls(self) -> None:
-        """Mark the calls without numbers from formats before 3 as unknown, as the upgrade does."""
-        if _number(self.found.tables["flue_store"].get(("format",), {}).get("value")) >= _TELLS_UNKNOWN:
-            return
-        for row in self.found.tables["ledger"].values():
-            row["unknown"] = int(row["cost"] is None and not any(_number(row[name]) for name in _TOKENS))
 
     def _spending(self) -> tuple[Counter[int], Counter[int], Counter[int]]:
         """Return the tokens, cost and calls without a price of each session; impossible calls are given up."""

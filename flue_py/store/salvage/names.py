@@ -185,7 +185,5 @@ class _Renaming:
         found = self.found
         for (parent, position), child in list(found.witnesses.links.items()):
             found.witnesses.links[parent, position] = self.sessions.get(child, child)
-        for call in [call for call in found.witnesses.calls if not all(name == "" or is_usable(name) for name in call)]:
-            del found.witnesses.calls[call]
         for table in ("marks", "requests", "ledger", "reservations"):
             found.tables[table] = {key_of(table, row): row for row in found.tables[table].values()}

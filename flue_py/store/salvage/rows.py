@@ -92,17 +92,14 @@ class Witnesses:
     entry_places: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     id_pages: dict[int, int] = field(default_factory=dict)
     place_pages: dict[int, int] = field(default_factory=dict)
-    entry_sessions: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     session_ids: dict[int, str] = field(default_factory=dict)
     session_keys: dict[int, tuple[str, str]] = field(default_factory=dict)
     session_trees: dict[int, int] = field(default_factory=dict)
     lane_owners: dict[tuple[int, int], int] = field(default_factory=dict)
     lane_parents: dict[tuple[int, int], tuple[int | None, int]] = field(default_factory=dict)
     links: dict[tuple[int, int], str] = field(default_factory=dict)
-    calls: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    """Who paid the calls of a ledger as it was before format 3 was finished, by their names."""
     call_numbers: dict[int, int] = field(default_factory=dict)
-    """Who paid the calls of a ledger as it is now, by their numbers."""
+    """Who paid the calls of the ledger, by their numbers."""
     call_names: dict[int, str] = field(default_factory=dict)
     budgets: dict[int, str] = field(default_factory=dict)
     held: set[tuple[str, int]] = field(default_factory=set)
@@ -110,18 +107,12 @@ class Witnesses:
     def note(self, shape: Shape, values: tuple[Value, ...], page: int) -> None:
         """Record the row of an index, and its page."""
         match (shape.table, tuple(column.name for column in shape.columns), values):
-            case ("entries", ("id", "tree_id", _), (str(entry_id), int(tree), int(rowid))) | (
-                "entries",
-                ("tree_id", "id", _),
-                (int(tree), str(entry_id), int(rowid)),
-            ):
+            case ("entries", ("id", "tree_id", _), (str(entry_id), int(tree), int(rowid))):
                 self.entry_ids[rowid] = (tree, entry_id)
                 self.id_pages[rowid] = page
             case "entries", ("tree_id", "lane_id", "depth", _), (int(tree), int(lane), int(depth), int(rowid)):
                 self.entry_places[rowid] = (tree, lane, depth)
                 self.place_pages[rowid] = page
-            case "entries", ("session_key", *_), (int(session), int(revision), int(ordinal), int(rowid)):
-                self.entry_sessions[rowid] = (session, revision, ordinal)
             case "sessions", ("id", _), (str(session_id), int(key)):
                 self.session_ids[key] = session_id
             case "sessions", ("scope", "key", _), (str(scope), str(name), int(key)):
@@ -139,8 +130,6 @@ class Witnesses:
 
     def _note_money(self, shape: Shape, values: tuple[Value, ...]) -> None:
         match (shape.table, shape.columns[0].name, values):
-            case "ledger", _, (int(session), str(scope), str(provider), str(call)):
-                self.calls[scope, provider, call] = session
             case "ledger", "session_key", (int(session), int(number)):
                 self.call_numbers[number] = session
             case "ledger", "scope", (str(), str(), str(call), int(number)):
@@ -381,19 +370,12 @@ class Gathered:
         return entry_id in self._referred
 
     def _witnessed(self, rowid: int | None) -> tuple[tuple[str, ...], tuple[Value, ...]]:
-        """Return the columns of an entry that the indexes have, if those of ids and of places both do; else nothing.
-
-        Only older stores have an index of who added it.
-        """
+        """Return the columns of an entry that the indexes have, if those of ids and of places both do; else nothing."""
         known = self.witnesses
         name, place = known.entry_ids.get(rowid or 0), known.entry_places.get(rowid or 0)
         if name is None or place is None:
             return (), ()
-        names, values = ("tree_id", "id", "lane_id", "depth"), (name[0], name[1], place[1], place[2])
-        session = known.entry_sessions.get(rowid or 0)
-        if session is None:
-            return names, values
-        return (*names, "session_key", "revision", "ordinal"), (*values, *session)
+        return ("tree_id", "id", "lane_id", "depth"), (name[0], name[1], place[1], place[2])
 
     def _is_vouched_for(self, table: str, row: Found) -> bool:
         """Return whether a whole index names a row that was found outside its tree."""
@@ -403,8 +385,7 @@ class Gathered:
         if table == "lanes" and "ix_lanes_owner_key" in self.complete:
             return (row["tree_id"], row["lane_id"]) in known.lane_owners
         if table == "ledger" and "ix_ledger_session_key" in self.complete:
-            number = row.get("number")
-            return key_of(table, row) in known.calls if number is None else number in known.call_numbers
+            return row["number"] in known.call_numbers
         return True
 
     complete: set[str] = field(default_factory=set)
@@ -419,16 +400,14 @@ class Gathered:
             return True
         rowids = {version.rowid for versions in self.entries.values() for version in versions}
         known = self.witnesses
-        named = known.entry_ids.keys() | known.entry_places.keys() | known.entry_sessions.keys()
+        named = known.entry_ids.keys() | known.entry_places.keys()
         if not named <= rowids:
             return True
         if any((key,) not in self.tables["sessions"] for key in known.session_ids):
             return True
         if not known.lane_owners.keys() <= self.tables["lanes"].keys():
             return True
-        calls = self.tables["ledger"]
-        numbers = {row.get("number") for row in calls.values()}
-        return not known.calls.keys() <= set(calls) or not known.call_numbers.keys() <= numbers
+        return not known.call_numbers.keys() <= {row["number"] for row in self.tables["ledger"].values()}
 
     def session_id(self, key: int) -> str | None:
         """Return the id of a session, from its row or from any row that names it."""

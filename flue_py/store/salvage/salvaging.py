@@ -17,7 +17,7 @@ from flue_py.core.limits import LARGEST_ENTRY
 from flue_py.core.rows import BlobRow
 from flue_py.core.salvaging import Loss, SalvageReport
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
-from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
+from flue_py.errors import CorruptStore, FormatTooNew, NotAStore, StoreUnavailable
 from flue_py.store.files.private import Part
 from flue_py.store.salvage.documents import lost_document
 from flue_py.store.salvage.history import History, Placed
@@ -28,9 +28,9 @@ from flue_py.store.salvage.references import follow_renamed, stored_anew
 from flue_py.store.salvage.rows import EntryRow, Found, Gathered, Key, checked_object
 from flue_py.store.salvage.shapes import shapes
 from flue_py.store.salvage.tables import Scan
-from flue_py.store.schema.ddl import PAID_SUMS, imported_agents_are_tasks, imported_calls_have_agents
+from flue_py.store.schema.ddl import PAID_SUMS, unreleased
 from flue_py.store.schema.payloads import StoredPayload
-from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
+from flue_py.store.schema.stamp import APPLICATION_ID, FIRST_FORMAT, FORMAT_VERSION
 from flue_py.store.sql import store as store_sql
 from flue_py.store.sqlite.backup import verify_connection
 from flue_py.store.sqlite.file import check_magic, translated
@@ -41,9 +41,6 @@ _REFERRING = {
     "leaf_moves": "move", "session_edits": "edit", "marks": "mark", "requests": "request", "task_links": "link",
 }  # fmt: skip
 """Tables of rows that belong to a session, and the word for one row."""
-
-_ORIGINS = 3
-"""The first format in which imported sub-agents are task sessions, and calls name the agent that made them."""
 
 _NOTES = {"leaf_moves": "; it cannot be undone", "session_edits": ""}
 """Tables that record what was done, also to deleted entries, and what the loss of such a row means."""
@@ -62,7 +59,7 @@ def salvage(damaged: Path, new: Path, most: int = LARGEST_ENTRY) -> SalvageRepor
     with Part(new) as part, PageFile(damaged) as file:
         scan, found = _read(file, damaged, most)
         columns = [column.name for column in shapes(file.page_size).by_name["entries"].columns]
-        # Rows of older formats do not have the sums of what was paid, which are derived anew anyway.
+        # The sums of what was paid are derived anew.
         names = {name: place for place, name in enumerate(columns) if name not in PAID_COLUMNS}
         history = History(found, list(found.checked_entries(names)))
         history.rebuild()
@@ -89,6 +86,8 @@ def _read(file: PageFile, damaged: Path, most: int) -> tuple[Scan, Gathered]:
     if found.stamp is not None and FORMAT_VERSION < found.stamp < 2**16:
         detail = f"{damaged} has format {found.stamp}, this flue_py reads up to {FORMAT_VERSION}"
         raise FormatTooNew(f"{detail}; upgrade flue_py")
+    if found.stamp is not None and 0 < found.stamp < FIRST_FORMAT:
+        raise StoreUnavailable(unreleased(str(damaged), found.stamp))
     found.straighten()
     scan.damaged_pages()
     if scan.free_is_known or scan.torn or found.misses_rows:
@@ -148,11 +147,6 @@ def _write(path: Path, history: History, names: dict[str, int]) -> tuple[int, in
         _write_budgets(connection, history.found, {row["id"] for row in history.sessions.values()})
         documents = _write_documents(connection, history.found)
         _write_state(connection, history)
-        stamp = history.found.stamp
-        if stamp is not None and stamp < _ORIGINS:
-            for statement in imported_agents_are_tasks("sqlite"):
-                connection.execute(statement)
-            connection.execute(imported_calls_have_agents("sqlite"))
         connection.execute(_ONE_FOLDER)
         connection.execute("COMMIT")
         problems = verify_connection(connection, str(path)).problems
@@ -333,19 +327,14 @@ def _write_ledger(connection: sqlite3.Connection, history: History) -> int:
 
 
 def _numbered(calls: Iterable[Found]) -> list[Found]:
-    """Return the rows of calls with their numbers; those that have none follow, in the order of an upgrade."""
-    rows = sorted(calls, key=lambda row: (row["session_key"], row["at"], row["call_id"] or ""))
-    taken = {row["number"] for row in rows if row.get("number") is not None}
-    last = max((number for number in taken if isinstance(number, int)), default=0)
-    for number, row in enumerate((row for row in rows if row.get("number") is None), start=last + 1):
-        row["number"] = number
-    return sorted(rows, key=lambda row: _amount(row["number"]))
+    """Return the rows of calls in the order of their numbers."""
+    return sorted(calls, key=lambda row: _amount(row["number"]))
 
 
 def _note_lost_calls(found: Gathered) -> None:
     calls, known = found.tables["ledger"], found.witnesses
     numbers = {row["number"] for row in calls.values()}
-    lost = {call[2]: key for call, key in known.calls.items() if call not in calls}
+    lost: dict[str, int] = {}
     for number, key in known.call_numbers.items():
         if number not in numbers:
             lost[known.call_names.get(number, f"number {number}")] = key

@@ -6,7 +6,7 @@ table. Pages that are known to be free are left out: they have deleted rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
@@ -21,7 +21,7 @@ from flue_py.store.salvage.pages import (
     Image,
     PageFile,
 )
-from flue_py.store.salvage.shapes import OLDER_ROOTS, Shape, Shapes, shapes
+from flue_py.store.salvage.shapes import Shape, Shapes, shapes
 
 _RANKS = {int: 1, float: 1, str: 2, bytes: 3}
 _MASTER = "sqlite_master"
@@ -82,7 +82,7 @@ class Scan:
         for shape in self._shapes.by_name.values():
             root = roots.get(shape.name)
             if root is not None:
-                self._tree(self._shape_at(shape.name, root), root)
+                self._tree(shape, root)
                 if shape.name in self._guessed and self._is_empty(root):
                     # An empty page fits every shape: it is no evidence that there are no rows.
                     self.broken.add(shape.name)
@@ -111,49 +111,18 @@ class Scan:
         if self.file.page(1) is not None:
             master = Shape(_MASTER, _MASTER, (), has_rowid=True, holds_rows=False)
             Scan._tree(self, master, 1, note)
-            ours = self._shapes.by_name.keys()
-            is_named = named.keys() & ours in [ours, *(ours & roots.keys() for roots in OLDER_ROOTS)]
-            self.schema_is_whole = is_named and _MASTER not in self.broken
+            self.schema_is_whole = self._shapes.by_name.keys() <= named.keys() and _MASTER not in self.broken
             self.broken.discard(_MASTER)
         named = {name: root for name, root in named.items() if self.file.image(root) is not None}
         if self.schema_is_whole:
             return named
-        usual = self._usual_roots(named)
-        self._guessed = usual.keys() - named.keys()
-        return {**usual, **named}
+        self._guessed = self._shapes.roots.keys() - named.keys()
+        return {**self._shapes.roots, **named}
 
     def _is_empty(self, root: int) -> bool:
         image = self.file.image(root)
         page = None if image is None else self.file.parse(image)
         return page is not None and not page.cells and page.right is None
-
-    def _shape_at(self, name: str, root: int) -> Shape:
-        """Return the shape of the rows in a tree of this name: the one that it has, or had in older formats."""
-        shape, older = self._shapes.by_name[name], self._shapes.older.get(name)
-        image = self.file.image(root)
-        page = None if image is None or older is None else self.file.parse(image)
-        if older is None or page is None:
-            return shape
-        if page.kind not in _kinds(older) or page.kind not in _kinds(shape):
-            return older if page.kind in _kinds(older) else shape
-        rows = [cell for cell in page.cells if cell.values is not None]
-        return older if any(older.fits(cell) for cell in rows) and not any(map(shape.fits, rows)) else shape
-
-    def _usual_roots(self, named: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the root pages of the format that the pages resemble most."""
-
-        def is_likely(name: str, root: int) -> bool:
-            image, shape = self.file.image(root), self._shape_at(name, root)
-            page = None if image is None else self.file.parse(image)
-            if page is None or page.kind not in _kinds(shape):
-                return False
-            rows = [cell for cell in page.cells if cell.values is not None]
-            return named.get(name, root) == root and (not rows or any(shape.fits(cell) for cell in rows))
-
-        made_in: list[Mapping[str, int]] = [self._shapes.roots, *OLDER_ROOTS]
-        known = self._shapes.by_name.keys()
-        made_in = [{name: roots[name] for name in roots.keys() & known} for roots in made_in]
-        return max(made_in, key=lambda roots: sum(is_likely(*place) for place in roots.items()) / len(roots))
 
     def _tree(self, shape: Shape, root: int, sink: Sink | None = None) -> None:
         """Read one b-tree. Pages that belong to another one, or to none, are bad."""
@@ -213,7 +182,7 @@ class Scan:
             return False
         if all(shape.values(cell) is None for cell in rows):
             return True
-        others = [other for other in self._shapes.all if _kinds(other) == _kinds(shape)]
+        others = [other for other in self._shapes.by_name.values() if _kinds(other) == _kinds(shape)]
         return any(other.fits(cell) for other in others for cell in rows)
 
     def _take(self, shape: Shape, kind: int, cells: Iterable[Cell], sink: Sink, *, live: bool = True) -> None:

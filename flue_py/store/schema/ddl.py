@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flue_py.core.frozen import frozen
 from flue_py.core.usage import PAID_COLUMNS
-from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument
+from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument, StoreUnavailable
 from flue_py.lazy import lazy_module
 from flue_py.store.schema.ledger_sums import all_tokens
-from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
+from flue_py.store.schema.stamp import APPLICATION_ID, FIRST_FORMAT, FORMAT_VERSION
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -37,33 +37,14 @@ else:
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 
-REVISIONS = {1: "0001", 2: "0002", 3: "0004", 4: "0005"}
-"""The alembic revision at which each format is complete. Early stores of format 3 are at 0003."""
+REVISIONS = {FIRST_FORMAT: "0001"}
+"""The alembic revision that leads to each format."""
 
 HEAD = REVISIONS[FORMAT_VERSION]
 """The alembic revision of this format."""
 
-UNFINISHED = "0003"
-"""The alembic revision that the one which finishes format 3 follows."""
-
-_IS_FINISHED: dict[Dialect, str] = {
-    "sqlite": (
-        "SELECT COUNT(*) = 6 FROM sqlite_master"
-        " WHERE name IN ('attachments', 'uq_ledger_call_id', 'ix_sessions_scope_active_slot', 'ix_entries_setting')"
-        " OR (name = 'entries' AND sql LIKE '%parent_id%' AND sql LIKE '%uq_entries_id_tree_id%')"
-        " OR (name = 'task_links' AND sql LIKE '%summary%')"
-    ),
-    "postgresql": (
-        "SELECT (SELECT COUNT(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE n.nspname = current_schema() AND c.relname IN ('attachments', 'uq_ledger_call_id',"
-        " 'ix_sessions_scope_active_slot', 'ix_entries_setting', 'uq_entries_id_tree_id'))"
-        " + (SELECT COUNT(*) FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid"
-        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = current_schema()"
-        " AND (c.relname, a.attname) IN (('entries', 'parent_id'), ('task_links', 'summary'))) = 7"
-    ),
-}
-"""Tells whether a store has all that finishes format 3: early builds made stores with a part of it, and stamped them
-alike."""
+UNRELEASED = "0005"
+"""The name that 0001 had in stores of the first format that were made before the first release."""
 
 STATEMENT_END = ";\n\n"
 """What stands behind each statement of a printed schema, and nowhere within one."""
@@ -87,7 +68,11 @@ class Migrated:
     location: str
     found: int | None
     backup: Path | None = None
-    format: int = FORMAT_VERSION
+
+    @property
+    def format(self) -> int:
+        """The format that it has now."""
+        return FORMAT_VERSION
 
 
 def migrations_directory() -> Path:
@@ -122,8 +107,12 @@ def alembic_config(
 # -- making a store ---------------------------------------------------------------------------------------------------
 
 
-def stamp_statements(dialect: Dialect = "sqlite", made: int = FORMAT_VERSION) -> list[str]:
-    """Return the SQL that stamps an empty database. PostgreSQL has no application id, and draws keys at random."""
+def stamp_statements(dialect: Dialect = "sqlite", made: int | None = None) -> list[str]:
+    """Return the SQL that stamps an empty database, with this format or the current one.
+
+    PostgreSQL has no application id, and draws keys at random.
+    """
+    made = FORMAT_VERSION if made is None else made
     if dialect == "postgresql":
         return [
             """\
@@ -162,7 +151,11 @@ def printed_path(dialect: Dialect) -> Path:
 
 
 def checked_stamp(stamp: object, location: str) -> int:
-    """Return the format of a stamp. Raises `CorruptStore` if it is not a number, `FormatTooNew`."""
+    """Return the format of a stamp.
+
+    Raises `CorruptStore` if it is not a number, `FormatTooNew`, and `StoreUnavailable` for a format that was
+    never released.
+    """
     if not isinstance(stamp, int):
         raise CorruptStore(f"{location} has the format stamp {stamp!r}, which is not a number; restore a backup")
     if stamp > FORMAT_VERSION:
@@ -170,7 +163,17 @@ def checked_stamp(stamp: object, location: str) -> int:
             f"{location} has format {stamp}, this flue_py reads up to {FORMAT_VERSION}; upgrade flue_py. "
             "Nothing was read or written"
         )
+    if stamp < FIRST_FORMAT:
+        raise StoreUnavailable(unreleased(location, stamp))
     return stamp
+
+
+def unreleased(location: str, stamp: int) -> str:
+    """Return the words for a database of a format that was never released."""
+    return (
+        f"{location} has format {stamp}, which only versions before the first release made, and this flue_py does not "
+        "read it; export its sessions with the version that made it, and import them. Nothing was read or written"
+    )
 
 
 def relation_names() -> frozenset[str]:
@@ -183,19 +186,13 @@ def relation_names() -> frozenset[str]:
 # -- upgrading one ----------------------------------------------------------------------------------------------------
 
 
-def take_back_unfinished(connection: Connection, schema: str | None) -> None:
-    """Let alembic finish format 3 again where an early build ran a part of that; it leaves alone what is there.
-
-    A store of a later format was finished on its way, so what it lacks now was taken from it since.
-    """
+def rename_unreleased(connection: Connection, schema: str | None) -> None:
+    """Let alembic find its way from a store of the first format that was made before the first release."""
     if not sqlalchemy.inspect(connection).has_table("alembic_version", schema=schema):
         return
-    dialect: Dialect = "sqlite" if connection.dialect.name == "sqlite" else "postgresql"
-    if connection.exec_driver_sql(_IS_FINISHED[dialect]).scalar():
-        return
     versions = sqlalchemy.table("alembic_version", sqlalchemy.column("version_num"), schema=schema)
-    again = sqlalchemy.update(versions).where(versions.c.version_num == REVISIONS[3])
-    connection.execute(again.values(version_num=UNFINISHED))
+    rename = sqlalchemy.update(versions).where(versions.c.version_num == UNRELEASED)
+    connection.execute(rename.values(version_num=REVISIONS[FIRST_FORMAT]))
 
 
 def run_migrations(connection: Connection, schema: str | None = None) -> None:
@@ -208,44 +205,6 @@ def run_migrations(connection: Connection, schema: str | None = None) -> None:
     except alembic_util.CommandError as error:
         raise CorruptStore(f"the migrations cannot be run ({error}); restore a backup") from error
     connection.exec_driver_sql(f"UPDATE flue_store SET value = {FORMAT_VERSION} WHERE name = 'format'")
-
-
-_IS_IMPORTED = "metadata LIKE '{\"imported\":{%'"
-_WITH_AGENTS = "('claude-code', 'codex')"
-_NAMING_A_PARENT = {
-    "sqlite": (
-        f"CASE WHEN {_IS_IMPORTED} AND json_valid(metadata) THEN json_type(metadata, '$.parentSession') = 'text'"
-        f" AND json_extract(metadata, '$.imported.format') IN {_WITH_AGENTS} ELSE 0 END"
-    ),
-    "postgresql": (
-        f"CASE WHEN {_IS_IMPORTED} THEN json_typeof(CAST(metadata AS json) -> 'parentSession') = 'string'"
-        f" AND (CAST(metadata AS json) -> 'imported' ->> 'format') IN {_WITH_AGENTS} ELSE FALSE END"
-    ),
-}
-
-
-def imported_agents_are_tasks(dialect: str) -> list[str]:
-    """Return what makes task sessions of sub-agents' sessions, which formats 1 and 2 imported as root sessions.
-
-    They are linked to a parent, or their metadata name one; those of other programs name one that they go on with. Each
-    is as deep as the shortest way to it, from a session that is no task or is linked from nowhere.
-    """
-    kinds = (
-        f"UPDATE sessions SET kind = 'task', task_depth = 1 WHERE kind = 'root' AND {_IS_IMPORTED}"
-        " AND (EXISTS (SELECT 1 FROM task_links t WHERE t.child_id = sessions.id)"
-        f" OR {_NAMING_A_PARENT[dialect]})"
-    )
-    depths = (
-        "WITH RECURSIVE below(id, depth) AS (SELECT t.child_id, 1 FROM task_links t"
-        " JOIN sessions p ON p.session_key = t.parent_key WHERE p.kind <> 'task'"
-        " UNION SELECT s.id, 1 FROM sessions s WHERE s.kind = 'task'"
-        " AND NOT EXISTS (SELECT 1 FROM task_links t WHERE t.child_id = s.id)"
-        " UNION SELECT t.child_id, b.depth + 1 FROM below b JOIN sessions p ON p.id = b.id"
-        " JOIN task_links t ON t.parent_key = p.session_key WHERE b.depth < 100)"
-        " UPDATE sessions SET task_depth = (SELECT MIN(b.depth) FROM below b WHERE b.id = sessions.id)"
-        f" WHERE kind = 'task' AND {_IS_IMPORTED} AND id IN (SELECT b.id FROM below b)"
-    )
-    return [kinds, depths]
 
 
 def _columns(template: str) -> str:
@@ -299,27 +258,6 @@ PAID_SUMS = (
     ),
 )
 """Gives entries that have none the sums of what the ledger has of the path to each. O(entries), and sorts."""
-_FORMAT_OF_IMPORT = '"imported":{"format":"'
-_BEHIND_IT = f"substr(s.metadata, instr(s.metadata, '{_FORMAT_OF_IMPORT}') + {len(_FORMAT_OF_IMPORT)})"
-_FORMAT_IN_METADATA = {
-    "postgresql": f"split_part(split_part(s.metadata, '{_FORMAT_OF_IMPORT}', 2), '\"', 1)",
-    "sqlite": f"substr({_BEHIND_IT}, 1, instr({_BEHIND_IT}, '\"') - 1)",
-}
-
-
-def imported_calls_have_agents(dialect: str) -> str:
-    """Return what notes, of calls whose entries were imported, the program that the session says they are from.
-
-    Agents that messages name are not looked for: a payload may be packed, which no SQL reads.
-    """
-    find = "instr" if dialect == "sqlite" else "strpos"
-    return (
-        f"UPDATE ledger SET agent = (SELECT {_FORMAT_IN_METADATA[dialect]} FROM sessions s"
-        " JOIN entries e ON e.tree_id = ledger.tree_id AND e.id = ledger.entry_id AND e.session_key = s.session_key"
-        " JOIN leaf_moves m ON m.session_key = e.session_key AND m.revision = e.revision AND m.reason = 'import'"
-        " WHERE s.session_key = ledger.session_key) WHERE session_key IN"
-        f" (SELECT s.session_key FROM sessions s WHERE {find}(s.metadata, '{_FORMAT_OF_IMPORT}') > 0)"
-    )
 
 
 # -- for review -------------------------------------------------------------------------------------------------------
@@ -339,8 +277,10 @@ def upgrade_sql(dialect: Dialect, found: int) -> str:
 
     Raises `InvalidArgument` for a format that there is not, or not yet.
     """
-    if not 1 <= found <= FORMAT_VERSION:
-        raise InvalidArgument(f"format {found} is not one that this flue_py knows: there are 1 to {FORMAT_VERSION}")
+    if not FIRST_FORMAT <= found <= FORMAT_VERSION:
+        raise InvalidArgument(
+            f"format {found} is not one that this flue_py knows: there are {FIRST_FORMAT} to {FORMAT_VERSION}"
+        )
     if found == FORMAT_VERSION:
         return f"-- Format {found} is the current one: there is nothing to do.\n"
     script = alembic_sql(dialect, f"{REVISIONS[found]}:head")

@@ -70,7 +70,7 @@ def _columns(row: type[Row]) -> tuple[Column, ...]:
 COLUMNS = {name: _columns(row) for name, row in TABLES.items()}
 # The slot of a session's last activity is left out, which the time tells.
 COLUMNS["sessions"] = tuple(column for column in COLUMNS["sessions"] if column.name != "active_slot")
-# Of an entry the sums come last, which version 1 lacks; its parent is left out: the lanes tell it.
+# Of an entry the sums come last; its parent is left out: the lanes tell it.
 _LATE: Row = ("parent_id", *PAID_COLUMNS)
 _OF_ENTRIES = {column.name: column for column in COLUMNS["entries"]}
 COLUMNS["entries"] = (
@@ -79,10 +79,6 @@ COLUMNS["entries"] = (
 )
 ENTRY_DEFAULTS: Mapping[str, Any] = {"parent_id": None, **dict.fromkeys(PAID_COLUMNS, 0)}
 WRITTEN = {name: attrgetter(*(column.name for column in columns)) for name, columns in COLUMNS.items()}
-OF_VERSION_1 = {"sessions": 25, "entries": 26, "links": 4, "payers": 3, "calls": 18}
-"""How many columns tables had in version 1, where they have got more since."""
-MAY_LACK = {"links": 2}
-"""How many of the last columns early bundles of version 2 lack: what became of tasks."""
 
 
 @dataclass(frozen=True, slots=True)

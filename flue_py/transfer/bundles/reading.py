@@ -29,12 +29,8 @@ from flue_py.core.sessions import is_storable
 from flue_py.core.trees import (
     GonePayer,
     TreeCopy,
-    call_with_unknown,
-    with_activity,
-    with_origins,
     with_parents,
     with_slots,
-    with_unknown_calls,
 )
 from flue_py.errors import FormatTooNew, UnreadableFile, shown
 from flue_py.store.schema.payloads import is_raw
@@ -42,9 +38,7 @@ from flue_py.transfer.bundles.layout import (
     COLUMNS,
     ENTRY_DEFAULTS,
     KEYS,
-    MAY_LACK,
     NAME,
-    OF_VERSION_1,
     TABLES,
     VERSION,
     BundleCounts,
@@ -80,7 +74,6 @@ class BundleReader:
         self._name = name
         self._sha256 = sha256()
         self._number = 0
-        self._version = VERSION
         self._blobs = _BlobSizes()
         self.counts = BundleCounts()
 
@@ -144,7 +137,11 @@ class BundleReader:
                 f"{self._name} is a bundle of version {version}, this flue_py reads up to {VERSION}; upgrade flue_py. "
                 "Nothing was imported"
             )
-        self._version = version
+        if version < VERSION:
+            raise self._unreadable(
+                f"says that this is a bundle of version {version}, which only versions before the first release wrote; "
+                "write it anew from its store"
+            )
 
     def _check_end(self, end: Mapping[str, Any], digest: str) -> None:
         held = self.counts
@@ -162,16 +159,13 @@ class BundleReader:
         counts, epoch = head["tree"], head.get("epoch")
         if not isinstance(counts, dict) or not _is_count(epoch) or not all(map(_is_count, counts.values())):
             raise self._unreadable("should count the rows of a tree")
-        # Bundles of earlier builds have no attachments.
-        if {"attachments", *counts} != TABLES.keys():
+        if counts.keys() != TABLES.keys():
             raise self._unreadable(f"should count {', '.join(TABLES)}")
         self._blobs = _BlobSizes()
-        rows: dict[str, Any] = {name: [self._row(name) for _ in range(counts.get(name, 0))] for name in TABLES}
+        rows: dict[str, Any] = {name: [self._row(name) for _ in range(counts[name])] for name in TABLES}
         if not rows["sessions"]:
             raise self._unreadable("ends a tree without sessions")
         tree = TreeCopy(tree_id=0, epoch=cast("int", epoch), **rows)
-        if self._version == 1:
-            tree = with_origins(with_unknown_calls(with_activity(tree)))
         self._check_keys(tree)
         self._check_attachments(tree)
         return with_parents(with_slots(tree))
@@ -209,21 +203,15 @@ class BundleReader:
         if not _is_text(payer) or not are_texts or not _is_count(count):
             raise self._unreadable("should name a session that is gone, and count its calls")
         calls = [cast("CallRow", self._row("calls")) for _ in range(cast("int", count))]
-        if self._version == 1:
-            calls = [call_with_unknown(call) for call in calls]
         # Each session without a living relative counts as a tree of its own.
         return GonePayer(Payer(self._number, payer, task_of, project), self._number, member, calls)
 
     def _row(self, table: str) -> Row:
         line = self._next_line()
         columns = COLUMNS[table]
-        if self._version == 1:
-            columns = columns[: OF_VERSION_1.get(table)]
         is_short = len(line) <= PARSED_LINE
         value = self._parsed(line) if is_short else self._flat(line, columns)
         del line  # what was made of it is measured next
-        if isinstance(value, list) and self._version > 1 and len(value) + MAY_LACK.get(table, 0) == len(columns) + 1:
-            columns = columns[: len(value) - 1]
         if not isinstance(value, list) or value[:1] != [table] or len(value) != len(columns) + 1:
             raise self._unreadable(f"should be a row of {table} with {len(columns)} columns")
         values = [self._value(column, found) for column, found in zip(columns, value[1:], strict=True)]
