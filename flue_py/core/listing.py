@@ -38,29 +38,17 @@ _LOWER = str.maketrans({chr(code): chr(code + 32) for code in range(ord("A"), or
 
 @frozen
 class SessionFilter:
-    """What sessions have to be to be listed; None asks for nothing. Times and amounts are stored units.
+    """What sessions have to be to be listed; None asks for nothing.
 
     ``title`` is part of the title that is shown (`SessionInfo.shown_title`), whatever the case of its ASCII letters.
-    ``min_`` and ``max_`` are included, ``_after_us`` and ``_before_us`` are not. ``metadata`` are keys of the top level
-    of the metadata, and the values that they have to have: 1 is neither 1.0 nor True.
+    ``metadata`` are keys of the top level of the metadata, and the values that they have to have: 1 is neither 1.0 nor
+    True.
     """
 
     title: str | None = None
     key: str | None = None
     cwd: str | None = None
     completed: bool | None = None
-    min_messages: int | None = None
-    max_messages: int | None = None
-    min_entries: int | None = None
-    max_entries: int | None = None
-    min_tokens: int | None = None
-    max_tokens: int | None = None
-    min_cost: int | None = None
-    max_cost: int | None = None
-    created_after_us: int | None = None
-    created_before_us: int | None = None
-    updated_after_us: int | None = None
-    updated_before_us: int | None = None
     scopes: tuple[str, ...] | None = None
     scope_prefix: str | None = None
     metadata: tuple[tuple[str, Scalar], ...] | None = None
@@ -115,23 +103,7 @@ class SessionFilter:
         if not info.scope.startswith(self.scope_prefix or "") or not self.has_metadata(info):
             return False
         equal = ((self.key, info.key), (self.cwd, info.cwd))
-        at_least = (
-            (self.min_messages, info.message_count), (self.min_entries, info.entry_count),
-            (self.min_tokens, info.spent_tokens), (self.min_cost, info.spent_picodollars),
-        )  # fmt: skip
-        at_most = (
-            (self.max_messages, info.message_count), (self.max_entries, info.entry_count),
-            (self.max_tokens, info.spent_tokens), (self.max_cost, info.spent_picodollars),
-        )  # fmt: skip
-        after = ((self.created_after_us, info.created_us), (self.updated_after_us, info.updated_us))
-        before = ((self.created_before_us, info.created_us), (self.updated_before_us, info.updated_us))
-        return (
-            all(asked is None or found == asked for asked, found in equal)
-            and all(asked is None or found >= asked for asked, found in at_least)
-            and all(asked is None or found <= asked for asked, found in at_most)
-            and all(asked is None or found > asked for asked, found in after)
-            and all(asked is None or found < asked for asked, found in before)
-        )
+        return all(asked is None or found == asked for asked, found in equal)
 
 
 ANY_SESSION = SessionFilter()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from flue_py.core.budgets import Money
 from flue_py.core.calls import program_of
 from flue_py.core.entries import Entry, NewEntry, checked_source
 from flue_py.core.imported import check_imported_session, checked_imported_entries
@@ -39,14 +37,11 @@ from flue_py.sessions.appending import oddities_of, with_oddities, write_what_fi
 from flue_py.sessions.arguments import (
     HasId,
     checked_choice,
-    checked_cost,
-    checked_count,
     checked_flag,
     checked_function,
     checked_id,
     checked_messages,
     checked_metadata,
-    checked_moment,
     checked_on_conflict,
     checked_ordering,
     checked_path,
@@ -254,18 +249,6 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
         key: str | None = None,
         cwd: str | None = None,
         completed: bool | None = None,
-        min_messages: int | None = None,
-        max_messages: int | None = None,
-        min_entries: int | None = None,
-        max_entries: int | None = None,
-        min_tokens: int | None = None,
-        max_tokens: int | None = None,
-        min_cost: Money | None = None,
-        max_cost: Money | None = None,
-        created_after: datetime | None = None,
-        created_before: datetime | None = None,
-        updated_after: datetime | None = None,
-        updated_before: datetime | None = None,
         scopes: Sequence[str] | None = None,
         scope_prefix: str | None = None,
         metadata: Mapping[str, Scalar] | None = None,
@@ -276,9 +259,8 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
 
         ``order_by`` is ``activity`` (the time of the newest entry), ``updated`` (any change), ``created``, ``title``,
         ``messages``, ``entries``, ``tokens`` or ``cost``, falling unless ``descending`` is False; equal ones are in the
-        order they were made. ``title`` is part of the title that is shown, in any case;
-        costs are in US dollars, and what has no price counts as nothing; ``min_`` and ``max_`` are included,
-        ``_after`` and ``_before`` are not. ``scopes`` are several of them, ``scope_prefix`` is how they begin.
+        order they were made. What has no price counts as nothing. ``title`` is part of the title that is shown, in any
+        case. ``scopes`` are several of them, ``scope_prefix`` is how they begin.
         ``metadata`` are keys of the top level and the values that they have, texts, numbers, booleans or None: 1 is
         neither 1.0 nor True. All conditions hold together.
 
@@ -297,18 +279,6 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
             key=checked_text(key, "key"),
             cwd=checked_text(cwd, "cwd"),
             completed=optional(checked_flag, completed, "completed"),
-            min_messages=optional(checked_count, min_messages, "min_messages"),
-            max_messages=optional(checked_count, max_messages, "max_messages"),
-            min_entries=optional(checked_count, min_entries, "min_entries"),
-            max_entries=optional(checked_count, max_entries, "max_entries"),
-            min_tokens=optional(checked_count, min_tokens, "min_tokens"),
-            max_tokens=optional(checked_count, max_tokens, "max_tokens"),
-            min_cost=checked_cost(min_cost, "min_cost"),
-            max_cost=checked_cost(max_cost, "max_cost"),
-            created_after_us=None if created_after is None else checked_moment(created_after),
-            created_before_us=None if created_before is None else checked_moment(created_before),
-            updated_after_us=None if updated_after is None else checked_moment(updated_after),
-            updated_before_us=None if updated_before is None else checked_moment(updated_before),
             scopes=None if scopes is None else checked_scopes(scopes),
             scope_prefix=checked_text(scope_prefix, "scope_prefix"),
             metadata=None if metadata is None else checked_scalars(metadata),

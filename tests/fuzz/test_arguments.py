@@ -259,9 +259,6 @@ def test_postgresql_refuses_alike(new_database: Callable[[], str]) -> None:
     assert asyncio.run(all_outcomes(new_database(), FEW)) == asyncio.run(all_outcomes(":memory:", FEW))
 
 
-LISTED = ("messages", "entries", "tokens", "cost")
-
-
 def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
     outcomes = asyncio.run(all_outcomes(str(tmp_path / "s.db"), ("an integer", "bytes", "a list with None", "a class")))
     accepted = {key for key, outcome in outcomes.items() if outcome == "accepted"}
@@ -269,7 +266,6 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
     accepted -= {("import_session", "on_oddity", "a class"), ("search", "progress", "a class")}
     assert {(method, parameter) for method, parameter, _ in accepted} == {
         ("append_custom", "data"), ("append_compaction", "details"), ("append_branch_summary", "details"),
-        *(("list_sessions", f"{bound}_{what}") for bound in ("min", "max") for what in LISTED),
         *((read, "limit") for read in ("get_active_path", "build_context", "build_context_entries", "entries")),
         ("append_shell", "exit_code"), ("append_blocks", "patience"),
         ("append_compaction", "tokens_before"), ("rewind", "turns"), ("changes", "after"), ("changes", "limit"),

@@ -43,7 +43,7 @@ def statements() -> Iterator[tuple[str, AnyStatement]]:
                 if isinstance(each, Statement):
                     yield f"{module.name}.{name}.{number}", each
     for order in ORDERS:
-        filters = frozenset({"scope", "title", "completed", "min_cost"})
+        filters = frozenset({"scope", "title", "completed"})
         yield f"page by {order}", session_page(Ordering(order), filters, is_first=False)
     yield "sums", ledger_sums(("session", "branch", "day"), matches=("model",), by_keys=True, by_project=True)
     yield "sums on a path", ledger_sums((), on_path=True)

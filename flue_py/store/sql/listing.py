@@ -17,9 +17,6 @@ Page = TypedDict(
     "Page",
     {
         "scope": str, "kind": str, "key": str, "cwd": str, "completed": int, "title_part": str, "count": int,
-        "min_messages": int, "max_messages": int, "min_entries": int, "max_entries": int,
-        "min_tokens": int, "max_tokens": int, "min_cost": int, "max_cost": int,
-        "created_after_us": int, "created_before_us": int, "updated_after_us": int, "updated_before_us": int,
         "ids": str, "prefix": str, "end_prefix": str, "needle": str, "asks_links": int,
         "last_text": str, "last_number": int, "last_key": int,
     },
@@ -53,18 +50,6 @@ _WHERE = {
     "key": "s.key = :key",
     "cwd": "s.cwd = :cwd",
     "completed": "(s.completed_at IS NOT NULL) = (:completed = 1)",
-    "min_messages": "s.message_count >= :min_messages",
-    "max_messages": "s.message_count <= :max_messages",
-    "min_entries": "s.entry_count >= :min_entries",
-    "max_entries": "s.entry_count <= :max_entries",
-    "min_tokens": "s.spent_tokens >= :min_tokens",
-    "max_tokens": "s.spent_tokens <= :max_tokens",
-    "min_cost": "s.spent_cost >= :min_cost",
-    "max_cost": "s.spent_cost <= :max_cost",
-    "created_after_us": "s.created_at > :created_after_us",
-    "created_before_us": "s.created_at < :created_before_us",
-    "updated_after_us": "s.updated_at > :updated_after_us",
-    "updated_before_us": "s.updated_at < :updated_before_us",
 }
 
 

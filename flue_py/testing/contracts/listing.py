@@ -59,17 +59,7 @@ WHERES = (
     SessionFilter(cwd="/work"),
     SessionFilter(completed=True),
     SessionFilter(completed=False),
-    SessionFilter(min_messages=3),
-    SessionFilter(max_messages=3),
-    SessionFilter(min_entries=2, max_entries=4),
-    SessionFilter(min_tokens=1001),
-    SessionFilter(max_tokens=0),
-    SessionFilter(min_cost=10**12, max_cost=2 * 10**12),
-    SessionFilter(created_after_us=START_US + 20_000),
-    SessionFilter(created_before_us=START_US + 20_000),
-    SessionFilter(updated_after_us=START_US + 20_000, updated_before_us=START_US + 60_000),
-    SessionFilter(title="a", cwd="/work", min_messages=1, completed=False, updated_after_us=0),
-    SessionFilter(min_messages=2**62),
+    SessionFilter(title="a", cwd="/work", completed=False),
 )
 
 
@@ -146,10 +136,8 @@ class ListingContract:
             ordering = Ordering(ORDERS[number % len(ORDERS)], descending=number % 2 == 0)
             found = await every_page(backend, ordering, where, limit=6)
             assert found == [info for info in await every_page(backend, ordering) if where.matches(info)], where
-            if not {"created_after_us", "updated_after_us", "created_before_us"} & where.asked.keys():
-                # (How often a store looks at the clock is its own affair.)
-                in_memory = await every_page(model, ordering, where)
-                assert [info.id for info in found] == [info.id for info in in_memory], where
+            in_memory = await every_page(model, ordering, where)
+            assert [info.id for info in found] == [info.id for info in in_memory], where
 
     async def test_what_no_store_can_hold_is_found_nowhere(self, backend: Backend) -> None:
         await make_sessions(backend)
