@@ -30,7 +30,6 @@ from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import append as append_sql
 from flue_py.store.sql import documents as documents_sql
 from flue_py.store.sql import ledger as ledger_sql
-from flue_py.store.sql import transfer as transfer_sql
 from flue_py.store.sql.inserts import INSERT_CALL, INSERT_PAYER
 
 _MANY = 8
@@ -222,7 +221,7 @@ def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[CallId]:
     earlier = [key for _, key, _ in tx.rows(ledger_sql.PAYERS_OF, ids=ids) if key != state.key]
     for key in earlier:
         tx.run(ledger_sql.TAKE_CALLS, earlier_key=key, session_key=state.key, tree_id=state.tree_id, scope=state.scope)
-        tx.run(transfer_sql.DROP_PAYER, session_key=key)
+        tx.run(ledger_sql.DROP_PAYER, session_key=key)
     calls = tx.rows(ledger_sql.OWN_CALLS, session_key=state.key) if earlier else ()
     if calls:
         tx.insert(INSERT_PAYER, [(state.tree_id, *payer_row(state))])

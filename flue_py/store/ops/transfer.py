@@ -355,7 +355,7 @@ def _take_over(tx: Transaction, payer: str, tree_id: int, calls: Iterable[CallRo
         if live_key is not None or owner != payer:
             raise call_refused(call, payer, owner)
         tx.run(transfer_sql.GIVE_CALL, **_identity(call), session_key=call.session_key, tree_id=tree_id)
-        tx.run(transfer_sql.DROP_PAYER, session_key=owner_key)
+        tx.run(ledger_sql.DROP_PAYER, session_key=owner_key)
         left.add(owner_tree)
     return left
 

@@ -286,3 +286,9 @@ def ledger_sums(
 
 def _halved() -> list[str]:
     return [f"({amount})" for amount in SUMMED]
+
+
+DROP_PAYER = statement(Session, Nothing)(
+    "DELETE FROM ledger_sessions WHERE session_key = :session_key AND NOT EXISTS"
+    " (SELECT 1 FROM ledger g WHERE g.session_key = :session_key)"
+)

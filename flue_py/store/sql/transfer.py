@@ -153,10 +153,6 @@ GIVE_CALL = statement(GiveCall, Nothing)(
     "UPDATE ledger SET session_key = :session_key, tree_id = :tree_id"
     " WHERE scope = :scope AND provider = :provider AND call_id = :call_id"
 )
-DROP_PAYER = statement(Session, Nothing)(
-    "DELETE FROM ledger_sessions WHERE session_key = :session_key AND NOT EXISTS"
-    " (SELECT 1 FROM ledger g WHERE g.session_key = :session_key)"
-)
 
 # -- taking an earlier copy away --------------------------------------------------------------------------------------
 
