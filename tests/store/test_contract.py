@@ -15,9 +15,14 @@ def open_postgres(open_kept_postgres: OpenBackend) -> OpenBackend:
     return open_kept_postgres
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"], indirect=True)
 class TestContract(BackendContract):
-    """The contract, in memory and over each database."""
+    """The contract, over each database."""
+
+
+@pytest.mark.parametrize("kind", ["memory"], indirect=True)
+class TestContractInMemory(RunnerContract):
+    """What of it depends on a database in memory."""
 
 
 @pytest.mark.parametrize("kind", ["caller"], indirect=True)
@@ -39,7 +44,7 @@ class TestMoreOnEngine(EngineContract):
 def test_every_kind_of_backend_keeps_a_contract() -> None:
     kinds = [
         kind
-        for contract in (TestContract, TestContractOnCaller, TestContractOnEngine)
+        for contract in (TestContract, TestContractInMemory, TestContractOnCaller, TestContractOnEngine)
         for mark in contract.pytestmark
         if mark.name == "parametrize"
         for kind in mark.args[1]

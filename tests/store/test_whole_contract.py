@@ -12,9 +12,9 @@ from flue_py.testing.sources import OpenBackend
 from tests.store.test_contract_on_trio import OnTrio
 
 
-@pytest.mark.parametrize("kind", ["caller", "aiosqlite"], indirect=True)
+@pytest.mark.parametrize("kind", ["memory", "caller", "aiosqlite"], indirect=True)
 class TestContract(BackendContract):
-    """The contract, over a file that something else than its own thread writes."""
+    """The contract, in memory, and over a file that something else than its own thread writes."""
 
 
 class TestContractOnTrio(OnTrio, BackendContract):
