@@ -17,8 +17,13 @@ from tests.postgres import KeptEngines, NewDatabase
 Opening: TypeAlias = Callable[[], AbstractAsyncContextManager[flue_py.Store]]
 
 
-# What a database has to do for a session is in the contract of stores, which runs on PostgreSQL each time.
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.thorough)])
+# What a database has to do for a session is in the contract of stores, which runs on PostgreSQL each time. A store in
+# memory runs the same statements as one in a file: tests of handles that depend on who runs them are also run there.
+DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.thorough)]
+also_in_memory = pytest.mark.parametrize("target", ["memory", *DATABASES], indirect=True)
+
+
+@pytest.fixture(params=DATABASES)
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
         new_database: NewDatabase = request.getfixturevalue("new_store_database")

@@ -324,8 +324,6 @@ async def test_it_is_found_after_rewinds_compactions_and_in_forks(session: Sessi
 
 
 async def test_it_is_found_by_another_process(target: str, store: Store, session: Session) -> None:
-    if target == ":memory:":
-        pytest.skip("no other process sees it")
     artifact_id = await put_aside(session)
     script = (
         "import sys, flue_py.sync\n"

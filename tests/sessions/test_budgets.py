@@ -18,6 +18,7 @@ from flue_py.store.backend import Backend
 from flue_py.store.seam import CommittedBeforeCancellation, Sources
 from flue_py.store.sqlite.memory import MemoryRunner
 from flue_py.testing.sources import counted_sources
+from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio
@@ -120,6 +121,7 @@ async def test_what_is_settled_must_be_a_reservation_of_the_session(
 # -- going on ---------------------------------------------------------------------------------------------------------
 
 
+@also_in_memory
 async def test_a_session_that_is_over_budget_goes_on_when_it_is_raised(target: str) -> None:
     async with flue_py.open(target, durability="normal") as store:
         session = await store.open_session("k", mode="get_or_create")

@@ -19,6 +19,7 @@ from flue_py.context.counters import counter_for
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
 from flue_py.render.entries import entry_text
+from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio
@@ -142,6 +143,7 @@ async def test_an_answer_of_unknown_usage_is_unknown_and_not_0(session: Session,
     assert (row.calls, row.unknown_calls) == (1, 1)
 
 
+@also_in_memory
 async def test_the_second_third_and_hundredth_work_alike(session: Session, target: str) -> None:
     pinned = (await talk(session, 2))[0]
     await session.pin(pinned)

@@ -16,6 +16,7 @@ from flue_py.core.log import MAX_WHY_CHARACTERS
 from flue_py.core.model_seam import ModelRequest
 from flue_py.errors import ModelUnavailable
 from flue_py.sessions import happenings
+from tests.sessions.conftest import also_in_memory
 from tests.sessions.guarded import guard_of, model, talk
 from tests.sessions.talk import assistant, say, user
 
@@ -242,6 +243,7 @@ def test_what_is_known_to_be_gone_is_not_looked_for() -> None:
     assert (seen.sessions.told, seen.budgets.told) == ({}, {})
 
 
+@also_in_memory
 async def test_what_was_told_and_is_deleted_is_told_once(store: Store, session: Session) -> None:
     await lived(store, session)
     kept = await store.create_session(scope="kept")
@@ -345,6 +347,7 @@ async def test_a_budget_tells_whose_call_it_was_and_what_it_began_with(store: St
     assert types(await told(store, after=last.values(), sessions=[task])) == []
 
 
+@also_in_memory
 async def test_budgets_that_are_deleted_while_they_are_told_hide_no_other(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -522,6 +525,7 @@ async def test_odd_messages_have_events_too(store: Store, session: Session) -> N
     assert events[3].tool == "n" * 1_000
 
 
+@also_in_memory
 async def test_following_ends_when_the_store_is_closed(target: str) -> None:
     async with flue_py.open(target) as store:
         session = await store.create_session()

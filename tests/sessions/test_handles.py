@@ -24,6 +24,7 @@ from flue_py.store.backend import Backend
 from flue_py.store.seam import CommittedBeforeCancellation
 from flue_py.store.sqlite.memory import MemoryRunner
 from flue_py.testing.sources import counted_sources
+from tests.sessions.conftest import also_in_memory
 from tests.sessions.guarded import SETTINGS, WINDOW, guard_of, talk
 from tests.sessions.talk import path_of, say, texts, user
 
@@ -438,6 +439,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_its_turn_has_no_effec
 
 
 @pytest.mark.parametrize("moment", range(6))
+@also_in_memory
 async def test_whenever_an_append_is_cancelled_the_handle_knows_what_is_stored(
     store: Store, session: Session, moment: int
 ) -> None:
@@ -454,6 +456,7 @@ async def test_whenever_an_append_is_cancelled_the_handle_knows_what_is_stored(
 
 
 @pytest.mark.parametrize("moment", range(6))
+@also_in_memory
 async def test_whenever_a_scope_is_cancelled_it_is_left_and_the_handle_knows_what_is_stored(
     store: Store, session: Session, moment: int
 ) -> None:
@@ -476,6 +479,7 @@ async def test_whenever_a_scope_is_cancelled_it_is_left_and_the_handle_knows_wha
     assert (await path_of(session))[-1] == "b"
 
 
+@also_in_memory
 async def test_a_conflict_of_a_cancelled_append_leaves_the_handle_alone(store: Store, session: Session) -> None:
     late = await another_handle(store, session)
     await say(session, "a")
@@ -525,6 +529,7 @@ async def test_a_deleted_session_takes_no_writes_also_when_its_key_is_used_again
     assert await path_of(heir) == []
 
 
+@also_in_memory
 async def test_a_closed_store_refuses_everything(target: str) -> None:
     async with flue_py.open(target) as store:
         session = await store.create_session()

@@ -7,6 +7,7 @@ import pytest
 import flue_py
 from flue_py.core.entries import NewEntry
 from flue_py.errors import InvalidArgument, InvalidEntry, TaskDepthExceeded
+from tests.sessions.conftest import also_in_memory
 
 pytestmark = pytest.mark.anyio
 
@@ -15,6 +16,7 @@ SHORT = {"role": "user", "content": "short"}
 LONG = {"role": "user", "content": "x" * 200}
 
 
+@also_in_memory
 async def test_limits_are_those_the_store_was_opened_with(target: str) -> None:
     async with flue_py.open(target) as store:
         assert store.limits == flue_py.Limits()

@@ -43,7 +43,7 @@ def shown(messages: list[JsonObject]) -> str:
     return "\n".join(str(message["content"]) for message in messages)
 
 
-@pytest.mark.thorough(but=["memory"])
+@pytest.mark.thorough(but=["sqlite"])
 @pytest.mark.parametrize("mode", ["llm", Hybrid(), Intent(), Lossless(state="on")], ids=lambda mode: str(mode)[:8])
 async def test_all_constraints_within_the_share_survive_ten_compactions(
     session: Session, store: Store, mode: str | Mode
