@@ -432,19 +432,21 @@ async def test_sessions_are_listed_by_several_scopes_and_by_their_metadata(store
     assert await listed(metadata={}) == ada | bob | guest
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
+async def test_a_listing_that_makes_no_sense_is_refused(store: Store) -> None:
+    nonsense: list[dict[str, object]] = [
         {"order_by": "size"}, {"descending": 1}, {"completed": "yes"}, {"title": 5}, {"cwd": "\0"},
         {"scopes": "user"}, {"scopes": 5}, {"scopes": ["a", None]}, {"scope_prefix": 5}, {"metadata": "user"},
         {"metadata": {"user": ["ada"]}}, {"metadata": {"user": {}}}, {"metadata": {5: "ada"}},
         {"metadata": {"n": float("nan")}}, {"metadata": {"n": 1j}}, {"scopes": ["\0"]},
-    ],
-    ids=repr,
-)  # fmt: skip
-async def test_a_listing_that_makes_no_sense_is_refused(store: Store, asked: dict[str, object]) -> None:
-    with pytest.raises(InvalidArgument):
-        await store.list_sessions(**asked)  # type: ignore[arg-type]
+    ]  # fmt: skip
+    listed = []
+    for asked in nonsense:
+        try:
+            await store.list_sessions(**asked)  # type: ignore[arg-type]
+            listed.append(asked)
+        except InvalidArgument:
+            continue
+    assert listed == []
 
 
 @pytest.mark.parametrize("metadata", [[], "text", 1, None])
