@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from flue_py.cli.output import Answer
-from flue_py.runtime.commands import write_private
+from flue_py.store.files.private import write_private
 
 file_argument = click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
 

@@ -15,14 +15,13 @@ from flue_py.compaction.result import WHY_NOT
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import FlueError
-from flue_py.homes import in_full
 from flue_py.render.conversation import listed_lines, said_lines, turn_lines
 from flue_py.render.documents import memory_lines
 from flue_py.render.lines import Line, counted, printable, text_of
 from flue_py.runtime.conversation import BY, Conversation
 from flue_py.runtime.housekeeping import delete_all, find_completed
 from flue_py.runtime.undoing import redo_last, undo_last
-from flue_py.store.files.private import write_whole
+from flue_py.store.files.private import write_private
 
 
 @frozen
@@ -187,16 +186,6 @@ async def _snapshot(conversation: Conversation, argument: str) -> str:
     name = f"flue-{_in_a_name(conversation.session.id)[:40]}-{secrets.token_hex(8)}.json"
     path = write_private(str(Path(tempfile.gettempdir()) / name), text)
     return f"Snapshot written to {path}."
-
-
-def write_private(path: str, text: str) -> str:
-    """Write a new file for its owner alone, complete or not at all, and return its path.
-
-    Raises `InvalidArgument` if the file exists, `StoreUnavailable`.
-    """
-    path = in_full(path)
-    write_whole(Path(path), text.encode(errors="backslashreplace"))
-    return path
 
 
 def _in_a_name(session_id: str) -> str:

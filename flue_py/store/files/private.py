@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from flue_py.errors import InvalidArgument, StoreUnavailable
+from flue_py.homes import in_full
 
 _LONGEST_NAME = 180
 _DRAWS = 100
@@ -174,3 +175,13 @@ def _sync(path: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
+
+
+def write_private(path: str, text: str) -> str:
+    """Write a new file for its owner alone, complete or not at all, and return its path.
+
+    Raises `InvalidArgument` if the file exists, `StoreUnavailable`.
+    """
+    path = in_full(path)
+    write_whole(Path(path), text.encode(errors="backslashreplace"))
+    return path
