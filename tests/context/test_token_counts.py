@@ -11,7 +11,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.projection import ContextEntry
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "token-counts.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "context.md"
 
 
 @pytest.mark.thorough

@@ -55,7 +55,7 @@ def test_they_do_so_on_every_transcript(asked: list[Asked], window: int) -> None
 @pytest.mark.slow
 def test_the_page_has_the_tables_that_the_program_prints(asked: list[Asked]) -> None:
     page = program.PAGE.read_text(encoding="utf-8")
-    assert program.written(page, list(program.tables(asked, program.WINDOWS))) == page
+    assert program.written(page, list(program.tables(asked, program.ON_PAGE))) == page
 
 
 def test_a_whole_transcript_has_all_its_facts_and_answers_all_its_questions(asked: list[Asked]) -> None:

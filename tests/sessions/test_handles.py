@@ -242,7 +242,7 @@ def test_it_is_decided_of_each_read_whether_it_is_what_is_built_on() -> None:
     reads = {name for name, value in public.items() if "expected_leaf" not in inspect.signature(value).parameters}
     decided = {name for name in (*ANSWERED, *LOOKED_AT) if name.isidentifier()}
     assert reads - decided - ELSEWHERE - MONEY - {"fit_to"} == set()
-    page = Path("docs/concepts/conflicts-and-handles.md").read_text(encoding="utf-8")
+    page = Path("docs/concepts/durability.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", page.split("\n## On one handle\n")[1].split("\n## ")[0]))
     assert decided - named == set()
 
