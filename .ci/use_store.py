@@ -14,7 +14,7 @@ from alembic import command
 from alembic.config import Config
 
 import flue_py
-from flue_py.store.schema.ddl import migrations_directory
+from flue_py.db.schema import migrations_directory
 
 QUESTION = {"role": "user", "content": "Why is the build red?"}
 

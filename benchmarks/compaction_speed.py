@@ -16,10 +16,11 @@ import flue_py
 from benchmarks.compaction.transcripts import transcripts
 from benchmarks.measuring import Goal, Line, Message, Options, Samples, in_rounds, main
 from flue_py import Session, Store
-from flue_py.compaction.modes import Material, find_mode
-from flue_py.compaction.policy import CompactionSettings
-from flue_py.context.counters import counter_for
-from flue_py.core.traits import TRAITS
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes import find_mode
+from flue_py.compaction.settings import CompactionSettings
+from flue_py.context.tokens import counter_for
+from flue_py.core.context import TRAITS
 
 MODEL = "gpt-5"
 MODES = ("intent", "window")

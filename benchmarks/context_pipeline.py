@@ -19,19 +19,18 @@ import flue_py
 from benchmarks.compaction.transcripts import Transcript, transcripts
 from benchmarks.measuring import Goal, Line, Options, Samples, fill, in_rounds, main, make_messages
 from flue_py import Session
-from flue_py.context.choosing import steps_of
-from flue_py.context.counters import ModelCounter, counter_for
-from flue_py.context.pipeline import Piped, run_steps
-from flue_py.context.requests import ContextRequest, context_request
+from flue_py.context.items import View
+from flue_py.context.pipeline import Piped, run_steps, steps_of
+from flue_py.context.request import ContextRequest, context_request
 from flue_py.context.settings import ContextSettings, context_settings
-from flue_py.context.steps.protocol import View
-from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.core.projection import ContextEntry
-from flue_py.core.shapes import Shape
-from flue_py.prices.book import CallPricer, PriceBook
-from flue_py.sessions.rewriting import epoch_rules
-from flue_py.wire.lists.said import Said
-from flue_py.wire.requests import WireRequest, wire_request
+from flue_py.context.tokens import ModelCounter, counter_for
+from flue_py.core.context import ContextEntry
+from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.kinds import Shape
+from flue_py.prices import CallPricer, PriceBook
+from flue_py.providers.lists import Said
+from flue_py.providers.request import WireRequest, wire_request
+from flue_py.sessions.compact import epoch_rules
 
 READERS = ["read", "bash", "edit", "write", "grep"]
 PARTS: dict[str, dict[str, Any]] = {

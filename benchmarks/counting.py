@@ -11,7 +11,7 @@ from time import process_time
 import flue_py
 from benchmarks.measuring import Goal, Line, Options, Samples, fill, in_rounds, main, make_messages
 from flue_py import Store
-from flue_py.context.counters import ENTRY_COUNTS, counter_for
+from flue_py.context.tokens import ENTRY_COUNTS, counter_for
 
 
 async def measure(options: Options) -> list[Line]:

@@ -18,8 +18,9 @@ from unittest.mock import patch
 
 import flue_py
 from benchmarks.measuring import fill, make_messages, settle
-from flue_py.core.jsontext import decode_object
-from flue_py.store.ops import attachments, contexts
+from flue_py.core.json import decode_object
+from flue_py.db.ops import base as attachments
+from flue_py.db.ops import read as contexts
 
 ROUNDS = 15
 

@@ -27,10 +27,10 @@ from benchmarks.measuring import (
     timed,
     timed_async,
 )
-from flue_py.core.listing import ORDERS, SessionOrder, slot_of
-from flue_py.core.rows import SessionRow
+from flue_py.core.ledger import SessionRow
+from flue_py.core.sessions import ORDERS, SessionOrder, slot_of
 from flue_py.errors import FixTheSetup
-from flue_py.testing.postgres import PostgresServer, find_binaries
+from tests.postgres_server import PostgresServer, find_binaries
 
 COLUMNS = ("tree_id", *SessionRow._fields)
 SORTED_BY = {

@@ -27,11 +27,10 @@ import flue_py.sync
 from benchmarks.measuring import Message, body, make_messages, settle
 from benchmarks.raw import Raw
 from flue_py.core.sessions import STORED
-from flue_py.sessions.incoming import incoming_message
-from flue_py.store import ops
-from flue_py.store.seam import Sources
-from flue_py.store.sqlite.file import connect
-from flue_py.store.sqlite.transaction import SqliteTransaction
+from flue_py.db import ops
+from flue_py.db.runner import Sources
+from flue_py.db.sqlite.file import SqliteTransaction, connect
+from flue_py.sessions.write import incoming_message
 
 Durability: TypeAlias = Literal["full", "normal"]
 Executed: TypeAlias = tuple[str, Any]

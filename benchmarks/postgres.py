@@ -30,7 +30,7 @@ from benchmarks.measuring import (
     timed_async,
 )
 from flue_py.errors import FixTheSetup
-from flue_py.testing.postgres import PostgresServer, Setting, find_binaries
+from tests.postgres_server import PostgresServer, Setting, find_binaries
 
 if TYPE_CHECKING:
     from asyncpg import Connection

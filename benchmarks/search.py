@@ -14,7 +14,7 @@ from time import process_time
 
 import flue_py
 from benchmarks.measuring import Goal, Line, Options, database_bytes, main, scratch, timed_async
-from flue_py.core.jsontext import JsonObject, decode_object
+from flue_py.core.json import JsonObject, decode_object
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _BATCH = 1_000

@@ -16,7 +16,7 @@ from time import perf_counter, process_time
 
 import flue_py
 from benchmarks.search import Texts, fill
-from flue_py.search.values import How
+from flue_py.search import How
 
 _TIMES = 5
 

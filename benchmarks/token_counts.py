@@ -17,10 +17,9 @@ from pathlib import Path
 from statistics import median
 
 import flue_py.sync
-from flue_py.context.counters import counter_for
-from flue_py.core.counting import EntryCounter, reported_tokens, usage_start
-from flue_py.core.projection import ContextEntry
-from flue_py.core.usage_shapes import read_reported
+from flue_py.context.tokens import counter_for
+from flue_py.core.context import ContextEntry, EntryCounter, reported_tokens, usage_start
+from flue_py.core.usage import read_reported
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
 COUNTERS = (counter_for("gpt-5"), counter_for("gpt-4"), counter_for(None), counter_for(None, faithful=True))

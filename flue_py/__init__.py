@@ -6,7 +6,7 @@
         messages = await session.build_context()
 
 The blocking twin is `flue_py.sync`. Names that are used less often stand in modules of their own:
-`flue_py.transfer` (imports, exports, bundles, copies), `flue_py.prices`, `flue_py.wire`,
+`flue_py.transfer` (imports, exports, bundles, copies), `flue_py.prices`, `flue_py.providers`,
 `flue_py.context` and `flue_py.errors`. Names are
 imported when they are first used, so that importing the package costs nothing.
 """
@@ -21,37 +21,50 @@ from flue_py.lazy import lazy_names
 if TYPE_CHECKING:
     from flue_py import context as context
     from flue_py import prices as prices
-    from flue_py import sync
+    from flue_py import providers as providers
+    from flue_py import sync as sync
     from flue_py import transfer as transfer
-    from flue_py import wire as wire
-    from flue_py.context.excerpts import ArtifactExcerpt
-    from flue_py.context.offloading import OffloadSettings
-    from flue_py.core.artifacts import Artifact
-    from flue_py.core.budgets import Budget, HeldAmount, Reservation
-    from flue_py.core.calls import CallDifference
-    from flue_py.core.costs import EntryCost
-    from flue_py.core.counting import ContextSize, ReportedSize
-    from flue_py.core.diffing import DiffSide, LeafDiff, ToolUse
-    from flue_py.core.documents import Document, DocumentInfo, DocumentName, DocumentsFound
-    from flue_py.core.entries import Entry, NewEntry, Source
-    from flue_py.core.events import SessionEvent
-    from flue_py.core.exclusions import Exclusion
-    from flue_py.core.jsontext import JsonObject, JsonValue
-    from flue_py.core.ledger import Recorded, RepricedCalls, Repricing, UsageReport, UsageRow
-    from flue_py.core.limits import Limits
-    from flue_py.core.log import Edit, LogLine
-    from flue_py.core.merging import *
+    from flue_py.context.artifacts import ArtifactExcerpt, OffloadSettings
+    from flue_py.core.context import *
+    from flue_py.core.context import (
+        CommonPrefix,
+        ContextEntry,
+        ContextSize,
+        DiffSide,
+        EntryCost,
+        LeafDiff,
+        PendingCall,
+        PendingTurn,
+        ReportedSize,
+        ToolUse,
+    )
+    from flue_py.core.entries import Artifact, Entry, Exclusion, NewEntry, PathSettings, Source
+    from flue_py.core.json import JsonObject, JsonValue
+    from flue_py.core.ledger import (
+        Budget,
+        HeldAmount,
+        Recorded,
+        RepricedCalls,
+        Repricing,
+        Reservation,
+        UsageReport,
+        UsageRow,
+    )
     from flue_py.core.messages import Message
-    from flue_py.core.pending import PendingCall, PendingTurn
-    from flue_py.core.prefixes import CommonPrefix
-    from flue_py.core.projection import ContextEntry
-    from flue_py.core.salvaging import BackupReport
+    from flue_py.core.operations import SessionEvent
     from flue_py.core.sessions import (
         STORED,
         Appended,
         Change,
         ConvertedMessage,
         Deletion,
+        Document,
+        DocumentInfo,
+        DocumentName,
+        DocumentsFound,
+        Edit,
+        Limits,
+        LogLine,
         Moved,
         Navigated,
         NewSession,
@@ -63,123 +76,18 @@ if TYPE_CHECKING:
         TaskLink,
         VerifyReport,
     )
-    from flue_py.core.settings import PathSettings
-    from flue_py.core.usage import Cost, Usage, UsageWindow
+    from flue_py.core.trees import BackupReport
+    from flue_py.core.usage import CallDifference, Cost, Usage, UsageWindow
     from flue_py.prices import *
-    from flue_py.prices.weighing import EditPlan
-    from flue_py.search.values import SearchAnswer, Searched, SearchHit, SessionHits, Snippet
-    from flue_py.sessions.atomic import Atomic
-    from flue_py.sessions.budgeting import BudgetedCall
-    from flue_py.sessions.collecting import Pending
-    from flue_py.sessions.edits import Compact, Exclude, Fork, Resume, Rewind
-    from flue_py.sessions.marking import MarkEffect
-    from flue_py.sessions.navigating import BranchSummary, Leaving
-    from flue_py.sessions.opening import open
+    from flue_py.prices import EditPlan
+    from flue_py.search import SearchAnswer, Searched, SearchHit, SessionHits, Snippet
+    from flue_py.sessions.batch import Atomic, Pending
+    from flue_py.sessions.compact import BranchSummary, Compact, Exclude, Fork, Leaving, Resume, Rewind
+    from flue_py.sessions.money import BudgetedCall
     from flue_py.sessions.session import Session
-    from flue_py.sessions.store import Store
+    from flue_py.sessions.store import Store, open
+    from flue_py.sessions.write import MarkEffect
     from flue_py.transfer import *
-
-    __version__: str
-else:
-    _named = lazy_names(
-        __name__,
-        {
-            "flue_py.context.excerpts": ("ArtifactExcerpt",),
-            "flue_py.context.offloading": ("OffloadSettings",),
-            "flue_py.core.artifacts": ("Artifact",),
-            "flue_py.core.budgets": ("Budget", "HeldAmount", "Reservation"),
-            "flue_py.core.calls": ("CallDifference",),
-            "flue_py.core.costs": ("EntryCost",),
-            "flue_py.core.counting": ("ContextSize", "ReportedSize"),
-            "flue_py.core.diffing": ("DiffSide", "LeafDiff", "ToolUse"),
-            "flue_py.core.documents": ("Document", "DocumentInfo", "DocumentName", "DocumentsFound"),
-            "flue_py.core.entries": ("Entry", "NewEntry", "Source"),
-            "flue_py.core.events": ("SessionEvent",),
-            "flue_py.core.exclusions": ("Exclusion",),
-            "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
-            "flue_py.core.ledger": ("Recorded", "RepricedCalls", "Repricing", "UsageReport", "UsageRow"),
-            "flue_py.core.limits": ("Limits",),
-            "flue_py.core.log": ("Edit", "LogLine"),
-            "flue_py.core.merging": ("MergedRange", "Provenance", "merged_range_of", "provenance_of"),
-            "flue_py.core.messages": ("Message",),
-            "flue_py.core.pending": ("PendingCall", "PendingTurn"),
-            "flue_py.core.prefixes": ("CommonPrefix",),
-            "flue_py.core.projection": ("ContextEntry",),
-            "flue_py.core.salvaging": ("BackupReport",),
-            "flue_py.core.sessions": (
-                "STORED",
-                "Appended",
-                "ConvertedMessage",
-                "Change",
-                "Deletion",
-                "Moved",
-                "Navigated",
-                "NewSession",
-                "Problem",
-                "ScopeDeletion",
-                "SessionInfo",
-                "SessionPage",
-                "StoreInfo",
-                "TaskLink",
-                "VerifyReport",
-            ),
-            "flue_py.core.settings": ("PathSettings",),
-            "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
-            "flue_py.search.values": ("SearchAnswer", "SearchHit", "Searched", "SessionHits", "Snippet"),
-            "flue_py.sessions.budgeting": ("BudgetedCall",),
-            "flue_py.sessions.edits": ("Compact", "Exclude", "Fork", "Resume", "Rewind"),
-            "flue_py.sessions.marking": ("MarkEffect",),
-            "flue_py.sessions.navigating": ("BranchSummary", "Leaving"),
-            "flue_py.sessions.opening": ("open",),
-            "flue_py.sessions.atomic": ("Atomic",),
-            "flue_py.sessions.collecting": ("Pending",),
-            "flue_py.sessions.session": ("Session",),
-            "flue_py.sessions.store": ("Store",),
-            "flue_py.prices": ("PriceBook",),
-            "flue_py.prices.weighing": ("EditPlan",),
-            "flue_py.transfer": (
-                "BudgetLeft",
-                "BundleCounts",
-                "BundleReport",
-                "CopyProgress",
-                "CopyRefusal",
-                "CopyReport",
-                "DocumentLeft",
-                "ExportNote",
-                "Exported",
-                "FileRefusal",
-                "FilesReport",
-                "ImportReport",
-                "Loss",
-                "SalvageReport",
-                "SessionImport",
-                "TranscriptReport",
-                "UnbundleReport",
-                "add_files",
-                "copy_store",
-                "export_session",
-                "import_file",
-                "read_bundle",
-                "salvage",
-                "transcript",
-                "write_bundle",
-                "write_transcript",
-            ),
-        },
-    )
-
-    def __getattr__(name):
-        if name != "__version__":
-            return _named(name)
-        from importlib.metadata import version  # noqa: PLC0415 - slow to import, and seldom asked for
-
-        globals()[name] = version("flue-py")
-        return globals()[name]
-
-    def __dir__():
-        return sorted({*globals(), *__all__})
-
-
 __all__ = [
     "STORED",
     "AmbiguousId",
@@ -285,3 +193,117 @@ __all__ = [
     "open",
     "sync",
 ]
+
+
+if TYPE_CHECKING:
+    __version__: str
+else:
+    _named = lazy_names(
+        __name__,
+        {
+            "flue_py.context.artifacts": ("ArtifactExcerpt", "OffloadSettings"),
+            "flue_py.core.context": (
+                "EntryCost",
+                "ContextSize",
+                "ReportedSize",
+                "DiffSide",
+                "LeafDiff",
+                "ToolUse",
+                "MergedRange",
+                "Provenance",
+                "merged_range_of",
+                "provenance_of",
+                "PendingCall",
+                "PendingTurn",
+                "CommonPrefix",
+                "ContextEntry",
+            ),
+            "flue_py.core.entries": ("Artifact", "Entry", "NewEntry", "Source", "Exclusion", "PathSettings"),
+            "flue_py.core.json": ("JsonObject", "JsonValue"),
+            "flue_py.core.ledger": (
+                "Budget",
+                "HeldAmount",
+                "Reservation",
+                "Recorded",
+                "RepricedCalls",
+                "Repricing",
+                "UsageReport",
+                "UsageRow",
+            ),
+            "flue_py.core.messages": ("Message",),
+            "flue_py.core.operations": ("SessionEvent",),
+            "flue_py.core.sessions": (
+                "Document",
+                "DocumentInfo",
+                "DocumentName",
+                "DocumentsFound",
+                "Limits",
+                "Edit",
+                "LogLine",
+                "STORED",
+                "Appended",
+                "ConvertedMessage",
+                "Change",
+                "Deletion",
+                "Moved",
+                "Navigated",
+                "NewSession",
+                "Problem",
+                "ScopeDeletion",
+                "SessionInfo",
+                "SessionPage",
+                "StoreInfo",
+                "TaskLink",
+                "VerifyReport",
+            ),
+            "flue_py.core.trees": ("BackupReport",),
+            "flue_py.core.usage": ("CallDifference", "Cost", "Usage", "UsageWindow"),
+            "flue_py.prices": ("PriceBook", "EditPlan"),
+            "flue_py.search": ("SearchAnswer", "SearchHit", "Searched", "SessionHits", "Snippet"),
+            "flue_py.sessions.batch": ("Atomic", "Pending"),
+            "flue_py.sessions.compact": ("Compact", "Exclude", "Fork", "Resume", "Rewind", "BranchSummary", "Leaving"),
+            "flue_py.sessions.money": ("BudgetedCall",),
+            "flue_py.sessions.session": ("Session",),
+            "flue_py.sessions.store": ("open", "Store"),
+            "flue_py.sessions.write": ("MarkEffect",),
+            "flue_py.transfer": (
+                "BudgetLeft",
+                "BundleCounts",
+                "BundleReport",
+                "CopyProgress",
+                "CopyRefusal",
+                "CopyReport",
+                "DocumentLeft",
+                "ExportNote",
+                "Exported",
+                "FileRefusal",
+                "FilesReport",
+                "ImportReport",
+                "Loss",
+                "SalvageReport",
+                "SessionImport",
+                "TranscriptReport",
+                "UnbundleReport",
+                "add_files",
+                "copy_store",
+                "export_session",
+                "import_file",
+                "read_bundle",
+                "salvage",
+                "transcript",
+                "write_bundle",
+                "write_transcript",
+            ),
+        },
+    )
+
+    def __getattr__(name):
+        if name != "__version__":
+            return _named(name)
+        from importlib.metadata import version  # noqa: PLC0415 - slow to import, and seldom asked for
+
+        globals()[name] = version("flue-py")
+        return globals()[name]
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

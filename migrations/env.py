@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from alembic import context, util
 
 from flue_py.cli import DEFAULT_DATABASE
+from flue_py.db.migrate import migrate_with, named_dialect
+from flue_py.db.schema import LOCK_STATEMENT, format_at, rename_unreleased, stamp_statements
+from flue_py.db.tables import metadata
 from flue_py.errors import FlueError
-from flue_py.homes import in_full
-from flue_py.store.migrate import migrate_with, named_dialect
-from flue_py.store.schema.ddl import LOCK_STATEMENT, format_at, rename_unreleased, stamp_statements
-from flue_py.store.schema.tables import metadata
+from flue_py.system import in_full
 
 if TYPE_CHECKING:
     from alembic.runtime.migration import MigrationContext, MigrationInfo

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import WorkStealingScheduling
 
+for package in ("contract", "model", "machine"):
+    pytest.register_assert_rewrite(f"tests.{package}")
+
 pytest_plugins = ("tests.browser", "tests.postgres")
 
 GRACE_SECONDS = 5.0

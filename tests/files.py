@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import flue_py
-from flue_py.store.sqlite.file import create_private
+from flue_py.db.sqlite.file import create_private
 
 
 @cache

@@ -20,16 +20,16 @@ from uuid import uuid4
 import pytest
 
 from flue_py.errors import FixTheSetup
-from flue_py.testing.postgres import PostgresServer, Setting, find_binaries
+from tests.postgres_server import PostgresServer, Setting, find_binaries
 
 if TYPE_CHECKING:
     from asyncpg import Connection
     from sqlalchemy import URL
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from flue_py.store.backend import Backend
-    from flue_py.store.seam import Sources
-    from flue_py.testing.sources import OpenBackend
+    from flue_py.db.backend import Backend
+    from flue_py.db.runner import Sources
+    from tests.sources import OpenBackend
 
 URL_VARIABLE = "FLUE_PY_TEST_POSTGRES_URL"
 REQUIRE_VARIABLE = "FLUE_PY_REQUIRE_POSTGRES"
@@ -219,7 +219,7 @@ class KeptEngines:
         """Return the engine of a store, with the settings of one that `flue_py.open` makes."""
         from sqlalchemy import event
 
-        from flue_py.store.postgres.runner import make_engine
+        from flue_py.db.postgres.runner import make_engine
 
         if url not in self._engines:
             engine = make_engine(make_url(url), durability="full", busy_timeout=30.0, pool_size=10, pool_timeout=30.0)
@@ -229,7 +229,7 @@ class KeptEngines:
 
     async def open(self, sources: Sources) -> Backend:
         """Open a new, empty store. When it is closed its database is used again."""
-        from flue_py.store.engine import open_engine
+        from flue_py.db.engine import open_engine
 
         url = self._databases.take_store()
         self._lent.add(url)
@@ -380,7 +380,7 @@ def open_postgres(postgres_databases: Databases) -> Iterator[OpenBackend]:
     async def open_it(sources: Sources) -> Backend:
         url = postgres_databases.take_store()
         lent.add(url)
-        from flue_py.store.engine import open_engine
+        from flue_py.db.engine import open_engine
 
         backend = await open_engine(url, sources=sources)
         close = backend.close

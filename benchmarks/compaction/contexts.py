@@ -9,9 +9,9 @@ from functools import cached_property
 import flue_py.sync
 from benchmarks.compaction.stand_in import stand_in
 from benchmarks.compaction.transcripts import Transcript
-from flue_py.compaction.plan import CompactionSettings
-from flue_py.core.exchange import answered_id, tool_calls
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.compaction.settings import CompactionSettings
+from flue_py.core.entries import answered_id, tool_calls
+from flue_py.core.json import JsonObject, JsonValue
 
 NEEDS_MODEL = frozenset({"llm", "hybrid"})
 

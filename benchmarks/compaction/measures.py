@@ -12,8 +12,8 @@ from benchmarks.compaction.questions import KINDS, Answering, Question, question
 from benchmarks.compaction.stand_in import NAME, PROVIDER
 from benchmarks.compaction.transcripts import Transcript
 from flue_py.compaction.facts import Fact, FactKind, covered, facts_of
-from flue_py.core.calls import PaidCall, read_calls
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
+from flue_py.core.usage import PaidCall, read_calls
 from flue_py.prices import PriceBook
 
 FACTS: Mapping[str, FactKind] = {

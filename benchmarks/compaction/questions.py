@@ -24,9 +24,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from flue_py.core.exchange import Pairing
-from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.spoken import message_text, spoken_text
+from flue_py.core.entries import Pairing
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.kinds import message_text, spoken_text
 
 Kind: TypeAlias = Literal["recall", "artifact", "continuation", "decision"]
 KINDS: tuple[Kind, ...] = ("recall", "artifact", "continuation", "decision")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from flue_py.core.counting import Counter
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
-from flue_py.core.spoken import message_text
+from flue_py.core.context import Counter
+from flue_py.core.json import JsonObject
+from flue_py.core.kinds import message_text
+from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 
 NAME, PROVIDER = "claude-sonnet-4-5", "anthropic"
 """Whose list prices its calls are priced at."""

@@ -11,9 +11,9 @@ from itertools import accumulate
 from pathlib import Path
 
 import flue_py.sync
-from flue_py.context.counters import ModelCounter, counter_for
-from flue_py.core.exchange import Pairing
-from flue_py.core.jsontext import JsonObject
+from flue_py.context.tokens import ModelCounter, counter_for
+from flue_py.core.entries import Pairing
+from flue_py.core.json import JsonObject
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = (ROOT / "tests" / "data", ROOT / "flue_py" / "demo")

@@ -13,9 +13,7 @@ from time import perf_counter, process_time
 
 import flue_py
 from benchmarks.measuring import Goal, Line, Options, fill, main, make_messages, scratch
-from flue_py.tui.app import Browser
-from flue_py.tui.screens.session import SessionScreen
-from flue_py.tui.widgets.rows import RowList
+from flue_py.tui.app import Browser, RowList, SessionScreen
 
 _KEYS = 20
 

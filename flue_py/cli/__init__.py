@@ -11,8 +11,7 @@ from io import TextIOWrapper
 
 import click
 
-from flue_py.cli.group import LazyGroup
-from flue_py.cli.place import Place, expanded
+from flue_py.cli.main import LazyGroup, Place, expanded
 
 DEFAULT_DATABASE = "~/.flue-py/sessions.db"
 
@@ -98,10 +97,24 @@ SECTIONS = {
         "completion": "Print the script for completion in a shell.",
     },
 }
-"""The commands by section, with what the overview says of them. A module of `flue_py.cli.commands` is named as each."""
+"""The commands by section, with what the overview says of them. Each section is a module of this package."""
+
+MODULES = {
+    "Import and export": "transfer",
+    "Read sessions": "read",
+    "Write": "write",
+    "Continue a conversation": "conversation",
+    "Branch and go back": "branch",
+    "Compact": "compact",
+    "Mark entries, set budgets, remember": "marks",
+    "Manage the database": "manage",
+}
+"""The module of each section: a command is its function of that name."""
 
 
-@click.command(cls=LazyGroup, sections=SECTIONS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=LazyGroup, sections=SECTIONS, modules=MODULES, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option(
     "--db",
     "database",

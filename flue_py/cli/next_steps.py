@@ -12,19 +12,17 @@ from os.path import exists, getsize
 from typing import TypeAlias
 
 import flue_py
-from flue_py.cli.codes import exit_code_of
-from flue_py.cli.group import on_one_line
+from flue_py.cli.errors import exit_code_of, in_commands
+from flue_py.cli.main import Place, finished, on_one_line
 from flue_py.cli.output import look, print_lines
-from flue_py.cli.place import Place, finished
-from flue_py.cli.wording import in_commands
 from flue_py.core.sessions import SessionInfo
+from flue_py.db.migrate import dialect_of, look_at, path_of
 from flue_py.errors import FlueError
-from flue_py.render.conversation import age
 from flue_py.render.lines import Line, cells, clip, counted, one_line, text_of
+from flue_py.render.transcript import age
 from flue_py.render.views import name_among
-from flue_py.sessions.families import sources_of
+from flue_py.sessions.search import sources_of
 from flue_py.sessions.store import Store
-from flue_py.store.migrate import dialect_of, look_at, path_of
 
 Steps: TypeAlias = Callable[[str], tuple[Line, Line, Line]]
 """Makes the lines, given how a command line begins: ``flue-py``, perhaps with the database."""

@@ -7,19 +7,223 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import click
 
-from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonValue
-from flue_py.render.entries import Look
-from flue_py.render.lines import ASCII, UNICODE, Line, cells, json_printable, printable, text_of
+from flue_py.cli.main import expanded
+from flue_py.core.context import ContextEntry
+from flue_py.core.entries import Entry
+from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.kinds import SHOWN_KINDS
+from flue_py.core.sessions import Appended, LogLine, Moved, SessionInfo
+from flue_py.db.files import write_private
+from flue_py.errors import InvalidArgument, shown
+from flue_py.lazy import lazy_module
+from flue_py.render.lines import (
+    ASCII,
+    UNICODE,
+    Line,
+    Look,
+    cells,
+    counted,
+    exclusion_text,
+    json_printable,
+    one_line,
+    printable,
+    table,
+    text_of,
+)
+from flue_py.render.views import log_lines, log_row, moved_row
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+from flue_py.sessions.write import MarkEffect
+from flue_py.system import open_if_plain
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from flue_py.context import request
+    from flue_py.context.items import ContextReport
+    from flue_py.context.request import ContextRequest
+    from flue_py.context.tokens import TokenCount
+else:
+    request = lazy_module("flue_py.context.request")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A progress bar on stderr, if that is a terminal, for work that takes longer than a second.
+
+DELAY = 1.0
+"""After how many seconds a bar appears."""
+
+
+BYTES = "bytes"
+"""The unit of a bar that shows sizes, and how much time is left."""
+
+
+class Tell(Protocol):
+    """Moves a bar on: how many steps are done, how many there are in all, and what is being done, if not the same."""
+
+    def __call__(self, done: int, total: int, what: str = "") -> None: ...
+
+
+@contextmanager
+def progress_bar(what: str, unit: str = "") -> Iterator[Tell]:
+    """Show a bar while the block runs, from `DELAY` seconds on, and yield the function that moves it on.
+
+    Until the first call of it, the bar shows that something is going on, and for how long. Nothing is
+    shown without a terminal, or on one that cannot move back in a line. Any thread may move the bar on. Do not nest
+    bars.
+    """
+    if not is_animated():
+        yield ignore_progress
+        return
+    bar = _Bar(what, unit)
+    timer = threading.Timer(DELAY, bar.start)
+    timer.daemon = True
+    if DELAY:
+        timer.start()
+    else:
+        bar.start()
+    try:
+        yield bar.tell
+    finally:
+        timer.cancel()
+        bar.stop()
+
+
+def is_animated() -> bool:
+    """Return whether stderr is a terminal that can show a moving bar."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+
+
+def ignore_progress(done: int, total: int, what: str = "") -> None:
+    """Show nothing."""
+
+
+class _Bar:
+    """A bar that may be started and stopped by different threads, in whatever order."""
+
+    def __init__(self, what: str, unit: str) -> None:
+        self._what = what
+        self._unit = unit
+        self._lock = threading.Lock()
+        self._state: tuple[int, int] | None = None
+        self._update: Callable[[], None] | None = None
+        self._close: Callable[[], None] | None = None
+        self._is_over = False
+
+    def start(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            MofNCompleteColumn,
+            Progress,
+            ProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        with self._lock:
+            if self._is_over:
+                return
+            columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn()]
+            if self._unit == BYTES:
+                columns += [DownloadColumn(), TimeRemainingColumn()]
+            elif self._unit:
+                columns += [MofNCompleteColumn(), TextColumn(self._unit), TimeElapsedColumn()]
+            else:
+                columns.append(TimeElapsedColumn())
+            console = Console(stderr=True, force_terminal=True)
+            bar = Progress(*columns, console=console, transient=True)
+            task = bar.add_task(self._what, total=None)
+
+            def update() -> None:
+                done, total = self._state or (0, 0)
+                bar.update(task, description=self._what, completed=done, total=total or None)
+
+            update()
+            bar.start()
+            self._update, self._close = update, bar.stop
+
+    def tell(self, done: int, total: int, what: str = "") -> None:
+        with self._lock:
+            self._state = (done, total)
+            self._what = what or self._what
+            if self._update is not None:
+                self._update()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._is_over = True
+            if self._close is not None:
+                self._close()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What commands tell of sessions and entries that their rows do not hold: names, models, sizes, marks.
+
+MOST_LINES = 10_000
+"""How many entries a command shows that was not told how many: nobody reads more, and each takes a while to lay out."""
+
+count_option = click.option(
+    "--count", is_flag=True, help="Count tokens with the tokenizer, which takes time, instead of estimating them (~)."
+)
+
+
+async def name_of(store: Store, session_id: str) -> str:
+    """Return what people know a session by; "" if it is missing."""
+    session = await store.get_session(session_id)
+    return "" if session is None else await session.name()
+
+
+async def models_of(store: Store, listed: Sequence[SessionInfo]) -> dict[str, str]:
+    """Return, by session, the model that most of its calls were made to. O(their calls)."""
+    report = await store.usage(listed, group_by=("session", "model"))
+    calls = sorted((row.calls, str(row.group["session"]), str(row.group["model"])) for row in report.rows)
+    return {session: model for _, session, model in calls if model}
+
+
+async def marks_of(session: Session) -> dict[str, str]:
+    """Return the marks of a session's entries as a tree shows them: the label, and whether pinned or excluded."""
+    marks = {entry_id: [text] for entry_id, text in (await session.labels()).items()}
+    for entry_id in await session.pins():
+        marks.setdefault(entry_id, []).append("pinned")
+    for exclusion in await session.exclusions():
+        if exclusion.in_effect:
+            marks.setdefault(exclusion.entry_id, []).append(exclusion_text(exclusion))
+    return {entry_id: ", ".join(words) for entry_id, words in marks.items()}
+
+
+def entry_sizes(entries: Iterable[Entry], *, count: bool) -> dict[str, int]:
+    """Return how many tokens each entry takes in a context, by id; entries that never are in one are left out."""
+    items = (ContextEntry(entry) for entry in entries if entry.kind in SHOWN_KINDS)
+    return {entry_id: size.tokens for entry_id, size in item_sizes(items, count=count).items()}
+
+
+def item_sizes(items: Iterable[ContextEntry], *, count: bool) -> dict[str, TokenCount]:
+    """Return how many tokens each item of a context takes, by the id of its entry: counted, or else estimated."""
+    from flue_py.context.tokens import count_message_tokens, estimate_message_tokens
+
+    if not count:
+        return {item.entry.id: estimate_message_tokens(item.data) for item in items}
+    with progress_bar("counting tokens"):
+        return {item.entry.id: count_message_tokens(item.data) for item in items}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The only place that prints: lines for people, through rich, and documents and JSON for programs.
+#
+# All output of commands goes through here, so that stored text cannot send control characters to a terminal.
 
 NO_TURNS = "there are no turns yet"
 
@@ -176,3 +380,219 @@ def _width() -> int | None:
 def joined(parts: Sequence[str]) -> str:
     """Return the parts that are not empty, as one line."""
     return ", ".join(part for part in parts if part)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What commands that change a session answer: a moved leaf, a marked entry, appended entries.
+
+
+def moved(session: Session, done: Moved | LogLine | None, *, nothing: str = "nothing moved") -> Answer:
+    """Return the answer of a command that moves the leaf, or takes an edit back."""
+    if isinstance(done, LogLine):
+        row = {**moved_row(session.id, None, session.leaf_id), "line": log_row(done)}
+        return said(" ".join(text_of(line).strip() for line in log_lines([done], look())), row)
+    text = f"{nothing}; the leaf is {shown_leaf(session.leaf_id)}"
+    if done is not None:
+        text = f"{done.reason}: the leaf went from {shown_leaf(done.from_id)} to {shown_leaf(done.to_id)}"
+    return said(text, moved_row(session.id, done, session.leaf_id))
+
+
+def shown_leaf(entry_id: str | None) -> str:
+    """Return a leaf in words."""
+    return "before the first entry" if entry_id is None else entry_id
+
+
+def marked(session: Session, action: str, entry: str, effect: MarkEffect) -> Answer:
+    """Return the answer of a command that marks an entry, with what that does to the context in tokens."""
+    others = len(effect.entry_ids) - 1
+    text = f"{action} entry {entry}" + (f" and {others} that belong to it" if others else "")
+    if action == "pinned":
+        text += f" ({counted(effect.own_tokens, 'token')} that every later compaction keeps)"
+    row: JsonObject = {
+        "sessionId": session.id,
+        "entryId": entry,
+        "entryIds": [*effect.entry_ids],
+        "exclusionIds": [*effect.exclusion_ids],
+        "tokensBefore": effect.tokens_before,
+        "tokensAfter": effect.tokens_after,
+        "ownTokens": effect.own_tokens,
+    }
+    return said(f"{text}; {context_change(effect.tokens_before, effect.tokens_after)}", row)
+
+
+def context_change(before: int, after: int) -> str:
+    """Return what became of a context's size in words: ``context 12,345 -> 11,002 tokens (-1,343)``."""
+    if before == after:
+        return f"context {counted(after, 'token')}, unchanged"
+    return f"context {before:,} -> {counted(after, 'token')} ({after - before:+,})"
+
+
+def _part(ctx: click.Context, param: click.Parameter, text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else text
+
+
+part_option = click.option(
+    "--part", metavar="PART", callback=_part, help="Only this part of the entry: a position from 0, or an id."
+)
+
+
+def appended(session: Session, text: str, done: Appended) -> Answer:
+    """Return the answer of a command that appends entries."""
+    row: JsonObject = {
+        "sessionId": session.id,
+        "entryIds": list(done.entry_ids),
+        "leafId": done.leaf_id,
+        "replayed": done.replayed,
+    }
+    return said(text, row)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How `context --explain` shows what an agent is sent: by step, and by entry.
+
+
+def explained_lines(
+    items: Sequence[ContextEntry], sent: ContextRequest, before: ContextRequest | None
+) -> Iterator[Line]:
+    """Yield what the steps did, one line each, and then what became of each entry.
+
+    ``before`` is the request that the last answer came from, if there is one.
+    """
+    report = sent.report
+    about = "about " if sent.is_estimate else ""
+    agent = f" for {one_line(report.agent)}" if report.agent else ""
+    text = f"{counted(len(items), 'message')}{agent}: {about}{counted(report.tokens_before, 'token')}"
+    yield ((f"{text}, {sent.tokens_sent:,} of them sent (counted by {report.counter})", "bold"),)
+    if report.epoch_end is not None:
+        yield ((f"what is newer than {report.epoch_end} waits for the next epoch", "dim"),)
+    for event in report.events:
+        yield ((one_line(str(event)), "yellow"),)
+    if before is not None:
+        found = sent.break_since(before)
+        kept = "it begins with all of the request before it"
+        yield (
+            (kept if found is None else one_line(f"it begins otherwise than the request before it: {found}"), "dim"),
+        )
+    yield ()
+    yield from _step_lines(report)
+    yield ()
+    yield from _entry_lines(items, sent)
+    for broken in sent.broken:
+        yield ((f"{sent.target} refuses it: {one_line(str(broken))}", "red"),)
+
+
+def _step_lines(report: ContextReport) -> Iterator[Line]:
+    if not report.steps:
+        yield (("no step is asked for: all of it is sent as it is", "dim"),)
+        return
+    rows: list[list[tuple[str, str]]] = [[("step", "dim"), ("what it did", "dim"), ("tokens freed", "dim")]]
+    for step in report.steps:
+        done = [change.how for change in step.changes]
+        said = ", ".join(f"{done.count(how)} {how}" for how in dict.fromkeys(done)) or "-"
+        rows.append([(one_line(step.name), ""), (said, ""), (f"{step.tokens_freed:,}", "")])
+    yield from table(rows)
+
+
+def _entry_lines(items: Sequence[ContextEntry], sent: ContextRequest) -> Iterator[Line]:
+    told = sent.report.by_entry()
+    repaired: dict[str, list[str]] = {}
+    for repair in sent.repairs:
+        repaired.setdefault(repair.entry_id or "", []).append(repair.what)
+    rows: list[list[tuple[str, str]]] = [[("entry", "dim"), ("role", "dim"), ("sent", "dim"), ("why", "dim")]]
+    for item in items:
+        changes = told.get(item.entry_id, ())
+        reasons = {step.name: step.reason for step in sent.report.steps}
+        why = [f"{change.step}: {reasons[change.step]}" for change in changes] + repaired.get(item.entry_id, [])
+        state = request.state_of(changes, is_repaired=item.entry_id in repaired)
+        style = {"whole": "", "out": "dim"}.get(state.split(" ")[0], "yellow")
+        rows.append([(item.entry_id, ""), (one_line(item.role), ""), (state, style), (one_line("; ".join(why)), "dim")])
+    yield from table(rows)
+    for what in repaired.get("", ()):
+        yield ((f"for {sent.target}: {one_line(what)}", "dim"),)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# JSON lines that are printed whole or not at all, and read again up to the last whole one.
+
+_MOST_BYTES = 1_000_000
+"""A line of ours is far shorter."""
+
+
+def print_line(row: JsonObject) -> None:
+    """Print a value as one line of JSON, at once. A signal that comes meanwhile waits for the end of the line."""
+    text = json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
+    with _signals_waiting():
+        print_document(text, is_json=True)
+        sys.stdout.flush()
+
+
+@contextmanager
+def _signals_waiting() -> Iterator[None]:
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ids_in(option: str, file: str) -> Iterator[str]:
+    """Yield the ``id`` of each line of a file of JSON lines; a last line that has no end is passed over.
+
+    Raises `InvalidArgument` for a file that cannot be read, for a line that is no JSON object with an id, and for a
+    last line without an end where the output goes behind it: the first line would be joined to it.
+    """
+    where = f"{option} {file}"
+    try:
+        opened = open_if_plain(Path(expanded(file)))
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else None
+        raise InvalidArgument(f"{where}: {said or error}") from error
+    if opened is None:
+        raise InvalidArgument(f"{where}: it is a pipe or a device, not a file; write it into a file first")
+    with opened:
+        number = 0
+        while (line := opened.readline(_MOST_BYTES)).endswith(b"\n"):
+            number += 1
+            yield _id_of(f"{where}: line {number}", line)
+        if len(line) == _MOST_BYTES:
+            raise InvalidArgument(f"{where}: line {number + 1} has more than {_MOST_BYTES:,} bytes")
+        if line and _is_stdout(opened):
+            raise InvalidArgument(
+                f"{where}: its last line, {number + 1}, has no end, and the output would be joined to it; take it out "
+                "(sed -i '$d' FILE), it is told again"
+            )
+
+
+def _is_stdout(opened: BinaryIO) -> bool:
+    try:
+        return os.path.sameopenfile(opened.fileno(), sys.stdout.fileno())
+    except (OSError, ValueError):
+        # No file at all, as in a test, or one that was closed.
+        return False
+
+
+def _id_of(where: str, line: bytes) -> str:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{where} is no JSON ({error})") from error
+    if not isinstance(found, dict) or not isinstance(found.get("id"), str):
+        raise InvalidArgument(f"{where} is no event, but {shown(found)}")
+    return str(found["id"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What commands share that write a text to a new file, or print it.
+
+file_argument = click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
+
+
+def saved(text: str, file: Path | None, *, is_json: bool = False) -> Answer:
+    """Write a text to a new file that only its owner can read, and return that as the answer; else the text."""
+    if file is None:
+        return Answer(document=text, is_json=is_json)
+    write_private(str(file), text)
+    return Answer(lambda: [((f"written to {file}", ""),)])

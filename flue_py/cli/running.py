@@ -2,27 +2,219 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from functools import update_wrapper
 from inspect import CO_COROUTINE
 from os.path import exists
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import click
 
 import flue_py
-from flue_py.cli.choosing import ENTRY, LEAF, SESSION, SESSION_OR_NEWEST, newest_session
-from flue_py.cli.output import Answer, json_option, print_answer, tell
-from flue_py.cli.place import Place, finished, is_only_readable
-from flue_py.cli.progress import Tell, ignore_progress, progress_bar
-from flue_py.core.sessions import STORED
-from flue_py.errors import StoreUnavailable
+from flue_py.cli.main import Place, absolute, expanded, finished, is_only_readable
+from flue_py.cli.output import (
+    Answer,
+    Tell,
+    confirm,
+    ignore_progress,
+    json_option,
+    name_of,
+    print_answer,
+    print_lines,
+    progress_bar,
+    tell,
+)
+from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.sessions import STORED, Deletion, LeafChoice, SessionInfo
+from flue_py.db.files import make_private_folder
+from flue_py.db.waiting import OnCaller
+from flue_py.errors import (
+    AmbiguousId,
+    FlueError,
+    InvalidArgument,
+    InvalidEntry,
+    SessionNotFound,
+    StoreUnavailable,
+    shown,
+)
+from flue_py.formats.registry import canonical_name
+from flue_py.lazy import lazy_module
+from flue_py.render.lines import Line, counted
+from flue_py.render.views import deletion_lines
+from flue_py.runtime.housekeeping import delete_all, parse_age
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.store.files.private import make_private_folder
-from flue_py.store.waiting import OnCaller
+from flue_py.system import is_below, read_beginning
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from flue_py.context import settings
+    from flue_py.context.settings import ContextSettings
+else:
+    settings = lazy_module("flue_py.context.settings")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How a command takes sessions and entries: as a person names them. A shell completes them from the database.
+
+Command = TypeVar("Command", bound=Callable[..., object])
+Found = TypeVar("Found")
+
+BY = "flue-py"
+"""Who did what a command does, in the log."""
+
+_SESSIONS = 1000
+_ENTRIES = 100
+_TOO_MANY_TO_READ = 20_000
+
+
+class SessionName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A session's id or key, or a beginning of it."""
+
+    name = "session"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the ids and keys that begin with ``incomplete``, of the sessions that changed last."""
+        from click.shell_completion import CompletionItem
+
+        from flue_py.render.lines import one_line
+
+        found = _asked(ctx, _sessions)
+        items = [(name, info) for info in found for name in (info.key, info.id) if name]
+        return [
+            CompletionItem(name, help=one_line(info.title or info.first_message or "", 60))
+            for name, info in items
+            if name.startswith(incomplete) and (incomplete or name == (info.key or info.id))
+        ]
+
+
+class EntryName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """An entry's id, or a beginning of it, in the session that was named before."""
+
+    name = "entry"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the ids that begin with ``incomplete``, newest first."""
+        from click.shell_completion import CompletionItem
+
+        # After an option that still lacks its value, the arguments before it have not been given to their parameters.
+        session = ctx.params.get("session") or next(iter(ctx.args), None)
+        if not isinstance(session, str):
+            return []
+        found = _asked(ctx, lambda store: _entries(store, session, incomplete))
+        return [CompletionItem(entry_id, help=text) for entry_id, text in found]
+
+
+SESSION = SessionName()
+"""The command gets the session."""
+
+SESSION_OR_NEWEST = SessionName()
+"""The command gets the session; if none is named, the one that was active last, and no task of another."""
+
+SESSION_NAME = SessionName()
+"""The command gets the name as it was typed."""
+
+ENTRY = EntryName()
+"""The command gets the id of the entry in its ``session``."""
+
+LEAF = EntryName()
+"""The command gets a leaf: the id of the entry in its ``session``, or `STORED` if the option is left out."""
+
+ENTRY_NAME = EntryName()
+"""The command gets the name as it was typed."""
+
+session_argument = click.argument("session", type=SESSION)
+newest_argument = click.argument("session", type=SESSION_OR_NEWEST, required=False)
+entry_argument = click.argument("entry", type=ENTRY)
+last_option = click.option("--last", metavar="N", type=click.IntRange(min=1), help="Show only the last N entries.")
+scope_option = click.option("--scope", help="Of this tenant or user alone.")
+why_option = click.option("--why", metavar="TEXT", help="The reason, for the log.")
+
+
+def leaf_option(text: str) -> Callable[[Command], Command]:
+    """Return the option --leaf with this help."""
+    return click.option("--leaf", metavar="ENTRY", type=LEAF, help=text)
+
+
+def project_option(text: str) -> Callable[[Command], Command]:
+    """Return the option --project with this help. The command gets the folder's path from the root."""
+    return click.option("--project", metavar="FOLDER", callback=_folder, help=text)
+
+
+def _folder(ctx: click.Context, param: click.Parameter, folder: str | None) -> str | None:
+    return None if folder is None else absolute(folder)
+
+
+def _asked(ctx: click.Context, ask: Callable[[Store], Awaitable[list[Found]]]) -> list[Found]:
+    """Return what the database answers; nothing if there is none, or if it cannot be read."""
+    with contextlib.suppress(FlueError, OSError):
+        target = expanded(str(ctx.find_root().params.get("database")))
+        if "://" in target or exists(target):
+            return finished(_answer(Place(target), ask), needs_loop="://" in target)
+    return []
+
+
+async def _answer(place: Place, ask: Callable[[Store], Awaitable[list[Found]]]) -> list[Found]:
+    import flue_py
+
+    read_only = is_only_readable(place.target)
+    async with flue_py.open(place.target, busy_timeout=1, read_only=read_only, threads=place.threads) as store:
+        return await ask(store)
+
+
+async def _sessions(store: Store) -> list[SessionInfo]:
+    return list((await store.list_sessions(limit=_SESSIONS)).sessions)
+
+
+async def _entries(store: Store, name: str, prefix: str) -> list[tuple[str, str]]:
+    from flue_py.render.lines import entry_text
+
+    session = await store.find_session(name)
+    if session.info.entry_count > _TOO_MANY_TO_READ:
+        try:
+            return [(await session.resolve_entry_id(prefix), "")]
+        except AmbiguousId as error:
+            return [(entry_id, "") for entry_id in error.matches]
+    tree = await session.get_tree()
+    found = [entry for entry in reversed(tree) if entry.id.startswith(prefix)][:_ENTRIES]
+    return [(entry.id, entry_text(entry)[:60]) for entry in found]
+
+
+async def newest_session(store: Store) -> Session:
+    """Return the session that was active last, and is no task. Raises `SessionNotFound` if there is none."""
+    cursor = None
+    while True:
+        page = await store.list_sessions(limit=100, cursor=cursor)
+        for info in page.sessions:
+            if info.kind != "task":
+                return await store.find_session(info.id)
+        cursor = page.next_cursor
+        if cursor is None:
+            raise SessionNotFound("", detail="there are no sessions yet; import some, or create one (flue-py new)")
+
+
+async def end_of(store: Store, name: str, before: Session | None = None) -> tuple[Session, LeafChoice]:
+    """Return the session and the leaf that ``SESSION``, ``SESSION@ENTRY`` or, after another, ``@ENTRY`` names."""
+    try:
+        return await store.find_session(name), STORED
+    except SessionNotFound:
+        owner, sign, entry = name.rpartition("@")
+        if not sign or not (owner or before):
+            raise
+    session = await store.find_session(owner) if owner or before is None else before
+    return session, await session.resolve_entry_id(entry)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Running a command: open the store, find the sessions and entries that are named, do the work, print the answer.
 
 Result = TypeVar("Result")
 Check = Callable[..., None]
@@ -161,3 +353,328 @@ async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]]) 
         if isinstance(waiting, OnCaller):  # as `finished` runs it
             waiting.without_loop()
         return await work(store)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What all commands that delete have in common: they show what would go, ask, and say what went.
+
+
+@frozen
+class Plan:
+    """What a command would delete. Nothing has happened yet.
+
+    ``what`` is it in a few words, "" if there is nothing to delete; ``shown`` lists what would go. ``go`` deletes it,
+    given the store, and returns what went.
+    """
+
+    what: str
+    shown: Answer
+    go: Callable[[Store], Awaitable[Answer]]
+    verb: str = "delete"
+
+
+def destructive(
+    name: str | None = None, *, bar: str | None = None
+) -> Callable[[Callable[..., Awaitable[Plan]]], click.Command]:
+    """Make a command of a function that returns what would be deleted, and deletes nothing itself.
+
+    The function gets what a `command` gets. The command has --dry-run, --yes and --json. At a terminal it shows what
+    would go, and asks. Without a terminal it deletes only with --yes; without that, it does what
+    --dry-run does, and ends with exit code 2. The store is closed while it asks.
+    """
+
+    def made(find: Callable[..., Awaitable[Plan]]) -> click.Command:
+        def callback(*, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
+            place = click.get_current_context().obj
+            plan = run(place, on_store(find, given), bar=bar)
+            if dry_run:
+                print_answer(plan.shown, as_json=as_json)
+                return
+            if plan.what and not yes:
+                _ask(plan, as_json=as_json)
+            print_answer(run(place, lambda store: plan.go(narrowed(store, given.get("scope")))), as_json=as_json)
+
+        return as_command(callback, find, name, _OPTIONS)
+
+    return made
+
+
+_OPTIONS = [
+    click.Option(["--dry-run"], is_flag=True, help="Only show what would go."),
+    click.Option(["--yes"], is_flag=True, help="Do not ask. Needed if there is no terminal to ask at."),
+    json_option,
+]
+
+
+def _ask(plan: Plan, *, as_json: bool) -> None:
+    """Return if the answer is yes. Raises `click.Abort`, and `click.UsageError` if there is no terminal."""
+    if not sys.stdin.isatty():
+        print_answer(plan.shown, as_json=as_json)
+        raise click.UsageError(
+            f"nothing was changed: this would {plan.verb} {plan.what}, and there is no terminal to ask at; "
+            "give --yes to do it"
+        )
+    print_lines(plan.shown.lines(), err=True)
+    confirm(f"{plan.verb.capitalize()} {plan.what}?")
+
+
+async def plan_for(store: Store, find: Awaitable[list[SessionInfo]]) -> Plan:
+    """Return the plan of deleting what is found, each with its task sessions."""
+    with progress_bar("looking"):
+        chosen = await find
+        planned = [await store.delete_session_tree(info.id, dry_run=True) for info in chosen]
+        names = {each: await name_of(store, each) for deletion in planned for each in deletion.session_ids}
+
+    async def go(store: Store) -> Answer:
+        with progress_bar("deleting", "sessions") as tell:
+            deletion = await delete_all(store, chosen, progress=tell)
+        return _gone(deletion_lines(deletion, names), deletion.session_ids, deletion.entries_deleted)
+
+    would = deletion_lines(Deletion(tuple(names)), names, dry_run=True, knows_entries=False)
+    return Plan(counted(len(names), "session") if names else "", _gone(would, tuple(names), None), go)
+
+
+def _gone(lines: list[Line], session_ids: tuple[str, ...], entries_deleted: int | None) -> Answer:
+    row: JsonObject = {
+        "dryRun": entries_deleted is None,
+        "sessionIds": [*session_ids],
+        "entriesDeleted": entries_deleted,
+    }
+    return Answer(lambda: lines, lambda: row)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Options of commands that write for a script: what it has seen, and a key by which a retry is done once.
+
+
+def _leaf(ctx: click.Context, param: click.Parameter, leaf: str | None) -> LeafChoice:
+    return STORED if leaf is None else leaf or None
+
+
+expected_option = click.option(
+    "--expected",
+    metavar="LEAF",
+    callback=_leaf,
+    help='Only if this whole id is the leaf ("" before the first entry); else exit 5.',
+)
+idempotency_option = click.option("--idempotency-key", metavar="KEY", help="The same key again is done once.")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which sessions a command is about: the same options for all commands that list, search or sum up sessions.
+
+_PAGE = 1000
+_SPAN = re.compile(r"[0-9]{1,6}[hdw]")
+
+
+@frozen
+class SessionChoice:
+    """The sessions that the options of a command choose. ``git_branch`` is the one that a session began on."""
+
+    program: str | None = None
+    project: str | None = None
+    model: str | None = None
+    git_branch: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    newest: int | None = None
+
+    @property
+    def reads_sessions(self) -> bool:
+        """Whether sessions have to be read to know which are chosen; the rest a ledger or a search knows itself."""
+        return self.program is not None or self.git_branch is not None or self.newest is not None
+
+    def has(self, info: SessionInfo, models: set[str]) -> bool:
+        """Return whether a session that called ``models`` is chosen, but for how new it is."""
+        imported = info.metadata.get("imported")
+        return (
+            (self.program is None or _field(imported, "format") == canonical_name(self.program))
+            and (self.project is None or is_below(info.cwd, self.project))
+            and (self.model is None or self.model in models)
+            and (self.git_branch is None or self.git_branch == _git_branch(_field(imported, "header")))
+            and (self.since is None or info.active_at >= self.since)
+            and (self.until is None or info.created_at < self.until)
+        )
+
+
+def choice_options(function: Command) -> Command:
+    """Add the options that choose sessions; the command gets them by the names of the fields of `SessionChoice`."""
+    options = [
+        click.option("--program", help="Only sessions imported from this program: codex, claude-code, pi ..."),
+        project_option("Only sessions that work in this folder, or below it."),
+        click.option("--model", help="Only sessions that called this model."),
+        click.option("--git-branch", metavar="NAME", help="Only sessions that began on this branch of git."),
+        click.option("--since", metavar="WHEN", help="Only what came since then: 2026-01-31, 2026-01-31T12:00, 7d."),
+        click.option("--until", metavar="WHEN", help="Only what came until then; a day is included."),
+        click.option(
+            "--newest", metavar="N", type=click.IntRange(min=1), help="Only the N of them that were active last."
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+async def chooser(store: Store, choice: SessionChoice) -> Callable[[SessionInfo], bool]:
+    """Return what says whether a session is chosen, but for how new it is."""
+    models: dict[str, set[str]] = {}
+    if choice.model is not None:
+        for row in (await store.usage(model=choice.model, group_by=("session",))).rows:
+            models[str(row.group["session"])] = {choice.model}
+    return lambda info: choice.has(info, models.get(info.id, set()))
+
+
+async def chosen_sessions(store: Store, choice: SessionChoice, *, completed: bool | None = None) -> list[SessionInfo]:
+    """Return the sessions that are chosen, most recently active first. O(sessions)."""
+    is_chosen = await chooser(store, choice)
+    chosen: list[SessionInfo] = []
+    cursor = None
+    while choice.newest is None or len(chosen) < choice.newest:
+        page = await store.list_sessions(completed=completed, limit=_PAGE, cursor=cursor)
+        chosen += [info for info in page.sessions if is_chosen(info)]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return chosen[: choice.newest]
+
+
+def moment(text: str | None, option: str, *, is_end: bool = False) -> datetime | None:
+    """Return the moment that an option names, in UTC: a date, a date with a time, or how long ago.
+
+    The end of what comes ``until`` a day is the end of that day. Raises `InvalidArgument`.
+    """
+    if text is None:
+        return None
+    try:
+        if _SPAN.fullmatch(text):
+            return datetime.now(UTC) - parse_age(text)
+        parsed = datetime.fromisoformat(text)
+        if is_end and re.fullmatch(r"[\d-]+", text):
+            parsed += timedelta(days=1)
+    except (ValueError, OverflowError):
+        raise InvalidArgument(
+            f"{option}: {text!r} is no date; write 2026-01-31, 2026-01-31T12:00, or 7d for the last seven days"
+        ) from None
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+
+
+def _field(value: JsonValue, name: str) -> JsonValue:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _git_branch(header: JsonValue) -> JsonValue:
+    """Return the branch in the header of an imported file, as Claude Code or as Codex writes it."""
+    return _field(header, "gitBranch") or _field(_field(header, "git"), "branch")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What commands are given to read: files that options name, and standard input.
+
+MOST_BYTES = 1_000_000
+"""A file of settings, of a system prompt or of tools is no larger."""
+
+MOST_BYTES_OF_INPUT = 64_000_000
+"""What comes from standard input is no longer: what a store takes at once, with room for JSON's escapes."""
+
+
+def text_from_stdin(what: str) -> str:
+    """Return the text on standard input as it is.
+
+    Raises `InvalidEntry` where it is too long, no UTF-8, or cannot be read.
+    """
+    try:
+        return _stdin_bytes(what).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidEntry(f"{what}: standard input is no text in UTF-8 ({error})") from error
+
+
+def json_from_stdin(what: str) -> object:
+    """Return the JSON value on standard input.
+
+    Raises `InvalidEntry` where it is too long, no JSON, or cannot be read.
+    """
+    data = _stdin_bytes(what)
+    if not data.strip():
+        raise InvalidEntry(f"{what}: there is nothing on standard input")
+    return _json_of(f"{what}: standard input", data, "value", InvalidEntry)
+
+
+def _stdin_bytes(what: str) -> bytes:
+    try:
+        data = sys.stdin.buffer.read(MOST_BYTES_OF_INPUT + 1)
+    except (OSError, ValueError, AttributeError) as error:
+        raise InvalidEntry(f"{what}: standard input cannot be read ({error})") from error
+    if len(data) > MOST_BYTES_OF_INPUT:
+        raise InvalidEntry(f"{what}: there are more than {MOST_BYTES_OF_INPUT:,} bytes on standard input")
+    return data
+
+
+def settings_in(file: str | None) -> ContextSettings | None:
+    """Return the settings of a JSON file, None for none.
+
+    Raises `InvalidArgument` for a file that cannot be read or has no JSON object, and names each field that is wrong.
+    """
+    if file is None:
+        return None
+    given = _json_in(f"--settings {file}", file, "object")
+    if not isinstance(given, dict):
+        raise InvalidArgument(f"--settings {file}: it has no JSON object, but {shown(given)}")
+    return settings.context_settings(given)
+
+
+def system_in(file: str | None) -> str | None:
+    """Return the text of a file as it is, with the end of its last line; None for none.
+
+    Raises `InvalidArgument` for a file that cannot be read or is no UTF-8.
+    """
+    if file is None:
+        return None
+    try:
+        return _bytes_in(f"--system {file}", file).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"--system {file}: it is no text in UTF-8 ({error})") from error
+
+
+def tools_in(file: str | None) -> list[JsonObject]:
+    """Return the definitions of tools in a JSON file, [] for none.
+
+    Raises `InvalidArgument` for a file that cannot be read or has no list of JSON objects.
+    """
+    if file is None:
+        return []
+    given = _json_in(f"--tools {file}", file, "list")
+    if not isinstance(given, list):
+        raise InvalidArgument(f"--tools {file}: it has no JSON list, but {shown(given)}")
+    for number, tool in enumerate(given):
+        if not isinstance(tool, dict):
+            raise InvalidArgument(f"--tools {file}: [{number}] is no definition of a tool, but {shown(tool)}")
+    return given
+
+
+def _json_in(what: str, file: str, kind: str) -> object:
+    return _json_of(f"{what}: it", _bytes_in(what, file), kind, InvalidArgument)
+
+
+def _json_of(what: str, data: bytes, kind: str, refusal: type[InvalidArgument] | type[InvalidEntry]) -> object:
+    try:
+        found: object = json.loads(data, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise refusal(f"{what} has no JSON {kind} ({error})") from error
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _bytes_in(what: str, file: str) -> bytes:
+    try:
+        data = read_beginning(Path(expanded(file)), MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else None
+        raise InvalidArgument(f"{what}: {said or error}") from error
+    if data is None:
+        raise InvalidArgument(f"{what}: it is a pipe or a device, not a file; write it into a file first")
+    if len(data) > MOST_BYTES:
+        raise InvalidArgument(f"{what}: it has more than {MOST_BYTES:,} bytes")
+    return data

@@ -8,41 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flue_py.compaction.context_budget import ContextBudget, ContextSignal, context_signal
-from flue_py.compaction.estimate import (
-    ContextEstimate,
-    calculate_context_tokens,
-    estimate_context_tokens,
-    estimate_tokens,
-    should_compact,
-)
-from flue_py.compaction.plan import (
-    CompactionPlan,
-    ContextItem,
-    LatestCompaction,
-    NoCompaction,
-    NoCompactionReason,
-    PreviousCompaction,
-    SessionCompactionPlan,
-    plan_session_compaction,
-    prepare_compaction,
-)
-from flue_py.compaction.policy import (
-    DEFAULT_POLICY,
-    FAITHFUL_POLICY,
-    CompactionPolicy,
-    CompactionSettings,
-)
-from flue_py.compaction.ranges import RangePlan
-from flue_py.compaction.serialize import (
-    FileLists,
-    appended_file_lists,
-    collect_file_lists,
-    file_lists,
-    listed_files,
-    serialize_conversation,
-)
-from flue_py.compaction.summarize import (
+from flue_py.compaction.material import (
     CompactionSummary,
     Complete,
     SummaryCall,
@@ -53,11 +19,40 @@ from flue_py.compaction.summarize import (
     summarize,
     summary_requests,
 )
+from flue_py.compaction.plan import (
+    CompactionPlan,
+    ContextEstimate,
+    ContextItem,
+    FileLists,
+    LatestCompaction,
+    NoCompaction,
+    NoCompactionReason,
+    PreviousCompaction,
+    RangePlan,
+    SessionCompactionPlan,
+    appended_file_lists,
+    collect_file_lists,
+    estimate_context_tokens,
+    estimate_tokens,
+    file_lists,
+    listed_files,
+    plan_session_compaction,
+    prepare_compaction,
+    serialize_conversation,
+    should_compact,
+)
+from flue_py.compaction.settings import (
+    DEFAULT_POLICY,
+    FAITHFUL_POLICY,
+    CompactionPolicy,
+    CompactionSettings,
+    ContextBudget,
+    ContextSignal,
+    context_signal,
+)
+from flue_py.core.context import calculate_context_tokens
 from flue_py.errors import SummaryFailed
 from flue_py.lazy import lazy_modules
-
-if not TYPE_CHECKING:
-    __getattr__ = lazy_modules(__name__)
 
 __all__ = [
     "DEFAULT_POLICY",
@@ -99,3 +94,7 @@ __all__ = [
     "summarize",
     "summary_requests",
 ]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_modules(__name__)

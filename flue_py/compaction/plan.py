@@ -9,43 +9,922 @@ of that turn is summarized on its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Literal, Protocol, TypeAlias
+from functools import cached_property, partial
+from itertools import chain
+from operator import attrgetter
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
 
-from flue_py.compaction.content import ASSISTANT, USER, Message
-from flue_py.compaction.cuts import Cuts
-from flue_py.compaction.estimate import estimate_tokens
-from flue_py.compaction.joining import Told, joined
-from flue_py.compaction.policy import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, CompactionSettings
-from flue_py.compaction.reading import Messages, PlannedContent
-from flue_py.compaction.serialize import FileLists, appended_file_lists, listed_files
-from flue_py.compaction.split import SplitExchange, Uncut
-from flue_py.core.entries import Entry
-from flue_py.core.exchange import tool_calls
-from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.kinds import COMPACTION
-from flue_py.core.layout import RANGES, is_silent
-from flue_py.core.pending import pending_in
-from flue_py.core.projection import ContextEntry, pinned_ids
+from flue_py.compaction.settings import (
+    DEFAULT_POLICY,
+    CompactionPolicy,
+    CompactionSettings,
+    without_tags,
+)
+from flue_py.core.context import (
+    TRAITS,
+    ContextEntry,
+    Traits,
+    Turns,
+    part_in,
+    pending_in,
+    pinned_ids,
+    reported_tokens,
+    traits_in,
+    usage_start,
+)
+from flue_py.core.entries import (
+    CALLS,
+    FROM_HOOK,
+    RANGES,
+    REGISTERED,
+    Entry,
+    Layout,
+    NewEntry,
+    Pairing,
+    Range,
+    answered_id,
+    called_ids,
+    exchange_of,
+    is_silent,
+    laid_out,
+    layout_of,
+    tool_calls,
+    without_summary,
+)
+from flue_py.core.json import (
+    JsonObject,
+    JsonValue,
+    decode_object,
+    frozen,
+    js_entries,
+    js_json,
+    utf16_length,
+    utf16_prefix,
+    utf16_sort_key,
+)
+from flue_py.core.kinds import (
+    ASSISTANT,
+    COMPACTION,
+    EXCLUSION,
+    MESSAGE,
+    TOOL_RESULT,
+    USER,
+    Message,
+    faithful_tokens,
+    parts_of,
+    string_field,
+    words_of,
+)
+from flue_py.core.sessions import Appended
 from flue_py.errors import InvalidArgument, shown
 
-__all__ = [
-    "DEFAULT_POLICY",
-    "FAITHFUL_POLICY",
-    "CompactionPlan",
-    "CompactionPolicy",
-    "CompactionSettings",
-    "ContextItem",
-    "LatestCompaction",
-    "NoCompaction",
-    "NoCompactionReason",
-    "PreviousCompaction",
-    "SessionCompactionPlan",
-    "plan_session_compaction",
-    "prepare_compaction",
-]
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading messages that have not been checked: anything unexpected is skipped, never an error.
+
+
+def content_parts(message: Message, policy: CompactionPolicy) -> list[Mapping[str, JsonValue]]:
+    """Return the content parts of a message in order, as `parts_of` does by the policy's ``read_plain_text``."""
+    return parts_of(message, read_plain_text=policy.read_plain_text)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Estimates, in tokens, of how large a context is, and whether it is time to compact it.
+
+
+@dataclass(frozen=True, slots=True)
+class ContextEstimate:
+    """The size of a context in tokens.
+
+    ``usage_tokens`` is what the provider counted up to and including message ``last_usage_index``,
+    ``trailing_tokens`` the estimate of what follows, ``tokens`` their sum. ``last_usage_index`` is None if
+    no message reports usage; everything is then estimated.
+    """
+
+    tokens: int
+    usage_tokens: int
+    trailing_tokens: int
+    last_usage_index: int | None
+
+
+def estimate_tokens(message: Message, policy: CompactionPolicy = DEFAULT_POLICY) -> int:
+    """Return about how many tokens a message takes: its UTF-16 code units divided by four, rounded up.
+
+    Text, thinking, and tool calls (name and arguments as compact JSON) count their length, an image in a tool
+    result 4,800; other parts and other roles count nothing. Cost: O(size of the message).
+    """
+    return faithful_tokens(message, read_plain_text=policy.read_plain_text)
+
+
+def estimate_context_tokens(
+    context: Sequence[Message] | Sequence[ContextEntry],
+    policy: CompactionPolicy = DEFAULT_POLICY,
+    *,
+    usage_from: int | None = None,
+) -> ContextEstimate:
+    """Return the size of a context: the last reported usage plus an estimate of what follows it.
+
+    Reports of aborted and failed assistant messages are ignored, and so are those of messages older than the latest
+    compaction, which were kept by it: they are of the context before it. Pass the items of
+    `Session.build_context_entries`, which say exactly which are older; plain messages are compared by ``timestamp``.
+    ``usage_from`` is the index of the first message whose report counts, for a caller that knows it.
+    Cost: O(messages after the last report).
+    """
+    if usage_from is None:
+        usage_from = usage_start(context) if policy.ignore_older_usage else 0
+    messages = [item.data if isinstance(item, ContextEntry) else item for item in context]
+    return estimate_messages(messages, policy, usage_from)
+
+
+def estimate_messages(messages: Sequence[Message], policy: CompactionPolicy, usage_from: int) -> ContextEstimate:
+    """Return what `estimate_context_tokens` says of messages; looks only at those from the last report on."""
+    for index in range(len(messages) - 1, usage_from - 1, -1):
+        reported = reported_tokens(messages[index])
+        if reported is None or (reported == 0 and policy.ignore_zero_usage):
+            continue
+        trailing = sum(estimate_tokens(messages[at], policy) for at in range(index + 1, len(messages)))
+        return ContextEstimate(reported + trailing, reported, trailing, index)
+    estimated = sum(estimate_tokens(message, policy) for message in messages)
+    return ContextEstimate(estimated, 0, estimated, None)
+
+
+def should_compact(context_tokens: int, context_window: int, settings: CompactionSettings) -> bool:
+    """Return whether a context is large enough to compact: above the window minus the reserve.
+
+    Never when compaction is off, nor when the window is zero or negative, which stands for unknown.
+    """
+    if not settings.enabled or context_window <= 0:
+        return False
+    return context_tokens > context_window - settings.reserve_tokens
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which calls of tools read, write or edit a file, and which: every agent has its own names for that.
+
+FileUse: TypeAlias = Literal["read", "write", "edit"]
+
+PATH_ARGUMENTS = ("path", "file_path", "filePath", "file", "filename", "notebook_path")
+"""What the argument with the path of a file is called. The first that has one counts."""
+
+_FAITHFUL: Mapping[str, FileUse] = {"read": "read", "write": "write", "edit": "edit"}
+
+
+def _spelled(*words: str) -> Iterator[str]:
+    """Yield a name of several words as it is written: ``read_file``, ``readfile``, ``readFile``, ``ReadFile``."""
+    first, *others = words
+    capitals = "".join(word.capitalize() for word in others)
+    yield from ("_".join(words), "".join(words), first + capitals, first.capitalize() + capitals)
+
+
+def _known() -> Iterator[tuple[str, FileUse]]:
+    uses: Mapping[FileUse, tuple[str, ...]] = {
+        "read": ("read", "read file", "read text file", "notebook read", "view file"),
+        "write": ("write", "write file", "create file"),
+        "edit": ("edit", "edit file", "multi edit", "notebook edit", "patch file", "append file"),
+    }
+    for use, names in uses.items():
+        for name in names:
+            for spelled in _spelled(*name.split()):
+                yield spelled, use
+
+
+_KNOWN: Mapping[str, FileUse] = dict(_known())
+
+
+class FileCall(NamedTuple):
+    """What a call does with a file, and the path of it."""
+
+    use: FileUse
+    path: str
+
+
+def file_call(part: Mapping[str, JsonValue], policy: CompactionPolicy) -> FileCall | None:
+    """Return what a call of a tool does with which file; None for one of another tool, or without a path."""
+    name = part.get("name")
+    use = (_KNOWN if policy.know_file_tools else _FAITHFUL).get(name) if isinstance(name, str) else None
+    path = "" if use is None else path_argument(part.get("arguments"), policy)
+    return FileCall(use, path) if use and path else None
+
+
+def path_argument(arguments: JsonValue, policy: CompactionPolicy) -> str:
+    """Return the path among the arguments of a call, "" for none."""
+    # A dict is told much faster than any other mapping, and there may be ten thousand.
+    if isinstance(arguments, (dict, Mapping)):
+        for name in PATH_ARGUMENTS if policy.know_file_tools else PATH_ARGUMENTS[:1]:
+            path = arguments.get(name)
+            if path and isinstance(path, str):
+                return path
+    return ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The text a summarizer reads, and the lists of files a summary ends with.
+
+TOOL_RESULT_UNITS = 2_000
+"""How much of a tool result a summarizer is shown, in UTF-16 code units."""
+
+
+def serialize_conversation(messages: Sequence[Message], policy: CompactionPolicy = DEFAULT_POLICY) -> str:
+    """Return messages as labelled paragraphs, so that a model summarizes them rather than continuing the conversation.
+
+    An assistant message gives up to three: its thinking, its text, its tool calls. Messages without text,
+    images and unknown roles give none. A tool result over 2,000 UTF-16 code units is cut there and says how
+    many units are missing; where that would split a surrogate pair, the default policy cuts before it. Cost:
+    O(text); of a long tool result, only the length is taken beyond the cut.
+    """
+    paragraphs: list[str] = []
+    for message in messages:
+        role = message.get("role")
+        if role == USER:
+            _add(paragraphs, "User", _joined_text(message, policy))
+        elif role == ASSISTANT:
+            _add_assistant(paragraphs, message, policy)
+        elif role == TOOL_RESULT:
+            _add(paragraphs, "Tool result", _shortened(_joined_text(message, policy), policy))
+    return "\n\n".join(paragraphs)
+
+
+def _add(paragraphs: list[str], label: str, text: str) -> None:
+    if text:
+        paragraphs.append(f"[{label}]: {text}")
+
+
+def _joined_text(message: Message, policy: CompactionPolicy) -> str:
+    parts = content_parts(message, policy)
+    return "".join(string_field(part, "text") for part in parts if part.get("type") == "text")
+
+
+def _add_assistant(paragraphs: list[str], message: Message, policy: CompactionPolicy) -> None:
+    thinking: list[str] = []
+    text: list[str] = []
+    calls: list[str] = []
+    for part in content_parts(message, policy):
+        kind = part.get("type")
+        if kind == "thinking":
+            thinking.append(string_field(part, "thinking"))
+        elif kind == "text":
+            text.append(string_field(part, "text"))
+        elif kind == "toolCall":
+            calls.append(_printed_call(part))
+    # One empty part still makes a paragraph, unlike in user messages: the reference counts parts here.
+    if thinking:
+        paragraphs.append("[Assistant thinking]: " + "\n".join(thinking))
+    if text:
+        paragraphs.append("[Assistant]: " + "\n".join(text))
+    if calls:
+        paragraphs.append("[Assistant tool calls]: " + "; ".join(calls))
+
+
+def _printed_call(part: Mapping[str, JsonValue]) -> str:
+    arguments = part.get("arguments")
+    if isinstance(arguments, Mapping):
+        printed = ", ".join(f"{key}={js_json(value)}" for key, value in js_entries(arguments))
+    else:
+        printed = "" if arguments is None else js_json(arguments)
+    return f"{string_field(part, 'name')}({printed})"
+
+
+def _shortened(text: str, policy: CompactionPolicy) -> str:
+    length = utf16_length(text)
+    if length <= TOOL_RESULT_UNITS:
+        return text
+    head = utf16_prefix(text, TOOL_RESULT_UNITS, whole_characters=policy.whole_characters)
+    return f"{head}\n\n[... {length - utf16_length(head)} more characters truncated]"
+
+
+@dataclass(frozen=True, slots=True)
+class FileLists:
+    """Files that were only read, and files that were written or edited; each path once, in UTF-16 order."""
+
+    read_files: tuple[str, ...] = ()
+    modified_files: tuple[str, ...] = ()
+
+    @property
+    def details(self) -> JsonObject:
+        """The lists as a compaction stores them, ``{"readFiles": [...], "modifiedFiles": [...]}``."""
+        return {"readFiles": list(self.read_files), "modifiedFiles": list(self.modified_files)}
+
+
+def file_lists(read: Iterable[str], written: Iterable[str], edited: Iterable[str]) -> FileLists:
+    """Return the lists for paths read, written and edited; a modified file is not listed as read."""
+    modified = {*written, *edited}
+    return FileLists(
+        tuple(sorted(set(read) - modified, key=utf16_sort_key)),
+        tuple(sorted(modified, key=utf16_sort_key)),
+    )
+
+
+def appended_file_lists(lists: FileLists, *, of: FileLists | None = None) -> str:
+    """Return what the lists add to the end of a summary: nothing, or tagged blocks after a blank line.
+
+    ``of`` are the whole lists, where these are a part of them: what is missing is counted at the end of each.
+    """
+    whole = lists if of is None else of
+    return "".join(
+        f"\n\n<{tag}>\n" + "\n".join([*map(_shown_path, paths), *_missing(len(known) - len(paths))]) + f"\n</{tag}>"
+        for tag, paths, known in (
+            ("read-files", lists.read_files, whole.read_files),
+            ("modified-files", lists.modified_files, whole.modified_files),
+        )
+        if known
+    )
+
+
+def _missing(count: int) -> list[str]:
+    return [f"[… {count} more, which are stored with this summary]"] if count else []
+
+
+def _shown_path(path: str) -> str:
+    """Return a path as a line of a list: one that was made up by a model cannot end the list or begin another block."""
+    return without_tags(path if path.isprintable() else " ".join(path.split()))
+
+
+def listed_files(details: Mapping[str, JsonValue] | None) -> FileLists:
+    """Return the lists that a compaction stored, in their stored order; anything that is not a string is skipped."""
+    fields = details if isinstance(details, Mapping) else {}
+    return FileLists(_strings(fields.get("readFiles")), _strings(fields.get("modifiedFiles")))
+
+
+def _strings(value: JsonValue) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)):
+        return ()
+    return tuple(item for item in value if isinstance(item, str))
+
+
+def collect_file_lists(
+    messages: Iterable[Message], earlier: FileLists | None = None, policy: CompactionPolicy = DEFAULT_POLICY
+) -> FileLists:
+    """Return the lists for the tool calls of ``messages``, on top of an earlier compaction's.
+
+    A call counts if its tool is named ``read``, ``write`` or ``edit``, or by default as other tools for files are, and
+    it has a non-empty string ``path`` (``file_path`` and the like).
+    """
+    earlier = earlier or FileLists()
+    paths: dict[FileUse, set[str]] = {
+        "read": set(earlier.read_files),
+        "write": set(),
+        "edit": set(earlier.modified_files),
+    }
+    for message in messages:
+        content = message.get("content")
+        if message.get("role") != ASSISTANT or not isinstance(content, (list, tuple)):
+            continue
+        for part in content:
+            # A dict is told much faster than any other mapping, and None at once: there may be ten thousand.
+            if part and isinstance(part, (dict, Mapping)) and part.get("type") == "toolCall":
+                found = file_call(part, policy)
+                if found is not None:
+                    paths[found.use].add(found.path)
+    return file_lists(paths["read"], paths["write"], paths["edit"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The messages of a context, decoded when somebody looks at one, and then once.
+#
+# Most of a plan needs no message: the role is beside the payload of an entry, and counts are remembered.
+
+Item = TypeVar("Item")
+
+
+class Outline(NamedTuple):
+    """What can be told of messages by the traits of their entries: their roles, and what each is beside that.
+
+    ``last_said`` is the place of the last of those that call nothing in which the user or the model says something, -1
+    for none; ``callers`` are the places of those that call tools, ``results`` those of the results of tools.
+    """
+
+    roles: list[JsonValue]
+    traits: list[Traits]
+    last_said: int
+    callers: list[int]
+    results: list[int]
+
+
+class Messages(Sequence[Message]):
+    """The messages of the items of a context, or messages as they are.
+
+    ``made_at`` is the depth of the latest compaction where none of the items is its summary.
+    """
+
+    __slots__ = ("_found", "_items", "_made_at")
+
+    def __init__(
+        self, items: Sequence[ContextItem] | None, messages: Sequence[Message] = (), made_at: int | None = None
+    ) -> None:
+        self._items = items
+        self._made_at = made_at
+        self._found: list[Message | None] = list(messages) if items is None else [None] * len(items)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, int):
+            found = self._found[index]
+            if found is None:
+                assert self._items is not None, "messages without items are there from the start"
+                found = self._found[index] = _decoded(self._items[index])
+            return found
+        return self.several(range(*index.indices(len(self))))
+
+    def turn_of(self, at: int, turns: Turns) -> int:
+        """Return the turn of a message, the next one that is counted. O(1) for most that are of entries."""
+        item = None if self._items is None else self._items[at]
+        return turns.add_entry(item.entry) if isinstance(item, ContextEntry) else turns.add(part_in(self[at]))
+
+    def several(self, among: Sequence[int]) -> list[Message]:
+        """Return the messages at some places, in their order."""
+        items, found = self._items, self._found
+        if items is not None:
+            for at in among:
+                if found[at] is None:
+                    found[at] = _decoded(items[at])
+        return cast("list[Message]", [found[at] for at in among])
+
+    def role(self, at: int) -> JsonValue:
+        """Return the role of a message. O(1) for that of an entry."""
+        item = None if self._items is None else self._items[at]
+        return item.role if isinstance(item, ContextEntry) else self[at].get("role")
+
+    def calling(self, among: Iterable[int]) -> Iterator[int]:
+        """Yield those of some messages that may call tools."""
+        items = self._items
+        for at in among:
+            item = None if items is None else items[at]
+            if isinstance(item, ContextEntry):
+                if item.entry.role == ASSISTANT and CALLS in item.entry.payload:
+                    yield at
+            elif self[at].get("role") == ASSISTANT:
+                yield at
+
+    def outline(self, among: Sequence[int]) -> Outline:
+        """Return what can be told of some messages, by their places among these. O(1) for most that are of entries."""
+        items, known = self._items, TRAITS.known
+        roles: list[JsonValue] = []
+        found: list[Traits] = []
+        for at in among:
+            # Written out, since this is all that happens for most of ten thousand messages.
+            item = None if items is None else items[at]
+            if isinstance(item, ContextEntry) and item.entry.kind == MESSAGE and not item.excluded_parts:
+                entry = item.entry
+                traits = known(entry.id)
+                if traits is None or traits[0] != hash(entry.payload):  # by its place, which takes half as long
+                    traits = TRAITS.of(entry)
+                roles.append(entry.role or USER)
+            else:
+                traits = traits_in(self[at])
+                if item is not None and item.kind != MESSAGE:
+                    traits = traits._replace(is_spoken=False)
+                roles.append(self.role(at))
+            found.append(traits)
+        callers = [place for place, traits in enumerate(found) if traits.calls and roles[place] == ASSISTANT]
+        results = [place for place, role in enumerate(roles) if role == TOOL_RESULT]
+        return Outline(roles, found, _last_said(roles, found), callers, results)
+
+    def pairing(self, among: Sequence[int], outline: Outline | None = None) -> Pairing:
+        """Return which of some messages answer which calls, by their places among these."""
+        found = outline or self.outline(among)
+        # Both are in order, so that sorting them merges them.
+        places = sorted([*found.callers, *found.results])
+        return Pairing([found.traits[place].exchange for place in places], places, found.last_said)
+
+    def words(self, at: int) -> str:
+        """Return what may be a person's own in a message of the user, "" for nothing."""
+        return words_of(self[at])
+
+    def usage_start(self) -> int:
+        """Return the index of the first message that is newer than the latest compaction; 0 if there is none."""
+        items = self._items
+        if items and isinstance(items[0], ContextEntry):
+            return usage_start(cast("Sequence[ContextEntry]", items), self._made_at)
+        return usage_start(self)
+
+    def may_have(self, at: int, text: str) -> bool:
+        """Return whether a message may have a text in it, of letters and signs that JSON writes as they are."""
+        item = None if self._items is None else self._items[at]
+        return not isinstance(item, ContextEntry) or text in item.entry.payload
+
+
+def _last_said(roles: Sequence[JsonValue], traits: Sequence[Traits]) -> int:
+    for at in range(len(roles) - 1, -1, -1):
+        if roles[at] == USER or (roles[at] == ASSISTANT and not traits[at].calls):
+            return at
+    return -1
+
+
+def _decoded(item: ContextItem) -> Message:
+    # What `ContextEntry.data` does for most of ten thousand messages, without four calls for each.
+    if isinstance(item, ContextEntry) and item.entry.kind == MESSAGE and not item.excluded_parts:
+        return decode_object(item.entry.payload)
+    return item.data
+
+
+class PlannedContent:
+    """What a plan takes from a context; each part is worked out when it is first asked for."""
+
+    def __init__(
+        self,
+        messages: Messages,
+        history: Sequence[int],
+        prefix: Sequence[int],
+        earlier: FileLists,
+        policy: CompactionPolicy,
+        counts: Sequence[int] | None = None,
+    ) -> None:
+        self._messages, self._counts = messages, counts
+        self._history, self._prefix = history, prefix
+        self._earlier = earlier
+        self._policy = policy
+
+    def without(self, gone: Collection[int], earlier: FileLists) -> PlannedContent:
+        """Return the same without some of the messages, with other files of earlier compactions."""
+        history, prefix = ([at for at in part if at not in gone] for part in (self._history, self._prefix))
+        return PlannedContent(self._messages, history, prefix, earlier, self._policy, self._counts)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PlannedContent):
+            return NotImplemented
+        mine = self.history, self.prefix, self.files, self.tokens_before
+        return mine == (other.history, other.prefix, other.files, other.tokens_before)
+
+    __hash__ = None  # type: ignore[assignment] # messages are dicts
+
+    @cached_property
+    def indices(self) -> Sequence[int]:
+        """Where the messages that leave are in the context, in order."""
+        if isinstance(self._history, range) and isinstance(self._prefix, range):
+            return range(self._history.start, self._prefix.stop)
+        return (*self._history, *self._prefix)
+
+    def those_of(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Return those of the items of the context, or of what is known of each, that leave. O(messages)."""
+        indices = self.indices
+        return items[indices.start : indices.stop] if isinstance(indices, range) else [items[at] for at in indices]
+
+    @cached_property
+    def history(self) -> tuple[Message, ...]:
+        """The messages that leave, without the beginning of a split turn."""
+        return tuple(map(self._messages.__getitem__, self._history))
+
+    @cached_property
+    def prefix(self) -> tuple[Message, ...]:
+        """The beginning of a split turn."""
+        return tuple(map(self._messages.__getitem__, self._prefix))
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages that leave, in order."""
+        return self.history + self.prefix
+
+    @cached_property
+    def _outline(self) -> Outline:
+        return self._messages.outline(self.indices)
+
+    @property
+    def roles(self) -> list[JsonValue]:
+        """The role of each message that leaves."""
+        return self._outline.roles
+
+    @cached_property
+    def turns(self) -> list[int]:
+        """The turn of each message that leaves, from 1."""
+        return self._turns[0]
+
+    @property
+    def turns_ended(self) -> int:
+        """How many turns leave whole: the first message that stays belongs to the next one."""
+        return self._turns[1]
+
+    @cached_property
+    def _turns(self) -> tuple[list[int], int]:
+        counter, turn_of = Turns(), self._messages.turn_of
+        numbers = [turn_of(at, counter) for at in self.indices]
+        following = self.indices[-1] + 1 if numbers else 0
+        stays = following < len(self._messages)
+        return numbers, turn_of(following, counter) - 1 if stays else counter.ended
+
+    @cached_property
+    def spoken(self) -> list[int]:
+        """Where among the messages that leave are those of the user in which a person said something."""
+        traits = self._outline.traits
+        return [
+            at
+            for at, role in enumerate(self.roles)
+            if role == USER and ((is_spoken := traits[at].is_spoken) or (is_spoken is None and self.words(at)))
+        ]
+
+    def words(self, at: int) -> str:
+        """Return what a person said in one of the messages that leave, a message of the user."""
+        return self._messages.words(self.indices[at])
+
+    @cached_property
+    def failed(self) -> frozenset[int]:
+        """Where among the messages that leave are the results of calls that failed."""
+        traits = self._outline.traits
+        return frozenset(
+            at
+            for at in self._outline.results
+            if (has_failed := traits[at].has_failed) or (has_failed is None and self.message(at).get("isError") is True)
+        )
+
+    @cached_property
+    def pairing(self) -> Pairing:
+        """Which of the results among what leaves answer which of the calls among it."""
+        return self._messages.pairing(self.indices, self._outline)
+
+    @cached_property
+    def files(self) -> FileLists:
+        """The files that what leaves has read and modified, and those of earlier compactions."""
+        traits, callers = self._outline.traits, self._outline.callers
+        found = collect_file_lists((traits[place].exchange for place in callers), self._earlier, self._policy)
+        is_modified = self._policy.know_file_tools and found.modified_files != self._earlier.modified_files
+        if not is_modified or not self.failed:
+            return found
+        calls = [self._without_failed(place, traits[place].exchange) for place in callers]
+        return collect_file_lists(calls, self._earlier, self._policy)
+
+    def _without_failed(self, place: int, message: Message) -> Message:
+        """Return the calls of one of the messages that leave, without those that failed to modify a file."""
+        found = self.pairing.results_of(place).items()
+        failed = {call.part for call, results in found if results and results[0] in self.failed}
+        content = message.get("content")
+        if not failed or not isinstance(content, list):
+            return message
+        return {"role": ASSISTANT, "content": [None if at in failed else part for at, part in enumerate(content)]}
+
+    @cached_property
+    def tokens_before(self) -> int:
+        """The estimated size of the whole context."""
+        usage_from = self._messages.usage_start() if self._policy.ignore_older_usage else 0
+        return estimate_messages(self._messages, self._policy, usage_from).tokens
+
+    def tokens(self, at: int) -> int | None:
+        """Return how many tokens one of the messages that leave takes, by the counter of the plan; None without one."""
+        return None if self._counts is None else self._counts[self.indices[at]]
+
+    def may_have(self, at: int, text: str) -> bool:
+        """Return whether one of the messages that leave may have a text in it. It is not decoded for it."""
+        return self._messages.may_have(self.indices[at], text)
+
+    def message(self, at: int) -> Message:
+        """Return one of the messages that leave, by its place among them."""
+        return self._messages[self.indices[at]]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where a context may be cut: looked for at its end, so that what lies long before the cut costs nothing.
+
+_LEAST_STEP = 64
+
+
+class Cuts:
+    """The places from ``start`` on where a context may be cut.
+
+    ``allowed`` says of an index whether a cut may fall there at all. With ``whole``, no call lies before a cut and its
+    result at or after it, unless the message of the call is in ``pinned`` and stays anyway. ``preferred`` says which of
+    the cuts after a place is taken: the first of those, if there is any.
+    """
+
+    def __init__(
+        self,
+        messages: Messages,
+        start: int,
+        allowed: Callable[[int], bool],
+        pinned: frozenset[int],
+        *,
+        whole: bool,
+        preferred: Callable[[int], bool] = lambda _: True,
+    ) -> None:
+        self._messages = messages
+        self._start = start
+        self._allowed = allowed
+        self._pinned = pinned
+        self._whole = whole
+        self._preferred = preferred
+
+    def first(self) -> int | None:
+        """Return the first cut."""
+        found = next((at for at in range(self._start, len(self._messages)) if self._allowed(at)), None)
+        # Before the start there may be pinned calls; the summary, which comes first, calls nothing.
+        if found is None or not self._whole or found == self._start <= 1:
+            return found
+        return next(iter(self._from(self._start)), None)
+
+    def following(self, index: int) -> int | None:
+        """Return the first cut at an index or after it that is preferred, or else the first. O(messages after it)."""
+        found = self._from(index)
+        return next(filter(self._preferred, found), next(iter(found), None))
+
+    def after(self, index: int) -> list[int]:
+        """Return the cuts after an index, in order. O(messages from there on)."""
+        return self._from(index + 1)
+
+    def last_before(self, index: int) -> int | None:
+        """Return the last cut before an index from which on there is none. O(messages from the cut on)."""
+        first = index
+        while first > self._start:
+            first = max(self._start, first - max(len(self._messages) - first, _LEAST_STEP))
+            if found := self._from(first):
+                return ([*filter(self._preferred, found)] or found)[-1]
+        return None
+
+    def _from(self, first: int) -> list[int]:
+        """Return the cuts from an index on."""
+        cuts = [at for at in range(first, len(self._messages)) if self._allowed(at)]
+        if not self._whole or not cuts:
+            return cuts
+        pairing = self._messages.pairing(range(first, len(self._messages)))
+        pinned = {at - first for at in self._pinned}
+        whole = [first + at for at in pairing.whole_cuts([cut - first for cut in cuts], pinned)]
+        reached = self._last_called_before(first, pairing)
+        return [cut for cut in whole if cut > reached]
+
+    def _last_called_before(self, first: int, pairing: Pairing) -> int:
+        """Return the last result from an index on whose call lies before that, and may be parted from it; else -1."""
+        latest: dict[str, int] = {}
+        for at in sorted(pairing.unpaired):
+            called = answered_id(self._messages[first + at])
+            if called is not None:
+                latest[called] = first + at
+        if not latest:
+            return -1
+        reached = -1
+        for at in self._messages.calling(range(first - 1, -1, -1)):
+            if not latest:
+                break
+            for called in called_ids(self._messages[at]):
+                result = latest.pop(called, -1)
+                reached = reached if at in self._pinned else max(reached, result)
+        return reached
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several summaries as one, for a compaction that takes over from all of them.
+
+TURNS_BEFORE = "turnsBefore"
+"""The detail of a summary of a range that says how many turns lie before it."""
+
+WRITTEN = frozenset({"mode", "turns", "originals", "own", TURNS_BEFORE, REGISTERED})
+"""The details that are written beside every summary, whoever made it."""
+
+
+class Told(NamedTuple):
+    """What a compaction says: its text, and what is stored beside it."""
+
+    summary: str
+    details: Mapping[str, JsonValue] | None
+
+    @classmethod
+    def of(cls, entry: Entry) -> Told:
+        """Return what the entry of a compaction says. What a hook has stored beside its text is the hook's own."""
+        fields = entry.fields
+        details = fields.get("details")
+        told = details if isinstance(details, Mapping) else None
+        if told is not None and fields.get(FROM_HOOK) is True:
+            told = {name: value for name, value in told.items() if name in WRITTEN}
+        return cls(string_field(fields, "summary"), told)
+
+    @property
+    def own_text(self) -> str:
+        """The text without the blocks around it and the lists of files, which a later compaction writes anew."""
+        details = self.details or {}
+        own = text_in(self.summary, details.get("own"))
+        # Another program's summary may quote anything.
+        return (
+            without_tags(self.summary.removesuffix(appended_file_lists(listed_files(details)))) if own is None else own
+        )
+
+    @property
+    def own_turns(self) -> int:
+        """How many turns it stands for itself, as far as it says."""
+        details = self.details or {}
+        return max(_count(details.get("turns")) - _count(details.get(TURNS_BEFORE)), 0)
+
+
+def text_in(text: str, span: JsonValue) -> str | None:
+    """Return the part of a text that a span names, None where it is no span of it."""
+    if not isinstance(span, (list, tuple)) or len(span) != 2:
+        return None
+    start, end = span
+    if not isinstance(start, int) or not isinstance(end, int) or not 0 <= start <= end <= len(text):
+        return None
+    return text[start:end]
+
+
+def joined(told: Sequence[Told], *, is_first: bool) -> Told | None:
+    """Return what summaries say together, in their order; None for none.
+
+    The only one, where nothing else is summarized that came before it (``is_first``), is continued as it is. Otherwise
+    the texts follow each other, and count as those of another mode: no list goes on in the order of the conversation.
+    """
+    if not told or (len(told) == 1 and is_first):
+        return told[0] if told else None
+    lists = [listed_files(each.details) for each in told]
+    files = file_lists(
+        chain.from_iterable(each.read_files for each in lists),
+        chain.from_iterable(each.modified_files for each in lists),
+        (),
+    )
+    details: JsonObject = {**_carried(told), **files.details, "turns": sum(each.own_turns for each in told)}
+    text = "\n\n".join(filter(None, (each.own_text for each in told))) + appended_file_lists(files)
+    return Told(text, details)
+
+
+def _carried(told: Sequence[Told]) -> JsonObject:
+    """Return what each compaction hands on to the next: what the user said, key facts, and the last handoff."""
+    facts: dict[str, list[JsonValue]] = {}
+    said: list[JsonValue] = []
+    left_out, carried = 0, JsonObject()
+    for each in told:
+        details = each.details or {}
+        words = details.get("userWords")
+        if isinstance(words, Mapping):
+            found = words.get("said")
+            said += found if isinstance(found, (list, tuple)) else ()
+            left_out += _count(words.get("leftOut"))
+        if "lastHandoff" in details:
+            carried["lastHandoff"] = details["lastHandoff"]
+        stored = details.get("keyFacts")
+        for name, listed in stored.items() if isinstance(stored, Mapping) else ():
+            # They are stored with the newest first.
+            facts[name] = [*(listed if isinstance(listed, (list, tuple)) else ()), *facts.get(name, ())]
+    if facts:
+        carried["keyFacts"] = {**facts}
+    return {**carried, "userWords": {"said": said, "leftOut": left_out}} if said else carried
+
+
+def _count(value: JsonValue) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Exchanges of which an exclusion hides a part: it can be shown again, and must not be without the rest then.
+
+_KIND = attrgetter("kind")
+
+
+@frozen
+class SplitExchange:
+    """A call with its results: the depths of the first and the last of them, the caller, and what is hidden."""
+
+    first: int
+    last: int
+    caller_id: str
+    hidden: tuple[Entry, ...]
+
+
+def split_exchanges(path: Sequence[Entry], shown: Iterable[str]) -> list[SplitExchange]:
+    """Return the exchanges on a path of which only some entries, or none, are shown, by their ids. O(path)."""
+    if EXCLUSION not in map(_KIND, path):
+        return []
+    ids = frozenset(shown)
+    pairing = Pairing(map(exchange_of, path))
+    found = []
+    for caller in dict.fromkeys(call.at for call in pairing.results):
+        group = pairing.group_of(caller)
+        members = [] if group is None else [path[at] for at in group.members]
+        hidden = tuple(entry for entry in members if entry.id not in ids)
+        if hidden:
+            found.append(SplitExchange(members[0].depth, members[-1].depth, path[caller].id, hidden))
+    return found
+
+
+class Uncut:
+    """Where no cut may be made: between the first and the last entry of such an exchange."""
+
+    def __init__(self, exchanges: Sequence[SplitExchange], pinned: Collection[str]) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        # What is pinned stays, wherever it is cut.
+        for each in sorted((one.first, one.last) for one in exchanges if one.caller_id not in pinned):
+            if self._lasts and each[0] < self._lasts[-1]:
+                self._lasts[-1] = max(self._lasts[-1], each[1])
+            else:
+                self._firsts.append(each[0])
+                self._lasts.append(each[1])
+
+    def holds(self, depth: int) -> bool:
+        """Return whether an entry of a depth lies within one, so that it cannot be the first that is kept. O(log n)."""
+        at = bisect_left(self._firsts, depth) - 1
+        return at >= 0 and depth <= self._lasts[at]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where to cut: the plan of a compaction, made without a model and without I/O.
+#
+# The end of the context is kept word for word; what comes before it goes to a summarizer. Messages are counted
+# from the end until the budget is used up, and the cut is made at the first user or assistant message from
+# there on that does not separate a tool call from its result. A tool result is never the first message kept: its
+# call would be gone. If the first kept message is not a user message, the cut splits a turn, and the beginning
+# of that turn is summarized on its own.
 
 NO_PRIOR_HISTORY = "No prior history."
 
@@ -480,3 +1359,419 @@ def _pinned_indices(items: Sequence[ContextItem], messages: Messages, pinned: Co
             group = pairing.group_of(index)
             found.update([index] if group is None else group.members)
     return frozenset(found)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What to summarize of a context where the caller says from where to where, and how that is stored.
+#
+# The range is made wide enough that no tool call is separated from its results. What is pinned in it stays, after the
+# summary; summaries of earlier compactions in it are taken over. A range from the beginning of the context on is a
+# compaction like any other, cut at the place that was asked for, unless it goes to the leaf: then what is appended
+# meanwhile has to be told from it by its end.
+
+
+@dataclass(frozen=True, slots=True)
+class RangePlan(SessionCompactionPlan):
+    """A plan for a range of the context, from the first to the last item that the summary will stand for.
+
+    ``is_widened`` says that the range is larger than what was asked for. ``head`` is whose summary comes first, and
+    from where the path is kept, ``ranges`` are what stays summarized, the new one without a compaction, and ``pinned``
+    are the entries that stay in or before them; ``head`` is None where the range begins with the context, and
+    something comes after it: that is stored as any other compaction, with ``pinned`` only where it has to name what
+    was unpinned and is not in the range.
+    """
+
+    first_entry_id: str = ""
+    last_entry_id: str = ""
+    is_widened: bool = False
+    head: Layout | None = None
+    ranges: tuple[Range, ...] = ()
+    pinned: tuple[str, ...] = field(default=(), repr=False)
+
+
+def plan_range(
+    items: Sequence[ContextEntry],
+    latest: Entry | None,
+    path: Sequence[Entry],
+    settings: CompactionSettings,
+    first: str | None,
+    last: str | None,
+    *,
+    pinned: Collection[str] = (),
+    live: Collection[str] = (),
+) -> RangePlan | NoCompaction:
+    """Return the plan for the items of a context from ``first`` to ``last``, or why there is none.
+
+    None is the beginning and the end of the context. ``latest`` is the compaction in effect, ``path`` the entries that
+    the context was read from, ``live`` are messages whose calls are still to be answered, like those at the end. Raises
+    `InvalidArgument` for an entry that is no item, for ends that are the wrong way round, and for a range that ends
+    within an exchange that is not over, or has a pinned summary in it. O(items).
+    """
+    if not items:
+        return NoCompaction("no_cut_point")
+    planning = _Planning(items, latest, path, frozenset(pinned), frozenset(live))
+    found = planning.stretch(first, last)
+    return NoCompaction("no_cut_point") if found is None else planning.plan(*found, settings)
+
+
+class _Planning:
+    def __init__(
+        self,
+        items: Sequence[ContextEntry],
+        latest: Entry | None,
+        path: Sequence[Entry],
+        pinned: frozenset[str],
+        live: frozenset[str],
+    ) -> None:
+        self._items = items
+        self._messages = Messages(items)
+        self._pairing = self._messages.pairing(range(len(items)))
+        self._latest = latest
+        self._layout = None if latest is None else layout_of(latest.id, latest.fields)
+        self._path = path
+        self._live = live
+        self._pins = self._groups([at for at, item in enumerate(items) if item.entry_id in pinned])
+        self._carried = self._groups([at for at, item in enumerate(items) if item.is_pinned])
+        self._summaries = [at for at, item in enumerate(items) if item.kind == COMPACTION]
+        self._split = self._with_hidden()
+
+    def _with_hidden(self) -> list[tuple[int, int, tuple[Entry, ...]]]:
+        """Return the exchanges of which an exclusion hides a part: between which items they lie, and what is hidden."""
+        exchanges = split_exchanges(self._path, (item.entry_id for item in self._items))
+        depths = [self._depths(at) for at in range(len(self._items))] if exchanges else []
+        found = []
+        for each in exchanges:
+            between = [at for at, (first, last) in enumerate(depths) if each.first <= first and last <= each.last]
+            if between:
+                found.append((between[0], between[-1], each.hidden))
+        return found
+
+    def _depths(self, at: int) -> tuple[int, int]:
+        """Return from where to where on the path an item stands; that of the summary that comes first, before it."""
+        if self._items[at].kind != COMPACTION:
+            return (self._items[at].entry.depth,) * 2
+        first, last = self._span(at)
+        if first == self._items[at].entry_id:
+            return -1, -1
+        on_path = {entry.id: entry.depth for entry in self._path if entry.id in (first, last)}
+        return on_path.get(first, -1), on_path.get(last, -1)
+
+    def _groups(self, places: Sequence[int]) -> frozenset[int]:
+        """Return these places, each with those of the tool call or the results that it is kept with."""
+        groups = {at: self._pairing.group_of(at) for at in places}
+        return frozenset(each for at, group in groups.items() for each in ([at] if group is None else group.members))
+
+    # -- from where to where -------------------------------------------------------------------------------------
+
+    def stretch(self, first: str | None, last: str | None) -> tuple[int, int, bool] | None:
+        """Return the places of the first and the last item, and whether that is more than was asked for."""
+        begin = 0 if first is None else self._place(first, "first")
+        end = len(self._items) - 1 if last is None else self._place(last, "last")
+        if begin > end:
+            raise InvalidArgument(
+                f"first: {first!r} comes after {last!r} in the context; name them the other way round"
+            )
+        asked = begin, end
+        begin, end = self._widened(begin, end)
+        opened = [call.at for call in self._pairing.results if begin <= call.at <= end and self._is_open(call.at)]
+        if opened and last is not None:
+            raise InvalidArgument(
+                f"last: entry {self._items[opened[0]].entry_id!r} calls a tool whose result is still to come; end the "
+                "range before it, or compact when that is there"
+            )
+        if opened:
+            end = min(opened) - 1
+            asked = asked[0], end
+            if begin > end:
+                return None
+            begin, end = self._widened(begin, end)
+            if end >= min(opened):
+                return None
+        for at in self._summaries:
+            if begin <= at <= end and at in self._pins:
+                raise InvalidArgument(
+                    f"entry {self._items[at].entry_id!r} is a pinned summary in the range; unpin() it, or choose a "
+                    "range before or after it"
+                )
+        return begin, end, (begin, end) != asked
+
+    def _place(self, entry_id: str, name: str) -> int:
+        found = next((at for at, item in enumerate(self._items) if item.entry_id == entry_id), None)
+        if found is None:
+            raise InvalidArgument(
+                f"{name}: entry {entry_id!r} is not in the context; name one that `build_context_entries` returns"
+            )
+        return found
+
+    def _is_open(self, at: int) -> bool:
+        group = self._pairing.group_of(at)
+        return self._items[at].entry_id in self._live or (group is not None and group.is_open)
+
+    def _widened(self, begin: int, end: int) -> tuple[int, int]:
+        """Return the places between which no call is without its results, nor a result without its call."""
+        spans = [
+            (call.at, max(results, default=call.at))
+            for call, results in self._pairing.results.items()
+            if call.at not in self._pins
+        ]
+        spans += [(low, high) for low, high, _ in self._split if not {low, high} & self._pins]
+        while True:
+            # What was unpinned leaves only with the summary that comes first; otherwise it stays where it is.
+            free = [span for span in spans if begin == 0 or span[0] not in self._carried]
+            cut = [span for span in free if span[0] <= end and span[1] >= begin]
+            wider = min([begin, *(low for low, _ in cut)]), max([end, *(high for _, high in cut)])
+            if wider == (begin, end):
+                return wider
+            begin, end = wider
+
+    # -- what that comes to --------------------------------------------------------------------------------------
+
+    def plan(self, begin: int, end: int, is_widened: bool, settings: CompactionSettings) -> RangePlan | NoCompaction:
+        """Return the plan for the items between two places."""
+        after = end + 1
+        while after < len(self._items) and self._items[after].is_pinned:
+            after += 1
+        if begin == 0 and after < len(self._items):
+            # What was unpinned and is not in the range stays as it is: nobody asked to summarize it.
+            held = self._pins | set(range(end + 1, after))
+            return self._planned(0, after - 1, held, settings, is_widened, None, names_pinned=not held <= self._pins)
+        # Pinned items from before the kept part, or from a range, stay where they are.
+        absorbs = begin == 0 and self._has_head
+        begin += absorbs
+        while begin <= end and self._items[begin].is_pinned:
+            begin += 1
+        while begin <= end and self._items[end].is_pinned:
+            end -= 1
+        if begin > end:
+            return NoCompaction("no_cut_point")
+        held = self._pins | self._carried
+        return self._planned(begin, end, held, settings, is_widened, self._head(absorbs), absorbs=absorbs)
+
+    @property
+    def _has_head(self) -> bool:
+        """Whether the first item is the summary of everything before the others."""
+        return self._layout is not None and self._layout.head_id == self._items[0].entry_id
+
+    def _head(self, absorbs: bool) -> Layout:
+        """Return whose summary comes first, and from where the path is kept."""
+        if self._layout is None or self._latest is None:
+            # Not from the first item on: what an exclusion hides before it can be shown again.
+            return Layout(None, self._path[0].id)
+        wanted, depth = self._layout.first_kept_id, self._latest.depth
+        is_there = any(entry.id == wanted and entry.depth < depth for entry in self._path)
+        return Layout(None if absorbs else self._layout.head_id, wanted if is_there else self._latest.id)
+
+    def _planned(
+        self,
+        begin: int,
+        end: int,
+        held: frozenset[int],
+        settings: CompactionSettings,
+        is_widened: bool,
+        head: Layout | None,
+        *,
+        absorbs: bool = False,
+        names_pinned: bool = True,
+    ) -> RangePlan | NoCompaction:
+        summaries = [at for at in self._summaries if (0 if absorbs else begin) <= at <= end and at not in held]
+        elsewhere = held.union(summaries)
+        gone = [at for at in range(begin, end + 1) if at not in elsewhere]
+        if not gone:
+            return NoCompaction("no_cut_point")
+        told = joined(
+            [Told.of(self._items[at].entry) for at in summaries], is_first=min([*gone, *summaries]) in summaries
+        )
+        previous = self._continued(told, min([*gone, *summaries]))
+        left = {*gone, *summaries}
+        files = listed_files(previous.details)
+        plan = CompactionPlan(
+            first_kept_index=end + 1,
+            is_split_turn=False,
+            content=PlannedContent(self._messages, gone, (), files, DEFAULT_POLICY),
+            previous_summary=previous.summary or None,
+            settings=settings,
+            policy=DEFAULT_POLICY,
+        )
+        return RangePlan(
+            plan,
+            self._span(end + 1)[0] if end + 1 < len(self._items) else "",
+            tuple(self._items[at] for at in gone),
+            tuple(item for at, item in enumerate(self._items) if at not in left),
+            previous,
+            tuple(summaries),
+            first_entry_id=self._items[0 if absorbs else begin].entry_id,
+            last_entry_id=self._items[end].entry_id,
+            is_widened=is_widened,
+            head=head,
+            ranges=self._ranges(begin, end, has_own=head is not None) if names_pinned else (),
+            pinned=self._pinned(begin, end, held) if names_pinned else (),
+        )
+
+    def _continued(self, told: Told | None, start: int) -> Told:
+        """Return what the new summary takes over, with the number of turns that lie before it."""
+        earlier = [Told.of(self._items[at].entry) for at in self._summaries if at < start]
+        others = set(range(start)).difference(self._summaries)
+        spoken = sum(self._messages.role(at) in (USER, ASSISTANT) for at in others)
+        before = spoken + sum(each.own_turns for each in earlier)
+        details: JsonObject = {} if told is None else {**(told.details or {})}
+        details |= {"turns": before + (0 if told is None else told.own_turns), TURNS_BEFORE: before}
+        return Told("" if told is None else told.summary, details)
+
+    def _span(self, at: int) -> tuple[str, str]:
+        """Return the first and the last entry of the path that an item stands for in what is kept."""
+        entry_id = self._items[at].entry_id
+        ranges = () if self._layout is None else self._layout.ranges
+        found = next((each for each in ranges if each.compaction_id == entry_id), None)
+        return (entry_id, entry_id) if found is None else (found.first_id, found.last_id)
+
+    def _ranges(self, begin: int, end: int, *, has_own: bool) -> tuple[Range, ...]:
+        """Return what stays summarized, in the order of the path: the ranges outside of the new one, and that."""
+        known = {} if self._layout is None else {each.compaction_id: each for each in self._layout.ranges}
+        shown = {at: known[self._items[at].entry_id] for at in self._summaries if self._items[at].entry_id in known}
+        new = [Range(*self._ends(begin, end), None)] if has_own else []
+        before = [each for at, each in shown.items() if at < begin]
+        return (*before, *new, *(each for at, each in shown.items() if at > end))
+
+    def _ends(self, begin: int, end: int) -> tuple[str, str]:
+        """Return the first and the last entry of a range, with what is hidden of the exchanges in it."""
+        first, last = self._span(begin)[0], self._span(end)[1]
+        hidden = [each for low, high, some in self._split if begin <= low and high <= end for each in some]
+        (lowest, _), (_, highest) = self._depths(begin), self._depths(end)
+        before = min((each for each in hidden if each.depth < lowest), key=lambda each: each.depth, default=None)
+        after = max((each for each in hidden if each.depth > highest), key=lambda each: each.depth, default=None)
+        return first if before is None else before.id, last if after is None else after.id
+
+    def _pinned(self, begin: int, end: int, held: frozenset[int]) -> tuple[str, ...]:
+        """Return what stays in the ranges and before the kept part."""
+        return tuple(
+            item.entry_id
+            for at, item in enumerate(self._items)
+            if (at in held if begin <= at <= end else item.is_pinned)
+        )
+
+
+def entry_of(
+    planned: SessionCompactionPlan,
+    text: str,
+    details: JsonObject,
+    calls: Sequence[JsonObject],
+    *,
+    from_hook: bool = False,
+) -> NewEntry:
+    """Return the compaction to append for a plan of any kind."""
+    head = planned.head if isinstance(planned, RangePlan) else None
+    entry = NewEntry.compaction(
+        text,
+        first_kept_entry_id=planned.first_kept_entry_id if head is None else head.first_kept_id or "",
+        tokens_before=planned.plan.tokens_before,
+        details=details if head is None else _noted_turns(planned, details),
+        calls=calls,
+        from_hook=from_hook,
+    )
+    if not text and not isinstance(planned, RangePlan):
+        entry = without_summary(entry)
+    if isinstance(planned, RangePlan) and (head is not None or planned.pinned):
+        entry = laid_out(entry, planned.ranges, pinned=planned.pinned, head=head)
+    return entry
+
+
+def _noted_turns(planned: SessionCompactionPlan, details: JsonObject) -> JsonObject:
+    """Return what is stored beside the summary of a range, with how many turns lie before it."""
+    before = (planned.previous.details or {}).get(TURNS_BEFORE) if planned.previous is not None else None
+    return {**details, TURNS_BEFORE: before}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a compaction did, or why it did nothing.
+
+NotCompacted: TypeAlias = Literal[
+    "no_cut_point",
+    "first_kept_not_message",
+    "not_smaller",
+    "dry_run",
+    "cancelled",
+    "elsewhere",
+    "leaf_moved",
+    "compacted_meanwhile",
+]
+"""Why nothing was appended:
+
+- ``no_cut_point``: nothing can be cut off, or nothing new; ``first_kept_not_message``: see `NoCompaction`
+- ``not_smaller``: what was made is not smaller than what it would stand for
+- ``dry_run``: the caller asked what it would do
+- ``cancelled``: a hook wanted none; the notes say why
+- ``elsewhere``: somebody else compacts the session now: ask again later
+- ``leaf_moved``: meanwhile the leaf was moved to where what was planned is not on the path
+- ``compacted_meanwhile``: another compaction was appended meanwhile
+"""
+
+WHY_NOT: Mapping[str, str] = {
+    "no_cut_point": "there is nothing to compact beside what is kept",
+    "first_kept_not_message": "there is no message to keep from",
+    "not_smaller": "the summary is not smaller than what it would stand for",
+    "elsewhere": "another process compacts the session now",
+    "leaf_moved": "the leaf was moved meanwhile",
+    "compacted_meanwhile": "the session was compacted meanwhile",
+}
+"""The reasons in words; those of a hook are in the notes."""
+
+
+@frozen
+class CompactionResult:
+    """What a compaction did: ``appended`` says where it landed, and is None where it did nothing.
+
+    ``reason`` then says why. ``mode`` is the mode that made the text, or was to make it. ``tokens_before`` and
+    ``tokens_after`` are the sizes of the context in tokens, both as ``counter`` counts them, which is the one for the
+    model of the session. ``tokens_after`` is None where nothing was made; ``tokens_staying`` is what stays beside the
+    summary. ``summary`` is the text. ``calls`` are the paid calls that it took, as the ledger has them, also where
+    nothing was appended; ``notes`` say in whole sentences what went otherwise than asked. ``from_hook`` says that a
+    hook gave the text in place of a mode.
+    """
+
+    reason: NotCompacted | None
+    mode: str
+    tokens_before: int
+    tokens_staying: int
+    tokens_after: int | None = None
+    planned: SessionCompactionPlan | None = None
+    counter: str = ""
+    summary: str | None = None
+    calls: tuple[JsonObject, ...] = ()
+    notes: tuple[str, ...] = ()
+    appended: Appended | None = None
+    from_hook: bool = False
+
+    @property
+    def entry_id(self) -> str | None:
+        """The id of the compaction's entry; None where nothing was appended."""
+        return self.appended.entry_ids[0] if self.appended is not None and self.appended.entry_ids else None
+
+    @property
+    def tokens_freed(self) -> int:
+        """How many tokens smaller the context has become; 0 where nothing was appended."""
+        return self.tokens_before - self.tokens_after if self.appended and self.tokens_after is not None else 0
+
+
+@frozen
+class Fitted:
+    """Whether a context fits into the window of a model: its ``tokens``, the ``room`` for them, what was compacted."""
+
+    fits: bool
+    tokens: int
+    room: int
+    compactions: tuple[CompactionResult, ...] = ()
+
+
+@frozen
+class Uncompacted:
+    """A compaction that was taken back: its id, and that of the one that is in effect again, None for no other.
+
+    ``appended`` says where the entry landed that takes it back. ``tokens_before`` and ``tokens_after`` are the sizes of
+    the context.
+    """
+
+    compaction_id: str
+    restored_id: str | None
+    tokens_before: int
+    tokens_after: int
+    appended: Appended

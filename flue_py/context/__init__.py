@@ -13,16 +13,11 @@ from typing import TYPE_CHECKING
 from flue_py.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from flue_py.context import counters as counters
-    from flue_py.context import measuring as measuring
     from flue_py.context import tokens as tokens
-    from flue_py.context.attempts import Attempt, Attempts, ask_fitting
-    from flue_py.context.differing import PrefixBreak
+    from flue_py.context.artifacts import extract_text
     from flue_py.context.document_texts import ExtractedText
-    from flue_py.context.extracting import extract_text
-    from flue_py.context.items import Item, added
-    from flue_py.context.report import ContextChange, ContextEvent, ContextReport, StepReport
-    from flue_py.context.requests import ContextRequest
+    from flue_py.context.items import ContextChange, ContextEvent, ContextReport, Item, Step, StepReport, View, added
+    from flue_py.context.request import Attempt, Attempts, ContextRequest, PrefixBreak, ask_fitting
     from flue_py.context.settings import (
         AgentContext,
         CacheBreakpoints,
@@ -42,20 +37,34 @@ if TYPE_CHECKING:
         context_schema,
         context_settings,
     )
-    from flue_py.context.sources.files import brief_file, changes_file, file_source, session_context_file
-    from flue_py.context.sources.protocol import Asked, GatheredContext, Section, SkippedSource, SourceReader
-    from flue_py.context.steps.protocol import Step, View
+    from flue_py.context.sources import (
+        Asked,
+        GatheredContext,
+        Section,
+        SkippedSource,
+        SourceReader,
+        brief_file,
+        changes_file,
+        file_source,
+        session_context_file,
+    )
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "flue_py.context.attempts": ("Attempt", "Attempts", "ask_fitting"),
-            "flue_py.context.differing": ("PrefixBreak",),
+            "flue_py.context.artifacts": ("extract_text",),
             "flue_py.context.document_texts": ("ExtractedText",),
-            "flue_py.context.extracting": ("extract_text",),
-            "flue_py.context.items": ("Item", "added"),
-            "flue_py.context.report": ("ContextChange", "ContextEvent", "ContextReport", "StepReport"),
-            "flue_py.context.requests": ("ContextRequest",),
+            "flue_py.context.items": (
+                "Item",
+                "added",
+                "ContextChange",
+                "ContextEvent",
+                "ContextReport",
+                "StepReport",
+                "Step",
+                "View",
+            ),
+            "flue_py.context.request": ("Attempt", "Attempts", "ask_fitting", "PrefixBreak", "ContextRequest"),
             "flue_py.context.settings": (
                 "AgentContext",
                 "CacheBreakpoints",
@@ -75,18 +84,19 @@ else:
                 "context_schema",
                 "context_settings",
             ),
-            "flue_py.context.sources.files": ("brief_file", "changes_file", "file_source", "session_context_file"),
-            "flue_py.context.sources.protocol": (
+            "flue_py.context.sources": (
+                "brief_file",
+                "changes_file",
+                "file_source",
+                "session_context_file",
                 "Asked",
                 "GatheredContext",
                 "Section",
                 "SkippedSource",
                 "SourceReader",
             ),
-            "flue_py.context.steps.protocol": ("Step", "View"),
         },
     )
-
 __all__ = [
     "AgentContext",
     "Asked",

@@ -9,21 +9,314 @@ at the beginning of the epoch, so that they give the same until the next one beg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from threading import Lock
+from typing import TypeAlias
 
-from flue_py.context.counters import ENTRY_COUNTS
-from flue_py.context.epochs import EpochRules, epoch_end
-from flue_py.context.foreseen import Foresight
-from flue_py.context.items import Item, plain_agent
-from flue_py.context.report import ContextChange, ContextReport, StepReport
-from flue_py.context.steps.content import as_parts
-from flue_py.context.steps.protocol import Step, View
-from flue_py.core.exchange import answered_id, called_ids
-from flue_py.core.frozen import frozen
-from flue_py.core.projection import ContextEntry
+from flue_py.context.items import ContextChange, ContextReport, Item, Step, StepReport, View, as_parts, plain_agent
+from flue_py.context.settings import AgentContext, ContextWindow, Superseding
+from flue_py.context.sources import NOTHING_GATHERED, GatheredContext
+from flue_py.context.steps import (
+    REPLAY_CHARS,
+    CapWarning,
+    ExcludeAgents,
+    Intermediate,
+    InTurnPairs,
+    InTurnTokens,
+    Microcompact,
+    ReplayChars,
+    ResultBudget,
+    ResultChars,
+    Resume,
+    Superseded,
+    Tail,
+    TextOnly,
+    TrimHistory,
+    TrimWarning,
+    TurnAge,
+    WholePairs,
+    assembled,
+)
+from flue_py.context.tokens import ENTRY_COUNTS
+from flue_py.core.context import ContextEntry
+from flue_py.core.entries import answered_id, called_ids
+from flue_py.core.json import frozen
+from flue_py.core.kinds import ASSISTANT, COMPACTION
 from flue_py.errors import InvalidArgument, shown
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which steps settings ask for, in the order in which they run.
+
+
+def steps_of(settings: AgentContext, gathered: GatheredContext = NOTHING_GATHERED) -> list[Step]:
+    """Return the steps, in their order. ``gathered`` is what the sources of ``spec`` have to say.
+
+    What makes an interrupted session whole comes first, then the view of the history, what frees tokens, and last what
+    has to fit a budget.
+    """
+    return [*_steps(settings, gathered)]
+
+
+def _steps(settings: AgentContext, gathered: GatheredContext) -> Iterator[Step]:
+    addresses = settings.addresses
+    if settings.resume:
+        yield Resume()
+    if settings.spec is not None:
+        yield assembled(settings.spec, gathered, addresses=addresses)
+    elif settings.window is not None:
+        yield from _window(settings.window, addresses=addresses)
+    if settings.superseded is not None:
+        yield from _superseding(settings.superseded, addresses=addresses)
+    if (micro := settings.microcompact) is not None:
+        yield Microcompact(micro.keep, micro.tools, addresses)
+    if (budget := settings.tool_results) is not None:
+        yield ResultBudget(budget.result_chars, budget.round_chars, budget.preview_chars, addresses)
+    if (turn := settings.in_turn) is not None:
+        if turn.max_tool_pairs:
+            yield InTurnPairs(turn.max_tool_pairs, addresses)
+        if turn.max_context_tokens:
+            yield InTurnTokens(turn.max_context_tokens, addresses)
+    if (trim := settings.trim) is not None:
+        if trim.warn_fraction:
+            yield TrimWarning(trim.max_tokens, trim.warn_fraction)
+        for most, at_epochs in _budgets(trim.max_tokens, settings.epoch_tokens):
+            yield TrimHistory(most, at_epochs)
+
+
+def _window(window: ContextWindow, *, addresses: bool) -> Iterator[Step]:
+    if window.text_only or window.exclude_agents:
+        yield TextOnly()
+    if window.exclude_agents:
+        yield ExcludeAgents(window.exclude_agents)
+    if window.max_turn_age:
+        yield TurnAge(window.max_turn_age)
+    if window.max_tail_messages:
+        yield Tail(window.max_tail_messages)
+        if window.context_cap_fraction:
+            yield CapWarning(window.max_tail_messages, window.context_cap_fraction)
+    yield WholePairs()
+    if window.max_tool_result_chars:
+        yield ResultChars(
+            window.max_tool_result_chars,
+            window.tool_result_char_overrides,
+            window.read_tools,
+            window.write_tools,
+            addresses,
+        )
+    if window.max_replay_chars is not None:
+        yield ReplayChars(window.max_replay_chars or REPLAY_CHARS, addresses)
+
+
+def _superseding(superseded: Superseding, *, addresses: bool) -> Iterator[Step]:
+    yield Superseded(
+        superseded.least_chars,
+        superseded.observing_tools,
+        superseded.write_tools,
+        superseded.patch_tools,
+        superseded.shell_tools,
+        addresses,
+    )
+    if superseded.text_chars or superseded.argument_chars:
+        yield Intermediate(superseded.text_chars, superseded.argument_chars, addresses)
+
+
+def _budgets(most: int, epoch_tokens: int) -> Iterator[tuple[int, bool]]:
+    """Yield a budget for the beginning of an epoch, with room for what one adds, and then that of every request."""
+    if most and epoch_tokens:
+        yield max(most - epoch_tokens, most // 2), True
+    if most:
+        yield most, False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# When an epoch begins: from then on, steps that wait for one may rewrite what was there.
+
+_MICROSECONDS = 1_000_000
+
+
+@frozen
+class Rewritten:
+    """One request, rewritten and as it would be otherwise, in tokens.
+
+    ``tokens`` it has if it is rewritten, the first ``common`` of them as in the request before it. ``unedited`` it has
+    otherwise, the first ``cached`` of them as in that.
+    """
+
+    tokens: int
+    common: int
+    unedited: int
+    cached: int
+
+
+@frozen
+class EpochRules:
+    """What begins an epoch beside a compaction: so many ``tokens`` more, where rewriting then ``pays``.
+
+    None stands for always. A request whose last call is more than ``cold_seconds`` ago begins one, too, since a cache
+    has nothing of it any longer; by the stored times alone, so that later requests find the same. None is for never.
+    """
+
+    tokens: int
+    cold_seconds: int | None = None
+    pays: Callable[[Rewritten], bool] | None = None
+
+
+def epoch_end(
+    context: Sequence[ContextEntry],
+    sizes: Sequence[int],
+    rules: EpochRules,
+    rewritten: Callable[[int, int, int], Rewritten],
+) -> int:
+    """Return where the context ended when the epoch began: what was there then may be rewritten.
+
+    An epoch begins at a compaction, and with the first request for which the context has grown by so many tokens
+    since, or whose last call is long ago. Requests were made before each answer, and are made at the end.
+    ``rewritten`` returns a request that ends at a place, for an epoch that goes on from another and one that begins.
+    O(items), and its cost where rewriting has to pay.
+    """
+    compaction = max((item.entry.depth for item in context if item.entry.kind == COMPACTION), default=-1)
+    end = next((at for at, item in enumerate(context) if item.entry.depth > compaction), len(context))
+    grown, due, called_us = 0, rules.tokens, None
+    are_answers = [item.role == ASSISTANT for item in context]
+    for at in range(end, len(context) + 1):
+        is_request = at == len(context) or are_answers[at]
+        if is_request and at > end and _is_cold(context[at - 1], called_us, rules):
+            end, due = at, (grown // rules.tokens + 1) * rules.tokens
+        elif is_request and grown >= due:
+            if rules.pays is None or rules.pays(rewritten(at, end, at)):
+                end = at
+            due = (grown // rules.tokens + 1) * rules.tokens
+        if at < len(context):
+            grown += sizes[at]
+            if are_answers[at]:
+                called_us = context[at].entry.created_us
+    return end
+
+
+def _is_cold(last: ContextEntry, called_us: int | None, rules: EpochRules) -> bool:
+    """Return whether a request that ends with an item came so long after the last call."""
+    if rules.cold_seconds is None or called_us is None:
+        return False
+    return last.entry.created_us - called_us > rules.cold_seconds * _MICROSECONDS
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What requests would take if an epoch began with them, and if none did, as the steps that wait for one make them.
+#
+# Whether rewriting pays is asked for every place of a context where an epoch might have begun, again in each request.
+# What was found is remembered in the process: the request after it asks for what has come since. A memory that has
+# nothing yet finds the same, from the context alone.
+
+MOST_REMEMBERED = 50_000
+"""How many requests are remembered. All of them take some 20 MB."""
+
+Waiting: TypeAlias = Callable[[Sequence[Item]], Sequence[Item]]
+"""Returns what the steps that wait make of messages that are all there when an epoch begins."""
+
+
+class Foreseen:
+    """What was found of requests: at most ``most`` of them, the newest. One object may be used by all threads."""
+
+    def __init__(self, most: int = MOST_REMEMBERED) -> None:
+        self._most = most
+        self._found: dict[Hashable, Rewritten] = {}
+        self._changing = Lock()
+
+    def get(self, key: Hashable) -> Rewritten | None:
+        """Return what was found for a request, None if it was not made yet. O(1)."""
+        return self._found.get(key)
+
+    def keep(self, key: Hashable, found: Rewritten) -> None:
+        """Remember what was found. O(1), but for the time when half of all is forgotten."""
+        with self._changing:
+            if len(self._found) >= self._most:
+                for oldest in list(self._found)[: self._most // 2 + 1]:
+                    del self._found[oldest]
+            self._found[key] = found
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        with self._changing:
+            self._found.clear()
+
+
+FORESEEN = Foreseen()
+"""What all sessions of the process share."""
+
+
+class Foresight:
+    """What requests that end at a place of one context take: for `epoch_end`."""
+
+    def __init__(
+        self,
+        context: Sequence[ContextEntry],
+        given: Sequence[Item],
+        steps: Sequence[Step],
+        view: View,
+        waiting: Waiting,
+    ) -> None:
+        self._context = context
+        self._given = given
+        self._view = view
+        self._waiting = waiting
+        self._asked: Hashable = (view.counter.name, view.agent, tuple(steps)) if _are_values(steps) else None
+        self._marks: list[int] = []
+        self._made: dict[int, Sequence[Item]] = {}
+
+    def __call__(self, at: int, end: int, begins: int) -> Rewritten:
+        """Return a request that ends ``at`` a place, for the epoch that ends at ``end`` and one that ``begins``.
+
+        O(1) if it was made before, else O(at) and the cost of the steps.
+        """
+        if self._asked is None:
+            return self._made_anew(at, end, begins)
+        self._marks = self._marks or [*accumulate(map(hash, self._context), lambda *both: hash(both), initial=0)]
+        key = (self._asked, at, end, begins, self._marks[at])
+        found = FORESEEN.get(key)
+        if found is None:
+            found = self._made_anew(at, end, begins)
+            FORESEEN.keep(key, found)
+        return found
+
+    def _made_anew(self, at: int, end: int, begins: int) -> Rewritten:
+        # Only these two are asked for again: one of them is where the next request begins.
+        self._made = {epoch: self._begun(epoch) for epoch in (begins, end)}
+        after, unedited = ([*self._made[epoch], *self._given[epoch:at]] for epoch in (begins, end))
+        same = next(_differing(after, unedited), min(len(after), len(unedited)))
+        sent = next((place for place in range(len(unedited) - 1, -1, -1) if unedited[place].is_answer), 0)
+        sizes, others = [*map(self._view.tokens, after)], [*map(self._view.tokens, unedited)]
+        return Rewritten(sum(sizes), sum(others[: min(same, sent)]), sum(others), sum(others[:sent]))
+
+    def _begun(self, epoch: int) -> Sequence[Item]:
+        known = self._made.get(epoch)
+        return self._waiting(self._given[:epoch]) if known is None else known
+
+
+def _are_values(steps: Sequence[Step]) -> bool:
+    """Return whether steps that are equal do the same: they are frozen values, not objects that may change."""
+    try:
+        hash(tuple(steps))
+    except TypeError:
+        return False
+    return all(type(step).__hash__ is not object.__hash__ for step in steps)
+
+
+def _differing(after: Sequence[Item], unedited: Sequence[Item]) -> Iterator[int]:
+    for place, (new, old) in enumerate(zip(after, unedited, strict=False)):
+        if new is not old and (new.place != old.place or new.message != old.message):
+            yield place
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From the context to what one agent is sent: steps, one after the other, and a report of what each did.
+#
+#     pipeline = run_steps(items, steps_of(settings), View(agent, counter), epoch_tokens=settings.epoch_tokens)
+#
+# Steps take and return items; what a step did is found by comparing the two. Some are given only what lies before the
+# turn that is in progress, some only that turn. Steps that rewrite what was sent before are given the context as it was
+# at the beginning of the epoch, so that they give the same until the next one begins.
 
 
 @frozen

@@ -12,9 +12,8 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from flue_py.context.items import plain_agent
-from flue_py.context.steps.tools import plain_name
-from flue_py.core.jsontext import JsonObject
+from flue_py.context.items import plain_agent, plain_name
+from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument, shown
 
 _MOST = 2**53 - 1

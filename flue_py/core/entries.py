@@ -7,44 +7,62 @@ entries costs no parsing and what a caller does to a decoded value cannot reach 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+import sys
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from functools import cached_property
+from hashlib import sha256
+from itertools import count
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, cast
 
-from flue_py.core.bound import with_produced_under
-from flue_py.core.calls import PaidCall, by_model, call_of
-from flue_py.core.frozen import changed, frozen
-from flue_py.core.jsontext import (
-    JsonObject,
-    JsonValue,
-    decode_json,
-    decode_object,
-    encode_json,
-)
+from flue_py.core.json import JsonObject, JsonValue, changed, decode_json, decode_object, encode_json, frozen
 from flue_py.core.kinds import (
+    ARTIFACT,
     BRANCH_SUMMARY,
     BUILT_KINDS,
     COMPACTION,
     EXCLUSION,
     MESSAGE,
     adds_usage,
+    check_is_ours,
     is_answer,
     may_be_paid,
+    message_text,
+    message_title,
+    with_produced_under,
 )
-from flue_py.core.reported import all_oddities, answered_calls, calls_of_answer, paid_for
-from flue_py.core.shapes import check_is_ours
-from flue_py.core.spoken import message_title
-from flue_py.core.usage import NO_USAGE, UsageTotals
-from flue_py.core.usage_shapes import read_beside, reported_usage, with_words_for_numbers
-from flue_py.errors import InvalidArgument, InvalidEntry, shown
+from flue_py.core.usage import (
+    NO_USAGE,
+    PaidCall,
+    UsageTotals,
+    all_oddities,
+    answered_calls,
+    by_model,
+    call_of,
+    calls_of_answer,
+    paid_for,
+    read_beside,
+    reported_usage,
+    with_words_for_numbers,
+)
+from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry, shown
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from flue_py.core import messages as models
+    from flue_py.core import messages
     from flue_py.core.messages import Message
 else:
-    models = lazy_module("flue_py.core.messages")
+    messages = lazy_module("flue_py.core.messages")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Entries: the immutable rows of history, and what a caller hands in to have one made.
+#
+# An `Entry` carries its payload as the stored JSON text and decodes it when asked, so that reading ten thousand
+# entries costs no parsing and what a caller does to a decoded value cannot reach anybody else's.
 
 Source: TypeAlias = Literal["prompt", "skill", "shell", "task", "retry"]
 
@@ -131,7 +149,7 @@ class Entry:
             raise InvalidArgument(
                 f"entry {self.id!r} is of kind {self.kind}, not a message; look at its kind first, or read its data"
             )
-        return models.parse_message(self.fields)
+        return messages.parse_message(self.fields)
 
     @property
     def extra_fields(self) -> JsonObject:
@@ -395,15 +413,15 @@ def entry_of_message(
 ) -> NewEntry:
     """Return a message as an entry ready to be written, in the form of any provider; ``where`` names it in errors.
 
-    With ``produced_under`` an answer with signed reasoning says so (`flue_py.core.bound`). Surrogates are replaced,
+    With ``produced_under`` an answer with signed reasoning says so (`flue_py.core.kinds`). Surrogates are replaced,
     and counted in ``surrogates_replaced``. A message is never refused for its usage: ``oddities`` say what cannot be
     counted. Raises `InvalidEntry` naming the field, also if a required one is missing (see
     `flue_py.core.messages.check_complete`).
     """
     if isinstance(message, (dict, Mapping)):
         value: Mapping[str, JsonValue] = message
-    elif isinstance(message, models.MESSAGE_CLASSES):
-        value = models.message_json(message)
+    elif isinstance(message, messages.MESSAGE_CLASSES):
+        value = messages.message_json(message)
     else:
         raise InvalidEntry(f"{where}: should be an object or a message model, not {type(message).__name__}")
     if produced_under is not None:
@@ -411,14 +429,14 @@ def entry_of_message(
     if calls:
         return _answer_of_calls(value, source, where, calls)
     odd: tuple[str, ...] = ()
-    role = models.accepted_role(value)
+    role = messages.accepted_role(value)
     if role is None:
         value, odd = _with_kept_usage(value, where)
         text, replaced = encode_json(value, where)
-        role = models.validate_message(value, where)
+        role = messages.validate_message(value, where)
     else:
         text, replaced = encode_json(value, where, is_json=True)
-    models.check_complete(value, where)
+    messages.check_complete(value, where)
     paid: tuple[PaidCall, ...] = ()
     preview = None
     reported = None
@@ -528,3 +546,832 @@ def checked_kind(kind: str) -> str:
 def _check_string(value: object, where: str) -> None:
     if not isinstance(value, str):
         raise InvalidEntry(f"{where}: should be a string, not {type(value).__name__}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Artifacts: results of tools that are stored beside the conversation, whole, with a stub in their place.
+#
+# An artifact is an entry of its own, the parent of the message that refers to it: a fork that has the message has the
+# artifact, and both are deleted together. Its text is base64 of its UTF-8, which is cut out of the payload and stored
+# once per tree (`flue_py.core.json`): no context reads a byte of it.
+
+OFFLOADED = "offloaded"
+"""The field of a tool's result that says of which artifact its text is the stub: ``{"artifact": id}``."""
+
+OF = "artifact"
+"""The field of that, and of an artifact's own entry, which has the id."""
+
+_DIGITS, _MORE_DIGITS = 12, 4
+
+
+@frozen
+class Artifact:
+    """A result that is stored whole, beside the conversation.
+
+    ``tool`` is the tool's name, or None where nothing says it, ``hint`` the argument of the call that tells most
+    (``path=src/a.py``), or "". ``call_id`` is the id of the tool call, ``entry_id`` that of the artifact's own entry,
+    which the message with the stub comes after.
+    """
+
+    id: str
+    tool: str | None
+    hint: str
+    characters: int
+    call_id: str | None
+    entry_id: str
+    created_at: datetime
+
+    @property
+    def json(self) -> JsonObject:
+        """The artifact as JSON."""
+        return {
+            "id": self.id,
+            "tool": self.tool,
+            "hint": self.hint,
+            "characters": self.characters,
+            "callId": self.call_id,
+            "entryId": self.entry_id,
+            "createdAt": self.created_at.isoformat(),
+        }
+
+
+def artifact_ids(text: str) -> list[str]:
+    """Return the ids that an artifact of this text may have: the first that has no other text is its own. O(size)."""
+    digest = sha256(text.encode()).hexdigest()
+    return [digest[:digits] for digits in range(_DIGITS, len(digest) + 1, _MORE_DIGITS)]
+
+
+def entry_prefix(artifact_id: str) -> str:
+    """Return how the ids of the entries begin that an artifact is stored in by `new_artifact`."""
+    return f"{artifact_id}-"
+
+
+def new_artifact(
+    artifact_id: str,
+    text: str,
+    *,
+    tool: str | None,
+    hint: str,
+    call_id: str | None,
+    parts: list[JsonValue] | None,
+    drawn_id: str,
+) -> NewEntry:
+    """Return an artifact as an entry. ``parts`` are the parts that its text was joined from, if those were several.
+
+    Its id begins with that of the artifact, so that it is found by that, and ends with one that was drawn. O(size).
+    """
+    data = text.encode()
+    named: JsonObject = {OF: artifact_id, "tool": tool, "hint": hint or None, "chars": len(text)}
+    named |= {"sha256": sha256(data).hexdigest(), "toolCallId": call_id, "parts": parts}
+    payload: JsonObject = {name: value for name, value in named.items() if value is not None}
+    payload["content"] = b64encode(data).decode()
+    return NewEntry.custom(ARTIFACT, payload, id=entry_prefix(artifact_id) + drawn_id)
+
+
+def artifact_of(entry: Entry) -> Artifact | None:
+    """Return the artifact that an entry has, with its text or read without it; None for any other entry."""
+    if entry.kind != ARTIFACT:
+        return None
+    fields = entry.data
+    if not isinstance(fields, dict):
+        return None
+    artifact_id, characters, hint = fields.get(OF), fields.get("chars"), fields.get("hint")
+    if not isinstance(artifact_id, str) or not isinstance(characters, int):
+        return None
+    tool, call_id = (text if isinstance(text := fields.get(name), str) else None for name in ("tool", "toolCallId"))
+    told = hint if isinstance(hint, str) else ""
+    return Artifact(artifact_id, tool, told, characters, call_id, entry.id, entry.created_at)
+
+
+def message_as_artifact(entry: Entry) -> tuple[Artifact, str] | None:
+    """Return a message as if it were an artifact with the id of its entry, and its text; None for any other entry.
+
+    That is what a note stands for in whose place a request had no room for the whole. The text of a tool's result is
+    what it says, that of any other message its JSON, since calls are a part of it. O(size).
+    """
+    if entry.kind != MESSAGE:
+        return None
+    message = entry.fields
+    text = message_text(message) if entry.role == "toolResult" else entry.payload
+    tool, call_id = (
+        name if isinstance(name := message.get(field), str) else None for field in ("toolName", "toolCallId")
+    )
+    return Artifact(entry.id, tool, "", len(text), call_id, entry.id, entry.created_at), text
+
+
+def is_of_text(entry: Entry, text: str) -> bool:
+    """Return whether an artifact's entry, read with its text or without it, was made of this text. O(size)."""
+    fields = entry.data
+    return isinstance(fields, dict) and fields.get("sha256") == sha256(text.encode()).hexdigest()
+
+
+def text_of_artifact(entry: Entry) -> str:
+    """Return the text of an artifact's entry. Raises `CorruptStore` if it is lost, or is another. O(size)."""
+    fields = entry.fields
+    artifact_id, content = fields.get(OF), fields.get("content")
+    try:
+        text = b64decode(content, validate=True).decode() if isinstance(content, str) else ""
+    except (NotBase64, UnicodeDecodeError):
+        text = ""
+    if not isinstance(artifact_id, str) or not sha256(text.encode()).hexdigest().startswith(artifact_id):
+        raise CorruptStore(
+            f"the text of artifact {shown(artifact_id)} in entry {entry.id!r} is lost; verify() names what is missing: "
+            "restore a backup"
+        )
+    return text
+
+
+def readable(entry: Entry) -> tuple[JsonObject, str] | None:
+    """Return what an artifact's entry says beside its text, and that; None for any other entry, and if it is lost."""
+    if artifact_of(entry) is None:
+        return None
+    try:
+        text = text_of_artifact(entry)
+    except CorruptStore:
+        return None
+    return {name: value for name, value in entry.fields.items() if name != "content"}, text
+
+
+def referred_artifact(message: Mapping[str, JsonValue]) -> str | None:
+    """Return the id of the artifact that a message has the stub of; None for any other message. O(1)."""
+    said = message.get(OFFLOADED)
+    artifact_id = said.get(OF) if isinstance(said, dict) else None
+    return artifact_id if isinstance(artifact_id, str) else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tool calls and their results: which result answers which call, and what therefore belongs together.
+#
+# One rule, for exclusions, pins, picks, compaction cuts, transcripts and exports. A result belongs to the latest
+# message
+# before it that calls a tool by its id, however many messages lie between. The first result of a call is its answer; a
+# further one repeats it, and is never in a context without the call. Where one message calls twice by the same id, the
+# first result answers the first call. An id that a later message uses again is another call. A result that comes before
+# every call of its id answers nothing.
+
+
+def tool_calls(message: Mapping[str, JsonValue]) -> list[JsonObject]:
+    """Return the tool calls that an assistant message makes, in order; none for any other message."""
+    content = message.get("content")
+    if message.get("role") != "assistant" or not isinstance(content, list):
+        return []
+    return [part for part in content if isinstance(part, dict) and part.get("type") == "toolCall"]
+
+
+def called_ids(message: Mapping[str, JsonValue]) -> list[str]:
+    """Return the ids of the tool calls of a message, in order."""
+    return [call_id for call in tool_calls(message) if isinstance(call_id := call.get("id"), str)]
+
+
+def answered_id(message: Mapping[str, JsonValue]) -> str | None:
+    """Return the id of the tool call that a message is the result of; None for any other message."""
+    call_id = message.get("toolCallId")
+    return call_id if message.get("role") == "toolResult" and isinstance(call_id, str) else None
+
+
+_SAID: Mapping[str | None, JsonObject] = {role: {"role": role} for role in ("user", "assistant")}
+CALLS = '"toolCall"'
+"""What the payload of a message has that calls a tool; so has another that says it."""
+_ANSWERS = '"toolCallId":'
+_ANSWERED = re.compile(r'"toolCallId":"([^"\\]+)"')
+
+
+def undecoded_exchange(entry: Entry) -> JsonObject | None:
+    """Return what `Pairing` reads of the message of an entry, where that can be told without decoding it; else None.
+
+    That is so unless it calls a tool. In a text of JSON a quotation mark has a backslash before it, so that what looks
+    like a field is one; of two fields of the name one belongs to something else. O(size), but a small part of it.
+    """
+    if entry.role == "toolResult":
+        found = _ANSWERED.search(entry.payload) if entry.payload.count(_ANSWERS) == 1 else None
+        return None if found is None else {"role": "toolResult", "toolCallId": found[1]}
+    return None if entry.role == "assistant" and CALLS in entry.payload else _SAID.get(entry.role)
+
+
+def exchange_of(entry: Entry) -> Mapping[str, JsonValue] | None:
+    """Return what `Pairing` reads of an entry; None for one that is not a message. O(size)."""
+    if entry.kind != MESSAGE:
+        return None
+    found = undecoded_exchange(entry)
+    return entry.fields if found is None else found
+
+
+class Call(NamedTuple):
+    """A tool call in a list of messages: the index of its message, its place in the content, and its id."""
+
+    at: int
+    part: int
+    id: str
+
+
+@frozen
+class ToolGroup:
+    """A message with tool calls (``caller``) and the answer of each, by index: what is kept or left out as one.
+
+    ``caller`` is None for a result that answers nothing. ``is_answered`` where every call has its answer; ``is_open``
+    where one has none yet, and no later message of the user or the model says that none will come.
+    """
+
+    caller: int | None
+    calls: Sequence[Call]
+    answers: Mapping[Call, int]
+    is_answered: bool
+    is_open: bool
+    members: Sequence[int]
+    """The indices of all its messages, in order; a result that repeats an answer, only where it was asked for."""
+
+
+class Pairing:
+    """Which results answer which calls in a list of messages; None stands for an entry that is not a message.
+
+    ``places`` are the indices of the messages, in order, where those are left out that neither call nor answer, and
+    ``last_said`` is that of the last of these in which the user or the model says something, -1 for none.
+    Cost: O(messages and their parts).
+    """
+
+    def __init__(
+        self,
+        messages: Iterable[Mapping[str, JsonValue] | None],
+        places: Iterable[int] | None = None,
+        last_said: int = -1,
+    ) -> None:
+        self.results: dict[Call, list[int]] = {}
+        """Every call, in order, with the indices of its results: its answer first, then what repeats that."""
+        self.parts: dict[Call, JsonObject] = {}
+        """Every call, in order, with the part of its message that makes it."""
+        self.unpaired: set[int] = set()
+        """The results that answer no call in the list."""
+        self._last_said = -1
+        latest: dict[str, list[Call]] = {}
+        for at, message in zip(count() if places is None else places, messages, strict=False):
+            # Written out, since there may be ten thousand, most of which neither call nor answer.
+            role = None if message is None else message.get("role")
+            if message is None or role == "user":
+                self._last_said = self._last_said if message is None else at
+            elif role == "assistant":
+                self._last_said = at
+                if "content" in message:
+                    self._read_calls(at, message["content"], latest)
+            elif role == "toolResult":
+                answered = message.get("toolCallId")
+                if not isinstance(answered, str):
+                    continue
+                calls = latest.get(answered)
+                if calls is None:
+                    self.unpaired.add(at)
+                elif len(calls) == 1:
+                    self.results[calls[0]].append(at)
+                else:
+                    self.results[next((each for each in calls if not self.results[each]), calls[-1])].append(at)
+        self._last_said = max(self._last_said, last_said)
+
+    def _read_calls(self, at: int, content: JsonValue, latest: dict[str, list[Call]]) -> None:
+        for place, part in enumerate(content if isinstance(content, list) else ()):
+            if not isinstance(part, dict) or part.get("type") != "toolCall":
+                continue
+            call_id = part.get("id")
+            if not isinstance(call_id, str):
+                continue
+            call = Call(at, place, call_id)
+            self.results[call] = []
+            self.parts[call] = part
+            same = latest.get(call_id)
+            if same is not None and same[0].at == at:
+                same.append(call)
+            else:
+                latest[call_id] = [call]
+
+    @cached_property
+    def _by_caller(self) -> dict[int, list[Call]]:
+        found: dict[int, list[Call]] = {}
+        for call in self.results:
+            found.setdefault(call.at, []).append(call)
+        return found
+
+    @cached_property
+    def _call_of(self) -> dict[int, Call]:
+        return {at: call for call, results in self.results.items() for at in results}
+
+    def results_of(self, at: int) -> dict[Call, list[int]]:
+        """Return the calls that a message makes, in order, each with its results."""
+        return {call: self.results[call] for call in self._by_caller.get(at, ())}
+
+    def group_of(self, at: int) -> ToolGroup | None:
+        """Return the group that a message belongs to; None for one that neither calls nor answers."""
+        if at in self.unpaired:
+            return ToolGroup(None, (), {}, False, False, (at,))
+        caller = self._call_of[at].at if at in self._call_of else at
+        calls = self._by_caller.get(caller)
+        if calls is None:
+            return None
+        answers = {call: self.results[call][0] for call in calls if self.results[call]}
+        is_answered = len(answers) == len(calls)
+        is_open = not is_answered and self._last_said <= caller
+        return ToolGroup(caller, calls, answers, is_answered, is_open, sorted({at, caller, *answers.values()}))
+
+    def whole_cuts(self, cuts: Iterable[int], pinned: Container[int] = ()) -> list[int]:
+        """Return those of some indices, given in order, that no call lies before and its result at or after.
+
+        Groups whose caller is in ``pinned`` are kept wherever they are, and do not count.
+        """
+        ends = [
+            (at, max(place for call in calls for place in (at, *self.results[call])))
+            for at, calls in self._by_caller.items()
+            if at not in pinned
+        ]
+        whole: list[int] = []
+        reached, following = -1, 0
+        for cut in cuts:
+            while following < len(ends) and ends[following][0] < cut:
+                reached = max(reached, ends[following][1])
+                following += 1
+            if reached < cut:
+                whole.append(cut)
+        return whole
+
+    def whole_cut(self, at: int, pinned: Container[int] = ()) -> int:
+        """Return the latest index up to ``at`` that no call lies before whose result lies at it or after, or may come.
+
+        Groups whose caller is in ``pinned`` do not count, as in `whole_cuts`.
+        """
+        cut = at
+        for caller, calls in reversed(self._by_caller.items()):
+            if caller >= cut or caller in pinned:
+                continue
+            found = [result for call in calls for result in self.results[call]]
+            is_open = self._last_said <= caller and any(not self.results[call] for call in calls)
+            if is_open or max(found, default=-1) >= cut:
+                cut = caller
+        return cut
+
+
+def tail_start(messages: Sequence[Mapping[str, JsonValue] | None], limit: int, *, is_all: bool) -> int | None:
+    """Return where the last whole exchanges of a list begin, as an index, from the messages at its end.
+
+    They are at most ``limit`` messages; or more, where the last exchange alone is longer, which then is all of them.
+    None where that cannot be told from these messages: it needs ``limit`` of them, and the call of each result in
+    doubt. If they are all of the list (``is_all``), it always can. O(messages and their parts).
+    """
+    pairing = Pairing(messages)
+    lowest = max(len(messages) - limit, 0)
+    # A result whose call is not among these messages may answer one before them.
+    in_doubt = -1 if is_all else max(pairing.unpaired, default=-1)
+    if not is_all and (len(messages) < limit or in_doubt >= lowest):
+        return None
+    whole = [cut for cut in pairing.whole_cuts(range(len(messages))) if cut > in_doubt]
+    if not whole:
+        return 0 if is_all else None
+    return next((cut for cut in whole if cut >= lowest), whole[-1])
+
+
+def is_whole_end(entries: Iterable[Entry]) -> bool:
+    """Return whether no result among the last entries of a path can belong to a call before them.
+
+    Only messages that call or answer are decoded. O(messages and their parts).
+    """
+    called: set[str | None] = set()
+    for entry in entries:
+        if entry.role == "assistant":
+            if CALLS in entry.payload:
+                called.update(called_ids(entry.fields))
+        elif entry.role == "toolResult" and answered_id(entry.fields) not in called:
+            return False
+    return True
+
+
+def messages_of(entries: Iterable[Entry]) -> list[JsonObject | None]:
+    """Return the messages of entries, None for an entry that is not a message."""
+    return [entry.fields if entry.kind == MESSAGE else None for entry in entries]
+
+
+def group_ids(entries: Sequence[Entry], messages: Sequence[JsonObject | None], index: int) -> list[str]:
+    """Return the ids of the entries that belong together with one of them; it alone where none does."""
+    group = Pairing(messages).group_of(index)
+    members: Sequence[int] = [index] if group is None else group.members
+    return [entries[member].id for member in members]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is left out of a context.
+#
+# An ``exclusion`` entry on the path names another entry, or one part of its content, and leaves it out of the context
+# of everything below; with ``"excluded": false`` it takes it back in, with a ``replacement`` in the place of its
+# content
+# if it has one. The last one on the path holds.
+
+WHOLE = None
+REPLACEMENT = "replacement"
+"""The field of an exclusion that takes an entry back in with another content: text, or a list of parts."""
+
+
+@frozen
+class Exclusion:
+    """What the exclusions of a path leave out: an entry, or (``part``: a position or an id) one part of it.
+
+    ``exclusion_id`` is the entry that says so, with who was behind it and why. ``in_effect`` is False if the
+    context would not have it anyway: it is not on the path, or was compacted away, or there is no such part.
+    """
+
+    entry_id: str
+    part: int | str | None
+    exclusion_id: str
+    by: str | None = None
+    why: str | None = None
+    in_effect: bool = True
+
+
+class Excluding(NamedTuple):
+    """An entry's fields, where it is an exclusion that can be read."""
+
+    entry_id: str
+    part: int | str | None
+    excluded: bool
+
+
+def read_exclusion(value: JsonValue) -> Excluding | None:
+    """Return what the payload of an exclusion says; None if it says nothing that can be understood."""
+    if not isinstance(value, dict) or not isinstance(entry_id := value.get("entryId"), str):
+        return None
+    part = value.get("part")
+    if isinstance(part, bool) or not (part is None or isinstance(part, (int, str))):
+        return None
+    return Excluding(entry_id, part, value.get("excluded") is not False)
+
+
+def excluded_parts(path: Iterable[Entry]) -> dict[str, dict[int | str | None, Entry]]:
+    """Return what the exclusions among these entries leave out: by entry, the parts, each with who says so.
+
+    `WHOLE` (None) as a part stands for the whole entry. To take a whole entry back in takes back its parts, too.
+    """
+    found: dict[str, dict[int | str | None, Entry]] = {}
+    for entry in path:
+        if entry.kind != EXCLUSION or (read := read_exclusion(entry.data)) is None:
+            continue
+        parts = found.setdefault(read.entry_id, {})
+        if read.excluded:
+            parts[read.part] = entry
+        elif read.part is WHOLE:
+            parts.clear()
+        else:
+            parts.pop(read.part, None)
+    return {entry_id: parts for entry_id, parts in found.items() if parts}
+
+
+def replacements(path: Iterable[Entry]) -> dict[str, Entry]:
+    """Return which exclusions among these entries put another content in the place of an entry's, by that entry's id.
+
+    The last one counts, from its place on the path on.
+    """
+    found: dict[str, Entry] = {}
+    for entry in path:
+        if entry.kind != EXCLUSION or (read := read_exclusion(entry.data)) is None:
+            continue
+        if not read.excluded and read.part is WHOLE and isinstance(entry.fields.get(REPLACEMENT), (str, list)):
+            found[read.entry_id] = entry
+    return found
+
+
+def with_replacement(message: JsonObject, content: JsonValue) -> JsonObject:
+    """Return a message with another content, in the form that its own content has."""
+    is_text = isinstance(content, str) and not isinstance(message.get("content"), str)
+    return {**message, "content": [{"type": "text", "text": content}] if is_text else content}
+
+
+def without_parts(message: JsonObject, parts: frozenset[int | str]) -> JsonObject:
+    """Return a message without some parts of its content, named by position or id."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    return {**message, "content": [part for number, part in enumerate(content) if not _is_named(number, part, parts)]}
+
+
+def _is_named(number: int, part: JsonValue, names: frozenset[int | str]) -> bool:
+    part_id = part.get("id") if isinstance(part, dict) else None
+    return number in names or (isinstance(part_id, str) and part_id in names)
+
+
+def has_part(message: JsonObject, part: int | str) -> bool:
+    """Return whether the content of a message has a part at this position, or with this id."""
+    content = message.get("content")
+    names = frozenset((part,))
+    return isinstance(content, list) and any(_is_named(number, each, names) for number, each in enumerate(content))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The layout of a context: which summaries it has, and which stretches of the path they stand for.
+#
+# A compaction has its own summary first, and keeps the path from its first kept entry on. One of a *range* has another
+# compaction's summary first, its base, or none, and its own in the place of a stretch in the middle. Either may have
+# further ranges in what it keeps, those of earlier compactions.
+
+RANGES = "ranges"
+"""The field that lists the ranges, in the order of the path."""
+BASE = "baseCompactionId"
+"""The field of the compaction of a range: whose summary comes first, null for none."""
+
+
+class Range(NamedTuple):
+    """A stretch of the path, and the compaction whose summary stands for it; None for the one that says so."""
+
+    first_id: str
+    last_id: str
+    compaction_id: str | None
+
+    @property
+    def as_json(self) -> JsonObject:
+        """The range as a payload has it."""
+        return {"firstEntryId": self.first_id, "lastEntryId": self.last_id, "compactionId": self.compaction_id}
+
+
+class OnPath(Protocol):
+    """What is asked of an entry of a path."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def depth(self) -> int: ...
+
+
+class Gap(NamedTuple):
+    """Where a range lies on a path, by the depths of its first and last entry."""
+
+    first: int
+    last: int
+    of: Range
+
+
+NO_GAP = Gap(sys.maxsize, sys.maxsize, Range("", "", None))
+"""The one that no entry comes to."""
+
+
+@frozen
+class Layout:
+    """What a compaction says of its context. ``head_id`` is the compaction whose summary comes first, if any."""
+
+    head_id: str | None
+    first_kept_id: str | None
+    ranges: tuple[Range, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there are no ranges, and nobody else's summary comes first."""
+        return not self.ranges and self.head_id is not None
+
+    @property
+    def named(self) -> Iterator[str]:
+        """The ids of the entries that tell where the parts are, the first kept one left out."""
+        if self.head_id is not None:
+            yield self.head_id
+        for each in self.ranges:
+            yield each.first_id
+            yield each.last_id
+            yield each.compaction_id or ""
+
+
+def layout_of(compaction_id: str, fields: Mapping[str, JsonValue]) -> Layout:
+    """Return what a compaction says of its context. What cannot be understood is left out: it stays in the context."""
+    base = fields.get(BASE, compaction_id)
+    first_kept = fields.get("firstKeptEntryId")
+    listed = fields.get(RANGES)
+    ranges = [_range(each, compaction_id) for each in listed] if isinstance(listed, list) else []
+    return Layout(
+        base if isinstance(base, str) else None,
+        first_kept if isinstance(first_kept, str) else None,
+        tuple(each for each in ranges if each is not None),
+    )
+
+
+def _range(value: JsonValue, compaction_id: str) -> Range | None:
+    if not isinstance(value, dict):
+        return None
+    first, last, by = value.get("firstEntryId"), value.get("lastEntryId"), value.get("compactionId")
+    if not isinstance(first, str) or not isinstance(last, str) or not (by is None or isinstance(by, str)):
+        return None
+    return Range(first, last, compaction_id if by is None else by)
+
+
+def gaps_of(layout: Layout, entries: Mapping[str, OnPath], kept_from: int, depth: int) -> list[Gap]:
+    """Return where the ranges of a layout lie, in the order of the path.
+
+    ``entries`` are those that the layout names, as far as they are on the path at ``depth`` or before, by id. A range
+    that lies before what is kept or before the range listed before it, whose ends are not there or the wrong way round,
+    or that has no compaction to stand for it, is none: its entries stay in the context.
+    """
+    gaps: list[Gap] = []
+    for each in layout.ranges:
+        first, last = entries.get(each.first_id), entries.get(each.last_id)
+        by = entries.get(each.compaction_id or "")
+        if first is None or last is None or by is None or by.kind != COMPACTION:
+            continue
+        begin = gaps[-1].last + 1 if gaps else kept_from
+        if begin <= first.depth <= last.depth < depth:
+            gaps.append(Gap(first.depth, last.depth, each))
+    return gaps
+
+
+def is_silent(compaction: Entry) -> bool:
+    """Return whether an entry is a compaction without a summary: what it stands for is left out, as by mode window."""
+    if compaction.kind != COMPACTION:
+        return False
+    layout = layout_of(compaction.id, compaction.fields)
+    return layout.head_id is None and all(each.compaction_id != compaction.id for each in layout.ranges)
+
+
+def own_gap(compaction: Entry, entries: Mapping[str, OnPath]) -> Gap | None:
+    """Return where the range lies that a compaction stands for; None for one that stands for the beginning."""
+    layout = layout_of(compaction.id, compaction.fields)
+    own = tuple(each for each in layout.ranges if each.compaction_id == compaction.id)
+    found = gaps_of(Layout(None, None, own), entries, 0, compaction.depth)
+    return found[0] if found and layout.head_id != compaction.id else None
+
+
+def without_summary(compaction: NewEntry) -> NewEntry:
+    """Return a compaction that shows nothing in the place of what it stands for."""
+    text, _ = encode_json({**decode_object(compaction.payload), BASE: None}, COMPACTION)
+    return replace(compaction, payload=text)
+
+
+def laid_out(
+    compaction: NewEntry, ranges: Sequence[Range], *, pinned: Sequence[str] = (), head: Layout | None = None
+) -> NewEntry:
+    """Return a compaction with ranges in what it keeps, and with entries that stay in them or before.
+
+    With ``head``, it is one of a range: that layout's summary comes first, or none.
+    """
+    fields = decode_object(compaction.payload)
+    if head is not None:
+        fields[BASE] = head.head_id
+    fields[RANGES] = [each.as_json for each in ranges]
+    if pinned:
+        fields["pinnedEntryIds"] = [*pinned]
+    text, _ = encode_json(fields, COMPACTION)
+    return replace(compaction, payload=text)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Registered texts: what every compaction of a session brings back word for word.
+#
+# Each registration is an entry of its own on the path, which no model sees: a branch has the texts of its path, and a
+# later entry of the same name takes the place of the earlier one.
+
+REGISTERED = "registered"
+"""The kind of these entries, and the name under which a compaction notes those in force."""
+
+RegisteredKind: TypeAlias = Literal["instructions", "plan", "todo", "skill"]
+REGISTERED_KINDS: tuple[RegisteredKind, ...] = ("instructions", "plan", "todo", "skill")
+"""What is registered, in the order in which it is shown."""
+
+
+@frozen
+class RegisteredText:
+    """A text that every compaction brings back word for word: its name, what it is, and the entry that set it last."""
+
+    name: str
+    kind: RegisteredKind
+    text: str
+    entry_id: str
+
+
+def registration(name: str, kind: RegisteredKind | None, text: str | None) -> JsonObject:
+    """Return the payload of an entry that registers a text; None for both takes it off the register."""
+    return {"name": name, "kind": kind, "text": text}
+
+
+def texts_in_force(entries: Iterable[Entry], before: Sequence[Entry] = ()) -> tuple[RegisteredText, ...]:
+    """Return the texts in force at the end of a path, in the order of their names' first registration.
+
+    ``before`` are the entries in force where ``entries`` begin, or anywhere after that. What is not a registration is
+    passed over. O(entries).
+    """
+    found: dict[str, RegisteredText] = {}
+    for entry in (*before, *entries):
+        if entry.kind != REGISTERED:
+            continue
+        data = entry.data
+        read = _read(data, entry.id) if isinstance(data, dict) else None
+        if read is not None:
+            found[read.name] = read
+        elif isinstance(data, dict) and isinstance(name := data.get("name"), str):
+            found.pop(name, None)
+    return tuple(found.values())
+
+
+def _read(data: JsonObject, entry_id: str) -> RegisteredText | None:
+    name, kind, text = data.get("name"), data.get("kind"), data.get("text")
+    if not isinstance(name, str) or not isinstance(text, str) or kind not in REGISTERED_KINDS:
+        return None
+    return RegisteredText(name, kind, text, entry_id)
+
+
+def noted_ids(details: JsonValue) -> list[str] | None:
+    """Return the ids of the entries that a compaction notes as in force; None where it notes nothing of that."""
+    listed = details.get(REGISTERED) if isinstance(details, dict) else None
+    if not isinstance(listed, list):
+        return None
+    return [each for each in listed if isinstance(each, str)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The settings in force at a leaf: the model and the thinking level, as the path has them.
+
+MODEL_CHANGE = "model_change"
+THINKING_LEVEL_CHANGE = "thinking_level_change"
+SHELL = "shell"
+"""The source of an answer that no model gave: it calls a command that a person ran."""
+
+
+@frozen
+class PathSettings:
+    """The settings in force at a leaf: the last ones on its path. None where the path says nothing."""
+
+    thinking_level: str | None = None
+    provider: str | None = None
+    model: str | None = None
+
+
+def settings_on(path: Sequence[Entry]) -> PathSettings:
+    """Return the settings in force at the end of a path, its entries from root to leaf; others may be left out.
+
+    The thinking level is that of the last ``thinking_level_change`` (``thinkingLevel``). The model is that of the last
+    ``model_change`` (``provider``, ``modelId``) or answer (``provider``, ``model``), but for the
+    calls of `shell_exchange`, which no model made. From the end, as far as is needed:
+    O(path) at worst.
+    """
+    level: JsonObject | None = None
+    model: tuple[JsonValue, JsonValue] | None = None
+    for entry in reversed(path):
+        if level is None and entry.kind == THINKING_LEVEL_CHANGE:
+            level = _object(entry)
+        elif model is None and entry.kind == MODEL_CHANGE:
+            model = _object(entry).get("provider"), _object(entry).get("modelId")
+        elif model is None and entry.role == "assistant" and entry.kind == MESSAGE and entry.source != SHELL:
+            model = entry.fields.get("provider"), entry.fields.get("model")
+        if level is not None and model is not None:
+            break
+    provider, name = model or (None, None)
+    return PathSettings(_text((level or {}).get("thinkingLevel")), _text(provider), _text(name))
+
+
+def _object(entry: Entry) -> JsonObject:
+    data = entry.data  # an entry of these kinds may carry any JSON
+    return data if isinstance(data, dict) else {}
+
+
+def _text(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A shell command that a person ran, as an exchange that every model understands: the command, a call, its result.
+
+SHELL_SOURCE = "shell"
+SHELL_TOOL = "bash"
+
+_LARGEST_EXIT_CODE = 2**32
+
+
+def shell_exchange(
+    command: str, output: str, exit_code: int | None, *, call_id: str, answer_id: str | None = None
+) -> list[NewEntry]:
+    """Return what stands for a command: a message of the user, a call of the tool ``bash``, and its result.
+
+    The result is an error unless ``exit_code`` is 0; None is one that was killed. ``answer_id`` is the id of the entry
+    with the call. Raises `InvalidArgument`, `InvalidEntry`.
+    """
+    if not isinstance(command, str) or not command.strip():
+        raise InvalidArgument("command: should be the text of a command")
+    if not isinstance(output, str):
+        raise InvalidArgument(f"output: should be a text, not {type(output).__name__}")
+    if exit_code is not None and (
+        isinstance(exit_code, bool) or not isinstance(exit_code, int) or abs(exit_code) > _LARGEST_EXIT_CODE
+    ):
+        raise InvalidArgument(f"exit_code: {shown(exit_code)} is not the exit code of a command, or None")
+    said: JsonObject = {"role": "user", "content": [{"type": "text", "text": command}]}
+    called: JsonObject = {
+        "role": "assistant",
+        "content": [{"type": "toolCall", "id": call_id, "name": SHELL_TOOL, "arguments": {"command": command}}],
+        "stopReason": "toolUse",
+    }
+    result: JsonObject = {
+        "role": "toolResult",
+        "toolCallId": call_id,
+        "toolName": SHELL_TOOL,
+        "content": [{"type": "text", "text": _told(output, exit_code)}],
+        "details": {"command": command, "exitCode": exit_code},
+        "isError": exit_code != 0,
+    }
+    return [
+        NewEntry.message(said, SHELL_SOURCE),
+        NewEntry.message(called, SHELL_SOURCE, id=answer_id),
+        NewEntry.message(result, SHELL_SOURCE),
+    ]
+
+
+def _told(output: str, exit_code: int | None) -> str:
+    """Return what the model reads of it. Some providers refuse an empty text."""
+    text = output if output.strip() else "(no output)"
+    if exit_code == 0:
+        return text
+    end = "Command was cancelled" if exit_code is None else f"Command exited with code {exit_code}"
+    return f"{text}\n\n{end}"

@@ -17,7 +17,8 @@ copy of what came in; treat it as frozen too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args, get_origin
@@ -33,22 +34,40 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from flue_py.core.jsontext import step_shown
-from flue_py.core.plain import SCALARS, Refusal, is_json, plain_copy, plain_key
+from flue_py.core.json import SCALARS, Refusal, is_json, plain_copy, plain_key, step_shown
 from flue_py.errors import InvalidEntry, shown
 from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     import difflib
-
-    from flue_py.core.jsontext import JsonObject, JsonValue
 else:
-    difflib = lazy_module("difflib")
     # What pydantic sees. The checks of this module run before its own, so it has nothing left to look at;
     # its recursive JSON type would walk every payload a second time.
+    difflib = lazy_module("difflib")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Messages as typed, frozen values, and the check that every message passes on its way in.
+#
+# A model here is a typed view of one JSON object: what a user, a model or a tool said. It is neutral towards
+# providers (formats and adapters translate), and it loses nothing: fields and kinds that are not known here are
+# kept under their own names, null stays apart from absent, and the order of keys is remembered, so that
+# `message_json` gives back exactly the JSON that `parse_message` was given.
+#
+# A model is not a place in history. It has no entry id, no parent and no session; those belong to the entry that
+# carries the message. It does not interpret either: ``usage`` and ``details`` stay JSON, tool calls are not
+# paired with their results, and nothing is normalised or defaulted.
+#
+# Attributes are snake_case and JSON is camelCase (``tool_call_id``, ``toolCallId``). In JSON only the camelCase
+# spelling is the field: ``tool_call_id`` in a JSON object is an unknown field like any other, and is kept as one.
+# Python may build a model with either. Nested JSON (``arguments``, ``usage``, ``details``, unknown fields) is a
+# copy of what came in; treat it as frozen too.
+
+if TYPE_CHECKING:
+    from flue_py.core.json import JsonObject, JsonValue
+else:
     JsonValue = object
     JsonObject = dict[str, object]
-
 
 # --- What a model says about its JSON -----------------------------------------------------------------------
 
@@ -608,3 +627,69 @@ def _json_of_field(key: str, value: object) -> JsonValue:
     if key == "content" and isinstance(value, (tuple, list)):
         return [_json_of(part) if isinstance(part, _JsonModel) else plain_copy(part, 2) for part in value]
     return plain_copy(value, 1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The JSON Schema of a new message, made from the models, so that the two say the same.
+
+_TYPES: dict[type, str] = {str: "string", bool: "boolean", dict: "object", type(None): "null"}
+
+
+def message_schema() -> JsonObject:
+    """Return the JSON Schema (draft 2020-12) of what `Session.append_message` takes in our own form.
+
+    It accepts what the models accept and a new message needs. Not in it: what JSON itself cannot say (how deep it is
+    nested, how large it is), what providers' forms are, and what usage has to be to be counted. O(1).
+    """
+    defs: JsonObject = {model.__name__: _fields(model, "role") for model in MESSAGE_CLASSES}
+    defs.update((model.__name__, _fields(model, "type")) for model in PART_CLASSES)
+    defs["Part"] = _one_of("type", PART_CLASSES)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A message of flue_py",
+        **_one_of("role", MESSAGE_CLASSES),
+        "$defs": defs,
+    }
+
+
+def _one_of(head: str, models: Iterable[type]) -> JsonObject:
+    """Return the schema of an object whose ``head`` says which of the models it is."""
+    known = [model for model in models if model not in (OtherMessage, UnknownPart)]
+    other = next(model for model in models if model not in known)
+    heads: list[JsonValue] = [_head(model, head) for model in known]
+    rules: list[JsonValue] = [
+        {"if": {"properties": {head: {"const": _head(model, head)}}}, "then": {"$ref": f"#/$defs/{model.__name__}"}}
+        for model in known
+    ]
+    rules.append(
+        {"if": {"properties": {head: {"not": {"enum": heads}}}}, "then": {"$ref": f"#/$defs/{other.__name__}"}}
+    )
+    named: JsonObject = {"type": "string"}
+    if head == "role":
+        named["pattern"] = "^[^\\u0000]*$"
+    return {"type": "object", "required": [head], "properties": {head: named}, "allOf": rules}
+
+
+def _head(model: type, head: str) -> str:
+    return str(model.model_fields[head].default)  # type: ignore[attr-defined]
+
+
+def _fields(model: type, head: str) -> JsonObject:
+    needed = NEEDED_WHEN_NEW.get(model, frozenset())
+    properties: JsonObject = {
+        key: _field(key, kinds, nullable=key not in needed) for key, kinds in field_kinds(model).items() if key != head
+    }
+    required: list[JsonValue] = [*sorted({*fields_needed(model), *needed} - {head})]
+    said = (inspect.getdoc(model) or "").partition("\n")[0].replace("``", "`")
+    schema: JsonObject = {"description": said, "properties": properties}
+    return {**schema, "required": required} if required else schema
+
+
+def _field(key: str, kinds: frozenset[type] | None, *, nullable: bool) -> JsonObject:
+    if kinds is None:
+        return {}
+    if list in kinds:
+        forms: list[JsonValue] = [{"type": "string"}, {"type": "array", "items": {"$ref": "#/$defs/Part"}}]
+        return {"anyOf": [*forms, {"type": "null"}] if nullable else forms}
+    names: list[JsonValue] = [*sorted(_TYPES[kind] for kind in kinds if nullable or kind is not type(None))]
+    return {"type": names[0] if len(names) == 1 else names}

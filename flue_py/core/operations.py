@@ -5,33 +5,420 @@ Each has the fields of the method of `Backend` that it stands for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from datetime import datetime
+from typing import Literal, NamedTuple, TypeAlias
 
-from flue_py.core.entries import NewEntry
-from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import to_json
-from flue_py.core.limits import DEFAULT_LIMITS
-from flue_py.core.log import NO_NOTE, Note
+from flue_py.core.context import begins_turn
+from flue_py.core.entries import Entry, NewEntry, answered_id, from_microseconds, tool_calls
+from flue_py.core.json import JsonObject, JsonValue, decode_json, frozen, to_json
+from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE, message_preview, message_text
+from flue_py.core.ledger import Budget, Reached, Unit
 from flue_py.core.sessions import (
+    DEFAULT_LIMITS,
+    GUARD_KEY,
+    MAX_BY_CHARACTERS,
+    MAX_WHY_CHARACTERS,
+    NO_NOTE,
     STORED,
     Appended,
+    Change,
     Deletion,
+    Edit,
     EditMetadata,
     Expected,
     LeafChoice,
+    LogLine,
     Moved,
     MoveReason,
     Navigated,
     NewSession,
+    Note,
     OnConflict,
-    Seen,
     SessionInfo,
     Stored,
     TaskEnd,
     leaf_of,
 )
+from flue_py.core.sessions import Seen as sessions_Seen
+from flue_py.errors import InvalidArgument, shown
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Events: what happened to sessions and budgets, derived from what is stored.
+#
+# The same revision of a session gives the same events each time. Of a budget, each amount that it allows gives the same
+# ones, since it keeps only the last of these amounts.
+
+EventType: TypeAlias = Literal[
+    "session_created", "session_titled", "session_completed", "session_reopened", "session_changed", "session_deleted",
+    "task_started", "task_ended", "turn_start", "turn_end", "answer", "tool_call", "tool_result", "message",
+    "compaction_start", "compaction", "compaction_failed", "branch_summary", "entry_added", "leaf_moved", "conflict",
+    "context_budget_warn", "budget_set", "budget_warning", "budget_exceeded", "budget_deleted",
+]  # fmt: skip
+
+MAX_FIELD_CHARACTERS = 1_000
+BUDGET_EVENTS: tuple[EventType, ...] = ("budget_set", "budget_warning", "budget_exceeded")
+"""Those of a budget for each amount that it allows, in their order."""
+BUDGET_WARNING = "context_budget_warn: "
+"""What the reason of a change of metadata begins with by which a guard warns of what an agent has sent."""
+_LARGEST = 2**63 - 1
+_DIGITS = len(str(_LARGEST))
+_NUMBERS: dict[EventType, int] = {"session_deleted": 1, "budget_deleted": 1, **dict.fromkeys(BUDGET_EVENTS, 2)}
+"""How many numbers are before the type in the id of an event that is of no revision."""
+
+
+@frozen
+class SessionEvent:
+    """One thing that happened to a session or a budget. Which fields it has, other than None, is said by its type.
+
+    ``revision`` is that of the session at which it happened, 0 its creation, and ``number`` its place among the events
+    of that revision; deletions and what happens to budgets are of no revision. ``session_created_us`` tells a session
+    from a later one with the same id. ``session_id`` is None of a budget that covers a scope. ``what`` is the kind of a
+    session or an entry, why a leaf was moved, what was changed, or what a budget covers; ``words`` is the first line of
+    what was said. ``by`` and ``why`` are as in the log.
+    """
+
+    type: EventType
+    session_id: str | None
+    session_created_us: int | None = None
+    revision: int | None = None
+    number: int = 0
+    at_us: int | None = None
+    entry_id: str | None = None
+    what: str | None = None
+    words: str | None = None
+    role: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    stop_reason: str | None = None
+    tool: str | None = None
+    call_id: str | None = None
+    is_error: bool | None = None
+    from_id: str | None = None
+    to_id: str | None = None
+    kept_id: str | None = None
+    tokens_before: int | None = None
+    other_session_id: str | None = None
+    status: str | None = None
+    by: str | None = None
+    why: str | None = None
+    budget_id: str | None = None
+    budget_created_us: int | None = None
+    scope: str | None = None
+    unit: Unit | None = None
+    allowed: int | None = None
+    spent: int | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the event, by which a second export of it is known; also the position to go on from."""
+        if self.budget_id is not None:
+            allowed = () if self.allowed is None else (self.allowed,)
+            return ":".join(map(str, (self.budget_id, self.budget_created_us, *allowed, self.type)))
+        place = (self.type,) if self.revision is None else (self.revision, self.number)
+        return ":".join(map(str, (self.session_id, self.session_created_us, *place)))
+
+    @property
+    def at(self) -> datetime | None:
+        """When it happened (UTC), where that is known."""
+        return None if self.at_us is None else from_microseconds(self.at_us)
+
+
+class Position(NamedTuple):
+    """How far the events of a session were seen: up to and with this one."""
+
+    created_us: int
+    revision: int
+    number: int
+
+
+class SessionsSeen:
+    """How far the events of sessions were seen: of those whose deletion was not, by id, and of those that are gone."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Position] = {}
+        self.gone: dict[tuple[str, int], Position] = {}
+        """By id and when it was made. One that is restored is gone on with from there, and not deleted once more."""
+
+    def at(self, session_id: str, created_us: int) -> Position | None:
+        """Return how far a session was seen; None if it was not."""
+        told = self.told.get(session_id)
+        if told is not None and told.created_us == created_us:
+            return told
+        return self.gone.get((session_id, created_us))
+
+    def knows(self, session_id: str) -> bool:
+        """Whether any event of a session with this id was seen. O(sessions that are gone)."""
+        return session_id in self.told or any(name == session_id for name, _ in self.gone)
+
+    def note(self, session_id: str, position: Position) -> None:
+        """Note an event as seen. Of two sessions with the same id, the earlier one counts as gone."""
+        key = (session_id, position.created_us)
+        if key in self.gone:
+            self.gone[key] = max(position, self.gone[key])
+            return
+        told = self.told.get(session_id, position)
+        if told.created_us != position.created_us:
+            earlier = min(told, position)
+            self.gone[session_id, earlier.created_us] = earlier
+        self.told[session_id] = max(told, position)
+
+    def note_deletion(self, session_id: str, created_us: int) -> None:
+        """Note the deletion of a session as seen. One that is known by that alone counts as seen when it was made."""
+        at = self.at(session_id, created_us) or Position(created_us, 0, 0)
+        if self.told.get(session_id) == at:
+            del self.told[session_id]
+        self.gone[session_id, created_us] = at
+
+
+class BudgetsSeen:
+    """Which events of budgets were seen: of each, by its id and when it was made, how many for each amount allowed."""
+
+    def __init__(self) -> None:
+        self.told: dict[tuple[str, int], dict[int, int]] = {}
+        self.gone: dict[tuple[str, int], dict[int, int]] = {}
+
+    def add(self, event: SessionEvent) -> None:
+        """Note an event as seen."""
+        assert event.budget_id is not None
+        assert event.budget_created_us is not None
+        self.note((event.budget_id, event.budget_created_us), event.type, event.allowed)
+
+    def note(self, budget: tuple[str, int], kind: EventType, allowed: int | None) -> None:
+        """Note an event of a budget as seen; those before it for the same amount count as seen, too."""
+        if allowed is None:
+            self.gone[budget] = self.gone.get(budget) or self.told.pop(budget, {})
+            return
+        told = self.gone[budget] if budget in self.gone else self.told.setdefault(budget, {})
+        told[allowed] = max(told.get(allowed, 0), 1 + BUDGET_EVENTS.index(kind))
+
+    def due(self, budget: Budget) -> Sequence[EventType]:
+        """Return the events of a budget as it is now that were not seen yet."""
+        key = (budget.id, budget.created_us)
+        told = (self.told.get(key) or self.gone.get(key) or {}).get(budget.allowed, 0)
+        reached = [kind for kind in BUDGET_EVENTS if budget.spent >= amount_of(kind, budget.allowed)]
+        return reached[told:]
+
+
+class Seen(NamedTuple):
+    """Which events were seen: of sessions, and of budgets."""
+
+    sessions: SessionsSeen
+    budgets: BudgetsSeen
+
+
+class _Found(NamedTuple):
+    """An event without its place."""
+
+    type: EventType
+    at_us: int | None
+    fields: dict[str, str | int | bool | None]
+
+
+def seen_by(ids: Iterable[str]) -> Seen:
+    """Return what was seen, given ids of events; of several of one session the furthest counts.
+
+    Raises `InvalidArgument` for what is no id of an event.
+    """
+    seen = Seen(SessionsSeen(), BudgetsSeen())
+    for event_id in ids:
+        what, kind, numbers = _parts(event_id)
+        if kind is None:
+            seen.sessions.note(what, Position(*numbers))
+        elif kind == "session_deleted":
+            seen.sessions.note_deletion(what, numbers[0])
+        else:
+            seen.budgets.note((what, numbers[0]), kind, numbers[1] if len(numbers) > 1 else None)
+    return seen
+
+
+def _parts(event_id: str) -> tuple[str, EventType | None, list[int]]:
+    """Return what an event is of, its type where the id says it, and the numbers of the id."""
+    rest = event_id if isinstance(event_id, str) else ""
+    before, _, last = rest.rpartition(":")
+    kind = next((each for each in _NUMBERS if each == last), None)
+    rest = rest if kind is None else before
+    count = 3 if kind is None else _NUMBERS[kind]
+    what, *parts = rest.rsplit(":", count)
+    numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= _DIGITS]
+    if len(numbers) != count or max(numbers) > _LARGEST:
+        raise InvalidArgument(
+            f"after: {shown(event_id)} is not the id of an event, such as 'SESSION:1780000000000000:1:0'"
+        )
+    return what, kind, numbers
+
+
+def created_event(info: SessionInfo) -> SessionEvent:
+    """Return the event of a session's creation: from what of its row never changes."""
+    return SessionEvent(
+        "session_created",
+        info.id,
+        info.created_us,
+        0,
+        0,
+        info.created_us,
+        what=info.kind,
+        other_session_id=info.forked_from_session,
+        from_id=info.forked_from_entry,
+    )
+
+
+def deleted_event(session_id: str, created_us: int) -> SessionEvent:
+    """Return the event of a session's deletion: nothing is stored of it, not even when it was."""
+    return SessionEvent("session_deleted", session_id, created_us)
+
+
+def amount_of(kind: EventType, allowed: int) -> int:
+    """Return from which amount spent on a budget has an event: a warning at four fifths of what it allows."""
+    if kind == "budget_set":
+        return 0
+    return allowed if kind == "budget_exceeded" else -(-allowed * 4 // 5)
+
+
+def budget_event(kind: EventType, budget: Budget, reached: Reached | None) -> SessionEvent:
+    """Return an event of a budget, with the call by which it came to the amount, where it is of one."""
+    return SessionEvent(
+        kind,
+        budget.session_id,
+        at_us=None if reached is None else reached.at_us,
+        what=budget.covers,
+        other_session_id=None if reached is None else reached.session_id,
+        budget_id=budget.id,
+        budget_created_us=budget.created_us,
+        scope=budget.scope if budget.covers == "scope" else None,
+        unit=budget.unit,
+        allowed=budget.allowed,
+        spent=None if reached is None else reached.spent,
+    )
+
+
+def budget_deleted_event(budget_id: str, created_us: int) -> SessionEvent:
+    """Return the event of a budget's deletion."""
+    return SessionEvent("budget_deleted", None, budget_id=budget_id, budget_created_us=created_us)
+
+
+def events_of(info: SessionInfo, change: Change, line: LogLine | None) -> list[SessionEvent]:
+    """Return the events of one revision, at least one; ``line`` is that of the log. O(entries)."""
+    found = [*_found(change, line)]
+    if not found:
+        found = [_Found("session_changed", None if line is None else line.at_us, {"what": "other"})]
+    return [
+        SessionEvent(each.type, info.id, info.created_us, change.revision, number, each.at_us, **each.fields)  # type: ignore[arg-type]
+        for number, each in enumerate(found)
+    ]
+
+
+def _found(change: Change, line: LogLine | None) -> Iterator[_Found]:
+    noted = {} if line is None else {"by": _cut(line.by, MAX_BY_CHARACTERS), "why": _cut(line.why, MAX_WHY_CHARACTERS)}
+    is_exclusion = line is not None and line.what in ("exclusion", "inclusion")
+    for entry in change.entries:
+        for found in _of_entry(entry):
+            yield found._replace(fields={**found.fields, **noted}) if is_exclusion else found
+    if change.reason == "branch":
+        expected = change.entries[0].parent_id if change.entries else None
+        first = change.entries[0].id if change.entries else None
+        yield _Found("conflict", change.at_us, {"entry_id": first, "from_id": expected, "to_id": change.to_id})
+    elif change.reason is not None and change.reason != "append":
+        moved = {"what": change.reason, "from_id": change.from_id, "to_id": change.to_id}
+        yield _Found("leaf_moved", change.at_us, {**moved, **noted})
+    if line is not None:
+        for edit in line.edits:
+            found = _of_edit(edit, line.at_us)
+            if edit.what == "metadata" and (line.why or "").startswith(BUDGET_WARNING):
+                found = _Found("context_budget_warn", line.at_us, {})
+            yield found._replace(fields={**found.fields, **noted})
+
+
+def _of_entry(entry: Entry) -> Iterator[_Found]:
+    value = decode_json(entry.payload)
+    fields: JsonObject = value if isinstance(value, dict) else {}
+    if entry.kind == MESSAGE:
+        yield from _of_message(entry, fields)
+    elif entry.kind == COMPACTION:
+        tokens = fields.get("tokensBefore")
+        about = {
+            "kept_id": _text(fields.get("firstKeptEntryId")),
+            "tokens_before": tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else None,
+        }
+        yield _Found("compaction", entry.created_us, {"entry_id": entry.id, **about})
+    elif entry.kind == BRANCH_SUMMARY:
+        about = {"entry_id": entry.id, "from_id": _text(fields.get("fromId"))}
+        yield _Found("branch_summary", entry.created_us, {**about})
+    else:
+        yield _Found("entry_added", entry.created_us, {"entry_id": entry.id, "what": _text(entry.kind)})
+
+
+def _of_message(entry: Entry, message: JsonObject) -> Iterator[_Found]:
+    said: dict[str, str | int | bool | None] = {"entry_id": entry.id, "words": message_preview(message_text(message))}
+    if entry.role == "assistant":
+        stop = {"stop_reason": _text(message.get("stopReason"))}
+        asked = {"model": _text(message.get("model")), "provider": _text(message.get("provider"))}
+        yield _Found("answer", entry.created_us, {**said, **asked, **stop})
+        calls = tool_calls(message)
+        for call in calls:
+            about = {"tool": _text(call.get("name")), "call_id": _text(call.get("id"))}
+            yield _Found("tool_call", entry.created_us, {"entry_id": entry.id, **about})
+        if not calls:
+            yield _Found("turn_end", entry.created_us, {"entry_id": entry.id, **stop})
+    elif entry.role == "toolResult":
+        about = {"tool": _text(message.get("toolName")), "call_id": _text(answered_id(message))}
+        is_error = message.get("isError") is True
+        yield _Found("tool_result", entry.created_us, {"entry_id": entry.id, **about, "is_error": is_error})
+    elif begins_turn(entry):
+        yield _Found("turn_start", entry.created_us, said)
+    else:
+        yield _Found("message", entry.created_us, {**said, "role": _text(entry.role)})
+
+
+def _of_edit(edit: Edit, at_us: int | None) -> _Found:
+    after = edit.after
+    if edit.what in ("title", "auto_title"):
+        return _Found(
+            "session_titled", at_us, {"what": edit.what, "words": None if after is None else message_preview(after)}
+        )
+    if edit.what == "completed":
+        return _Found("session_reopened" if after is None else "session_completed", at_us, {})
+    if edit.what == "task":
+        return _Found("task_started", at_us, {"other_session_id": after})
+    if edit.what == "ended" and after is not None:
+        value = decode_json(after)
+        told: JsonObject = value if isinstance(value, dict) else {}
+        child, status = _text(told.get("childId")), _text(told.get("status"))
+        return _Found("task_ended", at_us, {"other_session_id": child, "status": status})
+    kind = _of_guard(edit) if edit.what == "metadata" else "session_changed"
+    return _Found(kind, at_us, {"what": edit.what, "entry_id": edit.entry_id})
+
+
+def _of_guard(edit: Edit) -> EventType:
+    """Return what a change of the metadata says: a guard has begun to compact the session, or failed, or neither."""
+    before, after = (_remembered(text) for text in (edit.before, edit.after))
+    if after[0] not in (None, before[0]):
+        return "compaction_start"
+    return "compaction_failed" if after[1] > before[1] else "session_changed"
+
+
+def _remembered(metadata: str | None) -> tuple[JsonValue, int]:
+    """Return the claim of a guard, by its token, and how often compactions have failed in a row."""
+    value = decode_json(metadata) if metadata and GUARD_KEY in metadata else None
+    guarded = value.get(GUARD_KEY) if isinstance(value, dict) else None
+    fields: JsonObject = guarded if isinstance(guarded, dict) else {}
+    claim, failures = fields.get("claim"), fields.get("failures")
+    return claim.get("token") if isinstance(claim, dict) else None, failures if isinstance(failures, int) else 0
+
+
+def _text(value: JsonValue) -> str | None:
+    return _cut(value, MAX_FIELD_CHARACTERS) if isinstance(value, str) else None
+
+
+def _cut(text: str | None, most: int) -> str | None:
+    return None if text is None else text[:most]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Operations on sessions as values, to be done together.
+#
+# Each has the fields of the method of `Backend` that it stands for.
 
 
 @frozen
@@ -348,7 +735,7 @@ def renamed(operation: Operation, names: dict[str, str]) -> Operation:
 
     expected = operation.expected
     leaf = place(leaf_of(expected))
-    expected = replace(expected, leaf=leaf) if isinstance(expected, Seen) else leaf
+    expected = replace(expected, leaf=leaf) if isinstance(expected, sessions_Seen) else leaf
     made = replace(operation, session_id=of(operation.session_id), expected=expected)
     match made:
         case ForkSession(at=at):

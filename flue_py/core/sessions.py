@@ -2,21 +2,326 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from dataclasses import field as dataclasse_field
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal, NamedTuple, TypeAlias
+from hashlib import blake2b
+from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
-from flue_py.core.calls import CallDifference
-from flue_py.core.entries import Entry, from_microseconds, is_moment
-from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonObject, decode_object
-from flue_py.core.shapes import Shape
-from flue_py.core.task_names import NO_TASK_NAMES, TaskNames
-from flue_py.core.usage import known_cost, picodollars_to_usd
-from flue_py.errors import InvalidArgument, InvalidEntry, SessionNotFound, shown
+from flue_py.core.entries import (
+    Entry,
+    NewEntry,
+    checked_kind,
+    checked_source,
+    derived_from_payload,
+    from_microseconds,
+    is_moment,
+)
+from flue_py.core.json import (
+    JsonObject,
+    JsonValue,
+    changed,
+    decode_json,
+    decode_object,
+    encode_json,
+    frozen,
+    payload_digest,
+    to_json,
+)
+from flue_py.core.kinds import (
+    BUILT_KINDS,
+    COMPACTION,
+    EXCLUSION,
+    MESSAGE,
+    Shape,
+    kind_of,
+    message_preview,
+    message_text,
+)
+from flue_py.core.usage import (
+    MAX_AMOUNT,
+    NO_USAGE,
+    PARTS,
+    CallDifference,
+    PaidCall,
+    UsageTotals,
+    known_cost,
+    picodollars_to_usd,
+)
+from flue_py.errors import CorruptStore, FixTheCall, InvalidArgument, InvalidEntry, SessionNotFound, shown
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ids that are made from what they stand for, so that the same thing always has the same one.
+#
+# They are stored: what is hashed, and how, cannot change.
+
+
+def made_id(*parts: str) -> str:
+    """Return an id made from texts: 16 hex characters, the same every time."""
+    return _hex("\0".join(parts).encode(errors="surrogatepass"), 8)
+
+
+def derived_id(*parts: str | int) -> str:
+    """Return the id of a row of a file that has none, from what sets it apart: 16 hex characters."""
+    return _hex("\n".join(map(str, parts)).encode(errors="replace"), 8)
+
+
+def call_id(format_name: str, told: bytes) -> str:
+    """Return the id of a paid call that its file gives none, from what tells it from others: ``pi:`` and 24 hex."""
+    return f"{format_name}:{_hex(told, 12)}"
+
+
+def _hex(data: bytes, size: int) -> str:
+    return blake2b(data, digest_size=size).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How much one call may bring: bounds that a mistake runs into before the database does.
+
+_WIDEST_CHARACTER = 4
+# What SQLite (1 GB for a row) and PostgreSQL (1 GB for a statement) take, with room for what stands beside it.
+# A store's own reads unpack up to this: whatever was stored under some limits is read under all others.
+LARGEST_ENTRY = 512 * 2**20
+
+_LARGEST = 2**31 - 1  # what every database can count to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The most that one call may bring. Raises `InvalidArgument` if one is not a limit.
+
+    They are of the store that was opened, not of the database: what another process has written is read whatever
+    its size, up to the 512 MiB that no limit exceeds. Bytes are those of the JSON in UTF-8, before compression. Files
+    to import and bundles are held to them before anything of them is unpacked.
+    """
+
+    entry_bytes: int = 64 * 2**20
+    """One entry: its payload, and what an import has kept beside it; or one document. 1 to 512 MiB."""
+    batch_entries: int = 100_000
+    """The entries of one append or import, which are one transaction."""
+    metadata_bytes: int = 2**20
+    """The metadata of one session."""
+    document_bytes: int = 512 * 2**20
+    """A file to import of a format that is read as a whole. The values in it may take three times as much memory."""
+    extraction_bytes: int = 2**30
+    """The memory that extracting the text of a document may take, beside what its library takes. On Linux."""
+    extraction_seconds: int = 60
+    """The time on a processor that extracting the text of a document may take."""
+    task_depth: int = 4
+    """How many levels of tasks may be below a session that is not a task."""
+    sessions_per_page: int = 1_000
+    """The sessions of one page of `Store.list_sessions`."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
+                raise InvalidArgument(
+                    f"limits: {field.name}: {shown(value)} is not a whole number from 1 to {_LARGEST}"
+                )
+        if self.entry_bytes > LARGEST_ENTRY:
+            raise InvalidArgument(
+                f"limits: entry_bytes: {shown(self.entry_bytes)} is more than databases take in a row; "
+                f"give at most {LARGEST_ENTRY}"
+            )
+
+    def check_entries(self, entries: Sequence[NewEntry]) -> None:
+        """Raise `InvalidEntry` for too many entries, or for one that is too large, by its position. O(entries)."""
+        if len(entries) > self.batch_entries:
+            raise InvalidEntry(
+                f"{len(entries)} entries at once are more than {self.batch_entries}; bring them in smaller batches, "
+                "or open the store with other limits (batch_entries)"
+            )
+        for position, entry in enumerate(entries):
+            length = len(entry.payload) + len(entry.extra) if entry.extra else len(entry.payload)
+            if _WIDEST_CHARACTER * length <= self.entry_bytes:
+                continue
+            size = self._excess(entry.payload, entry.extra or "", self.entry_bytes)
+            if size is not None:
+                raise InvalidEntry(
+                    f"entry {position} of {len(entries)} ({entry.kind}): {size} bytes are more than "
+                    f"{self.entry_bytes}; keep large content elsewhere and refer to it, or open the store with "
+                    "other limits (entry_bytes)"
+                )
+
+    def check_metadata(self, text: str) -> None:
+        """Raise `InvalidArgument` if the JSON text of a session's metadata is too long."""
+        size = self._excess(text, "", self.metadata_bytes)
+        if size is not None:
+            raise InvalidArgument(
+                f"metadata: {size} bytes are more than {self.metadata_bytes}; append a custom entry instead, or open "
+                "the store with other limits (metadata_bytes)"
+            )
+
+    def check_document(self, body: str) -> None:
+        """Raise `InvalidArgument` if the text of a memory or of a file is too long."""
+        size = self._excess(body, "", self.entry_bytes)
+        if size is not None:
+            raise InvalidArgument(
+                f"body: {size} bytes are more than {self.entry_bytes}; store a part of it, or open the store with "
+                "other limits (entry_bytes)"
+            )
+
+    def check_page(self, limit: int) -> None:
+        """Raise `InvalidArgument` if ``limit`` is not a number of sessions for one page."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= self.sessions_per_page:
+            raise InvalidArgument(
+                f"limit: {shown(limit)} is not a number from 1 to {self.sessions_per_page}; read page by page"
+            )
+
+    @staticmethod
+    def _excess(text: str, other: str, most: int) -> int | None:
+        """Return how many bytes two texts take, or None if that is not more than ``most``."""
+        if _WIDEST_CHARACTER * (len(text) + len(other)) <= most:
+            return None
+        size = len(text.encode()) + len(other.encode())
+        return size if size > most else None
+
+
+DEFAULT_LIMITS = Limits()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What metadata say of task sessions, in the way of the reference.
+
+OF_PARENT = ("parentSession", "taskId", "depth")
+"""The names under which a task session's metadata say whose task it is."""
+TASKS = "taskSessions"
+OF_TASKS = frozenset({*OF_PARENT, TASKS})
+"""The names that are made of links."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReference:
+    """What a parent's metadata says of one task session: its storage key, its name, and the task's id."""
+
+    storage_key: str
+    session: str
+    task_id: str
+
+
+def task_references(metadata: Mapping[str, JsonValue]) -> tuple[TaskReference, ...]:
+    """Return the task sessions that a document's metadata names, in order.
+
+    An item without a storage key is passed over, as the reference does when it deletes.
+    """
+    found = (item for item in _listed(metadata) if isinstance(item, dict))
+    return tuple(
+        TaskReference(key, _text(item.get("session")), _text(item.get("taskId")))
+        for item in found
+        if isinstance(key := item.get("storageKey"), str)
+    )
+
+
+def session_of(storage_key: str) -> str:
+    """Return the session that the document of a storage key becomes: it has the name of its file."""
+    return storage_key.rpartition("/")[2].removesuffix(".json")
+
+
+@frozen
+class TaskNames:
+    """What the links of a session name: the task sessions it started, and the session that started it.
+
+    ``tasks`` has the task's id and the session's id of each link, in the order they were made. ``parent`` is the first
+    parent by id, with the task's id there, and ``depth`` how deep the session is nested, if it is of kind ``task``.
+    """
+
+    tasks: tuple[tuple[str, str], ...] = ()
+    parent: tuple[str, str] | None = None
+    depth: int | None = None
+
+    def with_task(self, task_id: str, child_id: str) -> TaskNames:
+        """Return the names with those of one more task, unless it is there."""
+        if any(child_id == known for _, known in self.tasks):
+            return self
+        return replace(self, tasks=(*self.tasks, (task_id, child_id)))
+
+    def added_to(self, metadata: JsonObject) -> JsonObject:
+        """Return metadata as they are shown: with what the links say, where the metadata do not say it themselves."""
+        if self == NO_TASK_NAMES:
+            return metadata
+        named = {session_of(task.storage_key) for task in task_references(metadata)}
+        tasks = [item for item in self._items() if item["session"] not in named]
+        shown: JsonObject = {**metadata}
+        if tasks and isinstance(metadata.get(TASKS, []), list):
+            shown[TASKS] = [*_listed(metadata), *tasks]
+        # A parent that is stored may be another one, whose task has another id and depth.
+        parent = {} if "parentSession" in metadata else self._of_parent()
+        return {**shown, **{name: value for name, value in parent.items() if name not in metadata}}
+
+    def taken_from(self, text: str, stored: str) -> str:
+        """Return metadata as they are to be stored: without what the links say, unless it is ``stored`` already."""
+        if self == NO_TASK_NAMES or not any(f'"{name}"' in text for name in OF_TASKS):
+            return text
+        metadata, before = decode_object(text), decode_object(stored)
+        said = [
+            name
+            for name, value in self._of_parent().items()
+            if _says(metadata, name, value) and not _says(before, name, value)
+        ]
+        # Beside another parent the rest of them would not be shown.
+        left_out = said if "parentSession" in said else []
+        kept = {name: value for name, value in metadata.items() if name not in left_out}
+        listed, linked, known = _listed(metadata), [*self._items()], _listed(before)
+        left = [item for item in listed if item in known or item not in linked]
+        if left or (listed and before.get(TASKS) == []):
+            kept[TASKS] = left
+        elif listed:
+            del kept[TASKS]
+        return text if kept == metadata else encode_json(kept, "metadata")[0]
+
+    def _items(self) -> Iterator[JsonObject]:
+        for task_id, child_id in self.tasks:
+            yield {"session": child_id, "taskId": task_id, "storageKey": child_id}
+
+    def _of_parent(self) -> JsonObject:
+        if self.parent is None:
+            return {}
+        parent_id, task_id = self.parent
+        depth: JsonObject = {} if self.depth is None else {"depth": self.depth}
+        return {"parentSession": parent_id, "taskId": task_id, **depth}
+
+
+NO_TASK_NAMES = TaskNames()
+
+
+def without_parent(text: str) -> str:
+    """Return metadata that a new task session is given, without what its link will say."""
+    metadata = decode_object(text)
+    kept = {name: value for name, value in metadata.items() if name not in OF_PARENT}
+    return text if kept == metadata else encode_json(kept, "metadata")[0]
+
+
+def without_tasks(metadata: JsonObject) -> JsonObject:
+    """Return the metadata of a session for another one, which is nobody's task, and has none.
+
+    A ``taskId`` or ``depth`` beside no ``parentSession`` is the application's own, and stays.
+    """
+    of_tasks = OF_TASKS if "parentSession" in metadata else {TASKS}
+    return {name: value for name, value in metadata.items() if name not in of_tasks}
+
+
+def _listed(metadata: Mapping[str, JsonValue]) -> list[JsonValue]:
+    listed = metadata.get(TASKS)
+    return listed if isinstance(listed, list) else []
+
+
+def _says(metadata: Mapping[str, JsonValue], name: str, value: JsonValue) -> bool:
+    found = metadata.get(name)
+    return type(found) is type(value) and found == value
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a store tells about sessions: rows of the listing, results of operations, changes, reports.
 
 SessionKind: TypeAlias = Literal["root", "fork", "task"]
 OnConflict: TypeAlias = Literal["raise", "branch", "rebase"]
@@ -101,8 +406,8 @@ class SessionInfo:
     unpriced_calls: int = 0
     active_us: int = 0
     unknown_calls: int = 0
-    session_key: int = field(default=0, compare=False, repr=False)
-    task_names: TaskNames = field(default=NO_TASK_NAMES, compare=False, repr=False)
+    session_key: int = dataclasse_field(default=0, compare=False, repr=False)
+    task_names: TaskNames = dataclasse_field(default=NO_TASK_NAMES, compare=False, repr=False)
 
     @property
     def ref(self) -> SessionRef:
@@ -602,7 +907,7 @@ class VerifyReport:
 
     sessions: int
     entries: int
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Problem] = dataclasse_field(default_factory=list)
 
 
 @frozen
@@ -617,3 +922,774 @@ class StoreInfo:
     ledger_rows: int
     size_bytes: int | None
     documents: int = 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Documents: texts with a name that belong to a store and not to a session.
+#
+# They are memories of agents, or files that somebody has added for agents to read.
+
+DocumentKind: TypeAlias = Literal["memory", "file"]
+KINDS: tuple[DocumentKind, ...] = ("memory", "file")
+
+DocumentState: TypeAlias = Literal["written", "same", "later", "other"]
+"""What became of a copied document: it was written; the target has it as it is, in a later state, or as another one
+that was changed at the same time."""
+
+# An index of PostgreSQL takes 2,704 bytes for all parts of a key, of which a scope may have 1,000.
+MAX_DOCUMENT_NAME = 500
+MAX_SPACE = 200
+MAX_PROJECT = 800
+MAX_TYPE = 100
+MAX_SOURCE = 4_096
+
+IMPORTED_FILES = "imported files"
+"""The space of what imports remember of files, which is nobody's document: it is counted and copied with none."""
+
+SEARCHED = 1_000
+"""How many documents one call of `Backend.search_documents` reads at most."""
+
+
+class DocumentName(NamedTuple):
+    """What sets a document apart: whose it is, what it is, in which space, for which project, and its own name."""
+
+    scope: str
+    kind: DocumentKind
+    space: str
+    project: str
+    name: str
+
+
+class DocumentRow(NamedTuple):
+    """A document as it is stored, and as it crosses from one store to another."""
+
+    scope: str
+    kind: DocumentKind
+    space: str
+    project: str
+    name: str
+    type: str
+    source: str | None
+    created_at: int
+    changed_at: int
+    chars: int
+    digest: bytes
+    body: str
+
+    @property
+    def id(self) -> DocumentName:
+        """What sets it apart."""
+        return DocumentName._make(self[:5])
+
+
+@frozen
+class NewDocument:
+    """A document to be stored. Raises `InvalidArgument` for what no store takes, and never shows what it says.
+
+    ``space`` is whose memory it is: ``repl``, or ``agents/`` and a name; ``project`` the folder it is for, "" for all.
+    ``type`` is one word: of a memory what it is about, of a file its media type. ``source`` is where it came from.
+    """
+
+    kind: DocumentKind
+    name: str
+    body: str
+    type: str
+    scope: str = ""
+    space: str = ""
+    project: str = ""
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        check_document_name(self.id)
+        _check_line(self.type, "type", MAX_TYPE)
+        if not self.type or any(character.isspace() for character in self.type):
+            raise InvalidArgument(f"type: {shown(self.type)} is not one word")
+        if self.source is not None:
+            _check_line(self.source, "source", MAX_SOURCE)
+            if not self.source:
+                raise InvalidArgument("source: is empty; leave it out where there is none")
+        if not isinstance(self.body, str):
+            raise InvalidArgument(f"body: should be a string, not {type(self.body).__name__}")
+        if not is_storable(self.body):
+            raise InvalidArgument("body: holds a NUL character or a lone surrogate; remove it")
+        if 4 * len(self.body) > LARGEST_ENTRY and len(self.body.encode()) > LARGEST_ENTRY:
+            raise InvalidArgument(f"body: is longer than {LARGEST_ENTRY} bytes; store a part of it")
+
+    @property
+    def id(self) -> DocumentName:
+        """What sets it apart."""
+        return DocumentName(self.scope, self.kind, self.space, self.project, self.name)
+
+    def row(self, now_us: int) -> DocumentRow:
+        """Return the row of it as a new one."""
+        digest = payload_digest(self.body)
+        return DocumentRow(*self.id, self.type, self.source, now_us, now_us, len(self.body), digest, self.body)
+
+
+def deletion_of(session_id: str, scope: str) -> NewDocument:
+    """Return what a store remembers of an imported session that was deleted in a scope, so that it stays deleted.
+
+    What sets it apart are digests, in the project that of the id: an id is no name that each document could have.
+    """
+    body, _ = encode_json({"deleted": session_id, "scope": scope}, "body")
+    return NewDocument("file", derived_id(scope), body, "json", "", IMPORTED_FILES, derived_id(session_id))
+
+
+@frozen
+class DocumentInfo:
+    """What a store says of a document without its text. ``chars`` is how many characters that has.
+
+    Times are microseconds since 1970 UTC; ``changed_us`` grows with each change of it, so that of two copies the later
+    one is known.
+    """
+
+    scope: str
+    kind: DocumentKind
+    space: str
+    project: str
+    name: str
+    type: str
+    source: str | None
+    created_us: int
+    changed_us: int
+    chars: int
+
+    @property
+    def id(self) -> DocumentName:
+        """What sets it apart."""
+        return DocumentName(self.scope, self.kind, self.space, self.project, self.name)
+
+
+@frozen
+class Document:
+    """A document, whole: what the store says of it, and its text."""
+
+    info: DocumentInfo
+    body: str
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.info.name
+
+    @property
+    def type(self) -> str:
+        """Its type: of a memory what it is about, of a file its media type."""
+        return self.info.type
+
+
+@frozen
+class DocumentFilter:
+    """Which documents are meant: those of a scope and a kind, of one space and project where they are named."""
+
+    kind: DocumentKind
+    scope: str = ""
+    space: str | None = None
+    project: str | None = None
+
+
+@frozen
+class DocumentsFound:
+    """Documents that a search has found, in order of space, project and name, and how many it has read.
+
+    ``after`` is where to go on; None at the end.
+    """
+
+    documents: tuple[Document, ...]
+    searched: int
+    after: DocumentName | None
+
+
+def check_document_name(name: DocumentName) -> None:
+    """Refuse what can be the name of no document. Raises `InvalidArgument`."""
+    if name.kind not in KINDS:
+        raise InvalidArgument(f"kind: {shown(name.kind)} is not one of {', '.join(KINDS)}")
+    check_scope(name.scope)
+    _check_line(name.space, "space", MAX_SPACE)
+    _check_line(name.project, "project", MAX_PROJECT)
+    _check_line(name.name, "name", MAX_DOCUMENT_NAME)
+    if not name.name.strip():
+        raise InvalidArgument("name: must not be empty")
+
+
+def _check_line(text: str, what: str, most: int) -> None:
+    """Refuse what is no line of text that can be stored, or is longer than ``most`` bytes."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{what}: should be a string, not {type(text).__name__}")
+    if not is_line(text):
+        raise InvalidArgument(f"{what}: {shown(text)} holds a line end or a control character; leave it out")
+    if 4 * len(text) > most and len(text.encode()) > most:
+        raise InvalidArgument(f"{what}: {shown(text[:40])}... is longer than {most} bytes; shorten it")
+
+
+def is_line(text: object) -> bool:
+    """Return whether something is text that can be stored and stands on one line."""
+    return isinstance(text, str) and is_storable(text) and text.isprintable()
+
+
+def searched_words(text: str) -> tuple[str, ...]:
+    """Return the words of a search, as they are compared. Raises `InvalidArgument` where there are none."""
+    check_name(text, "words")
+    words = tuple(text.casefold().split()) if isinstance(text, str) else ()
+    if not words:
+        raise InvalidArgument("words: should be one word at least")
+    return words
+
+
+def has_words(document: Document, words: tuple[str, ...]) -> bool:
+    """Return whether the name or the text has every word, in any case. O(its size)."""
+    name, body = document.name.casefold(), document.body.casefold()
+    return all(word in name or word in body for word in words)
+
+
+def state_of_document(copied: DocumentRow, changed_at: int, digest: bytes) -> DocumentState:
+    """Return how a copied document that was not written stands to the one in its place."""
+    if changed_at != copied.changed_at:
+        return "later"
+    return "same" if digest == copied.digest else "other"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What an import brings, checked before it reaches a store: what builders made may have been changed since.
+
+_WHOLE_NUMBERS = {int}
+_BUILDERS = "make it with NewEntry.message(), NewEntry.custom() or another builder of the class"
+
+
+def check_imported_session(new: NewSession) -> None:
+    """Raise `InvalidArgument` if it is not a `NewSession`, `InvalidEntry` if its metadata is not an object.
+
+    O(metadata).
+    """
+    if not isinstance(new, NewSession):
+        raise InvalidArgument(f"new: should be a NewSession, not {type(new).__name__}")
+    if not isinstance(_decoded(new.metadata_text, "metadata_text"), dict):
+        raise InvalidEntry(f"metadata_text: {shown(new.metadata_text)} is not the text of a JSON object")
+
+
+def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = None) -> list[NewEntry]:
+    """Return entries with the usage and the preview that their payloads say, and with the calls of that usage.
+
+    An entry that counts and names no call gets the one that its usage is of; calls that it names stay, for they may
+    say more than the payload. A call that names no agent is of ``program``. Ids and parents are checked where they are
+    stored. Raises `InvalidArgument` if it is not a sequence, `InvalidEntry` for one that no builder made, and for
+    one that no store can hold. O(size).
+    """
+    if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
+        raise InvalidArgument(f"entries: should be a sequence of NewEntry, not {type(entries).__name__}")
+    checked = []
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, NewEntry):
+            raise InvalidEntry(f"entry {number}: should be a NewEntry, not {type(entry).__name__}; {_BUILDERS}")
+        if not entry.built:
+            raise InvalidEntry(f"entry {number}: {shown(entry.id)} was not made by a builder of NewEntry; {_BUILDERS}")
+        try:
+            checked.append(_of_program(_checked(entry), program))
+        except FixTheCall as error:
+            raise InvalidEntry(f"entry {number} of {len(entries)}: {error}") from error
+    return checked
+
+
+def _of_program(entry: NewEntry, program: str | None) -> NewEntry:
+    if program is None or all(call.agent is not None for call in entry.calls):
+        return entry
+    return changed(entry, calls=tuple(changed(call, agent=call.agent or program) for call in entry.calls))
+
+
+def _checked(entry: NewEntry) -> NewEntry:
+    checked_kind(entry.kind)
+    checked_source(entry.source)
+    check_label(entry.role, "role")
+    check_label(entry.preview, "preview")
+    payload = _decoded(entry.payload, "payload")
+    if entry.kind in BUILT_KINDS and not isinstance(payload, dict):
+        raise InvalidEntry(f"payload: {shown(entry.payload)} is not the JSON object that a {entry.kind} is")
+    if entry.extra is not None and not isinstance(_decoded(entry.extra, "extra"), dict):
+        raise InvalidEntry(f"extra: {shown(entry.extra)} is not the text of a JSON object")
+    role = payload.get("role") if entry.kind == MESSAGE and isinstance(payload, dict) else None
+    if entry.role != role or (entry.kind == MESSAGE and role is None):
+        raise InvalidEntry(f"role: {shown(entry.role)} is not the role of the message, which is {shown(role)}")
+    if entry.created_us is not None and not is_moment(entry.created_us):
+        raise InvalidEntry(f"created_us: {shown(entry.created_us)} is not a time in microseconds since 1970 UTC")
+    for what, text in (("id", entry.id), ("parent_id", entry.parent_id)):
+        if text is not None and not isinstance(text, str):
+            raise InvalidEntry(f"{what}: should be a string, not {type(text).__name__}")
+    for what in ("counted", "unpaid"):
+        if not isinstance(getattr(entry, what), bool):
+            raise InvalidEntry(f"{what}: should be true or false, not {type(getattr(entry, what)).__name__}")
+    _check_numbers(entry)
+    return derived_from_payload(entry, payload) if isinstance(payload, dict) else entry
+
+
+def _check_numbers(entry: NewEntry) -> None:
+    if entry.usage is not NO_USAGE:
+        _check_usage(entry.usage, "usage")
+    if entry.calls != ():
+        _check_calls(entry)
+    for what, texts in (("references", entry.references), ("oddities", entry.oddities)):
+        if texts != () and not (isinstance(texts, tuple) and all(isinstance(text, str) for text in texts)):
+            raise InvalidEntry(f"{what}: should be a tuple of strings")
+    replaced = entry.surrogates_replaced
+    if isinstance(replaced, bool) or not isinstance(replaced, int) or not 0 <= replaced <= MAX_AMOUNT:
+        raise InvalidEntry(f"surrogates_replaced: {shown(replaced)} is not a count")
+
+
+def check_imported_call(call: PaidCall) -> None:
+    """Raise `InvalidEntry` if it is not a paid call that a store can hold. O(1)."""
+    if not isinstance(call, PaidCall):
+        raise InvalidEntry(f"call: should be a PaidCall, not {type(call).__name__}")
+    _check_usage(call.usage, "call.usage")
+    _check_call(call, "call")
+
+
+def _check_calls(entry: NewEntry) -> None:
+    if not isinstance(entry.calls, tuple) or not all(isinstance(call, PaidCall) for call in entry.calls):
+        raise InvalidEntry("calls: should be a tuple of PaidCall")
+    for number, call in enumerate(entry.calls):
+        if call.usage is not entry.usage:
+            _check_usage(call.usage, f"calls[{number}].usage")
+        _check_call(call, f"calls[{number}]")
+
+
+def _check_call(call: PaidCall, where: str) -> None:
+    _check_parts(call, where)
+    for name in ("provider", "model", "call_id", "purpose", "outcome", "price_source", "agent"):
+        text = getattr(call, name)
+        if type(text) is str and text.isascii() and "\0" not in text:
+            continue
+        if text is None and name not in ("call_id", "outcome", "price_source", "agent"):
+            raise InvalidEntry(f"{where}.{name}: should be a string, not None")
+        check_label(text, f"{where}.{name}")
+    if call.replaces != () and not (
+        isinstance(call.replaces, tuple) and all(isinstance(name, str) and is_storable(name) for name in call.replaces)
+    ):
+        raise InvalidEntry(f"{where}.replaces: should be a tuple of ids of calls")
+
+
+def _check_parts(call: PaidCall, where: str) -> None:
+    for name, most in (("cache_write_1h", call.usage.cache_write), ("reasoning", call.usage.output)):
+        tokens = getattr(call, name)
+        if type(tokens) is not int or not 0 <= tokens <= most:
+            raise InvalidEntry(f"{where}.{name}: {shown(tokens)} is not a whole number from 0 to {most}")
+    if type(call.is_unknown) is not bool or (call.is_unknown and (any(call.usage) or call.cost is not None)):
+        raise InvalidEntry(f"{where}.is_unknown: should be a bool, and True only if there are no numbers")
+    if not isinstance(call.told, frozenset) or not call.told.issubset(PARTS):
+        raise InvalidEntry(f"{where}.told: should be a frozenset of {', '.join(PARTS)}")
+    if call.cost is not None and not (type(call.cost) is int and 0 <= call.cost <= MAX_AMOUNT):
+        raise InvalidEntry(f"{where}.cost: {shown(call.cost)} is not a whole number of picodollars")
+    if call.at_us is not None and not is_moment(call.at_us):
+        raise InvalidEntry(f"{where}.at_us: {shown(call.at_us)} is not a time in microseconds since 1970 UTC")
+
+
+def _check_usage(usage: UsageTotals, where: str) -> None:
+    is_fine = isinstance(usage, UsageTotals) and set(map(type, usage)) == _WHOLE_NUMBERS
+    if not is_fine or min(usage) < 0 or max(usage) > MAX_AMOUNT:
+        raise InvalidEntry(f"{where}: {shown(usage)} is not ten whole numbers from 0 to {MAX_AMOUNT}")
+
+
+def _decoded(text: object, where: str) -> JsonValue:
+    """Return the value of a JSON text that can be stored. Raises `InvalidEntry` if it is not JSON."""
+    try:
+        if isinstance(text, str) and "\0" not in text and text.encode():
+            return decode_json(text)
+    except (CorruptStore, UnicodeEncodeError):
+        pass
+    raise InvalidEntry(f"{where}: {shown(text)} is not JSON text")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Listings of sessions: which of them, in which order, and where a page ended. All from the session's row alone.
+
+SessionOrder: TypeAlias = Literal["activity", "updated", "created", "title", "messages", "entries", "tokens", "cost"]
+"""What sessions are listed by. ``title`` is the one that was given, else the one that was made, else "": the first
+`SORTED_CHARACTERS` of it, compared byte by byte in UTF-8. Equal ones are in the order in which they were made."""
+
+SORTED_CHARACTERS = 200
+"""By how much of a title sessions are sorted."""
+
+SLOT_BITS = 22
+"""How many bits of a time in microseconds its slot leaves out: a slot is 4.2 seconds."""
+
+ORDERS: tuple[SessionOrder, ...] = get_args(SessionOrder)
+SortValue: TypeAlias = int | str
+
+Scalar: TypeAlias = str | int | float | bool | None
+"""A value in JSON that holds no others."""
+
+_LISTING_LARGEST = 2**63
+# What every JSON encoder writes as it is.
+_PLAIN = re.compile(r"[0-9A-Za-z_.,:;@ +-]+")
+_LOWER = str.maketrans({chr(code): chr(code + 32) for code in range(ord("A"), ord("Z") + 1)})
+
+
+@frozen
+class SessionFilter:
+    """What sessions have to be to be listed; None asks for nothing.
+
+    ``title`` is part of the title that is shown (`SessionInfo.shown_title`), whatever the case of its ASCII letters.
+    ``metadata`` are keys of the top level of the metadata, and the values that they have to have: 1 is neither 1.0 nor
+    True.
+    """
+
+    title: str | None = None
+    key: str | None = None
+    cwd: str | None = None
+    completed: bool | None = None
+    scopes: tuple[str, ...] | None = None
+    scope_prefix: str | None = None
+    metadata: tuple[tuple[str, Scalar], ...] | None = None
+
+    @property
+    def asked(self) -> dict[str, object]:
+        """What is asked for, by name; titles in lower case, as they are compared."""
+        found: dict[str, object] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                found[field.name] = lower(value) if field.name == "title" else value
+        return found
+
+    @property
+    def can_match(self) -> bool:
+        """Whether a store can hold what is asked for at all."""
+        texts = (self.title, self.key, self.cwd, self.scope_prefix)
+        return all(is_storable(text) for text in texts if text is not None)
+
+    @property
+    def needle(self) -> str:
+        """A text that stored metadata have in them which are what is asked for; "" where there is none."""
+        found = [
+            f'"{part}"'
+            for pair in self.metadata or ()
+            for part in pair
+            if isinstance(part, str) and _PLAIN.fullmatch(part)
+        ]
+        return max(found, key=len, default="")
+
+    @property
+    def asks_links(self) -> bool:
+        """Whether links may say what is asked for of metadata, whatever is stored."""
+        return any(key in OF_PARENT for key, _ in self.metadata or ())
+
+    def has_metadata(self, info: SessionInfo) -> bool:
+        """Return whether a session's metadata are what is asked for."""
+        if not self.metadata:
+            return True
+        found = info.metadata
+        return all(key in found and is_same(found[key], value) for key, value in self.metadata)
+
+    def matches(self, info: SessionInfo) -> bool:
+        """Return whether a session is what is asked for."""
+        if self.title is not None and lower(self.title) not in lower(info.shown_title or ""):
+            return False
+        if self.completed is not None and self.completed != (info.completed_us is not None):
+            return False
+        if self.scopes is not None and info.scope not in self.scopes:
+            return False
+        if not info.scope.startswith(self.scope_prefix or "") or not self.has_metadata(info):
+            return False
+        equal = ((self.key, info.key), (self.cwd, info.cwd))
+        return all(asked is None or found == asked for asked, found in equal)
+
+
+ANY_SESSION = SessionFilter()
+
+
+def slot_of(at_us: int) -> int:
+    """Return the slot of a time in microseconds: what the listing by activity is sorted by first."""
+    return at_us >> SLOT_BITS
+
+
+def is_same(found: object, asked: Scalar) -> bool:
+    """Return whether a value is the scalar that was asked for, of the same type."""
+    return type(found) is type(asked) and found == asked
+
+
+def lower(text: str) -> str:
+    """Return a text with its ASCII letters in lower case, which every database can do alike."""
+    return text.translate(_LOWER)
+
+
+_SORTED_BY: dict[SessionOrder, Callable[[SessionInfo], SortValue]] = {
+    "activity": lambda info: info.active_us,
+    "updated": lambda info: info.updated_us,
+    "created": lambda info: info.created_us,
+    "title": lambda info: (info.title or info.auto_title or "")[:SORTED_CHARACTERS],
+    "messages": lambda info: info.message_count,
+    "entries": lambda info: info.entry_count,
+    "tokens": lambda info: info.spent_tokens,
+    "cost": lambda info: info.spent_picodollars,
+}
+
+
+def sort_value(info: SessionInfo, order: SessionOrder) -> SortValue:
+    """Return what a session is sorted by."""
+    return _SORTED_BY[order](info)
+
+
+class Ordering(NamedTuple):
+    """An order, and whether what is most comes first."""
+
+    order: SessionOrder = "activity"
+    descending: bool = True
+
+
+LAST_ACTIVE_FIRST = Ordering()
+
+
+class Listing(NamedTuple):
+    """A listing that is asked for: whose sessions, of which kind, which of them, and in which order."""
+
+    scope: str | None = None
+    kind: SessionKind | None = None
+    where: SessionFilter = ANY_SESSION
+    ordering: Ordering = LAST_ACTIVE_FIRST
+
+
+# -- cursors ----------------------------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """Where a page ended: what its last session is sorted by, and its number, which decides between equal ones."""
+
+    value: SortValue
+    number: int
+
+
+def write_cursor(ordering: Ordering, place: Place) -> str:
+    """Return the cursor for the sessions that come after a place: an opaque text."""
+    return urlsafe_b64encode(json.dumps([*ordering, *place], separators=(",", ":")).encode()).decode()
+
+
+def read_cursor(cursor: str, ordering: Ordering) -> Place:
+    """Return the place that a cursor stands for.
+
+    Raises `InvalidArgument` for one of another order, and for what `write_cursor` did not make.
+    """
+    try:
+        found = json.loads(urlsafe_b64decode(cursor.encode()))
+        order, descending, value, number = found
+        is_whole = order in ORDERS and isinstance(descending, bool) and type(number) is int
+        is_sound = type(value) is (str if order == "title" else int)
+        # Decoding passes over what it does not know, and databases over no number of more than 64 bits.
+        in_range = (
+            is_whole and abs(number) < _LISTING_LARGEST and (isinstance(value, str) or abs(value) < _LISTING_LARGEST)
+        )
+        is_ours = is_sound and in_range and write_cursor(Ordering(order, descending), Place(value, number)) == cursor
+        if not is_ours or (isinstance(value, str) and not is_storable(value)):
+            raise ValueError("it was changed")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidArgument(
+            f"cursor {shown(cursor)} is not one that list_sessions gave; start without one"
+        ) from error
+    if Ordering(order, descending) != ordering:
+        raise InvalidArgument(
+            f"cursor: it goes on with a listing by {order}, {_way(descending)} first, and not by {ordering.order}, "
+            f"{_way(ordering.descending)} first; ask in the same order, or start without one"
+        )
+    return Place(cast("SortValue", value), number)
+
+
+def _way(descending: bool) -> str:
+    return "most" if descending else "least"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The log of a session: one line for each revision, who was behind it and why.
+
+MAX_BY_CHARACTERS = 200
+MAX_WHY_CHARACTERS = 2_000
+GUARD_KEY = "compactionGuard"
+"""What a guard remembers among the metadata of a session. Who replaces these leaves it, unless it is named."""
+LOGGED_IDS = 20
+"""How many of the entries that a revision added its line names."""
+
+EditKind: TypeAlias = Literal[
+    "title", "auto_title", "metadata", "completed", "label", "pin", "task", "ended", "depth", "retracted"
+]
+RESTORABLE: frozenset[str] = frozenset({"title", "auto_title", "metadata", "completed", "label", "pin"})
+"""The edits whose values can be gone back to by themselves."""
+
+
+@frozen
+class Note:
+    """Who did something, and why. Raises `InvalidArgument` if a text cannot be stored or is too long."""
+
+    by: str | None = None
+    why: str | None = None
+
+    def __post_init__(self) -> None:
+        for what, text, most in (("by", self.by, MAX_BY_CHARACTERS), ("why", self.why, MAX_WHY_CHARACTERS)):
+            check_label(text, what)
+            if text is not None and len(text) > most:
+                raise InvalidArgument(f"{what}: {len(text)} characters are too many; at most {most} are kept")
+
+    @classmethod
+    def stored(cls, by: str | None, why: str | None) -> Note:
+        """Return one that was stored, whatever its length: other bounds may have held then."""
+        note = object.__new__(cls)
+        object.__setattr__(note, "by", by)
+        object.__setattr__(note, "why", why)
+        return note
+
+
+NO_NOTE = Note()
+
+
+@frozen
+class Edit:
+    """One change beside the history, as text before and after it (None: there was or is nothing).
+
+    ``what``: the ``title``; the ``metadata`` (JSON); ``completed`` (microseconds since 1970 UTC, in digits); the
+    ``label`` or the ``pin`` (``on``, ``off``) of entry ``entry_id``; a ``task`` that was linked (its id); how a task of
+    the session ``ended`` (JSON with ``childId``, ``status`` and ``summary``); the ``depth`` of a task session, in
+    digits, once it is known whose task its parent is; entries (a JSON list of ids) that were ``retracted`` and that
+    going back brought back.
+    """
+
+    what: EditKind
+    entry_id: str | None = None
+    before: str | None = None
+    after: str | None = None
+
+
+def ended_task(child_id: str, status: str | None, summary: str | None) -> str:
+    """Return what an edit keeps of how a task ended."""
+    return to_json({"childId": child_id, "status": status, "summary": summary}).decode()
+
+
+def row_value(info: SessionInfo, what: str) -> str | None:
+    """Return a value of a session's row as the text that an edit keeps; None if there is none."""
+    completed = None if info.completed_us is None else str(info.completed_us)
+    values = {"title": info.title, "auto_title": info.auto_title, "metadata": info.metadata_text}
+    return completed if what == "completed" else values[what]
+
+
+@frozen
+class LogLine:
+    """What one revision of a session did.
+
+    ``what`` is ``append``, ``compaction``, ``exclusion`` or ``inclusion`` for entries below the leaf, the reason of
+    a leaf move (``move``, ``rewind``, ``retract``, ``undo``, ``redo``, ``back``, ``import``, ``branch``), the kind of
+    an edit (``edit`` where there were several), or ``other`` where nothing that is stored tells.
+    ``from_id`` and ``to_id`` are the leaf before and after, of lines that tell of the leaf. ``entry_ids`` name the
+    first 20 of ``entry_count`` entries, ``kinds`` the kinds among these. ``refers_to`` is the revision that was
+    undone, done again or gone back to. ``words`` is the first line of what was said.
+    """
+
+    session_id: str
+    revision: int
+    what: str
+    at_us: int | None = None
+    from_id: str | None = None
+    to_id: str | None = None
+    entry_count: int = 0
+    entry_ids: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    refers_to: int | None = None
+    by: str | None = None
+    why: str | None = None
+    words: str | None = None
+
+    @property
+    def at(self) -> datetime | None:
+        """When it happened (UTC), where that is known."""
+        return None if self.at_us is None else from_microseconds(self.at_us)
+
+    @property
+    def moved_leaf(self) -> bool:
+        """Whether the leaf was another one afterwards."""
+        return self.from_id != self.to_id
+
+
+class LoggedMove(NamedTuple):
+    """A row of ``leaf_moves``, for its line."""
+
+    reason: str
+    refers_to: int | None
+    from_id: str | None
+    to_id: str | None
+    note: Note
+    at_us: int
+
+
+class LoggedEntries(NamedTuple):
+    """The entries of one revision, for its line. ``payload`` is the first one's, ``parent_id`` too."""
+
+    number: int
+    ids: tuple[str, ...]
+    kinds: tuple[str, ...]
+    payload: str
+    parent_id: str | None
+    last_id: str
+    at_us: int
+
+
+class LoggedEdits(NamedTuple):
+    """The edits of one revision, for its line."""
+
+    edits: tuple[Edit, ...]
+    note: Note
+    at_us: int
+
+
+def make_line(
+    session_id: str, revision: int, moved: LoggedMove | None, added: LoggedEntries | None, edited: LoggedEdits | None
+) -> LogLine:
+    """Return the line of a revision from what is stored of it."""
+    edits = () if edited is None else edited.edits
+    what: str
+    if added is None and moved is None:
+        if edited is None:
+            return LogLine(session_id, revision, "other")
+        what = edits[0].what if len(edits) == 1 else "edit"
+        words = None if edits[0].after is None else message_preview(edits[0].after)
+        by, why = edited.note.by, edited.note.why
+        return LogLine(session_id, revision, what, edited.at_us, edits=edits, by=by, why=why, words=words)
+    note, words = NO_NOTE, None
+    what = "append"
+    count, ids, kinds = (0, (), ()) if added is None else (added.number, added.ids, tuple(dict.fromkeys(added.kinds)))
+    from_id = to_id = refers_to = at_us = None
+    if added is not None:
+        what, note, words = _told(added)
+        from_id, to_id, at_us = added.parent_id, added.last_id, added.at_us
+    if moved is not None:
+        what, refers_to, from_id, to_id, note, at_us = moved
+    return LogLine(
+        session_id, revision, what, at_us, from_id, to_id, count, ids, kinds, edits, refers_to, note.by, note.why, words
+    )
+
+
+def _told(added: LoggedEntries) -> tuple[str, Note, str | None]:
+    """Return what entries are called in the log, who says to have added them and why, and their first words."""
+    kind = added.kinds[0]
+    value = decode_json(added.payload)
+    fields: JsonObject = value if isinstance(value, dict) else {}
+    if kind == MESSAGE:
+        return "append", NO_NOTE, message_preview(message_text(fields))
+    if kind == EXCLUSION and set(added.kinds) == {EXCLUSION}:
+        return "inclusion" if fields.get("excluded") is False else "exclusion", _note_of(fields), None
+    if kind_of(kind).says == "summary":
+        what = COMPACTION if kind == COMPACTION and added.number == 1 else "append"
+        return what, NO_NOTE, message_preview(str(fields.get("summary", "")))
+    return "append", NO_NOTE, None
+
+
+def _note_of(fields: JsonObject) -> Note:
+    """Return who excluded something and why, as the entry says it; an imported one may say anything."""
+    by, why = fields.get("by"), fields.get("why")
+    return Note.stored(by if isinstance(by, str) else None, why if isinstance(why, str) else None)
+
+
+def decode_ids(text: str | None) -> list[str]:
+    """Return the ids of an edit that holds a list of them. Raises `CorruptStore` if it holds something else."""
+    value = [] if text is None else decode_json(text)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise CorruptStore("an edit of the log should hold a list of entry ids; run verify()")
+    return [str(each) for each in value]
+
+
+def restorable(edits: Sequence[Edit]) -> list[Edit]:
+    """Return the edits whose values can be gone back to by themselves."""
+    return [edit for edit in edits if edit.what in RESTORABLE]

@@ -7,14 +7,13 @@ internal keys (of sessions, and of the tree) mean nothing elsewhere: a store tha
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
-from flue_py.core.frozen import frozen
-from flue_py.core.listing import slot_of
-from flue_py.core.rows import (
+from flue_py.core.json import frozen
+from flue_py.core.ledger import (
     AttachmentRow,
     BlobRow,
     CallRow,
@@ -28,7 +27,158 @@ from flue_py.core.rows import (
     RequestRow,
     SessionRow,
 )
+from flue_py.core.sessions import slot_of
 from flue_py.errors import SessionExists
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Lanes: how a tree of entries is laid out so that a path is a handful of ranges, and what deletion leaves of it.
+#
+# A lane is a run of entries in which each is the child of the one before; it forks from a place in its parent lane.
+# It is owned by the session that may grow it. Depth rises by one from parent to child, so a lane's own fork depth
+# is always above its parent's.
+
+LaneId = tuple[int, int]
+
+
+class Lane(NamedTuple):
+    """A lane of a tree: who owns it, and after which place of which lane it begins (None, -1: at a root)."""
+
+    tree_id: int
+    lane_id: int
+    owner: int
+    parent_lane: int | None
+    fork_depth: int
+
+
+class Hold(NamedTuple):
+    """A surviving session holds a lane up to a depth: by its leaf, or by its fork point."""
+
+    tree_id: int
+    lane_id: int
+    depth: int
+    holder: int
+
+
+@frozen
+class LaneFate:
+    """What becomes of a lane whose owner is deleted: kept up to ``keep_depth`` for ``heir``, or dropped (None).
+
+    ``keep_depth`` is the lane's fork depth where nothing is kept.
+    """
+
+    lane: Lane
+    keep_depth: int
+    heir: int | None
+
+
+def plan_lane_deletion(doomed: Iterable[Lane], children: Iterable[Lane], holds: Iterable[Hold]) -> list[LaneFate]:
+    """Return the fate of each lane whose owner is deleted.
+
+    ``children`` are the lanes that fork from a doomed one (doomed or not), ``holds`` those of surviving sessions.
+    A lane keeps its prefix up to the deepest point that something surviving holds, for that deepest holder: with
+    any other heir, a later deletion would keep too much or too little. Lanes are judged children first, because
+    what is kept of a child holds its parent. O(lanes), plus the sort.
+    """
+    lanes = {(lane.tree_id, lane.lane_id): lane for lane in doomed}
+    held: dict[LaneId, tuple[int, int]] = {}
+
+    def hold(place: LaneId, depth: int, holder: int) -> None:
+        if place in lanes and (place not in held or depth > held[place][0]):
+            held[place] = (depth, holder)
+
+    for item in holds:
+        hold((item.tree_id, item.lane_id), item.depth, item.holder)
+    for child in children:
+        if (child.tree_id, child.lane_id) not in lanes and child.parent_lane is not None:
+            hold((child.tree_id, child.parent_lane), child.fork_depth, child.owner)
+    fates = []
+    for place, lane in sorted(lanes.items(), key=lambda item: item[1].fork_depth, reverse=True):
+        if place not in held:
+            fates.append(LaneFate(lane, lane.fork_depth, None))
+            continue
+        depth, heir = held[place]
+        fates.append(LaneFate(lane, depth, heir))
+        if lane.parent_lane is not None:
+            hold((lane.tree_id, lane.parent_lane), lane.fork_depth, heir)
+    return fates
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The reports of a backup and of a salvage: what could be read, and what has changed.
+
+
+@frozen
+class BackupReport:
+    """A copy of a store that was made: where it is, its size, and how much it holds.
+
+    ``is_verified`` says whether `verify` was run on the copy; then it found nothing.
+    """
+
+    path: str
+    size_bytes: int
+    sessions: int
+    entries: int
+    is_verified: bool = True
+
+
+@frozen
+class Loss:
+    """One thing that a rescue lost or had to change.
+
+    ``what`` is one of ``entry``, ``session``, ``leaf``, ``fork point``, ``mark``, ``move``, ``edit``, ``request``,
+    ``link``, ``call``, ``budget``, ``reservation``, ``document`` and ``page``. ``session_id`` and ``entry_id`` are None
+    if they do not apply or are lost, too.
+    """
+
+    what: str
+    session_id: str | None
+    entry_id: str | None
+    detail: str
+
+    def __str__(self) -> str:
+        named = [f"session {self.session_id}"] if self.session_id is not None else []
+        named += [f"entry {self.entry_id}"] if self.entry_id is not None else []
+        return f"{self.what}: {', '.join(named)}{': ' if named else ''}{self.detail}"
+
+
+@frozen
+class SalvageReport:
+    """What a rescue found in a damaged database and wrote into a new one.
+
+    ``losses`` are not in the new store; ``changes`` are in it, but not as they were: a branch whose beginning is lost,
+    a leaf that went back to an entry that is left, a session of which only the entries are left. ``damaged_pages`` are
+    the numbers, from 1, of the pages that could not be read whole.
+    """
+
+    sessions: int
+    entries: int
+    calls: int
+    damaged_pages: tuple[int, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    changes: tuple[Loss, ...] = ()
+    documents: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything was rescued and is as it was."""
+        return not self.losses and not self.changes
+
+    @property
+    def lost_entry_ids(self) -> tuple[str, ...]:
+        """The ids of the entries that are lost, as far as they are known."""
+        return tuple(loss.entry_id for loss in self.losses if loss.what == "entry" and loss.entry_id is not None)
+
+    @property
+    def lost_session_ids(self) -> tuple[str, ...]:
+        """The ids of the sessions that are lost, as far as they are known."""
+        return tuple(loss.session_id for loss in self.losses if loss.what == "session" and loss.session_id is not None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whole trees, as they cross from one store to another, and whether a store may take one.
+#
+# A tree's rows cross as they are stored: payloads packed or apart, totals and digests as they were written. Only the
+# internal keys (of sessions, and of the tree) mean nothing elsewhere: a store that takes a tree gives it its own keys.
 
 
 class SessionHead(NamedTuple):

@@ -6,25 +6,171 @@ package: an entry point of the group ``flue_py.formats``, of the format's name, 
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from fnmatch import translate
 from functools import cache
+from glob import iglob
 from importlib import import_module
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from flue_py.errors import FlueError, InvalidArgument, shown
-from flue_py.formats.others import program_by_content
+from flue_py.system import in_full
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from flue_py.core.jsontext import JsonValue
-    from flue_py.core.projection import ContextEntry
-    from flue_py.formats.kit.exported import Exported, SessionTree
-    from flue_py.formats.kit.streaming import Reader
+    from flue_py.core.context import ContextEntry
+    from flue_py.core.json import JsonValue
+    from flue_py.formats.kit import Exported, Reader, SessionTree
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Programs whose sessions no format reads: where they keep them, and how such files begin, so that each is named.
+#
+# A line of a program is dropped when it gets a format.
+
+
+class Program(NamedTuple):
+    """A program: its name, patterns of its files (``~`` is a home), and what only the beginning of such a file has."""
+
+    name: str
+    files: tuple[str, ...]
+    sign: bytes | None = None
+
+
+_EDITORS = ("~/.config/Code", "~/Library/Application Support/Code", "~/.vscode-server/data")
+_DATA = ("~/.local/share", "~/Library/Application Support")
+
+
+def _in(folders: tuple[str, ...], *patterns: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/{pattern}" for folder in folders for pattern in patterns)
+
+
+def _extension(name: str) -> tuple[str, ...]:
+    return _in(_EDITORS, f"User/globalStorage/{name}/tasks/*/api_conversation_history.json")
+
+
+OTHERS = (
+    Program("aider", ("~/.aider.chat.history.md",), rb"\s*# aider chat started at "),
+    Program("Amp", _in(_DATA, "amp/threads/T-*.json"), rb'\s*\{"v": ?\d+, ?"id": ?"T-'),
+    Program("Antigravity", ("~/.gemini/antigravity*/conversations/*",)),
+    Program(
+        "Cline",
+        ("~/.cline/data/sessions/*/*.messages.json", *_extension("saoudrizwan.claude-dev")),
+        rb'\s*\{\s*"version": ?\d+,\s*"updated_at"[^{}\[\]]{0,300}"agent"',
+    ),
+    Program("Codebuff", ("~/.config/manicode/projects/*/chats/*/chat-messages.json",)),
+    Program(
+        "Codex (compressed rollouts)",
+        _in(("~/.codex",), "sessions/**/*.jsonl.zst", "archived_sessions/*.jsonl.zst"),
+    ),
+    Program(
+        "Continue",
+        ("~/.continue/sessions/*-*.json",),
+        rb'\s*\{\s*"sessionId"[^{}\[\]]{0,2000}"workspaceDirectory"',
+    ),
+    Program(
+        "Copilot CLI",
+        ("~/.copilot/session-state/*/events.jsonl", "~/.copilot/session-state/*.jsonl"),
+        rb'\s*\{"type": ?"session\.start"',
+    ),
+    Program("Crush", ("~/.crush/crush.db", "~/.local/share/crush/*.db")),
+    Program(
+        "Cursor",
+        (
+            "~/.cursor/chats/*/*/store.db",
+            "~/.cursor/projects/*/agent-transcripts/**/*.jsonl",
+            *_in(("~/.config", *_DATA), "Cursor/User/globalStorage/state.vscdb"),
+        ),
+    ),
+    Program("Droid", ("~/.factory/sessions/**/*.jsonl",), rb'\s*\{"type": ?"session_start"'),
+    Program(
+        "Gemini CLI",
+        ("~/.gemini/tmp/*/chats/**/*.json*", "~/.gemini/tmp/*/checkpoint-*.json"),
+        rb'\s*\{[^{}\[\]]{0,400}"projectHash"',
+    ),
+    Program("Goose", _in((*_DATA, "~/.config"), "goose/sessions/*.db", "goose/sessions/*.jsonl")),
+    Program("Grok CLI", ("~/.grok/sessions/**/*.jsonl",)),
+    Program("Hermes", ("~/.hermes/state.db", "~/.hermes/sessions/*.json*")),
+    Program("Kilo", (*_extension("kilocode.kilo-code"), *_in(_DATA, "kilo/kilo.db"))),
+    Program(
+        "Kimi",
+        ("~/.kimi-code/sessions/**/wire.jsonl", "~/.kimi/sessions/*/*/context*.jsonl"),
+        rb'\s*\{[^{}\[\]]{0,200}"protocol_version"',
+    ),
+    Program("llm", _in(("~/.config", *_DATA), "io.datasette.llm/logs.db")),
+    Program(
+        "Mistral Vibe",
+        _in(("~/.vibe/logs/session",), "unified/*/CURRENT", "unified/*/*/*.json*", "*.json", "*/messages.jsonl"),
+        rb'\s*\[\s*\{"message": ?\{(?s:.)*"turn_index"|\s*\{[^{}]{0,400}"mistral\.vibe\.',
+    ),
+    Program(
+        "OpenCode",
+        _in(_DATA, "opencode/opencode*.db", "opencode/storage/session/**/ses_*.json"),
+        rb'\s*\{\s*"id": ?"(ses|msg|prt)_[^"]*",\s*"(slug|version|projectID|sessionID|messageID)"',
+    ),
+    Program(
+        "OpenHands",
+        ("~/.openhands/conversations/*/base_state.json", "~/.openhands/sessions/*/events/*.json"),
+    ),
+    Program(
+        "Qwen Code",
+        ("~/.qwen/projects/*/chats/*.jsonl", "~/.qwen/projects/*/subagents/**/*.jsonl", "~/.qwen/tmp/*/chats/*.json*"),
+        rb'([^\n]*\n){0,50}?\{[^\n{}]*"message": ?\{"role": ?"(user|model)", ?"parts": ?\[',
+    ),
+    Program("Roo Code", _extension("rooveterinaryinc.roo-cline")),
+    Program("Zed", _in(_DATA, "[zZ]ed/threads/threads.db")),
+)  # fmt: skip
+"""By name. The order does not matter: no file has two signs."""
+
+
+@cache
+def _matchers() -> tuple[tuple[str, re.Pattern[str], re.Pattern[bytes] | None], ...]:
+    return tuple(
+        (
+            each.name,
+            re.compile("|".join(translate(f"*{file[1:]}") for file in each.files)),
+            None if each.sign is None else re.compile(each.sign),
+        )
+        for each in OTHERS
+    )
+
+
+def program_by_content(first_bytes: bytes) -> str | None:
+    """Return the program whose file begins like this, where that is certain whatever formats make of it; or None."""
+    first = first_bytes.removeprefix(b"\xef\xbb\xbf")
+    return next((name for name, _, sign in _matchers() if sign is not None and sign.match(first)), None)
+
+
+def program_of(first_bytes: bytes, path: str) -> str | None:
+    """Return the program that wrote a file, by how it begins, or by where it is (``path`` is absolute); or None."""
+    place = path.replace("\\", "/")
+    return program_by_content(first_bytes) or next((name for name, files, _ in _matchers() if files.match(place)), None)
+
+
+def programs_seen() -> Iterator[tuple[str, int, str]]:
+    """Yield each program that has files in its usual places, how many, and the first. O(files)."""
+    for each in OTHERS:
+        files: list[str] = []
+        for pattern in each.files:
+            with suppress(InvalidArgument):  # there is no home
+                files += iglob(in_full(pattern), recursive=True)
+        if files:
+            yield each.name, len(set(files)), min(files)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The formats of files: how one is recognised, who reads and writes it, and where such files usually are.
+#
+# Naming a format costs nothing: its module is imported when it is used. A new format is one more line here, or in
+# another
+# package: an entry point of the group ``flue_py.formats``, of the format's name, that leads to a `Format`.
 
 GROUP = "flue_py.formats"
 """The group of the entry points by which other packages bring formats."""
@@ -140,9 +286,9 @@ def _warn(text: str) -> None:
 
 def _ours(
     name: str,
-    read: str,
-    write: str | None = None,
+    module: str,
     *,
+    writes: bool = False,
     holds: Literal["tree", "context"] = "tree",
     places: tuple[str, ...] = (),
     suffixes: tuple[str, ...] = (".jsonl",),
@@ -151,13 +297,13 @@ def _ours(
     before: str | None = None,
     beside: str | None = None,
 ) -> Format:
-    """Return a format of ours by its modules: their functions are ``looks_like_X``, ``read_X`` and ``export_X``."""
+    """Return a format of ours by its module: its functions are ``looks_like_X``, ``read_X`` and ``export_X``."""
     called, home = name.replace("-", "_"), __package__
     return Format(
         name,
-        f"{home}.{read}:looks_like_{called}",
-        f"{home}.{read}:read_{called}",
-        None if write is None else f"{home}.{write}:export_{called}",
+        f"{home}.{module}:looks_like_{called}",
+        f"{home}.{module}:read_{called}",
+        f"{home}.{module}:export_{called}" if writes else None,
         holds,
         places,
         suffixes,
@@ -171,31 +317,31 @@ def _ours(
 _JSON, _LIST = (".json",), (".json", ".jsonl")
 
 _PROGRAMS = (
-    _ours("pi", "pi.read", "pi.write", places=("~/.pi/agent/sessions",)),
-    _ours("noumen", "noumen.read"),
-    _ours("claude-code", "claude_code.read", places=("~/.claude/projects",)),
+    _ours("pi", "pi", writes=True, places=("~/.pi/agent/sessions",)),
+    _ours("noumen", "noumen"),
+    _ours("claude-code", "claude_code", places=("~/.claude/projects",)),
     _ours(
         "codex",
-        "codex.read",
+        "codex",
         places=("~/.codex/sessions", "~/.codex/archived_sessions"),
         is_chained=True,
-        before="codex.history:read_before",
-        beside="codex.history:name_beside",
+        before="codex:read_before",
+        beside="codex:name_beside",
     ),
-    _ours("flue", "flue.read", "flue.write", suffixes=_JSON),
-    _ours("fuseraft-repl", "fuseraft.read_repl", places=("~/.fuseraft/repl-sessions",), suffixes=_JSON),
-    _ours("fuseraft-run", "fuseraft.read_run", places=("~/.fuseraft/sessions",), suffixes=_JSON),
+    _ours("flue", "flue", writes=True, suffixes=_JSON),
+    _ours("fuseraft-repl", "fuseraft", places=("~/.fuseraft/repl-sessions",), suffixes=_JSON),
+    _ours("fuseraft-run", "fuseraft", places=("~/.fuseraft/sessions",), suffixes=_JSON),
 )
 _LISTS = (
-    _ours("anthropic", "anthropic.read", "anthropic.write", holds="context", suffixes=_LIST),
-    _ours("openai-responses", "openai.read_responses", "openai.write_responses", holds="context", suffixes=_LIST),
+    _ours("anthropic", "lists", writes=True, holds="context", suffixes=_LIST),
+    _ours("openai-responses", "lists", writes=True, holds="context", suffixes=_LIST),
     _ours(
         "openai-chat",
-        "openai.read_chat",
-        "openai.write_chat",
+        "lists",
+        writes=True,
         holds="context",
         suffixes=_LIST,
-        settle="kit.lists:other_list",
+        settle="kit:other_list",
     ),
 )
 """Plain lists of messages: recognized last, since many files look like one."""

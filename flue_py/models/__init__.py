@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 from flue_py.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from flue_py.core.model_seam import FunctionModel, Model, ModelReply, ModelRequest
+    from flue_py.core.model import FunctionModel, Model, ModelReply, ModelRequest
     from flue_py.models.opening import open_model
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "flue_py.core.model_seam": ("FunctionModel", "Model", "ModelReply", "ModelRequest"),
+            "flue_py.core.model": ("FunctionModel", "Model", "ModelReply", "ModelRequest"),
             "flue_py.models.opening": ("open_model",),
         },
     )
-
 __all__ = ["FunctionModel", "Model", "ModelReply", "ModelRequest", "open_model"]

@@ -2,17 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flue_py.core.model_seam import Model, check_amount
+from flue_py.core.model import Model, check_amount
 from flue_py.errors import InvalidArgument, MissingExtra, ModelDenied, shown
-from flue_py.models.limits import max_output_of
-from flue_py.models.secrets import Secrets, keys_of
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
     from pydantic_ai.providers import Provider
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How long an answer of a known model may be. (How large its window is, pydantic-ai knows by genai-prices.)
+
+_MAX_OUTPUT = {
+    # The pages of the models at https://platform.openai.com/docs/models
+    **dict.fromkeys(("gpt-5", "gpt-5-mini", "gpt-5-nano"), 128_000),
+    **dict.fromkeys(("o1", "o3", "o3-mini", "o3-pro", "o4-mini"), 100_000),
+    **dict.fromkeys(("gpt-4.1", "gpt-4.1-mini", "gpt-4.1-nano"), 32_768),
+    **dict.fromkeys(("gpt-4o", "gpt-4o-mini"), 16_384),
+    # The pages of the models at https://ai.google.dev/gemini-api/docs/models
+    **dict.fromkeys(("gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite"), 65_536),
+}
+"""Of models whose provider says so: a name that is not here, or here with a date behind it, is unknown."""
+
+_DATE = re.compile(r"-20\d\d-?\d\d-?\d\d$")
+
+
+def max_output_of(model: TheirModel) -> int | None:
+    """Return how many tokens an answer may have, None if that is not known. O(1)."""
+    try:
+        told = model.profile.get("anthropic_max_output_tokens")
+    except NotImplementedError:  # several models behind one
+        return None
+    return told if isinstance(told, int) else _MAX_OUTPUT.get(_DATE.sub("", model.model_name))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Keys of providers, which no error and no ``repr`` may show.
+
+_LOOKS_LIKE_A_KEY = re.compile(r"\b(?:sk|pk|gsk|xai|AIza)[-_]?[\w*-]{12,}|(?<=Bearer )\S{8,}")
+_SHORTEST = 8
+_HIDDEN = "[hidden]"
+
+
+class Secrets:
+    """The keys that a model was opened with. Its ``repr`` shows none of them."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        # A short one is no key but a stand-in, and would be hidden in the midst of words.
+        self._keys = sorted({key for key in keys if len(key) >= _SHORTEST}, key=len, reverse=True)
+
+    def hidden(self, text: str) -> str:
+        """Return a text without the keys, and without what looks like one."""
+        for key in self._keys:
+            text = text.replace(key, _HIDDEN)
+        return _LOOKS_LIKE_A_KEY.sub(_HIDDEN, text)
+
+    def are_told_by(self, error: BaseException) -> bool:
+        """Return whether a traceback of an error would show a key, by its own text or that of what it came from."""
+        return any(self.hidden(text) != text for each in _chain(error) for text in (str(each), repr(each)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self._keys)} hidden)"
+
+
+def keys_of(model: object) -> Iterator[str]:
+    """Yield the keys of the clients behind a model of pydantic-ai, those of wrapped models included."""
+    client = getattr(model, "client", None)
+    for name in ("api_key", "auth_token"):
+        key = getattr(client, name, None)
+        if isinstance(key, str):
+            yield key
+    wrapped = getattr(model, "wrapped", None)
+    for each in (*(getattr(model, "models", None) or ()), *([] if wrapped is None else [wrapped])):
+        yield from keys_of(each)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        waiting += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From the name of a model, or one of pydantic-ai, to a `Model`.
 
 
 def open_model(

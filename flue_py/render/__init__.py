@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from flue_py.lazy import lazy_modules
 
 if TYPE_CHECKING:
-    from flue_py.render import report, report_data, views
-
+    from flue_py.render import report as report
+    from flue_py.render import views as views
 __all__ = ["report", "report_data", "views"]
 __getattr__ = lazy_modules(__name__)

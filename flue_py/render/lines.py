@@ -4,11 +4,286 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from decimal import Decimal
+from itertools import islice, pairwise
 from typing import TypeAlias
 
-from flue_py.core.frozen import frozen
+from flue_py.core.context import begins_turn
+from flue_py.core.entries import Entry, Exclusion
+from flue_py.core.json import JsonObject, JsonValue, encode_json, frozen
+from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, KINDS, MESSAGE, kind_of, message_text
+from flue_py.core.usage import picodollars_to_usd
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which lines a tree is drawn as: its branches, the runs of entries between them, and which of them are folded.
+#
+# Every branch has a main line that goes straight down: the active path if the branch is on it, else always the
+# child with most entries below it. A side branch is nested one deeper, and has at most half the entries, so
+# that nesting grows with the logarithm of the tree's size. No recursion, whatever the depth.
+
+SHOWN_WHOLE = 24
+"""A history of at most this many entries is shown entry by entry."""
+
+MOST_BRANCHES = 50
+MOST_LANDMARKS = 100
+MOST_TURNS = 40
+_LANDMARKS = frozenset(kind.name for kind in KINDS if kind.says == "summary")
+
+
+@frozen
+class Branch:
+    """A main line from where it left another (or from a root) to its end.
+
+    ``parent_id`` is the entry that it left, and ``nesting`` how many lines that is away from a root's.
+    """
+
+    parent_id: str | None
+    tip_id: str
+    entries: int
+    nesting: int
+    is_active: bool
+
+
+@frozen
+class Run:
+    """Entries of one branch, each the child of the one before, that are shown as one line.
+
+    ``opens`` and ``ends`` say that it is the first or the last of its branch. ``folded`` counts the branches that
+    leave it and are not shown.
+    """
+
+    entries: tuple[Entry, ...]
+    branch: Branch
+    opens: bool
+    ends: bool
+    folded: int = 0
+
+    @property
+    def id(self) -> str:
+        """The id of its last entry: where to move, fork or rewind to."""
+        return self.entries[-1].id
+
+
+@frozen
+class Plan:
+    """The lines of a tree in order, all of its branches (also those not shown), and what is not shown."""
+
+    runs: tuple[Run, ...]
+    branches: tuple[Branch, ...]
+    active: frozenset[str]
+    folded_branches: int = 0
+    folded_entries: int = 0
+
+
+@frozen
+class Walk:
+    """Every entry of a tree in the order of its lines, with the nesting of its branch, and whether it begins one.
+
+    Below an entry come the branches that leave its line there, and then what goes on, so that all that descends from an
+    entry follows it. ``active`` are the ids of the path to the leaf.
+    """
+
+    entries: list[Entry]
+    nesting: list[int]
+    opens: list[bool]
+    active: frozenset[str]
+    branches: int
+
+
+@frozen
+class _Shape:
+    """The links of a tree, which child its lines follow, and its branches by their first entry."""
+
+    roots: list[Entry]
+    children: dict[str, list[Entry]]
+    main: dict[str, Entry]
+    active: frozenset[str]
+    lines: dict[str, list[Entry]]
+    nesting: dict[str, int]
+    below: dict[str, int]
+    branches_below: dict[str, int] = field(default_factory=dict)
+
+    def sides(self, entry: Entry) -> list[Entry]:
+        """Return the first entries of the branches that leave the line of an entry there."""
+        follower = self.main.get(entry.id)
+        return [child for child in self.children.get(entry.id, ()) if child is not follower]
+
+
+def plan_tree(
+    entries: Sequence[Entry],
+    leaf: str | None,
+    *,
+    fold: bool = True,
+    depth: int | None = None,
+    landmarks: Collection[str] = (),
+    ends: Collection[str] = (),
+) -> Plan:
+    """Return how to draw the tree of ``entries`` (every branch, parents before children).
+
+    An entry whose parent is not among them is a root. With ``fold`` a run of entries is one line: a turn, of the
+    `MOST_TURNS` that began last, or all that comes before those. The leaf, ``landmarks``, compactions and branch
+    summaries have lines of their own, entries of ``ends`` are the last of their lines, and only the `MOST_BRANCHES`
+    largest branches are shown. ``depth`` leaves out branches nested deeper than
+    that. O(entries).
+    """
+    shape = _shape_of(entries, leaf)
+    fold = fold and len(entries) > SHOWN_WHOLE
+    alone = {entry.id for entry in entries if entry.kind in _LANDMARKS or entry.id in landmarks}
+    closing = {entry.id for entry in entries if entry.id in ends}
+    if fold and len(alone) + len(closing) > MOST_LANDMARKS:
+        newest = {entry.id for entry in [e for e in entries if e.id in alone or e.id in closing][-MOST_LANDMARKS:]}
+        alone, closing = alone & newest, closing & newest
+    marked = alone | closing if leaf is None else alone | closing | {leaf}
+    # A line ends before the request that begins a turn.
+    turns = [entry.parent_id for entry in entries if entry.parent_id is not None and begins_turn(entry)]
+    closing.update(turns[-MOST_TURNS:])
+    if leaf is not None:
+        alone.add(leaf)
+    shown = _shown(shape, marked, fold=fold, depth=depth)
+    runs = tuple(_runs(shape, shown, alone, closing, fold=fold))
+    branches = tuple(
+        Branch(line[0].parent_id, line[-1].id, len(line), shape.nesting[start], start in shape.active)
+        for start, line in shape.lines.items()
+    )
+    drawn = sum(len(run.entries) for run in runs)
+    return Plan(runs, branches, shape.active, len(branches) - len(shown), len(entries) - drawn)
+
+
+def without_program_rows(entries: Sequence[Entry], prefixes: tuple[str, ...], ends: Collection[str]) -> list[Entry]:
+    """Return ``entries`` without rows that a program wrote for itself, by how their kinds begin, except ``ends``.
+
+    What lies below such a row is drawn below the entry before it. O(entries).
+    """
+    above: dict[str, str | None] = {}
+    spoken: list[Entry] = []
+    for entry in entries:
+        parent = entry.parent_id if entry.parent_id is None else above.get(entry.parent_id, entry.parent_id)
+        if entry.kind.startswith(prefixes) and entry.id not in ends:
+            above[entry.id] = parent
+        else:
+            spoken.append(entry if parent == entry.parent_id else replace(entry, parent_id=parent))
+    return spoken
+
+
+def walk_tree(entries: Sequence[Entry], leaf: str | None) -> Walk:
+    """Return the entries of a tree (every branch, parents before children) in the order of `plan_tree`. O(entries)."""
+    shape = _shape_of(entries, leaf)
+    walk = Walk([], [], [], shape.active, len(shape.lines))
+    # A branch that is being walked, and how far.
+    waiting = [(root.id, 0) for root in reversed(shape.roots) if root.id in shape.lines]
+    while waiting:
+        start, at = waiting.pop()
+        line, nesting = shape.lines[start], shape.nesting[start]
+        for place in range(at, len(line)):
+            entry = line[place]
+            walk.entries.append(entry)
+            walk.nesting.append(nesting)
+            walk.opens.append(place == 0)
+            if len(shape.children.get(entry.id, ())) > 1:
+                waiting.append((start, place + 1))
+                waiting += [(side.id, 0) for side in reversed(shape.sides(entry))]
+                break
+    return walk
+
+
+def _shape_of(entries: Sequence[Entry], leaf: str | None) -> _Shape:
+    by_id = {entry.id: entry for entry in entries}
+    children: dict[str, list[Entry]] = {}
+    roots = []
+    for entry in entries:
+        if entry.parent_id is None or entry.parent_id not in by_id:
+            roots.append(entry)
+        else:
+            children.setdefault(entry.parent_id, []).append(entry)
+    below = dict.fromkeys(by_id, 1)
+    for entry in reversed(entries):
+        if entry.parent_id in below:
+            below[entry.parent_id] += below[entry.id]
+    active = set()
+    at = leaf
+    while at in by_id and at not in active:
+        active.add(at)
+        at = by_id[at].parent_id
+    main = {
+        parent: next((child for child in found if child.id in active), max(found, key=lambda child: below[child.id]))
+        for parent, found in children.items()
+    }
+    shape = _Shape(roots, children, main, frozenset(active), {}, {}, below)
+    start_of: dict[str, str] = {}
+    for entry in entries:
+        parent = entry.parent_id
+        if parent is None or parent not in by_id:
+            start, shape.nesting[entry.id] = entry.id, 0
+        elif main[parent] is entry:
+            start = start_of[parent]
+        else:
+            start, shape.nesting[entry.id] = entry.id, shape.nesting[start_of[parent]] + 1
+        start_of[entry.id] = start
+        shape.lines.setdefault(start, []).append(entry)
+    shape.branches_below.update(dict.fromkeys(shape.lines, 1))
+    for start in reversed(shape.lines):
+        parent = by_id[start].parent_id
+        if parent in start_of:
+            shape.branches_below[start_of[parent]] += shape.branches_below[start]
+    return shape
+
+
+def _shown(shape: _Shape, marked: Collection[str], *, fold: bool, depth: int | None) -> set[str]:
+    """Return the first entries of the branches to show. If a branch is shown, so is the one that it left."""
+    found = [start for start in shape.lines if depth is None or shape.nesting[start] <= depth]
+    if not fold or len(found) <= MOST_BRANCHES:
+        return set(found)
+    holds_mark = set()
+    for start in reversed(shape.lines):
+        line = shape.lines[start]
+        if any(entry.id in marked or any(side.id in holds_mark for side in shape.sides(entry)) for entry in line):
+            holds_mark.add(start)
+    # A branch is larger than any that leaves it, so none is chosen without the one that it left.
+    found.sort(key=lambda start: (start in shape.active, start in holds_mark, shape.below[start]), reverse=True)
+    return set(found[:MOST_BRANCHES])
+
+
+def _runs(shape: _Shape, shown: set[str], alone: set[str], closing: set[str], *, fold: bool) -> Iterator[Run]:
+    """Yield the runs in the order of their lines: a branch comes right below the entry that it left."""
+    waiting = [_line_runs(root.id, shape, shown, alone, closing, fold=fold) for root in reversed(shape.roots)]
+    while waiting:
+        item = next(waiting[-1], None)
+        if item is None:
+            waiting.pop()
+        elif isinstance(item, Run):
+            yield item
+        else:
+            waiting.append(_line_runs(item, shape, shown, alone, closing, fold=fold))
+
+
+def _line_runs(
+    start: str, shape: _Shape, shown: set[str], alone: set[str], closing: set[str], *, fold: bool
+) -> Iterator[Run | str]:
+    """Yield the runs of one branch, and the first entries of the branches that leave it, in their places."""
+    if start not in shown:
+        return
+    line = shape.lines[start]
+    branch = Branch(line[0].parent_id, line[-1].id, len(line), shape.nesting[start], start in shape.active)
+    run: list[Entry] = []
+    opens, folded = True, 0
+    for place, entry in enumerate(line):
+        run.append(entry)
+        sides = shape.sides(entry)
+        kept = [side.id for side in sides if side.id in shown]
+        folded += sum(shape.branches_below[side.id] for side in sides if side.id not in shown)
+        follower = line[place + 1] if place + 1 < len(line) else None
+        goes_on = fold and not kept and entry.id not in closing and entry.id not in alone
+        if goes_on and follower is not None and follower.id not in alone:
+            continue
+        yield Run(tuple(run), branch, opens, follower is None, folded)
+        yield from kept
+        run, opens, folded = [], False, 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Lines of styled text that fit a terminal: width in cells, clipping, columns, sizes.
 
 Span: TypeAlias = tuple[str, str]
 Line: TypeAlias = tuple[Span, ...]
@@ -166,3 +441,233 @@ def table(rows: Sequence[Sequence[Span]], *, right: frozenset[int] = frozenset()
                 spans.append((" " * gap, ""))
         lines.append(tuple(spans))
     return lines
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One entry as a line: what it is, and the beginning of what it says.
+
+STYLES: Mapping[str, str] = {
+    "user": "bold cyan",
+    "assistant": "green",
+    "toolResult": "dim",
+    "bashExecution": "magenta",
+    COMPACTION: "bold yellow",
+    BRANCH_SUMMARY: "yellow",
+    CUSTOM_MESSAGE: "cyan",
+}
+_DEEPEST = 3
+_MOST_FACTS = 20
+SIZE_WIDTH = 5
+COST_WIDTH = 9
+NAME_WIDTH = 9
+_ROLE_WORDS: Mapping[str, str] = {
+    "toolResult": "result",
+    "bashExecution": "shell",
+}
+
+
+@frozen
+class Cost:
+    """What calls cost, in picodollars. ``is_partial`` says that some of them have no known cost."""
+
+    picodollars: int
+    is_partial: bool = False
+
+
+@frozen
+class Look:
+    """How entries are shown: the width in cells, the signs, and by entry id how many tokens each takes, its label,
+    what its line cost (lines without calls are left out), and what the branch that ends with it cost. If
+    ``sizes_counted`` is False, sizes are estimates, marked with ``~``. If ``cuts`` is False, no text is cut to fit."""
+
+    width: int = 80
+    sizes: Mapping[str, int] | None = None
+    labels: Mapping[str, str] | None = None
+    glyphs: Glyphs = UNICODE
+    costs: Mapping[str, Cost] | None = None
+    branch_costs: Mapping[str, Cost] | None = None
+    sizes_counted: bool = True
+    masked: Callable[[str], str] = str
+    """Takes out of a text what is not to be shown, before it is cut."""
+    cuts: bool = True
+
+    def fit(self, text: str, room: int) -> str:
+        """Return a text that takes at most ``room`` cells, or whole if nothing is cut."""
+        return clip(text, room, self.glyphs.cut) if self.cuts else text
+
+    def size_text(self, size: int | None) -> str:
+        """Return a size in at most `SIZE_WIDTH` characters; "" if there is none."""
+        if size is None:
+            return ""
+        return short_count(size) if self.sizes_counted else f"~{short_count(size)}"
+
+
+def cost_text(cost: Cost) -> str:
+    """Return a cost in dollars, in at most eight characters up to a million; a dash where none is known.
+
+    A plus means "at least": some calls have no known cost.
+    """
+    if cost.is_partial and not cost.picodollars:
+        return "-"
+    dollars = picodollars_to_usd(cost.picodollars)
+    if dollars >= 100:
+        text = f"{dollars:,.0f}"
+    elif dollars >= 1 or not dollars:
+        text = f"{dollars:.2f}"
+    else:
+        text = f"{dollars:.4f}" if dollars >= Decimal("0.0001") else "<0.0001"
+    return text + "+" * cost.is_partial
+
+
+def entry_name(entry: Entry) -> Span:
+    """Return a word for the kind of an entry, of at least `NAME_WIDTH` cells, with its style."""
+    name = entry.role or entry.kind if entry.kind == MESSAGE else entry.kind
+    word = _ROLE_WORDS.get(name) or kind_of(name).word or name
+    return padded(one_line(word, 24), NAME_WIDTH), STYLES.get(name, "blue")
+
+
+def exclusion_text(exclusion: Exclusion) -> str:
+    """Return what lists say of an entry that is excluded, or a part of which is."""
+    return "excluded" if exclusion.part is None else f"part {exclusion.part} excluded"
+
+
+def entry_text(entry: Entry) -> str:
+    """Return the beginning of what an entry says, as one line."""
+    value = entry.data
+    fields: JsonObject = value if isinstance(value, dict) else {}
+    kind = kind_of(entry.kind)
+    if kind.says == "message":
+        text = _message_line(entry.role, fields)
+    elif kind.says == "content":
+        text = message_text(fields)
+    elif kind.line_from:
+        text = str(fields.get(kind.line_from, "")) or _left_out(fields.get("details"))
+    elif entry.kind == "model_change":
+        text = f"{fields.get('provider')}/{fields.get('modelId')}"
+    elif entry.kind == "label":
+        text = f"{fields.get('label') or '(cleared)'} on {fields.get('targetId')}"
+    else:
+        text = ", ".join(_facts(value)) or encode_json(value, "payload")[0]
+    return one_line(text)
+
+
+def _left_out(details: JsonValue) -> str:
+    """Return what a compaction says that left messages out, and has no summary; "" for any other entry."""
+    dropped = details.get("dropped") if isinstance(details, dict) else None
+    return f"{dropped.get('messages')} messages are left out" if isinstance(dropped, dict) else ""
+
+
+def _facts(value: JsonValue, name: str = "", depth: int = 0) -> Iterator[str]:
+    """Yield what an object says as ``name: value``, objects in it included; lists and what lies deeper as JSON."""
+    if isinstance(value, dict) and depth < _DEEPEST:
+        for key, part in islice(value.items(), _MOST_FACTS):
+            yield from _facts(part, key, depth + 1)
+    elif name and value not in (None, "", [], {}):
+        yield f"{name}: {value if isinstance(value, str) else encode_json(value, name)[0]}"
+
+
+def _message_line(role: str | None, message: JsonObject) -> str:
+    if role == "bashExecution":
+        return f"! {message.get('command')}"
+    text = message_text(message)
+    if role == "toolResult":
+        name = message.get("toolName")
+        marks = [str(name)] if isinstance(name, str) else []
+        marks += ["failed"] if message.get("isError") is True else []
+        return f"[{', '.join(marks)}] {text}" if marks else text
+    if text.strip():
+        return text
+    parts = message.get("content")
+    calls = [_call_line(part) for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return "; ".join(call for call in calls if call) or str(message.get("errorMessage") or "(nothing said)")
+
+
+def _call_line(part: Mapping[str, JsonValue]) -> str:
+    if part.get("type") == "thinking":
+        return f"(thinks) {part.get('thinking')}"
+    if part.get("type") != "toolCall":
+        return f"({part.get('type')})"
+    arguments = part.get("arguments")
+    first = _main_argument(arguments) if isinstance(arguments, dict) else arguments
+    return f"-> {part.get('name')}({first if isinstance(first, str) else encode_json(first, 'arguments')[0]})"
+
+
+_MAIN_ARGUMENTS = ("file_path", "path", "command", "cmd", "pattern", "query", "url", "prompt", "description")
+
+
+def _main_argument(arguments: JsonObject) -> JsonValue:
+    """Return the argument that says most about a call: one of a common name, else the first text, else the first."""
+    named = [arguments[name] for name in _MAIN_ARGUMENTS if arguments.get(name)]
+    texts = [value for value in arguments.values() if isinstance(value, str)]
+    return next(iter([*named, *texts, *arguments.values()]), "")
+
+
+def entry_line(
+    entry: Entry,
+    short_id: str,
+    look: Look,
+    *,
+    before: Span = ("", ""),
+    guide: Span = ("", ""),
+    is_leaf: bool = False,
+    marks: Sequence[Span] = (),
+    is_faint: bool = False,
+) -> Line:
+    """Return an entry as a line of ``look.width`` cells: id, ``before`` (its place), what it is and says, size, cost.
+
+    ``guide`` leads to its place; ``marks`` follow what it says, behind its label and the sign of the leaf.
+    """
+    label = (look.labels or {}).get(entry.id)
+    said: list[Span] = []
+    if label:
+        said.append((f" [{look.fit(one_line(look.masked(label)), 20)}]", "bold magenta"))
+    if is_leaf:
+        said.append((f" {look.glyphs.leaf}", "bold green"))
+    first: tuple[Span, ...] = ((short_id, "dim"), (" ", ""), guide, before, entry_name(entry), (" ", ""))
+    return laid_out(
+        first,
+        look.masked(entry_text(entry)),
+        [*said, *marks],
+        look,
+        (look.sizes or {}).get(entry.id),
+        (look.costs or {}).get(entry.id),
+        is_faint=is_faint,
+    )
+
+
+def laid_out(
+    first: Sequence[Span],
+    text: str,
+    marks: Sequence[Span],
+    look: Look,
+    size: int | None,
+    cost: Cost | None,
+    *,
+    is_faint: bool = False,
+) -> Line:
+    """Return a line of ``look.width`` cells: ``first``, as much of the text as fits, marks, size, cost (if any is)."""
+    numbers = padded(look.size_text(size), SIZE_WIDTH, right=True)
+    if look.costs is not None:
+        numbers += padded("" if cost is None else cost_text(cost), COST_WIDTH, right=True)
+    taken = sum(cells(part) for part, _ in (*first, *marks)) + 1 + len(numbers)
+    room = max(8, look.width - taken)
+    shown = look.fit(text, room)
+    filler = " " * max(0, room - cells(shown))
+    return (*first, (shown, "dim" if is_faint else ""), *marks, (filler + " ", ""), (numbers, "dim"))
+
+
+def fold_line(entries: Sequence[Entry], short_id_width: int, look: Look, *, before: Span = ("", "")) -> Line:
+    """Return a line in place of a run of entries: how many there are, how many turns, how many tokens."""
+    turns = sum(map(begins_turn, entries))
+    text = f"{len(entries):,} entries" + (f", {turns:,} turn{'s' * (turns != 1)}" if turns else "")
+    sizes = look.sizes or {}
+    size = look.size_text(None if look.sizes is None else sum(sizes.get(entry.id, 0) for entry in entries))
+    taken = short_id_width + 1 + cells(before[0]) + cells(text)
+    filler = " " * max(0, look.width - taken - SIZE_WIDTH)
+    return (
+        (" " * (short_id_width + 1), ""),
+        before,
+        (text, "dim italic"),
+        (filler, ""),
+        (padded(size, SIZE_WIDTH, right=True), "dim"),
+    )

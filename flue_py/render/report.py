@@ -10,17 +10,837 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from difflib import SequenceMatcher
 from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
 
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.context import (
+    RESTORES,
+    TAKES_BACK,
+    ContextEntry,
+    EntryCost,
+    Turns,
+    begins_turn,
+    entry_cost,
+    latest_compaction,
+    part_of,
+    project,
+    reported_counts,
+)
+from flue_py.core.entries import Entry, readable, tool_calls
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, MESSAGE, SHOWN_KINDS
 from flue_py.core.ledger import UsageRow
-from flue_py.render.report_data import ReportedSession, Thresholds, growing, report_data
-from flue_py.render.report_growth import snapshot_rows
+from flue_py.core.sessions import SessionInfo
+from flue_py.core.usage import KINDS, agent_of, read_reported
+from flue_py.render.lines import entry_name, entry_text, one_line
+from flue_py.render.views import iso, minute, session_facts, session_name
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a report shows of compactions: what went in, what came out, what was lost, and what took one back.
+
+_LINE_LENGTH = 300
+
+
+def compactions_json(
+    entries: Sequence[Entry],
+    active: Sequence[Entry],
+    losses: Mapping[str, JsonObject],
+    sizes: Mapping[str, int],
+    stretches: Callable[[Sequence[int]], list[tuple[int, int]]],
+) -> dict[str, JsonObject]:
+    """Return what the page shows of each compaction, by the id of its entry; entries are named by their places.
+
+    ``active`` is the path to the leaf, ``losses`` are the loss reports as JSON, with ``entryIds``: what went in.
+    Without one, what was lost was not worked out. ``stretches`` makes stretches of places. O(entries + losses).
+    """
+    place = {entry.id: number for number, entry in enumerate(entries)}
+    latest = latest_compaction(active)
+    in_effect = {item.entry_id for item in project(active) if item.kind == COMPACTION} | {latest and latest.id}
+    found: dict[str, JsonObject] = {}
+    takers: dict[str, list[JsonValue]] = {}
+    for entry in entries:
+        if entry.kind != COMPACTION:
+            continue
+        fields = entry.fields
+        row: JsonObject = {"isInEffect": True} if entry.id in in_effect else {}
+        if RESTORES in fields:
+            taken, restored = fields.get(TAKES_BACK), fields.get(RESTORES)
+            row["takesBack"] = place.get(taken) if isinstance(taken, str) else None
+            row["restores"] = place.get(restored) if isinstance(restored, str) else None
+            if isinstance(taken, str):
+                takers.setdefault(taken, []).append(place[entry.id])
+        elif entry.id in losses:
+            row |= _loss_json(losses[entry.id], place, sizes, stretches)
+        found[entry.id] = row
+    for entry_id, places in takers.items():
+        if entry_id in found:
+            found[entry_id]["takenBackBy"] = places
+    return found
+
+
+def _loss_json(
+    loss: JsonObject,
+    place: Mapping[str, int],
+    sizes: Mapping[str, int],
+    stretches: Callable[[Sequence[int]], list[tuple[int, int]]],
+) -> JsonObject:
+    listed, kinds = loss["entryIds"], loss["kinds"]
+    assert isinstance(listed, list)
+    assert isinstance(kinds, list)
+    ids = [each for each in listed if isinstance(each, str) and each in place]
+    return {
+        "in": [[first, last] for first, last in stretches([place[each] for each in ids])],
+        "entries": len(ids),
+        "tokensIn": sum(sizes.get(each, 0) for each in ids),
+        "kinds": [_kind_json(kind, place) for kind in kinds if isinstance(kind, dict) and kind["total"]],
+    }
+
+
+def _kind_json(kind: JsonObject, place: Mapping[str, int]) -> JsonValue:
+    """Return a kind of facts: its name, how many there are, how many are still said, those lost, how many more are."""
+    lost = kind["lost"]
+    assert isinstance(lost, list)
+    facts: list[JsonValue] = []
+    for fact in lost:
+        assert isinstance(fact, dict)
+        ids = fact["entryIds"]
+        assert isinstance(ids, list)
+        last = ids[-1]
+        facts.append(
+            [str(fact["text"])[:_LINE_LENGTH], place.get(last) if isinstance(last, str) else None, fact["count"]]
+        )
+    return [kind["kind"], kind["total"], kind["covered"], facts, kind["leftOut"]]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a tool call changes in files, as the lines of a diff: the editing tools of Claude Code, Codex and pi.
+
+_PATHS = ("file_path", "path")
+_REPLACED = (("old_string", "new_string"), ("oldText", "newText"))
+_SHELLS = frozenset({"shell", "local_shell", "shell_command", "exec_command", "container.exec"})
+_COMMANDS = ("command", "cmd")
+# The whole command has to be the patch: a command that does more is shown as it is.
+_PATCH = re.compile(
+    r"\s*(?:apply_?patch\b\s*(?:<<-?\s*(['\"]?)\w+\1)?)?\s*\*\*\* Begin Patch[^\n]*\n(?P<body>.*?)"
+    r"\*\*\* End Patch\s*\w*\s*",
+    re.DOTALL,
+)
+_HEAD = re.compile(r"\*\*\* (Update|Add|Delete) File: (.*)")
+_HEADINGS = {"Update": "", "Add": " (new file)", "Delete": " (deleted)"}
+_MOST_COMPARED = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """What one call changes in one file. Each of its ``lines`` begins with +, -, a space, or @ (between two places)."""
+
+    path: str
+    lines: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What a tool call changes, and its other arguments."""
+
+    files: Sequence[FileEdit]
+    rest: JsonObject = field(default_factory=dict)
+
+
+def edits_of(tool: str, arguments: JsonValue) -> Edits | None:
+    """Return what a call changes in files; None if it is not known to edit files.
+
+    No argument is left out. O(their size).
+    """
+    name = tool.casefold()
+    if name in ("edit", "multiedit"):
+        return _replaced(arguments)
+    if name == "write":
+        return _written(arguments)
+    if name in ("apply_patch", "applypatch") or name in _SHELLS:
+        return _patched(arguments)
+    return None
+
+
+def _replaced(arguments: JsonValue) -> Edits | None:
+    """Return the edits of `{path, old, new}` or of `{path, edits: [{old, new}]}`."""
+    path, rest = _path_of(arguments)
+    if path is None:
+        return None
+    places = rest.pop("edits", None)
+    if places is None:
+        found = _replacement(rest)
+        if found is None:
+            return None
+        lines, rest = found
+        return Edits([FileEdit(path, "\n".join(lines))], rest)
+    all_lines: list[str] = []
+    for place in places if isinstance(places, list) else [None]:
+        found = _replacement(place) if isinstance(place, dict) else None
+        if found is None:
+            return None
+        lines, left = found
+        note = "".join(f" {name}" for name, value in left.items() if value is True)
+        if any(value not in (True, False, None) for value in left.values()):
+            return None
+        all_lines += [f"@@{note}", *lines]
+    return Edits([FileEdit(path, "\n".join(all_lines))], rest)
+
+
+def _path_of(arguments: JsonValue) -> tuple[str | None, JsonObject]:
+    if isinstance(arguments, dict):
+        for name in _PATHS:
+            path = arguments.get(name)
+            if isinstance(path, str):
+                return path, {key: value for key, value in arguments.items() if key != name}
+    return None, {}
+
+
+def _replacement(fields: JsonObject) -> tuple[list[str], JsonObject] | None:
+    for names in _REPLACED:
+        old, new = (fields.get(name) for name in names)
+        if isinstance(old, str) and isinstance(new, str):
+            rest = {key: value for key, value in fields.items() if key not in names}
+            return list(_compared(_lines(old), _lines(new))), rest
+    return None
+
+
+def _lines(text: str) -> list[str]:
+    return text.split("\n") if text else []
+
+
+def _compared(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+    """Yield all lines of both, unchanged ones once. Texts too long to compare are replaced as a whole."""
+    if len(old) * len(new) > _MOST_COMPARED:
+        steps = [("replace", 0, len(old), 0, len(new))]
+    else:
+        steps = list(SequenceMatcher(None, old, new, autojunk=False).get_opcodes())
+    for step, first, last, new_first, new_last in steps:
+        if step == "equal":
+            yield from (f" {line}" for line in old[first:last])
+        else:
+            yield from (f"-{line}" for line in old[first:last])
+            yield from (f"+{line}" for line in new[new_first:new_last])
+
+
+def _written(arguments: JsonValue) -> Edits | None:
+    path, rest = _path_of(arguments)
+    content = rest.pop("content", None)
+    if path is None or not isinstance(content, str):
+        return None
+    return Edits([FileEdit(path, "\n".join(f"+{line}" for line in _lines(content)))], rest)
+
+
+def _patched(arguments: JsonValue) -> Edits | None:
+    """Return the edits of a patch in the format of Codex: the arguments themselves, one of them, or a shell command."""
+    if isinstance(arguments, str):
+        return _patch(arguments, {})
+    if not isinstance(arguments, dict):
+        return None
+    for name in ("input", "patch", *_COMMANDS):
+        value = arguments.get(name)
+        # A command is a list of words: the program and the patch, or a shell, its switch and a command line.
+        words = value if isinstance(value, list) else [value]
+        if words and isinstance(words[-1], str) and "*** Begin Patch" in words[-1]:
+            known = len(words) == 1 or words[:-1] == ["apply_patch"] or (len(words) == 3 and words[1] in ("-lc", "-c"))
+            return _patch(words[-1], _without(arguments, name)) if known else None
+    return None
+
+
+def _without(arguments: JsonObject, name: str) -> JsonObject:
+    return {key: value for key, value in arguments.items() if key != name}
+
+
+def _patch(text: str, rest: JsonObject) -> Edits | None:
+    found = _PATCH.fullmatch(text)
+    if found is None:
+        return None
+    files: list[tuple[str, list[str]]] = []
+    for line in found["body"].removesuffix("\n").split("\n"):
+        head = _HEAD.match(line)
+        if head is not None:
+            files.append((head[2] + _HEADINGS[head[1]], []))
+        elif not files:
+            return None
+        else:
+            # Models write an empty line without its leading space; lines such as "*** Move to" are marked.
+            files[-1][1].append(line if line[:1] in ("+", "-", " ", "@") else f"@{line}" if line else " ")
+    return Edits([FileEdit(path, "\n".join(lines)) for path, lines in files], rest) if files else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How the input of each agent grew over its turns, and where it was compacted.
+
+_COPIED = "copiedFrom"
+"""The extra field in which a copy says where it comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of an agent, the sum of its answers that were sent input.
+
+    ``input``, ``cache_read`` and ``cache_write`` together are the tokens sent; ``cumulative`` sums those over this
+    agent's turns since the last compaction. ``entry`` is the place of the last of the answers among the entries.
+    """
+
+    entry: int
+    input: int
+    cache_read: int
+    cache_write: int
+    output: int
+    cumulative: int
+    known: Mapping[str, int | None]
+    """The same tokens under their names in JSON; None if the answer does not report them."""
+
+    @property
+    def sent(self) -> int:
+        """The tokens the model was sent in this turn, by all of its calls."""
+        return self.input + self.cache_read + self.cache_write
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A compaction after so many turns of an agent; ``entry`` is its place among the entries."""
+
+    after_turn: int
+    entry: int
+    tokens_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One agent's line, along the active path of its session; ``session`` is that session's place in the report."""
+
+    session: int
+    agent: str
+    turns: tuple[Turn, ...]
+    compactions: tuple[Compacted, ...]
+
+
+@dataclass(slots=True)
+class _Line:
+    turns: list[Turn]
+    compactions: list[Compacted]
+    cumulative: int = 0
+    number: int = 0
+
+
+def _together(first: Turn, then: Turn) -> Turn:
+    """Return two calls of a turn as one; what one of them does not report is unknown."""
+    return Turn(
+        then.entry,
+        first.input + then.input,
+        first.cache_read + then.cache_read,
+        first.cache_write + then.cache_write,
+        first.output + then.output,
+        then.cumulative,
+        {
+            name: None if count is None or (other := then.known[name]) is None else count + other
+            for name, count in first.known.items()
+        },
+    )
+
+
+def speaker_of(message: Mapping[str, JsonValue]) -> str | None:
+    """Return the name of the agent that a message carries, on one line, or None."""
+    name = agent_of(message)
+    return None if name is None else one_line(name, 80)
+
+
+def is_copy(entry: Entry) -> bool:
+    """Return whether an entry is a copy of one in another session, where its usage is counted."""
+    return entry.extra is not None and isinstance(entry.extra_fields.get(_COPIED), dict)
+
+
+def growth_of(sessions: Sequence[tuple[str, Sequence[Entry], str | None]]) -> list[Growth]:
+    """Return the lines of all agents, those of the first session first.
+
+    A session is its name, all its entries (parents before children) and its leaf. It has one line, and one more for
+    each agent whose name its messages carry. Agents without a turn have no line. Cost: O(entries).
+    """
+    found = []
+    for number, (name, entries, leaf) in enumerate(sessions):
+        lines = _lines_of(active_path(entries, leaf), entries)
+        for speaker, line in lines.items():
+            label = name if speaker is None else speaker if number == 0 else f"{name}: {speaker}"
+            if line.turns:
+                found.append(Growth(number, label, tuple(line.turns), tuple(line.compactions)))
+    return found
+
+
+def active_path(entries: Sequence[Entry], leaf: str | None) -> list[int]:
+    """Return the positions, root to leaf, of the entries on the way to ``leaf``; none if it is not among them."""
+    place = {entry.id: number for number, entry in enumerate(entries)}
+    path: list[int] = []
+    while leaf is not None and leaf in place:
+        path.append(place[leaf])
+        leaf = entries[place[leaf]].parent_id
+    path.reverse()
+    return path
+
+
+def _lines_of(path: Sequence[int], entries: Sequence[Entry]) -> dict[str | None, _Line]:
+    lines: dict[str | None, _Line] = {}
+    counter = Turns()
+    for number in path:
+        entry = entries[number]
+        turn = counter.add(part_of(entry))
+        if entry.kind == COMPACTION:
+            if RESTORES in entry.fields:
+                # It takes a compaction back: the context grows again.
+                continue
+            before = entry.fields.get("tokensBefore")
+            for line in lines.values():
+                line.cumulative = 0
+                line.compactions.append(Compacted(len(line.turns), number, before if isinstance(before, int) else 0))
+        elif entry.kind == MESSAGE and entry.role == "assistant" and not is_copy(entry):
+            fields = entry.fields
+            reported = read_reported(fields.get("usage"))
+            usage = reported.totals
+            sent = usage.input + usage.cache_read + usage.cache_write
+            if not sent:
+                continue
+            line = lines.setdefault(speaker_of(fields), _Line([], []))
+            line.cumulative += sent
+            counts = reported_counts(reported)
+            call = Turn(number, usage.input, usage.cache_read, usage.cache_write, usage.output, line.cumulative, counts)
+            is_cut = bool(line.compactions) and line.compactions[-1].after_turn == len(line.turns)
+            if line.number == turn and not is_cut:
+                line.turns[-1] = _together(line.turns[-1], call)
+            else:
+                line.turns.append(call)
+            line.number = turn
+    return lines
+
+
+def snapshot_rows(
+    sessions: Sequence[tuple[str, Sequence[Entry], str | None]],
+    session_id: str,
+    *,
+    warn_at: int = 0,
+    cutover_at: int = 0,
+) -> list[JsonObject]:
+    """Return the same figures as rows of the context snapshots: one per turn, and one per compaction.
+
+    Session by session, each in the order of its path. A compaction is a row of the agent ``system``.
+    """
+    rows: list[JsonObject] = []
+    limits: JsonObject = {
+        name: limit for name, limit in (("warn_at", warn_at), ("cutover_at", cutover_at)) if limit > 0
+    }
+    lines = growth_of(sessions)
+    for number, (_, entries, _) in enumerate(sessions):
+        ours = [line for line in lines if line.session == number]
+        found: dict[int, JsonObject] = {}
+        for line in ours:
+            for count, turn in enumerate(line.turns, 1):
+                found[turn.entry] = {
+                    "agent": line.agent,
+                    "turn": count,
+                    "turn_input_tokens": turn.sent,
+                    "turn_output_tokens": turn.output,
+                    "cumulative_input_tokens": turn.cumulative,
+                    **limits,
+                }
+            for mark in line.compactions:
+                turns = max(each.after_turn for other in ours for each in other.compactions if each.entry == mark.entry)
+                found[mark.entry] = {
+                    "agent": "system",
+                    "turn": turns,
+                    "turn_input_tokens": 0,
+                    "turn_output_tokens": 0,
+                    "cumulative_input_tokens": 0,
+                    **limits,
+                    "compaction_occurred": True,
+                }
+        rows += [
+            {"ts": iso(entries[place].created_at), "session": session_id, **found[place]} for place in sorted(found)
+        ]
+    return rows
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What an agent is sent of a session, for the page: what each step did, and what became of each entry.
+
+
+def sent_json(explained: JsonObject, place: Mapping[str, int]) -> JsonObject:
+    """Return what was explained of a request: of the entries those not sent as they are, by place. O(items)."""
+    reasons = {step["name"]: step["reason"] for step in _objects(explained["steps"])}
+    changed: list[JsonValue] = []
+    for entry in _objects(explained["entries"]):
+        at = place.get(str(entry["entryId"]))
+        if at is None or entry["sent"] == "whole":
+            continue
+        changes = _objects(entry["changes"])
+        why: list[JsonValue] = [f"{change['step']}: {reasons[change['step']]}" for change in changes]
+        into = changes[-1]["into"] if changes else None
+        if into is not None:
+            why.append(f"its content is in the message of {into}")
+        is_sized = bool(changes) and into is None
+        sizes = {"before": changes[0]["tokensBefore"], "after": changes[-1]["tokensAfter"]} if is_sized else {}
+        changed.append({"at": at, "how": entry["sent"], "why": why, **sizes})
+    repairs: list[JsonValue] = [
+        {"at": place.get(str(each["entryId"])), "what": each["what"]} for each in _objects(explained["repairs"])
+    ]
+    kept = ("agent", "target", "counter", "isEstimate", "tokensBefore", "tokensSent", "steps", "events", "broken")
+    return {**{name: explained[name] for name in kept}, "changed": changed, "repairs": repairs}
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a report shows of a session and its tasks, as JSON for the page: entries, contexts, growth, cost by model.
+#
+# Contexts are computed here, by the projection itself, and never in the page. An entry of most kinds leaves its
+# parent's context as it is, or adds itself to it. Only the kinds in `RESHAPING_KINDS` change what came before
+# them, so only their contexts are written out, as stretches of entries (docs/decisions/0006).
+
+RESHAPING_KINDS = frozenset({COMPACTION, "exclusion"})
+"""The kinds that may change what earlier entries contribute; the context at each is written out whole."""
+
+_REPORT_DATA_LINE_LENGTH = 160
+_NO_MODEL = "model unknown"
+_SHOWN_ELSEWHERE = frozenset({"role", "content", "usage", "timestamp", "summary", "command", "output", "errorMessage"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedSession:
+    """One session of a report. ``entries`` are all it sees, parents before children, as `Session.get_tree` has them.
+
+    ``task_id`` is what its parent calls it, ``parent_id`` that parent; both None for the session reported on.
+    ``sizes`` are tokens by entry id, empty if they were not counted; ``costs`` are what the ledger has for entries.
+    ``source`` is what a fork without a name of its own was forked from. ``losses`` are the loss reports of compactions,
+    by their entries' ids, as JSON, with ``entryIds``.
+    """
+
+    info: SessionInfo
+    entries: Sequence[Entry]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    task_id: str | None = None
+    parent_id: str | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    costs: Mapping[str, EntryCost] = field(default_factory=dict)
+    source: SessionInfo | None = None
+    losses: Mapping[str, JsonObject] = field(default_factory=dict)
+    sent: JsonObject | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that people know the session by."""
+        return session_name(self.info, self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Input tokens at which an agent is warned, and at which its context is compacted; 0 draws no line."""
+
+    warn_at: int = 0
+    cutover_at: int = 0
+
+
+def report_data(
+    sessions: Sequence[ReportedSession],
+    thresholds: Thresholds,
+    *,
+    bill: Sequence[UsageRow] = (),
+    made_at: datetime | None = None,
+) -> JsonObject:
+    """Return everything the page shows, the session reported on first. Cost: O(entries), and O(path) a compaction."""
+    lines = growth_of(growing(sessions))
+    return {
+        "title": sessions[0].name,
+        "made": None if made_at is None else f"{minute(made_at)} UTC",
+        "sessions": [_session_json(session) for session in sessions],
+        "growth": [_growth_json(line) for line in lines],
+        "warnAt": thresholds.warn_at,
+        "cutoverAt": thresholds.cutover_at,
+        "models": _models_json(bill),
+    }
+
+
+def growing(sessions: Sequence[ReportedSession]) -> list[tuple[str, Sequence[Entry], str | None]]:
+    """Return each session's name, entries and leaf, from which the growth of contexts is computed."""
+    return [(agent_name(session), session.entries, session.info.leaf_id) for session in sessions]
+
+
+def agent_name(session: ReportedSession) -> str:
+    """Return what a session is called among the agents: its task id, or else its name."""
+    return one_line(session.task_id, 80) if session.task_id else one_line(session.name, 80)
+
+
+def _session_json(session: ReportedSession) -> JsonObject:
+    place = {entry.id: number for number, entry in enumerate(session.entries)}
+    contexts = reshaped_contexts(session.entries)
+    leaf = session.info.leaf_id
+    active = [session.entries[number] for number in active_path(session.entries, leaf)]
+    compactions = compactions_json(session.entries, active, session.losses, session.sizes, _stretches)
+    return {
+        "id": session.info.id,
+        "name": session.name,
+        "agent": agent_name(session),
+        "parent": session.parent_id,
+        "leaf": None if leaf is None else place.get(leaf),
+        # Money is a number in one shape everywhere; the page formats it.
+        "facts": [
+            [name, value] for name, value in session_facts(session.info, session.name) if value and name != "spent"
+        ],
+        "spent": _spent_json(session.info),
+        "counted": bool(session.sizes),
+        "sent": None if session.sent is None else sent_json(session.sent, place),
+        "entries": [
+            _entry_json(entry, session, place, contexts)
+            | ({"compaction": compactions[entry.id]} if entry.id in compactions else {})
+            for entry in session.entries
+        ],
+    }
+
+
+def reshaped_contexts(entries: Sequence[Entry]) -> dict[str, list[tuple[int, int]]]:
+    """Return the context at each entry of a kind that reshapes it, by id, as stretches (first, last) of ``entries``.
+
+    At every other entry the context is its parent's, plus the entry itself if its kind is one of `CONTEXT_KINDS`.
+    """
+    place = {entry.id: number for number, entry in enumerate(entries)}
+    found: dict[str, list[tuple[int, int]]] = {}
+    for entry in entries:
+        if entry.kind in RESHAPING_KINDS:
+            path = _path_to(entry, entries, place)
+            found[entry.id] = _stretches([place[item.entry_id] for item in project(path)])
+    return found
+
+
+def _path_to(entry: Entry, entries: Sequence[Entry], place: Mapping[str, int]) -> list[Entry]:
+    path = [entry]
+    while (parent := path[-1].parent_id) is not None and parent in place:
+        path.append(entries[place[parent]])
+    path.reverse()
+    return path
+
+
+def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def _entry_json(
+    entry: Entry,
+    session: ReportedSession,
+    place: Mapping[str, int],
+    contexts: Mapping[str, list[tuple[int, int]]],
+) -> JsonObject:
+    """Return one entry; what is empty, zero or unknown is left out.
+
+    ``paid`` is its cost: picodollars, calls, and how many of the calls have no known price. A fourth number is there
+    if it is an answer without usage. ``asks`` says that a turn begins with it.
+    """
+    value = entry.data
+    fields = value if isinstance(value, dict) else {}
+    parts = _parts(entry, value)
+    row: JsonObject = {
+        "id": entry.id,
+        "kind": entry.kind,
+        "name": entry_name(entry)[0].strip(),
+        "at": entry.created_at.strftime("%Y-%m-%d %H:%M:%S"),
+        "parts": parts,
+    }
+    line = _beginning(entry_text(entry))
+    if not _begins_with(parts, line):
+        row["line"] = line
+    if entry.parent_id is not None and entry.parent_id in place:
+        row["parent"] = place[entry.parent_id]
+    if entry.kind in CONTEXT_KINDS:
+        row["seen"] = True
+    if begins_turn(entry):
+        row["asks"] = True
+    if entry.id in contexts:
+        row["context"] = [[first, last] for first, last in contexts[entry.id]]
+    extras: dict[str, JsonValue] = {
+        "role": entry.role,
+        "source": entry.source,
+        "label": session.labels.get(entry.id),
+        "tokens": session.sizes.get(entry.id),
+        "agent": speaker_of(fields) if entry.kind == MESSAGE else None,
+        "rest": _rest(entry, fields),
+        **_tools(entry, fields),
+    }
+    row.update({name: extra for name, extra in extras.items() if extra})
+    cost = entry_cost(entry, session.costs)
+    if cost is not None:
+        row["paid"] = [cost.picodollars, cost.calls, cost.unpriced_calls, *([cost.untold] if cost.untold else [])]
+        row.update(_used(entry, fields))
+    return row
+
+
+def _tools(entry: Entry, fields: JsonObject) -> JsonObject:
+    """Return the names of the tools that an answer calls, or the name of the tool that failed in a tool result."""
+    if entry.kind == MESSAGE and entry.role == "assistant":
+        return {"calls": [str(call.get("name", "")) for call in tool_calls(fields)]}
+    is_failure = entry.kind == MESSAGE and entry.role == "toolResult" and fields.get("isError") is True
+    return {"failed": str(fields.get("toolName", ""))} if is_failure else {}
+
+
+def _used(entry: Entry, fields: JsonObject) -> JsonObject:
+    reported = fields.get("usage")
+    if not isinstance(reported, dict):
+        return {}
+    read = read_reported(reported)
+    used: JsonObject = {}
+    if read.is_known:
+        counts = reported_counts(read)
+        used["usage"] = [*(counts[name] for name in KINDS), read.totals.tokens]
+    if entry.kind == MESSAGE:
+        used["model"] = one_line(" / ".join(part for part in _model(fields) if part), 120)
+    return used
+
+
+# The page does the same, in model.js.
+def _beginning(text: str) -> str:
+    return text if len(text) <= _REPORT_DATA_LINE_LENGTH else f"{text[: _REPORT_DATA_LINE_LENGTH - 1].rstrip()}…"
+
+
+def _begins_with(parts: Sequence[JsonValue], line: str) -> bool:
+    """Return whether the page can derive the line from the first part: a text that begins as the line does."""
+    first = parts[0] if parts else None
+    return isinstance(first, list) and first[0] == "text" and line[:-1].isascii() and _beginning(str(first[1])) == line
+
+
+def _parts(entry: Entry, value: JsonValue) -> list[JsonValue]:
+    """Return the content of an entry as pairs (kind, text), in the form that the model sees if it sees it."""
+    if entry.kind in SHOWN_KINDS:
+        message = ContextEntry(entry).data
+        return list(_message_parts(message))
+    artifact = readable(entry)
+    return [["json", _pretty(value)]] if artifact is None else [["json", _pretty(artifact[0])], ["text", artifact[1]]]
+
+
+def _message_parts(message: JsonObject) -> Iterator[JsonValue]:
+    if isinstance(message.get("command"), str):
+        yield ["call", f"$ {message['command']}"]
+    content = message.get("content")
+    for part in content if isinstance(content, list) else [] if content is None else [content]:
+        if isinstance(part, dict) and part.get("type") == "toolCall":
+            yield from _call_parts(str(part.get("name")), part.get("arguments"))
+        else:
+            yield _part(part)
+    if isinstance(message.get("output"), str):
+        yield ["text", message["output"]]
+    if isinstance(message.get("errorMessage"), str):
+        yield ["error", message["errorMessage"]]
+
+
+def _call_parts(name: str, arguments: JsonValue) -> Iterator[JsonValue]:
+    """Yield a call as its name and arguments; a call that edits files as diffs, with the file as a third item."""
+    edits = edits_of(name, arguments)
+    if edits is None:
+        yield ["call", f"{name} {_pretty(arguments)}"]
+        return
+    for edit in edits.files:
+        yield ["diff", edit.lines, f"{name} {edit.path}"]
+    if any(value not in (None, False) for value in edits.rest.values()):
+        yield ["call", f"{name} {_pretty(edits.rest)}"]
+
+
+def _part(part: JsonValue) -> JsonValue:
+    if isinstance(part, str):
+        return ["text", part]
+    if isinstance(part, dict):
+        kind = part.get("type")
+        for shown in ("text", "thinking"):
+            if kind == shown and isinstance(part.get(shown), str):
+                return [shown, part[shown]]
+        data = part.get("data")
+        if isinstance(data, str) and kind in ("image", "file", "document", "audio"):
+            # Pictures are named, not shown: the page need not decode what a stranger sent.
+            return ["media", f"{kind}, {part.get('mimeType') or 'type unknown'}, {len(data):,} characters of base64"]
+    return ["json", _pretty(part)]
+
+
+def _pretty(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _rest(entry: Entry, fields: JsonObject) -> str | None:
+    """Return as JSON text the fields of an entry that are shown nowhere else."""
+    rest: JsonObject = {}
+    if entry.kind in SHOWN_KINDS:
+        rest = {name: value for name, value in fields.items() if name not in _SHOWN_ELSEWHERE}
+    rest.update(entry.extra_fields)
+    return _pretty(rest) if rest else None
+
+
+# -- money ------------------------------------------------------------------------------------------------------------
+
+
+def _model(fields: JsonObject) -> tuple[str, str]:
+    return (str(fields.get("provider") or ""), str(fields.get("model") or _NO_MODEL))
+
+
+def _models_json(bill: Sequence[UsageRow]) -> JsonObject:
+    """Return what each model's calls used and cost, the most expensive first, and the sum.
+
+    Calls that name no model are grouped by their purpose.
+    """
+    found: dict[tuple[str, str], UsageRow] = {}
+    total = UsageRow()
+    for row in bill:
+        purpose = row.group["purpose"]
+        nameless = _NO_MODEL if purpose == "turn" else str(purpose)
+        name = (str(row.group["provider"] or ""), str(row.group["model"] or nameless))
+        found[name] = found.get(name, UsageRow()).plus(row)
+        total = total.plus(row)
+    ranked = sorted(found.items(), key=lambda item: (-item[1].picodollars, -item[1].total_tokens, item[0]))
+    rows: list[JsonValue] = [
+        {"provider": one_line(provider, 80), "model": one_line(model, 120), **_bill_json(row)}
+        for (provider, model), row in ranked
+    ]
+    return {"rows": rows, "total": _bill_json(total)}
+
+
+def _bill_json(row: UsageRow) -> JsonObject:
+    return {
+        "usage": [row.known[name] for name in KINDS],
+        "paid": [row.picodollars, row.calls, row.unpriced_calls],
+        "unknown": row.unknown_calls,
+    }
+
+
+def _spent_json(info: SessionInfo) -> JsonObject:
+    """Return what a session itself has paid. Its calls are those without a price, and one for all others."""
+    unpriced = info.unpriced_calls
+    calls = unpriced + (info.spent_picodollars > 0)
+    return {"tokens": info.known_tokens, "paid": [info.spent_picodollars, calls, unpriced, int(info.is_untold)]}
+
+
+_SENT = ("input", "cacheRead", "cacheWrite", "output")
+
+
+def _growth_json(line: Growth) -> JsonObject:
+    return {
+        "session": line.session,
+        "agent": line.agent,
+        "turns": [[turn.entry, *(turn.known[name] for name in _SENT), turn.cumulative] for turn in line.turns],
+        "compactions": [[mark.after_turn, mark.entry, mark.tokens_before] for mark in line.compactions],
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A session as one HTML file that needs nothing else: the page, its styles, its scripts and its data.
+#
+# The page asks no network for anything: its Content-Security-Policy allows the scripts and styles of this file, by
+# their hashes, and nothing more. What was said in a session reaches the page as JSON and is set as text there, so that
+# it can be neither markup nor script.
 
 SCRIPTS = (
     "page", "model", "money", "markdown", "messages", "tree", "map", "compare", "compaction", "sent", "context",
@@ -43,7 +863,7 @@ _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 
 def html_report(
     sessions: Sequence[ReportedSession],
-    thresholds: Thresholds = Thresholds(),  # noqa: B008 - frozen
+    thresholds: Thresholds = Thresholds(),
     *,
     bill: Sequence[UsageRow] = (),
     made_at: datetime | None = None,
@@ -68,7 +888,7 @@ def html_report(
     )
 
 
-def context_snapshots(sessions: Sequence[ReportedSession], thresholds: Thresholds = Thresholds()) -> str:  # noqa: B008
+def context_snapshots(sessions: Sequence[ReportedSession], thresholds: Thresholds = Thresholds()) -> str:
     """Return the figures of the chart as JSON lines, for programs that read context snapshots."""
     rows = snapshot_rows(
         growing(sessions), sessions[0].info.id, warn_at=thresholds.warn_at, cutover_at=thresholds.cutover_at

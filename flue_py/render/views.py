@@ -3,20 +3,74 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path, PureWindowsPath
 
-from flue_py.core.artifacts import readable
-from flue_py.core.costs import window_costs
-from flue_py.core.entries import Entry
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.context import (
+    ContextEntry,
+    DiffSide,
+    EntryCost,
+    LeafDiff,
+    begins_turn,
+    is_unknown,
+    total_cost,
+    window_costs,
+)
+from flue_py.core.entries import Entry, from_microseconds, readable
+from flue_py.core.json import JsonObject, JsonValue, decode_object
 from flue_py.core.kinds import COMPACTION, MESSAGE
-from flue_py.core.projection import ContextEntry
-from flue_py.core.sessions import Deletion, ScopeDeletion, SessionInfo, StoreInfo
-from flue_py.core.usage import UsageWindow, picodollars_to_usd
-from flue_py.render.entries import Look, entry_line, fold_line
-from flue_py.render.lines import Line, Span, cells, counted, one_line, printable, shortest_ids, table
+from flue_py.core.ledger import Budget, HeldAmount, Unit, UsageReport, UsageRow, shown_amount
+from flue_py.core.operations import SessionEvent
+from flue_py.core.sessions import (
+    Deletion,
+    Document,
+    DocumentInfo,
+    DocumentName,
+    Edit,
+    LogLine,
+    Moved,
+    ScopeDeletion,
+    SessionInfo,
+    StoreInfo,
+    TaskLink,
+    VerifyReport,
+)
+from flue_py.core.usage import Usage, UsageWindow, known_cost, picodollars_to_usd
+from flue_py.render.lines import (
+    COST_WIDTH,
+    NAME_WIDTH,
+    SIZE_WIDTH,
+    Branch,
+    Cost,
+    Line,
+    Look,
+    Plan,
+    Run,
+    Span,
+    cells,
+    cost_text,
+    counted,
+    entry_line,
+    entry_text,
+    fold_line,
+    laid_out,
+    one_line,
+    padded,
+    plan_tree,
+    printable,
+    short_count,
+    shortest_ids,
+    table,
+)
+from flue_py.search import Part, Place, SearchAnswer, Searched, SearchHit, SessionHits, Snippet
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Paths, contexts, usage, sessions and deletions as lines.
 
 _NAMELESS = "(empty)"
 
@@ -270,3 +324,1072 @@ def store_facts(info: StoreInfo) -> list[tuple[str, str]]:
         ("documents", f"{info.documents:,}" if info.documents else ""),
         ("size", "" if info.size_bytes is None else f"{info.size_bytes:,} bytes"),
     ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What was paid, as a table: tokens by kind, and dollars to the last digit. An unknown amount is a dash.
+
+DASH = "-"
+_TOKENS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
+_FOLDER = 36
+_NUMBERS = ("calls", "input", "output", "cache read", "cache write", "tokens", "US dollars")
+
+
+def bill_lines(report: UsageReport, group_by: Sequence[str]) -> list[Line]:
+    """Return a report as a table with a line for each group, and the total."""
+    rows: list[list[Span]] = [[(name.replace("_", " "), "dim") for name in (*group_by, *_NUMBERS)]]
+    rows += [_row([_shown(name, row.group[name]) for name in group_by], row, "") for row in report.rows]
+    rows.append(_row(["total", *[""] * (len(group_by) - 1)][: len(group_by)], report.total, "bold"))
+    lines = table(rows, right=frozenset(range(len(group_by), len(group_by) + len(_NUMBERS))))
+    lines += [((note, "yellow"),) for note in gaps(report.total)]
+    if not report.on_path:
+        lines.append((("that entry is not on the path: nothing is counted", "yellow"),))
+    return lines
+
+
+def gaps(paid: UsageRow) -> list[str]:
+    """Return in words how many calls are not in the sums, because their cost or their tokens are unknown."""
+    notes = []
+    unpriced = paid.unpriced_calls - paid.unknown_calls
+    if unpriced:
+        calls = "1 call has" if unpriced == 1 else f"{unpriced:,} calls have"
+        notes.append(f"{calls} no known cost: the tokens are counted, the dollars are not")
+    if paid.unknown_calls:
+        calls = "1 call has" if paid.unknown_calls == 1 else f"{paid.unknown_calls:,} calls have"
+        notes.append(f"{calls} unknown usage: neither tokens nor dollars are counted")
+    return notes
+
+
+def _shown(name: str, value: str | date | None) -> str:
+    if isinstance(value, date):
+        return value.isoformat()
+    return short_folder(value) if name == "project" and value else value or DASH
+
+
+def short_folder(folder: str) -> str:
+    """Return a folder on one line, with ``~`` for the reader's home directory; a long one is cut at its beginning."""
+    home = str(Path.home()).rstrip("/\\")
+    rest = folder[len(home) :]
+    text = one_line(f"~{rest}" if home and folder.startswith(home) and rest[:1] in ("", "/", "\\") else folder)
+    return text if len(text) <= _FOLDER else f"…{text[1 - _FOLDER :]}"
+
+
+def _row(group: list[str], row: UsageRow, style: str) -> list[Span]:
+    shown = [DASH if row.known[name] is None else f"{row.known[name]:,}" for name in _TOKENS]
+    cost = DASH if row.cost is None else dollars(row.cost)
+    return [(text, style) for text in (*group, f"{row.calls:,}", *shown, cost)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values as JSON for programs: what ``--json`` prints. Keys are camelCase, times ISO 8601 in UTC.
+#
+# Money is an exact decimal string in US dollars: programs would round a JSON number.
+
+
+def iso(moment: datetime) -> str:
+    """Return a moment as ISO 8601 text in UTC, to the microsecond."""
+    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def exact(amount: Decimal) -> str:
+    """Return an exact amount as plain digits, without an exponent and without needless zeros."""
+    return format(amount.normalize(), "f")
+
+
+def entry_row(entry: Entry) -> JsonObject:
+    """Return a whole entry: its links, its payload, and the further fields of an imported row."""
+    row: JsonObject = {
+        "id": entry.id,
+        "parentId": entry.parent_id,
+        "sessionId": entry.session_id,
+        "kind": entry.kind,
+        "role": entry.role,
+        "source": entry.source,
+        "depth": entry.depth,
+        "createdAt": iso(entry.created_at),
+        "payload": entry.data,
+    }
+    if entry.extra is not None:
+        row["extra"] = entry.extra_fields
+    return row
+
+
+def tree_row(
+    session: SessionInfo,
+    name: str,
+    entries: Sequence[Entry],
+    labels: Mapping[str, str],
+    sizes: Mapping[str, int],
+    sizes_counted: bool,
+    branches: Sequence[tuple[Branch, Cost | None]] = (),
+    costs: Mapping[str, EntryCost] | None = None,
+) -> JsonObject:
+    """Return a session's tree: every entry, parents before children, with its size but without its payload.
+
+    ``costs`` are of the entries that are calls. ``spentTokens`` and ``spent`` are what the session itself has paid;
+    the ``size`` of an entry is how many tokens of a context it takes: counted, or estimated.
+    """
+    rows: list[JsonValue] = []
+    for entry in entries:
+        row: JsonObject = {
+            "id": entry.id,
+            "parentId": entry.parent_id,
+            "kind": entry.kind,
+            "role": entry.role,
+            "depth": entry.depth,
+            "createdAt": iso(entry.created_at),
+            "text": entry_text(entry),
+            "size": sizes.get(entry.id),
+        }
+        if entry.id in labels:
+            row["label"] = labels[entry.id]
+        if costs is not None and entry.id in costs:
+            row.update(entry_cost_fields(costs[entry.id]))
+        rows.append(row)
+    return {
+        "sessionId": session.id,
+        "name": name,
+        "leafId": session.leaf_id,
+        **spent_fields(session),
+        "sizesCounted": sizes_counted,
+        "entries": rows,
+        "branches": [
+            {
+                "fromId": branch.parent_id,
+                "tipId": branch.tip_id,
+                "entries": branch.entries,
+                "active": branch.is_active,
+                **cost_fields(cost),
+            }
+            for branch, cost in branches
+        ],
+    }
+
+
+def spent_fields(info: SessionInfo) -> JsonObject:
+    """Return what a session itself has paid: tokens, and dollars as an exact decimal; null if unknown."""
+    spent = info.known_spent
+    return {
+        "spentTokens": info.known_tokens,
+        "spent": None if spent is None else exact(spent),
+        "unpricedCalls": info.unpriced_calls,
+        "unknownCalls": info.unknown_calls,
+    }
+
+
+def cost_fields(cost: Cost | None) -> JsonObject:
+    """Return a cost in dollars, null if unknown, and whether it includes every call."""
+    if cost is None:
+        return {"cost": None, "costIsWhole": True}
+    usd = known_cost(cost.picodollars, cost.is_partial)
+    return {
+        "cost": None if usd is None else exact(usd),
+        "costIsWhole": not cost.is_partial,
+    }
+
+
+def entry_cost_fields(cost: EntryCost) -> JsonObject:
+    """Return what the ledger has for an entry: dollars, null if unknown, and whether they include every call."""
+    usd = cost.usd
+    return {"cost": None if usd is None else exact(usd), "costIsWhole": cost.is_whole}
+
+
+def usage_row(window: UsageWindow) -> JsonObject:
+    """Return a usage window: tokens as integers, costs as exact decimal strings; null if unknown."""
+    names = ("input", "output", "cacheRead", "cacheWrite", "total")
+    costs = dict(zip(names, window_costs(window), strict=True))
+    unknown = is_unknown(window)
+    return {
+        **window.known,
+        "cost": {name: None if cost is None else exact(picodollars_to_usd(cost)) for name, cost in costs.items()},
+        "calls": window.calls,
+        "unpricedCalls": window.unpriced_calls,
+        "unknownCalls": window.unknown_calls,
+        "paidTokens": None if unknown else window.tokens,
+        "sinceId": window.since,
+        "leafId": window.leaf,
+        "onPath": window.on_path,
+    }
+
+
+def tokens_and_cost(usage: Usage, told: frozenset[str]) -> JsonObject:
+    """Return tokens by kind, null for a 0 that ``told`` does not name, and the cost of each kind as decimal text."""
+    cost = usage.cost
+    return {
+        **usage.known(told),
+        "cost": {
+            "input": exact(picodollars_to_usd(cost.input)),
+            "output": exact(picodollars_to_usd(cost.output)),
+            "cacheRead": exact(picodollars_to_usd(cost.cache_read)),
+            "cacheWrite": exact(picodollars_to_usd(cost.cache_write)),
+            "total": exact(picodollars_to_usd(cost.total)),
+        },
+    }
+
+
+def session_row(info: SessionInfo, name: str) -> JsonObject:
+    """Return the row of a session, and the name that people know it by (`session_name`)."""
+    return {
+        "id": info.id,
+        "name": name,
+        "key": info.key,
+        "title": info.title,
+        "autoTitle": info.auto_title,
+        "scope": info.scope,
+        "kind": info.kind,
+        "forkedFrom": (
+            None
+            if info.forked_from_session is None
+            else {"sessionId": info.forked_from_session, "entryId": info.forked_from_entry}
+        ),
+        "leafId": info.leaf_id,
+        "revision": info.revision,
+        "cwd": info.cwd,
+        "entryCount": info.entry_count,
+        "messageCount": info.message_count,
+        "firstMessage": info.first_message,
+        **spent_fields(info),
+        "metadata": info.metadata,
+        "completedAt": None if info.completed_us is None else iso(from_microseconds(info.completed_us)),
+        "createdAt": iso(info.created_at),
+        "activeAt": iso(info.active_at),
+        "updatedAt": iso(info.updated_at),
+    }
+
+
+def task_row(link: TaskLink) -> JsonObject:
+    """Return a link from a parent to a task session."""
+    return {
+        "taskId": link.task_id,
+        "sessionId": link.child_id,
+        "entryId": link.entry_id,
+        "status": link.status,
+        "summary": link.summary,
+    }
+
+
+def moved_row(session_id: str, moved: Moved | None, leaf: str | None) -> JsonObject:
+    """Return what a move, a rewind, an undo or a redo did; ``moved`` is False if there was nothing to do."""
+    return {
+        "sessionId": session_id,
+        "moved": moved is not None,
+        "reason": None if moved is None else moved.reason,
+        "fromId": leaf if moved is None else moved.from_id,
+        "leafId": leaf if moved is None else moved.to_id,
+    }
+
+
+def deletion_row(deletion: Deletion, *, dry_run: bool) -> JsonObject:
+    """Return what a deletion removed, or with ``dry_run`` would remove."""
+    return {
+        "dryRun": dry_run,
+        "sessionIds": list(deletion.session_ids),
+        "missingIds": list(deletion.missing_ids),
+        "links": [{"parentId": parent, "childId": child} for parent, child in deletion.links],
+        "entriesDeleted": deletion.entries_deleted,
+        "entriesKept": deletion.entries_kept,
+    }
+
+
+def scope_deletion_row(deletion: ScopeDeletion) -> JsonObject:
+    """Return what went with a scope, or in a dry run would go."""
+    return {
+        "dryRun": deletion.entries_deleted is None,
+        "sessionIds": list(deletion.session_ids),
+        "entriesDeleted": deletion.entries_deleted,
+        "entriesKept": deletion.entries_kept,
+        "memories": deletion.memories,
+        "files": deletion.files,
+        "budgets": deletion.budgets,
+        "callsKept": deletion.calls,
+    }
+
+
+def verify_row(report: VerifyReport) -> JsonObject:
+    """Return what was verified, and the problems found."""
+    problems: list[JsonValue] = [
+        {"kind": problem.kind, "where": problem.where, "detail": problem.detail} for problem in report.problems
+    ]
+    return {"sessions": report.sessions, "entries": report.entries, "problems": problems}
+
+
+def store_row(info: StoreInfo) -> JsonObject:
+    """Return the facts about a store."""
+    return {
+        "location": info.location,
+        "backend": info.backend,
+        "formatVersion": info.format_version,
+        "sessions": info.sessions,
+        "entries": info.entries,
+        "ledgerRows": info.ledger_rows,
+        "documents": info.documents,
+        "sizeBytes": info.size_bytes,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Budgets as people read them, and as JSON for programs.
+
+
+def budget_row(budget: Budget) -> JsonObject:
+    """Return a budget: tokens as numbers, money as decimal strings in US dollars."""
+    return {
+        "id": budget.id,
+        "covers": budget.covers,
+        "sessionId": budget.session_id,
+        "scope": budget.scope,
+        "unit": "tokens" if budget.unit == "tokens" else "usd",
+        "allowed": _amount(budget.allowed, budget.unit),
+        "spent": _amount(budget.spent, budget.unit),
+        "reserved": _amount(budget.reserved, budget.unit),
+        "left": _amount(budget.left, budget.unit),
+        "beganWith": _amount(budget.seeded, budget.unit),
+        "createdAt": iso(budget.created_at),
+        "updatedAt": iso(from_microseconds(budget.updated_us)),
+    }
+
+
+def held_row(held: HeldAmount, unit: Unit) -> JsonObject:
+    """Return how much of a budget one reservation has set aside."""
+    return {
+        "reservationId": held.reservation_id,
+        "sessionId": held.session_id,
+        "amount": _amount(held.amount, unit),
+        "createdAt": iso(from_microseconds(held.created_us)),
+        "expiresAt": iso(from_microseconds(held.expires_us)),
+    }
+
+
+def _amount(amount: int, unit: Unit) -> JsonValue:
+    return amount if unit == "tokens" else exact(picodollars_to_usd(amount))
+
+
+def budget_lines(budgets: Sequence[Budget], ids: Mapping[str, str] | None = None) -> list[Line]:
+    """Return budgets, one line each: id, what is left, spent, reserved and allowed, what it covers."""
+    short = ids or shortest_ids([budget.id for budget in budgets], least=8)
+    names = ("budget", "left", "spent", "reserved", "allowed", "covers")
+    rows: list[list[Span]] = [[(name, "dim") for name in names]]
+    for budget in budgets:
+        amounts = (budget.left, budget.spent, budget.reserved, budget.allowed)
+        cells: list[Span] = [(shown_amount(amount, budget.unit), "") for amount in amounts]
+        if budget.left <= 0:
+            cells[0] = (cells[0][0], "red")
+        rows.append([(short[budget.id], "bold"), *cells, (budget.target, "")])
+    return table(rows, right=frozenset({1, 2, 3, 4}))
+
+
+def budget_facts(budget: Budget, held: Sequence[HeldAmount]) -> list[tuple[str, str]]:
+    """Return a budget as facts for people, with what is reserved in it."""
+    unit = budget.unit
+    facts = [
+        ("budget", budget.id),
+        ("covers", budget.target),
+        ("allowed", shown_amount(budget.allowed, unit)),
+        ("spent", shown_amount(budget.spent, unit)),
+        ("began with", shown_amount(budget.seeded, unit) if budget.seeded else ""),
+        ("reserved", shown_amount(budget.reserved, unit)),
+        ("left", shown_amount(budget.left, unit)),
+    ]
+    facts += [("held", _held_text(each, unit)) for each in held]
+    return facts
+
+
+def _held_text(held: HeldAmount, unit: Unit) -> str:
+    until = minute(from_microseconds(held.expires_us))
+    amount = shown_amount(held.amount, unit)
+    return f"{amount} by reservation {held.reservation_id} of session {held.session_id}, until {until}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Costs in words, and what the lines and branches of a tree cost. An unknown cost is a dash, never 0.
+
+
+def whole_cost_text(cost: EntryCost) -> str:
+    """Return a cost in dollars to the last digit, marked if some calls have none; a dash if no call has one."""
+    if not cost.is_known:
+        return "-"
+    return dollars(picodollars_to_usd(cost.picodollars)) + " + ?" * (cost.unpriced_calls > 0)
+
+
+def short_cost(cost: EntryCost) -> Cost:
+    """Return a cost in the form of a column."""
+    return Cost(cost.picodollars, is_partial=not cost.is_whole)
+
+
+def plan_costs(
+    plan: Plan, entries: Sequence[Entry], costs: Mapping[str, EntryCost], *, whole: bool = False
+) -> tuple[dict[str, Cost], dict[str, Cost]]:
+    """Return what the lines of a plan cost, by the id of their last entry, and the branches, by that of their tip.
+
+    ``costs`` are of single entries. Lines and branches without calls are left out. Without ``whole``, so are
+    branches of one line, whose cost that line shows already. O(entries).
+    """
+    by_id = {entry.id: entry for entry in entries}
+    lines: dict[str, Cost] = {}
+    for run in plan.runs:
+        paid = [costs[entry.id] for entry in run.entries if entry.id in costs]
+        if paid:
+            lines[run.id] = short_cost(total_cost(paid))
+    told = Counter(run.branch.tip_id for run in plan.runs if run.id in lines)
+    branches: dict[str, Cost] = {}
+    for branch in plan.branches:
+        if not whole and told[branch.tip_id] < 2:
+            continue
+        paid = [costs[entry_id] for entry_id in _line_of(branch, by_id) if entry_id in costs]
+        if paid:
+            branches[branch.tip_id] = short_cost(total_cost(paid))
+    return lines, branches
+
+
+def _line_of(branch: Branch, by_id: Mapping[str, Entry]) -> Iterator[str]:
+    at: str | None = branch.tip_id
+    for _ in range(branch.entries):
+        if at is None:
+            return
+        yield at
+        at = by_id[at].parent_id
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Two leaves side by side: as lines for people, and as JSON for programs.
+
+_SHOWN_AT_EITHER_END = 8
+
+
+def diff_lines(
+    diff: LeafDiff, ancestor: Entry | None, names: Mapping[str, str], look: Look, *, show_all: bool
+) -> list[Line]:
+    """Return what two leaves share, then what only one of them has; long stretches are folded unless ``show_all``.
+
+    ``names`` are the names of the sessions, by id.
+    """
+    entries = [*diff.left.entries, *diff.right.entries] + ([] if ancestor is None else [ancestor])
+    ids = shortest_ids([entry.id for entry in entries])
+    lines: list[Line] = []
+    if ancestor is None:
+        lines.append((("nothing in common", "bold"),))
+    else:
+        lines.append(((f"in common up to depth {ancestor.depth:,}:", "bold"),))
+        lines.append(entry_line(ancestor, ids[ancestor.id], look, before=(f"{look.glyphs.on_path} ", "dim")))
+    for sign, side, style in (("-", diff.left, "red"), ("+", diff.right, "green")):
+        lines.append(())
+        lines.append(((f"{sign} {one_line(names[side.session_id])}", f"bold {style}"), (f"  {_place(side)}", "dim")))
+        lines += [((f"  {fact}", ""),) for fact in _facts(side)]
+        lines += _entry_lines(side, ids, look, (f"{sign} ", style), show_all=show_all)
+    return lines
+
+
+def _place(side: DiffSide) -> str:
+    return f"session {side.session_id}, {'before the first entry' if side.leaf_id is None else f'leaf {side.leaf_id}'}"
+
+
+def _facts(side: DiffSide) -> list[str]:
+    """Return in words what only this side has: messages, cost, tools."""
+    if not side.entries:
+        return ["nothing of its own"]
+    roles = ", ".join(f"{number:,} {one_line(role)}" for role, number in side.messages.items())
+    is_known = side.usage.known(side.told)["totalTokens"] is not None
+    tokens = side.usage.totals.tokens if is_known else None
+    cost = f"${whole_cost_text(side.cost)}" if side.cost.is_known else "cost unknown"
+    facts = [
+        counted(len(side.entries), "entry", "entries") + (f" ({roles})" if roles else ""),
+        f"{'tokens unknown' if tokens is None else counted(tokens, 'token')}, {cost}",
+    ]
+    tools = [
+        f"{one_line(name)} {use.calls:,}" + (f" ({use.errors:,} failed)" if use.errors else "")
+        for name, use in side.tools.items()
+    ]
+    return facts + ([f"tools: {', '.join(tools)}"] if tools else [])
+
+
+def _entry_lines(
+    side: DiffSide, ids: Mapping[str, str], look: Look, before: tuple[str, str], *, show_all: bool
+) -> list[Line]:
+    entries = side.entries
+    width = max((cells(ids[entry.id]) for entry in entries), default=0)
+    ends = _SHOWN_AT_EITHER_END
+    fold = not show_all and len(entries) > 2 * ends + 1
+    head, middle, tail = (entries[:ends], entries[ends:-ends], entries[-ends:]) if fold else (entries, (), ())
+
+    def line_of(entry: Entry) -> Line:
+        return entry_line(entry, ids[entry.id], look, before=before, is_leaf=entry.id == side.leaf_id)
+
+    lines = [line_of(entry) for entry in head]
+    if middle:
+        lines.append(fold_line(middle, width, look, before=before))
+    return lines + [line_of(entry) for entry in tail]
+
+
+def diff_row(diff: LeafDiff) -> JsonObject:
+    """Return two leaves as JSON: the common ancestor's id, and what only one side has."""
+    return {"ancestorId": diff.ancestor_id, "same": diff.is_same, "left": _side(diff.left), "right": _side(diff.right)}
+
+
+def _side(side: DiffSide) -> JsonObject:
+    return {
+        "sessionId": side.session_id,
+        "leafId": side.leaf_id,
+        "messages": dict(side.messages),
+        "kinds": dict(side.kinds),
+        "tools": {name: {"calls": use.calls, "errors": use.errors} for name, use in side.tools.items()},
+        "usage": tokens_and_cost(side.usage, side.told),
+        **entry_cost_fields(side.cost),
+        "entries": [entry_row(entry) for entry in side.entries],
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Documents as people read them, and as JSON for programs.
+
+
+def info_row(info: DocumentInfo) -> JsonObject:
+    """Return a document without its text."""
+    return {
+        "name": info.name,
+        "type": info.type,
+        "space": info.space,
+        "project": info.project or None,
+        "scope": info.scope,
+        "source": info.source,
+        "characters": info.chars,
+        "createdAt": iso(from_microseconds(info.created_us)),
+        "changedAt": iso(from_microseconds(info.changed_us)),
+    }
+
+
+def document_row(document: Document) -> JsonObject:
+    """Return a document with its text."""
+    return {**info_row(document.info), "text": document.body}
+
+
+def place_of(document: DocumentInfo | DocumentName) -> str:
+    """Return in words whose memory it is, and for which folder; "" for that of the REPL for all folders."""
+    agent = document.space.removeprefix("agents/")
+    whose = f" of agent {printable(agent)}" if agent != document.space else ""
+    return f"{whose} for {printable(document.project)}" if document.project else whose
+
+
+def memory_lines(memories: Sequence[Document]) -> list[Line]:
+    """Return memories: a head for each agent and folder, and below it each memory, with the lines of its text."""
+    lines: list[Line] = []
+    last = None
+    for memory in memories:
+        if (memory.info.space, memory.info.project) != last:
+            last = (memory.info.space, memory.info.project)
+            lines.append(((f"memory{place_of(memory.info)}", "dim"),))
+        first, *others = memory.body.strip().splitlines() or [""]
+        lines.append(
+            (
+                (f"  [{printable(memory.type)}] ", "dim"),
+                (f"{printable(memory.name)}: ", "bold"),
+                (printable(first), ""),
+            )
+        )
+        lines += [((f"    {printable(line)}", ""),) for line in others]
+    return lines
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Events as JSON for programs.
+
+_FIELDS = {
+    "entryId": "entry_id",
+    "what": "what",
+    "words": "words",
+    "role": "role",
+    "model": "model",
+    "provider": "provider",
+    "stopReason": "stop_reason",
+    "tool": "tool",
+    "callId": "call_id",
+    "isError": "is_error",
+    "fromId": "from_id",
+    "toId": "to_id",
+    "keptId": "kept_id",
+    "tokensBefore": "tokens_before",
+    "otherSessionId": "other_session_id",
+    "status": "status",
+    "by": "by",
+    "why": "why",
+    "budgetId": "budget_id",
+    "scope": "scope",
+    "unit": "unit",
+    "allowed": "allowed",
+    "spent": "spent",
+}
+
+
+def event_row(event: SessionEvent) -> JsonObject:
+    """Return an event; fields that it does not have are left out."""
+    row: JsonObject = {
+        "id": event.id,
+        "session": event.session_id,
+        "time": None if event.at is None else iso(event.at),
+        "type": event.type,
+    }
+    return row | {name: value for name, field in _FIELDS.items() if (value := getattr(event, field)) is not None}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sessions as people list them: what each is about, where, with which model, when, how much.
+
+_DATED = re.compile(r"[-@_]?(20\d{2}-?\d{2}-?\d{2})$")
+_COLUMNS = ("session", "active", "msgs", "$", "project", "model", "title")
+_RIGHT = frozenset({2, 3})
+_NARROW, _NAMES = 80, 10
+"""At 80 cells a project and a model get 10 each. Of a wider screen, each gets an eighth of the rest."""
+
+
+def session_lines(
+    sessions: Sequence[SessionInfo],
+    look: Look,
+    *,
+    models: Mapping[str, str] | None = None,
+    sources: Mapping[str, SessionInfo] | None = None,
+) -> list[Line]:
+    """Return sessions, one line each: id, day of the last activity (UTC), messages, cost, project, model, title.
+
+    ``models`` has the model of each session by its id, ``sources`` the sessions that were forked, by their ids. The
+    columns of projects and models are left out if no session has one.
+    """
+    short = shortest_ids([info.id for info in sessions], least=8, most=36)
+    width = _NAMES + max(0, look.width - _NARROW) // 8
+    rows: list[list[Span]] = [[(name, "dim") for name in _COLUMNS]]
+    for info in sessions:
+        model = short_model((models or {}).get(info.id, ""))
+        rows.append(
+            [
+                (short[info.id], "bold"),
+                (f"{info.active_at:%Y-%m-%d}", "dim"),
+                (short_count(info.message_count), ""),
+                (spent(info, cost_text(Cost(info.spent_picodollars))), ""),
+                (look.fit(project_name(info), width), ""),
+                (look.fit(model, width), "dim"),
+                (_listed_name(info, sources or {}), "yellow" if info.kind == "task" else ""),
+            ]
+        )
+    kept = [at for at in range(len(_COLUMNS)) if at not in (4, 5) or any(row[at][0] for row in rows[1:])]
+    shown = [[row[at] for at in kept] for row in rows]
+    return [clipped(line, look) for line in table(shown, right=_RIGHT)]
+
+
+def _listed_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> str:
+    name = name_among(info, sources)
+    return f"task: {name}" if info.kind == "task" else name
+
+
+def project_name(info: SessionInfo) -> str:
+    """Return the last part of the folder that a session works in (POSIX or Windows); "" if it has none."""
+    return one_line(PureWindowsPath(info.cwd).name or info.cwd) if info.cwd else ""
+
+
+def short_model(name: str) -> str:
+    """Return a model's name without its provider, its maker's prefix and the date of its release."""
+    return one_line(_DATED.sub("", name.rpartition("/")[2]).removeprefix("claude-"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The log of a session as lines, newest first.
+
+_WIDE = 60
+
+
+def log_lines(lines: Sequence[LogLine], look: Look) -> list[Line]:
+    """Return lines of a log: revision, time, what was done, to which entries, by whom and why."""
+    named = {each for line in lines for each in (line.from_id, line.to_id, *_edited(line)) if each is not None}
+    short = shortest_ids(sorted(named))
+    rows: list[list[Span]] = [
+        [
+            (f"{line.revision}", "bold"),
+            ("" if line.at is None else minute(line.at), "dim"),
+            (line.what, "cyan"),
+            (_did(line, short), ""),
+        ]
+        for line in lines
+    ]
+    return [clipped(line, look) for line in table(rows, right=frozenset({0}))]
+
+
+def _edited(line: LogLine) -> list[str]:
+    return [edit.entry_id for edit in line.edits if edit.entry_id is not None]
+
+
+def _did(line: LogLine, short: dict[str, str]) -> str:
+    parts = []
+    if line.refers_to is not None:
+        parts.append(f"of {line.refers_to}" if line.what != "back" else f"to {line.refers_to}")
+    if line.moved_leaf:
+        parts.append(f"{_log_place(line.from_id, short)} -> {_log_place(line.to_id, short)}")
+    if line.entry_count:
+        parts.append(counted(line.entry_count, "entry", "entries"))
+    parts += [_edit(edit, short) for edit in line.edits]
+    if line.words is not None and not line.edits:
+        parts.append(f'"{one_line(line.words)}"')
+    said = ", ".join(parts)
+    said += "" if line.by is None else f" (by {one_line(line.by)})"
+    return said + ("" if line.why is None else f": {one_line(line.why)}")
+
+
+def _log_place(entry_id: str | None, short: dict[str, str]) -> str:
+    return "(beginning)" if entry_id is None else short[entry_id]
+
+
+def _edit(edit: Edit, short: dict[str, str]) -> str:
+    if edit.what == "retracted":
+        return "with entries that were retracted"
+    of = "" if edit.entry_id is None else f"{short[edit.entry_id]} "
+    if edit.what == "task":
+        return f"linked {edit.after}"
+    if edit.what == "ended":
+        return f"{_ending(edit.before)} -> {_ending(edit.after)}"
+    if edit.what == "metadata" and max(len(edit.before or ""), len(edit.after or "")) > _WIDE:
+        return ", ".join(map(one_line, _changed_keys(edit)))
+    return f"{of}{_value(edit.before)} -> {_value(edit.after)}"
+
+
+def _changed_keys(edit: Edit) -> list[str]:
+    """Return the keys of metadata that an edit changed: whole, they would leave no room for the reason."""
+    before, after = decode_object(edit.before or "{}"), decode_object(edit.after or "{}")
+    return [key for key in {**before, **after} if before.get(key) != after.get(key)]
+
+
+def _ending(text: str | None) -> str:
+    """Return what was said of a task, by the name of its session."""
+    said = decode_object(text or "{}")
+    words = [one_line(str(said[name]), 60) for name in ("childId", "status", "summary") if said.get(name) is not None]
+    return " ".join(words)
+
+
+def _value(text: str | None) -> str:
+    return "(none)" if text is None else one_line(text, _WIDE)
+
+
+def log_row(line: LogLine) -> JsonObject:
+    """Return a line of a log as JSON for programs."""
+    edits: list[JsonValue] = [
+        {"what": edit.what, "entryId": edit.entry_id, "before": edit.before, "after": edit.after} for edit in line.edits
+    ]
+    return {
+        "sessionId": line.session_id,
+        "revision": line.revision,
+        "what": line.what,
+        "at": None if line.at is None else iso(line.at),
+        "fromId": line.from_id,
+        "toId": line.to_id,
+        "entryCount": line.entry_count,
+        "entryIds": [*line.entry_ids],
+        "kinds": [*line.kinds],
+        "edits": edits,
+        "refersTo": line.refers_to,
+        "by": line.by,
+        "why": line.why,
+        "words": line.words,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a search found, as lines and as JSON.
+
+_PARTS: Mapping[Part, str] = {
+    "messages": "message",
+    "tools": "tool",
+    "thinking": "thinking",
+    "titles": "title",
+    "summaries": "summary",
+}
+_WHERE: Mapping[Place, str] = {
+    "active": "",
+    "abandoned": "on another branch",
+    "compacted": "compacted away",
+    "title": "the title",
+}
+
+
+def search_lines(answer: SearchAnswer, names: Mapping[str, str]) -> Iterable[Line]:
+    """Yield the hits, session by session, and then what was searched. ``names`` are those of the sessions, by id."""
+    for group in answer.sessions:
+        yield from _group_lines(group, names[group.session.id])
+    if answer.has_more:
+        yield (("there is more: --limit shows more of it", "dim"),)
+    yield ((searched_text(answer), "dim"),)
+
+
+def _group_lines(group: SessionHits, name: str) -> Iterable[Line]:
+    yield group_line(group, name)
+    for hit in group.hits:
+        yield from hit_lines(hit)
+        yield ((f"    {printable(hit.go)}", "cyan"),)
+    yield ()
+
+
+def group_line(group: SessionHits, name: str) -> Line:
+    """Return the head of the hits in a session."""
+    return ((name, "bold"), (f"  {one_line(group.session.id)}, up to revision {group.revision}", "dim"))
+
+
+def hit_lines(hit: SearchHit) -> tuple[Line, Line]:
+    """Return what a hit is and where it lies, and the piece of text with its matches in bold."""
+    return (("  ", ""), *_search_facts(hit)), (("    ", ""), *_marked(hit.snippet))
+
+
+def _search_facts(hit: SearchHit) -> tuple[Span, ...]:
+    what = [hit.role or _PARTS[hit.part], hit.tool, _WHERE[hit.place], "by its id" if hit.by_id else None]
+    said = ", ".join(one_line(each) for each in what if each)
+    cut = " (only its beginning is searched)" if hit.is_cut else ""
+    return ((minute(from_microseconds(hit.at_us)), "dim"), (f" {said}{cut}", ""))
+
+
+def _marked(snippet: Snippet) -> Iterable[Span]:
+    """Yield a snippet with its matches in bold."""
+    at = 0
+    for start, end in snippet.matches:
+        yield printable(snippet.text[at:start]), ""
+        yield printable(snippet.text[start:end]), "bold yellow"
+        at = end
+    yield printable(snippet.text[at:]), ""
+
+
+def searched_text(answer: SearchAnswer) -> str:
+    """Return what was searched, and how, in one line."""
+    searched = answer.searched
+    text = f"searched {counted(searched.entries, 'entry', 'entries')} of {counted(searched.sessions, 'session')}"
+    if searched.newest is not None:
+        session_id, revision = searched.newest
+        whose = "" if searched.sessions == 1 else f" of {one_line(session_id)}, which was active last"
+        text += f" up to revision {revision}{whose},"
+    text += f" in {', '.join(searched.parts)}"
+    if searched.left_out:
+        text += f"; not in {', '.join(searched.left_out)}"
+    if searched.why_not is not None:
+        text += f"; {one_line(searched.why_not)}"
+    return text
+
+
+def search_row(answer: SearchAnswer, names: Mapping[str, str]) -> JsonObject:
+    """Return an answer as JSON."""
+    searched = answer.searched
+    return {
+        "words": answer.words,
+        "how": answer.how,
+        "hits": [_hit_row(group, hit, names[group.session.id]) for group in answer.sessions for hit in group.hits],
+        "hasMore": answer.has_more,
+        "searched": {
+            "sessions": searched.sessions,
+            "entries": searched.entries,
+            "revisions": searched.revisions,
+            "newest": _newest_row(searched),
+            "parts": list(searched.parts),
+            "leftOut": list(searched.left_out),
+            "byIndex": searched.by_index,
+            "whyNot": searched.why_not,
+        },
+        "widen": list(answer.widen),
+        "suggestions": list(answer.suggestions),
+    }
+
+
+def _newest_row(searched: Searched) -> JsonObject | None:
+    if searched.newest is None:
+        return None
+    session_id, revision = searched.newest
+    return {"sessionId": session_id, "revision": revision}
+
+
+def _hit_row(group: SessionHits, hit: SearchHit, name: str) -> JsonObject:
+    return {
+        "sessionId": hit.session_id,
+        "sessionName": name,
+        "scope": group.session.scope,
+        "revision": group.revision,
+        "entryId": hit.entry_id,
+        "part": hit.part,
+        "role": hit.role,
+        "tool": hit.tool,
+        "at": iso(from_microseconds(hit.at_us)),
+        "place": hit.place,
+        "snippet": hit.snippet.text,
+        "matches": [list(match) for match in hit.snippet.matches],
+        "isCut": hit.is_cut,
+        "go": hit.go,
+        "byId": hit.by_id,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The tree of a session's entries as lines: a graph with its branches, its leaf, its labels, sizes and costs.
+#
+# Which entries share a line is decided in `branches`; here the lines are written.
+
+_FORKS_AN_ENTRY = 3
+_LISTED = 20
+_ACTIVE = "bold green"
+
+
+def tree_lines(
+    entries: Sequence[Entry],
+    leaf: str | None,
+    look: Look,
+    *,
+    fold: bool = True,
+    costs: Mapping[str, EntryCost] | None = None,
+) -> list[Line]:
+    """Return the tree of ``entries`` (every branch, parents before children) as lines of ``look.width`` cells.
+
+    Without ``fold`` every entry has a line of its own; otherwise as `plan_tree`, with labels as landmarks. ``costs``
+    are of single entries, by id. Cost: O(entries).
+    """
+    plan = plan_tree(entries, leaf, fold=fold, landmarks=look.labels or {})
+    if costs is not None:
+        of_lines, of_branches = plan_costs(plan, entries, costs)
+        look = replace(look, costs=of_lines, branch_costs=of_branches)
+    return plan_lines(plan, leaf, look)
+
+
+def plan_lines(
+    plan: Plan,
+    leaf: str | None,
+    look: Look,
+    *,
+    forks: Mapping[str, Sequence[SessionInfo]] | None = None,
+    links: Sequence[TaskLink] = (),
+    tasks: Mapping[str, SessionInfo] | None = None,
+) -> list[Line]:
+    """Return the lines of a plan, below a head where there are costs, and what was folded away at the end.
+
+    ``forks`` are the sessions that begin at an entry, by its id; ``tasks`` the sessions that ``links`` lead to, by
+    their ids. Each is drawn where it began. ``look.sizes`` are of single entries, ``look.costs`` of runs, by the
+    id of their last entry.
+    """
+    ids = shortest_ids([entry.id for run in plan.runs for entry in run.entries])
+    id_width = max((cells(short) for short in ids.values()), default=0)
+    lines: list[Line] = []
+    if look.costs is not None and plan.runs:
+        lines.append(_head(look))
+    for run in plan.runs:
+        lines.append(_run_line(run, padded(ids[run.id], id_width), plan, leaf, look))
+        begun = (forks or {}).get(run.id, ())
+        guide = " " * (id_width + 1) + look.glyphs.along * run.branch.nesting
+        lines += list(_fork_lines(begun, guide, look))
+        lines += [_task_line(link, tasks or {}, guide, look) for link in links if link.entry_id == run.id]
+    if plan.folded_branches:
+        text = f"{counted(plan.folded_branches, 'branch', 'branches')} folded away"
+        lines.append(((f"{text}, with {counted(plan.folded_entries, 'entry', 'entries')}; see --all, --depth", "dim"),))
+    return lines
+
+
+def _head(look: Look) -> Line:
+    text = padded("size", SIZE_WIDTH, right=True) + padded("$", COST_WIDTH, right=True)
+    return ((padded(text, look.width, right=True), "dim"),)
+
+
+def _run_line(run: Run, short_id: str, plan: Plan, leaf: str | None, look: Look) -> Line:
+    is_active = run.id in plan.active
+    sign = look.glyphs.on_path if is_active else look.glyphs.off_path
+    deep = run.branch.nesting
+    guide = look.glyphs.along * (deep - 1) + look.glyphs.side if run.opens and deep else look.glyphs.along * deep
+    before: Span = (f"{sign} ", _ACTIVE if is_active else "dim")
+    marks = _marks(run, look)
+    if len(run.entries) == 1:
+        return entry_line(
+            run.entries[0],
+            short_id,
+            look,
+            before=before,
+            guide=(guide, "dim"),
+            is_leaf=run.id == leaf,
+            marks=marks,
+            is_faint=not is_active,
+        )
+    messages = sum(entry.kind == MESSAGE for entry in run.entries)
+    name = f"{short_count(messages)} msg{'s' * (messages != 1)}" if messages else f"{len(run.entries):,} more"
+    size = sum((look.sizes or {}).get(entry.id, 0) for entry in run.entries)
+    first: tuple[Span, ...] = (
+        (short_id, "dim"),
+        (" ", ""),
+        (guide, "dim"),
+        before,
+        (padded(name, NAME_WIDTH), "italic"),
+        (" ", ""),
+    )
+    return laid_out(
+        first,
+        _first_words(run),
+        marks,
+        look,
+        None if look.sizes is None else size,
+        (look.costs or {}).get(run.id),
+        is_faint=not is_active,
+    )
+
+
+def _first_words(run: Run) -> str:
+    asked = next(filter(begins_turn, run.entries), run.entries[0])
+    return entry_text(asked)
+
+
+def _marks(run: Run, look: Look) -> list[Span]:
+    marks: list[Span] = []
+    if run.folded:
+        marks.append((f" +{counted(run.folded, 'branch', 'branches')}", "yellow"))
+    if run.ends and not run.opens:
+        total = (look.branch_costs or {}).get(run.branch.tip_id)
+        if total is not None and (total.picodollars or not total.is_partial):
+            marks.append((f" {look.glyphs.sum}{cost_text(total)}", "dim"))
+    return marks
+
+
+def _fork_lines(forks: Sequence[SessionInfo], guide: str, look: Look) -> Iterator[Line]:
+    for info in forks[:_FORKS_AN_ENTRY]:
+        yield _session_line(info, "fork", guide, look)
+    if len(forks) > _FORKS_AN_ENTRY:
+        more = counted(len(forks) - _FORKS_AN_ENTRY, "more fork")
+        yield ((guide, "dim"), (f"{look.glyphs.fork} {more}", "magenta"))
+
+
+def _session_line(info: SessionInfo, word: str, guide: str, look: Look, note: str = "") -> Line:
+    first: tuple[Span, ...] = (
+        (guide, "dim"),
+        (f"{look.glyphs.fork} {word} ", "magenta"),
+        (one_line(info.id[:8] if len(info.id) > 16 else info.id, 16), "bold"),
+        (" ", ""),
+    )
+    said = ": ".join(part for part in (note, one_line(info.shown_title or "")) if part)
+    marks = [(f" ({counted(info.entry_count, 'entry', 'entries')})", "dim")]
+    return laid_out(first, said, marks, look, None, spent_of(info))
+
+
+def spent_of(info: SessionInfo) -> Cost | None:
+    """Return what a session's own calls cost; None if there were none."""
+    if not info.spent_tokens and not info.spent_picodollars and not info.unpriced_calls:
+        return None
+    return Cost(info.spent_picodollars, is_partial=info.unpriced_calls > 0)
+
+
+def begun_lines(title: str, forks: Sequence[SessionInfo], look: Look) -> list[Line]:
+    """Return sessions in a list below a tree, the first of them one a line."""
+    if not forks:
+        return []
+    lines: list[Line] = [((title, "bold"),), *(_session_line(info, "fork", "", look) for info in forks[:_LISTED])]
+    return lines + _more(len(forks))
+
+
+def task_lines(links: Sequence[TaskLink], tasks: Mapping[str, SessionInfo], look: Look) -> list[Line]:
+    """Return task sessions in a list below a tree, in the order in which they were started."""
+    if not links:
+        return []
+    lines: list[Line] = [((counted(len(links), "task"), "bold"),)]
+    lines += [_task_line(link, tasks, "", look) for link in links[:_LISTED]]
+    return lines + _more(len(links))
+
+
+def _task_line(link: TaskLink, tasks: Mapping[str, SessionInfo], guide: str, look: Look) -> Line:
+    info, name = tasks.get(link.child_id), look.fit(one_line(link.task_id), 24)
+    name += f" ({link.status})" if link.status is not None else ""
+    if info is not None:
+        return _session_line(info, "task", guide, look, name)
+    text = f"{look.glyphs.fork} task {one_line(link.child_id, 16)} {name} (deleted)"
+    return ((guide, "dim"), (text, "dim")) if guide else ((text, "dim"),)
+
+
+def _more(count: int) -> list[Line]:
+    return [((f"{count - _LISTED:,} more; --json tells all", "dim"),)] if count > _LISTED else []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from flue_py.compaction.policy import CompactionSettings
-from flue_py.compaction.triggers import TriggerSettings
+from flue_py.compaction.settings import CompactionSettings, TriggerSettings
 from flue_py.context.settings import ContextSettings, ContextWindow, Trimming
 
 

@@ -7,36 +7,50 @@ decides by, and remembers, is stored with the session: another process goes on w
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, get_args
+from inspect import isawaitable
+from threading import Event as ThreadEvent
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, get_args
 
-from flue_py.compaction.estimate import should_compact
 from flue_py.compaction.modes import Mode, Window, checked_mode
-from flue_py.compaction.policy import (
+from flue_py.compaction.plan import should_compact
+from flue_py.compaction.settings import (
     TOKEN_BUDGET,
     WHOLE,
     CompactionSettings,
+    TriggerSettings,
     checked_settings,
+    input_tokens,
     sized_for,
     token_budget,
     window_above,
 )
-from flue_py.compaction.triggers import Decision, GuardState, Moment, TriggerSettings, decide
-from flue_py.core.events import BUDGET_WARNING
-from flue_py.core.frozen import changed
-from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.model_seam import ModelReply
-from flue_py.errors import ContextOverflow, FlueError, InvalidArgument, ModelError, SummaryFailed, shown
+from flue_py.compaction.triggers import Decision, Facts, GuardState, Moment, decide
+from flue_py.core.context import ContextEntry, ContextSize, Turns, begins_turn, last_turns, part_of
+from flue_py.core.entries import Entry
+from flue_py.core.json import JsonObject, JsonValue, changed, frozen
+from flue_py.core.kinds import is_answer
+from flue_py.core.model import ModelReply
+from flue_py.core.operations import BUDGET_WARNING
+from flue_py.core.sessions import GUARD_KEY, MAX_WHY_CHARACTERS, STORED, LeafChoice, SessionInfo
+from flue_py.core.usage import agent_of
+from flue_py.db.waiting import POLL_SECONDS, Waiting
+from flue_py.errors import (
+    AbortedToCompact,
+    ContextOverflow,
+    FlueError,
+    InvalidArgument,
+    ModelError,
+    RevisionConflict,
+    SummaryFailed,
+    shown,
+)
 from flue_py.lazy import lazy_module
-from flue_py.runtime.ending import RunningCalls
-from flue_py.runtime.guarding.answers import GuardAnswer, Outcome
-from flue_py.runtime.guarding.finding import Found, failed_leaf, find_out, goes_on, has_gone_on, input_since
-from flue_py.runtime.guarding.memory import BY, Memory, Remembered
-from flue_py.runtime.sending import Sending, answers_to, asked_of
 from flue_py.sessions.arguments import (
     checked_choice,
     checked_count,
@@ -46,30 +60,590 @@ from flue_py.sessions.arguments import (
     checked_text,
     optional,
 )
-from flue_py.sessions.asking import model_of, window_of
-from flue_py.sessions.claims import Claim, compacting_under
+from flue_py.sessions.compact import Claim, checked_hook, compacting_under
 from flue_py.sessions.handle import stored_row
-from flue_py.sessions.hooking import checked_hook
-from flue_py.sessions.measuring import checked_request
+from flue_py.sessions.money import book, model_of, window_of
+from flue_py.sessions.read import checked_request, shown_context
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.store.waiting import POLL_SECONDS
 
 if TYPE_CHECKING:
-    from flue_py.compaction.hooks import BeforeCompaction
-    from flue_py.compaction.result import CompactionResult
-    from flue_py.context.blocks import reading
-    from flue_py.context.blocks.protocol import Block, BlockFailure
-    from flue_py.context.report import ContextReport
+    from flue_py.compaction.material import BeforeCompaction
+    from flue_py.compaction.plan import CompactionResult
+    from flue_py.context import blocks as reading
+    from flue_py.context import overflows, pipeline, settings
+    from flue_py.context import sources as gathering
+    from flue_py.context.blocks import Block, BlockFailure
+    from flue_py.context.items import ContextReport
     from flue_py.context.settings import ContextSettings
-    from flue_py.context.sources.protocol import SourceReader
-    from flue_py.core.model_seam import Model
+    from flue_py.context.sources import GatheredContext, SourceReader
+    from flue_py.core.model import Model
+    from flue_py.providers import request as bound
 else:
-    reading = lazy_module("flue_py.context.blocks.reading")
+    reading = lazy_module("flue_py.context.blocks")
+    overflows = lazy_module("flue_py.context.overflows")
+    pipeline = lazy_module("flue_py.context.pipeline")
+    settings = lazy_module("flue_py.context.settings")
+    gathering = lazy_module("flue_py.context.sources")
+    bound = lazy_module("flue_py.providers.request")
 
-__all__ = ["CompactionGuard", "GuardAnswer", "Outcome"]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Calls of a model that run now, and that a compaction on demand ends before it begins.
 
 Result = TypeVar("Result")
+
+_PURPOSE = "turn"
+_OUTCOME = "aborted"
+
+
+class _Call:
+    """A call that runs on a thread without an event loop: nothing can end it."""
+
+    was_ended = False
+    """Whether it ended because somebody wanted it to."""
+
+    def __init__(self) -> None:
+        self._has_ended = ThreadEvent()
+
+    def end(self) -> None:
+        """Have it end, as soon as it can."""
+
+    def has_ended(self) -> None:
+        """Say that it has ended."""
+        self._has_ended.set()
+
+    async def wait(self) -> None:
+        """Wait until it has ended."""
+        self._has_ended.wait()
+
+
+class _EndedCall(_Call):
+    """A call that runs in a task, which ``scope`` cancels."""
+
+    def __init__(self) -> None:
+        # Imported by whoever calls models: it takes 30 ms to load.
+        from anyio import CancelScope, Event  # noqa: PLC0415
+
+        self.scope = CancelScope()
+        self.is_to_end = False
+        self._has_gone = Event()
+
+    def end(self) -> None:
+        self.is_to_end = True
+        self.scope.cancel()
+
+    def has_ended(self) -> None:
+        self._has_gone.set()
+
+    async def wait(self) -> None:
+        await self._has_gone.wait()
+
+
+_around: ContextVar[frozenset[_Call]] = ContextVar("_around", default=frozenset())
+"""The calls that this task or thread is part of: it cannot wait for the end of these."""
+
+
+class RunningCalls:
+    """The calls that a guard or a conversation waits for now, each in a task or a thread of its own."""
+
+    def __init__(self, waiting: Waiting, new_id: Callable[[], str]) -> None:
+        self._waiting = waiting
+        self._new_id = new_id
+        self._calls: set[_Call] = set()
+
+    async def run(self, session: Session, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Return what ``work`` returns; it calls a model for a session.
+
+        Raises what it raises, and `AbortedToCompact` if `end` was called before it was done. What it had cost is in the
+        ledger then, if its own error says so.
+        """
+        call = _EndedCall() if self._waiting.has_loop else _Call()
+        around = _around.set(_around.get() | {call})
+        self._calls.add(call)
+        try:
+            if isinstance(call, _EndedCall):
+                return await self._run(call, session, work)
+            return await work()
+        finally:
+            self._calls.discard(call)
+            _around.reset(around)
+            call.has_ended()
+
+    async def _run(self, call: _EndedCall, session: Session, work: Callable[[], Awaitable[Result]]) -> Result:
+        failure: ModelError | None = None
+        with call.scope:
+            try:
+                return await work()
+            except ModelError as error:
+                if not call.is_to_end:
+                    raise
+                failure = error
+        paid = None if failure is None else failure.call
+        if paid is not None:
+            # The task may be cancelled at the same time, and what was paid is known nowhere else.
+            paid = (await self._waiting.finish(book(session, paid, self._new_id, _PURPOSE, _OUTCOME))).call
+        call.was_ended = True
+        raise AbortedToCompact(
+            f"session {session.id!r}: the call of the model was ended, so that the session could be compacted; call "
+            "again if the answer is still wanted",
+            provider=None if failure is None else failure.provider,
+            model=None if failure is None else failure.model,
+            call=paid,
+        ) from failure
+
+    async def end(self) -> int:
+        """End the calls that run now, and return how many that cut short, when all of them have ended.
+
+        A plain function that blocks cannot be ended: it is waited for. A call that this task is itself part of goes on.
+        """
+        ending = self._calls.copy() - _around.get()
+        for call in ending:
+            call.end()
+        for call in ending:
+            await call.wait()
+        return sum(call.was_ended for call in ending)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a guard answers when it is asked.
+
+Outcome: TypeAlias = Literal[
+    "nothing",
+    "warned",
+    "held",
+    "compacting",
+    "compacted",
+    "too_little",
+    "nothing_to_cut",
+    "cancelled",
+    "failed",
+    "elsewhere",
+    "overtaken",
+]
+"""What came of it:
+
+- ``nothing``: nothing is due; ``warned``: nothing yet; ``held``: it is due, and held back
+- ``compacting``: a compaction begins; ``on_answer`` alone is called with it, and then with what came of it
+- ``compacted``: a compaction was appended; ``too_little``: it freed, or would free, next to nothing, and there is no
+  second attempt until the context has grown
+- ``nothing_to_cut``: there is nothing that could be cut off
+- ``cancelled``: the hook wanted none, the notes of ``result`` say why
+- ``failed``: the compaction failed, ``error`` says how
+- ``elsewhere``: somebody else compacts the session now
+- ``overtaken``: somebody else compacted it, or moved its leaf, meanwhile
+"""
+
+
+@frozen
+class GuardAnswer:
+    """What came of asking, the decision with its reason, and what a compaction did or why it failed."""
+
+    outcome: Outcome
+    decision: Decision
+    result: CompactionResult | None = None
+    error: FlueError | None = None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a guard finds out about a session before it decides.
+
+FAILED = ("error", "aborted")
+
+
+@frozen
+class Found:
+    """The context of a session, its size and its latest compaction."""
+
+    items: Sequence[ContextEntry]
+    latest: Entry | None
+    size: ContextSize
+
+    @property
+    def cycle(self) -> str | None:
+        """The id of the latest compaction."""
+        return None if self.latest is None else self.latest.id
+
+    def without(self, freed: float) -> Found:
+        """Return it with a context that is smaller by a share, which steps leave out of what is sent."""
+        size = self.size
+        return changed(self, size=changed(size, messages=round(size.messages * (1 - freed)))) if freed else self
+
+    def facts(
+        self, moment: Moment, state: GuardState, agent: str, sent: int, instructions: str | None, *, turns: bool
+    ) -> Facts:
+        """Return what a decision is made of. Turns are counted only for whoever asks for them. O(messages)."""
+        latest = self.latest
+        ended, since = Turns(), Turns()
+        for item in self.items if turns else ():
+            part = part_of(item.entry)
+            ended.add(part)
+            if latest is not None and item.entry.depth > latest.depth:
+                since.add(part)
+        return Facts(
+            moment,
+            self.size,
+            state,
+            ended.ended,
+            None if latest is None else since.ended,
+            latest is None or any(item.entry.depth > latest.depth for item in self.items),
+            agent,
+            sent,
+            instructions,
+        )
+
+    def kept_turns(self, turns: int, pinned: Collection[str]) -> int:
+        """Return how many messages the last so many turns have, and what follows them, without those pinned."""
+        start = last_turns([part_of(item.entry) for item in self.items], turns)
+        return sum(item.entry_id not in pinned for item in self.items[start:])
+
+
+async def find_out(
+    session: Session,
+    model: str | None,
+    system: str | None,
+    tools: Sequence[Mapping[str, JsonValue]] | None,
+    window: int | None,
+) -> Found:
+    """Return what a decision needs. The cost of the context, and of counting what was not counted before."""
+    found = await shown_context(session)
+    size = await session.measure_context(model, system=system, tools=tools, window=window)
+    return Found(found.items, found.compaction, size)
+
+
+async def input_since(
+    store: Store, session: Session, cycle: str | None, agent: str, settings: TriggerSettings, window: int | None
+) -> int:
+    """Return the tokens that an agent, or "" for all, has sent to the model since a compaction; 0 without a budget.
+
+    What an answer reports above the window is not believed, and counts for nothing. O(forks on the path) for all
+    agents, O(calls) for one; O(entries) where a budget is reached.
+    """
+    if not settings.has_budget:
+        return 0
+    if agent:
+        sent = input_tokens((await store.usage(session, path=True, since=cycle, agent=agent)).total)
+    else:
+        sent = input_tokens((await session.aggregate_usage_since(cycle)).usage)
+    if window and settings.budget_of(agent).is_reached_by(sent):
+        sent -= await _disbelieved(session, cycle, agent, window)
+    return sent
+
+
+async def _disbelieved(session: Session, cycle: str | None, agent: str, window: int) -> int:
+    """Return the tokens that answers of an agent, or of all, have reported above the window since a compaction."""
+    entries = await session.get_active_path_since(cycle)
+    answers = [each for each in entries if is_answer(each.kind, each.role)]
+    reports = [input_tokens(each.usage) for each in answers if not agent or agent_of(each.fields) == agent]
+    return sum(tokens for tokens in reports if tokens > window)
+
+
+async def failed_leaf(session: Session) -> str | None:
+    """Return the leaf if it is an answer that failed; None if it is not."""
+    leaf = None if session.leaf_id is None else await session.get_entry(session.leaf_id)
+    if leaf is None or not is_answer(leaf.kind, leaf.role) or leaf.fields.get("stopReason") not in FAILED:
+        return None
+    return leaf.id
+
+
+async def goes_on(session: Session, agent: str) -> bool:
+    """Return whether an agent's next answer is of a turn that has answers. The cost of the context."""
+    turns = Turns()
+    for item in (await shown_context(session)).items:
+        turns.add_entry(item.entry)
+    return turns.goes_on(agent)
+
+
+async def has_gone_on(session: Session, since: str) -> bool:
+    """Return whether a user said anything, or the model gave an answer, after an entry. True if it is off the path."""
+    leaf = (await stored_row(session)).leaf_id
+    if leaf is None or await session.get_entry(since) is None or not await session.is_ancestor(since, of=leaf):
+        return True
+    later = await session.get_active_path_since(since)
+    return any(begins_turn(entry) or _is_good(entry) for entry in later)
+
+
+def _is_good(entry: Entry) -> bool:
+    return is_answer(entry.kind, entry.role) and entry.fields.get("stopReason") not in FAILED
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a guard remembers between processes, and its events: the metadata of the session, and the log of their changes.
+#
+# Each event is one change of the metadata under the key ``compactionGuard``, by ``compaction guard``, with its reason,
+# so
+# that it is a line of the session's log. It moves no leaf and is no step of `undo`.
+
+BY = "compaction guard"
+
+
+@frozen
+class Remembered:
+    """What is stored: the state, and the claim of whoever compacts the session now, None for nobody.
+
+    The claim of a process that has ended is none, and counts as a failure if it came to no compaction: what kills
+    each process that tries it would otherwise be tried, and paid for, without end. ``is_after_end`` says so.
+    """
+
+    state: GuardState
+    claim: Claim | None
+    is_after_end: bool = False
+
+
+Change: TypeAlias = Callable[[Remembered], tuple[Remembered, str] | None]
+"""Returns what is to be stored, and why; None to leave it."""
+
+
+class Memory:
+    """The memory of the guard of one session."""
+
+    def __init__(self, session: Session, clock: Callable[[], datetime]) -> None:
+        self._session = session
+        self._clock = clock
+
+    def now(self) -> int:
+        """Return the time in seconds since 1970."""
+        return int(self._clock().timestamp())
+
+    async def read(self, cycle: str | None) -> Remembered:
+        """Return what is stored, as of the latest compaction ``cycle``. One point read."""
+        return self._read(await stored_row(self._session), cycle)
+
+    def _read(self, info: SessionInfo, cycle: str | None) -> Remembered:
+        stored = info.metadata.get(GUARD_KEY)
+        fields: JsonObject = stored if isinstance(stored, dict) else {}
+        state, claim = GuardState.from_json(fields).in_cycle(cycle), Claim.from_json(fields.get("claim"))
+        if claim is None or claim.holds(self._session.id, self.now()):
+            return Remembered(state, claim)
+        if claim.session_id != self._session.id or claim.cycle != state.cycle:
+            return Remembered(state, None)
+        return Remembered(state.with_failure(), None, is_after_end=True)
+
+    async def change(self, cycle: str | None, change: Change) -> Remembered:
+        """Change what is stored, and return it: what anybody else writes meanwhile is taken into account.
+
+        One point read and one write, again for each change of the session that comes in between.
+        """
+        while True:
+            info = await stored_row(self._session)
+            found = self._read(info, cycle)
+            made = change(found)
+            if made is None:
+                return found
+            to_store, why = made
+            if found.is_after_end:
+                why = f"the process that compacted the session has ended, which counts as a failure; {why}"
+            fields = to_store.state.to_json()
+            if to_store.claim is not None:
+                fields["claim"] = to_store.claim.to_json()
+            try:
+                await self._session.set_metadata(
+                    {GUARD_KEY: fields},
+                    merge=True,
+                    by=BY,
+                    why=why[:MAX_WHY_CHARACTERS],
+                    expected_revision=info.revision,
+                )
+            except RevisionConflict:
+                continue
+            return to_store
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a runtime sends an agent of a session: all of the context, or what its settings leave of it.
+
+
+class Sending:
+    """What agents of a session are sent: with settings what these leave, with ``sources`` for their ``spec``.
+
+    True stands for the settings of a conversation. ``report`` is what the settings did to the latest request of `ask`.
+    The sources are asked once in a turn of an agent, so that its requests begin with the bytes of the ones before.
+    Raises `InvalidArgument`.
+    """
+
+    def __init__(
+        self, context: ContextSettings | Mapping[str, object] | bool | None, sources: Mapping[str, SourceReader] | None
+    ) -> None:
+        self._is_default = context is True
+        self._own = None if context is None or isinstance(context, bool) else settings.context_settings(context)
+        self.report: ContextReport | None = None
+        self._sources = None if sources is None else gathering.checked_sources(sources)
+        self._gathered: dict[str | None, tuple[tuple[str, str | None], GatheredContext]] = {}
+
+    @property
+    def settings(self) -> ContextSettings | None:
+        """The settings, None without any. Those of a conversation are loaded when they are first used."""
+        return settings.TRIMMED if self._is_default else self._own
+
+    async def messages(
+        self,
+        session: Session,
+        agent: str | None,
+        *,
+        leaf: LeafChoice = STORED,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+    ) -> list[JsonObject]:
+        """Return the messages that an agent is sent, as ours. The cost of `Session.request`, without settings less.
+
+        ``system`` and ``tools`` are what is sent beside them: signed reasoning that was produced under other ones, or
+        behind other messages, is left out.
+        """
+        settings, agent = self.settings, agent or None
+        if settings is None:
+            return bound.ours_without_stale(await session.build_context(leaf=leaf), system, _plain(tools))
+        gathered = await self._of_turn(session, settings, agent, leaf)
+        request = await session.request(
+            leaf=leaf, agent=agent, settings=settings, gathered=gathered, system=system, tools=tools or ()
+        )
+        return request.messages
+
+    async def ask(
+        self,
+        session: Session,
+        agent: str | None,
+        ask: Callable[[list[JsonObject]], Awaitable[Result]],
+        *,
+        leaf: LeafChoice = STORED,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] | None = None,
+        recover: Callable[[ContextOverflow], Awaitable[bool]] | None = None,
+    ) -> tuple[list[JsonObject], Result]:
+        """Return what an agent was sent in the end, and what ``ask`` made of it.
+
+        The first overflow, also one that the limits of `Fitting` find before anything is sent, is put to ``recover``,
+        which returns whether the context is smaller now; the others are met with less of what tools gave back
+        (`Session.attempts`), as far as there is less. Raises the last of them. An error of a client that tells of one
+        is an overflow, too.
+        """
+        overflow: ContextOverflow | None = None
+        sent: list[JsonObject] | None = None
+        async with aclosing(self._attempts(session, agent, leaf, system, tools)) as attempts:
+            while True:
+                try:
+                    messages = await anext(attempts, None)
+                    if messages is None:
+                        break
+                    if messages == sent:
+                        continue
+                    sent = messages
+                    return sent, await ask([*sent])
+                except Exception as error:  # a client's own errors have no type in common
+                    overflow = overflows.overflow_of(error)
+                    if overflow is None:
+                        raise
+                if recover is not None and await recover(overflow):
+                    return await self.ask(session, agent, ask, leaf=leaf, system=system, tools=tools)
+                recover = None
+        raise overflow or ContextOverflow("no attempt was left")  # the attempts raise where none of them fits
+
+    async def _attempts(
+        self,
+        session: Session,
+        agent: str | None,
+        leaf: LeafChoice,
+        system: str | None,
+        tools: Sequence[Mapping[str, JsonValue]] | None,
+    ) -> AsyncGenerator[list[JsonObject], None]:
+        """Yield what an agent is sent, and then stage by stage less of what tools gave back."""
+        gathered = None
+        if self.settings is None:
+            # Nothing has to be counted, and no vocabulary loaded, for what fits.
+            self.report = None
+            yield await self.messages(session, agent, leaf=leaf, system=system, tools=tools)
+        else:
+            gathered = await self._of_turn(session, self.settings, agent or None, leaf)
+        async for attempt in await session.attempts(
+            leaf=leaf, agent=agent or None, settings=self.settings, gathered=gathered, system=system, tools=tools or ()
+        ):
+            attempt.overflowed()
+            self.report = attempt.request.report
+            yield attempt.request.messages
+
+    async def is_whole(
+        self,
+        session: Session,
+        agent: str | None,
+        *,
+        system: str | None,
+        tools: Sequence[Mapping[str, JsonValue]] | None,
+    ) -> bool:
+        """Return whether an agent is sent the context as it is.
+
+        The cost of `messages`, and nothing without settings.
+        """
+        if self.settings is None:
+            return True
+        # Nobody answers what is read here: the session builds on what it built on before.
+        leaf = (await stored_row(session)).leaf_id
+        sent = await self.messages(session, agent, leaf=leaf, system=system, tools=tools)
+        return sent == bound.ours_without_stale(await session.build_context(leaf=leaf), system, _plain(tools))
+
+    async def freed(self, session: Session, agent: str | None, model: str | None) -> float:
+        """Return which share of the context, 0 to 1, the settings leave out of what an agent is sent.
+
+        The cost of `messages`, and nothing without settings.
+        """
+        settings, agent = self.settings, agent or None
+        if settings is None:
+            return 0
+        leaf = (await stored_row(session)).leaf_id
+        gathered = await self._of_turn(session, settings, agent, leaf)
+        sent = await session.request(leaf=leaf, agent=agent, settings=settings, gathered=gathered, model=model)
+        return sent.report.tokens_freed / max(1, sent.report.tokens_before)
+
+    async def _of_turn(
+        self, session: Session, settings: ContextSettings, agent: str | None, leaf: LeafChoice
+    ) -> GatheredContext | None:
+        if settings.of(agent).spec is None:
+            return None
+        context = await session.build_context_entries(leaf=leaf)
+        start = pipeline.turn_in(context, agent)
+        turn = (session.id, context[start - 1].entry_id if start else None)
+        known = self._gathered.get(agent)
+        if known is not None and known[0] == turn:
+            return known[1]
+        gathered = await session.gather_context(leaf=leaf, agent=agent, settings=settings, sources=self._sources)
+        self._gathered[agent] = (turn, gathered)
+        return gathered
+
+
+async def asked_of(
+    ask: Callable[[list[JsonObject]], Awaitable[Result]], name: str, context: list[JsonObject]
+) -> Result:
+    """Return what a function of the caller's does. Raises `InvalidArgument` for one that cannot be awaited."""
+    answer: object = ask(context)
+    if not isawaitable(answer):
+        raise InvalidArgument(
+            f"{name}: it returned {shown(answer)}; use an async function here, and plain ones with flue_py.sync"
+        )
+    result: Result = await answer
+    return result
+
+
+def answers_to(
+    messages: Sequence[JsonObject],
+    answered: Sequence[JsonObject],
+    *,
+    system: str | None = None,
+    tools: Sequence[Mapping[str, JsonValue]] | None = None,
+) -> list[JsonObject]:
+    """Return what a model answered to what it was sent, signed answers with what they were produced under.
+
+    O(size) if there is signed reasoning.
+    """
+    return bound.answers_produced_under(messages, system, _plain(tools), answered)
+
+
+def _plain(tools: Sequence[Mapping[str, JsonValue]] | None) -> list[JsonObject]:
+    return [dict(tool) for tool in tools or ()]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `CompactionGuard`: the one object by which a runtime sees to it that a session stays inside its window.
+#
+# It is asked before and after each call of the model, and wraps a call so that an overflow is recovered from. What it
+# decides by, and remembers, is stored with the session: another process goes on with it.
 
 
 class CompactionGuard:
@@ -80,7 +654,7 @@ class CompactionGuard:
     they are counted, and most of what a summary is made of is read from the provider's cache: "" and () if nothing
     does, None if that is unknown. ``mode`` and ``settings`` are those of `Session.compact`, ``triggers`` says when.
     ``on_answer`` is called with every answer but ``nothing``, and with ``compacting`` when a compaction begins.
-    ``before_compaction`` is asked before each, and may cancel it or give its text (`flue_py.compaction.hooks`).
+    ``before_compaction`` is asked before each, and may cancel it or give its text (`flue_py.compaction.material`).
     ``context`` is what `call` sends an agent (`flue_py.context.ContextSettings`), by default all of it, and ``sources``
     what a ``spec`` in it reads, once in a turn. ``patience`` is for how many seconds an overflow waits for somebody
     else who compacts the session. ``blocks`` are told before each `call` where the context does not show what they say

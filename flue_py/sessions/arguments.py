@@ -10,19 +10,21 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from flue_py.core.budgets import Money
 from flue_py.core.entries import checked_kind, to_microseconds
-from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonValue, decode_object, encode_json
-from flue_py.core.limits import Limits
-from flue_py.core.listing import ORDERS, Ordering, Scalar, SessionOrder
-from flue_py.core.log import GUARD_KEY
+from flue_py.core.json import JsonValue, decode_object, encode_json, frozen
+from flue_py.core.ledger import Money
 from flue_py.core.sessions import (
+    GUARD_KEY,
     NOTHING_SEEN,
+    ORDERS,
     STORED,
     LeafChoice,
+    Limits,
     OnConflict,
+    Ordering,
+    Scalar,
     Seen,
+    SessionOrder,
     Stored,
     check_label,
     check_scope,

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import field, replace
+from datetime import datetime
+from functools import partial
 from typing import TypeVar, cast
 
-from flue_py.core.entries import Entry
-from flue_py.core.frozen import changed, frozen
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.limits import DEFAULT_LIMITS, Limits
+from flue_py.core.context import ContextEntry, ContextRead, PrefixChain
+from flue_py.core.entries import Entry, PathSettings
+from flue_py.core.json import JsonObject, JsonValue, changed, frozen
 from flue_py.core.operations import Left, Outcome
-from flue_py.core.prefixes import PrefixChain
-from flue_py.core.projection import ContextEntry, ContextRead
 from flue_py.core.sessions import (
+    DEFAULT_LIMITS,
     NOTHING_SEEN,
+    STORED,
     Appended,
+    Change,
     Expected,
     LeafChoice,
+    Limits,
     MessagesRead,
     Moved,
     Navigated,
+    Note,
     PathRead,
     ReadStamp,
     Seen,
@@ -29,13 +33,29 @@ from flue_py.core.sessions import (
     SessionKind,
     SessionRef,
     Stored,
+    check_scope,
+    checked_title,
+    scope_meant,
 )
-from flue_py.core.settings import PathSettings
-from flue_py.errors import SessionNotFound
-from flue_py.prices.book import NO_PRICER, CallPricer
-from flue_py.store.backend import Backend
-from flue_py.store.seam import committed_before
-from flue_py.store.waiting import Waiting
+from flue_py.db.backend import Backend
+from flue_py.db.runner import committed_before
+from flue_py.db.waiting import Waiting
+from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed
+from flue_py.prices import NO_PRICER, CallPricer
+from flue_py.sessions.arguments import (
+    ChangedMetadata,
+    HasId,
+    checked_flag,
+    checked_limit,
+    checked_metadata,
+    checked_moment,
+    checked_revision,
+    checked_seen,
+    checked_session,
+)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A handle on one session: its lock, the leaf it builds on, and how a change is committed.
 
 Result = TypeVar("Result")
 
@@ -305,3 +325,158 @@ def take_over_revision(handle: Handle, left: Left | None) -> None:
     """Let a handle know the revision of its session, unless that has a leaf which the handle has not seen."""
     if left is not None and left.leaf_id == handle.leaf_id:
         handle._note(left.leaf_id, max(left.revision, handle.revision))  # noqa: SLF001 - as above
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Title, metadata and completion of a session. Each change is a line of its log.
+
+
+class Editing(Handle):
+    """What a `Session` changes of its own row."""
+
+    __slots__ = ()
+
+    async def set_title(
+        self,
+        title: str | None,
+        *,
+        auto: bool = False,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> SessionInfo:
+        """Set or clear the title, and return the session's row. O(1).
+
+        A title of white space only is none. With ``auto`` it is the title that a program made. It is kept apart: a
+        title that was given is shown before it, whichever came later (`SessionInfo.shown_title`).
+        """
+        title = checked_title(title)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        update = partial(self._backend.update_session, self._ref, expected=seen, note=note)
+        change = partial(update, auto_title=title) if checked_flag(auto, "auto") else partial(update, title=title)
+        return await self._commit(change, self._note_row)
+
+    async def set_metadata(
+        self,
+        metadata: Mapping[str, JsonValue],
+        *,
+        merge: bool = False,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> SessionInfo:
+        """Replace the metadata, and return the session's row.
+
+        With ``merge`` only the top-level keys given are replaced, in one transaction: of two handles that merge at
+        the same time, neither loses what the other gave. What links say is passed over, so that `metadata` may be
+        changed and given back: a ``parentSession``, ``taskId`` or ``depth`` that the link has, too, and such items of
+        ``taskSessions``. Anything else under these names is stored, and stands before what links say. What a
+        `CompactionGuard` remembers stays, unless its key is given. Raises `InvalidArgument`, `InvalidEntry`.
+        """
+        if metadata is None:
+            raise InvalidArgument("metadata: should be an object, not None; {} takes all of yours away")
+        text = checked_metadata(metadata, self._limits)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        change = ChangedMetadata(text, checked_flag(merge, "merge"), self._limits)
+        work = partial(self._backend.update_session, self._ref, metadata_text=change, expected=seen, note=note)
+        return await self._commit(work, self._note_row)
+
+    async def set_completed(
+        self,
+        at: datetime | None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> SessionInfo:
+        """Note when the session's work was completed, or with None that it goes on; return the session's row."""
+        moment = None if at is None else checked_moment(at)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        work = partial(self._backend.update_session, self._ref, completed_us=moment, expected=seen, note=note)
+        return await self._commit(work, self._note_row)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The scope that a store is narrowed to: what it means where a call leaves the scope out, and what is not there.
+
+
+async def refuse_others(backend: Backend, scope: str | None, ids: Iterable[str]) -> None:
+    """Raise `SessionNotFound` for an id whose session is of another scope; None is all, where nothing is read."""
+    for session_id in () if scope is None else ids:
+        found = await backend.get_session(session_id)
+        if found is not None and found.scope != scope:
+            raise SessionNotFound(str(session_id))
+
+
+class Scoped:
+    """The part of a `Store` that knows whose sessions it is for."""
+
+    __slots__ = ()
+    _backend: Backend
+    _scope: str | None
+
+    @property
+    def scope(self) -> str | None:
+        """The scope that it is narrowed to (see `in_scope`); None is all of them."""
+        return self._scope
+
+    def _meant(self, scope: str | None) -> str | None:
+        return scope_meant(self._scope, scope)
+
+    def _place(self, scope: str | None) -> str:
+        """Return the scope that something is made in, or named in."""
+        place = self._meant(scope) or ""
+        check_scope(place)
+        return place
+
+    async def _own(self, session: HasId | str) -> str:
+        """Return the id of a session that was named. Raises `SessionNotFound` where it is of a scope of others."""
+        session_id = checked_session(session)
+        await refuse_others(self._backend, self._scope, [session_id])
+        return session_id
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The change feed of a session.
+
+_WATCH_PAGE = 100
+
+
+class Watching(Handle):
+    """The changes of a `Session`, as they come."""
+
+    __slots__ = ()
+
+    async def changes(self, *, after: int = 0, limit: int = 100) -> list[Change]:
+        """Return up to ``limit`` (1 to 1000) revisions after ``after``, in order and gap-free.
+
+        Each is whole. The append of an entry that was retracted later is kept. A fork's feed begins at its
+        creation. Leaves the handle alone. Raises `InvalidArgument`.
+        """
+        checked_limit(limit)
+        checked_revision(after)
+        async with self._turn:
+            return await self._backend.changes(self._ref, after, limit)
+
+    async def watch(self, *, after: int | None = None) -> AsyncGenerator[Change, None]:
+        """Yield every change after a revision (default: the handle's), then each as it comes, from any process.
+
+        Resume with the ``revision`` of the last change seen. Runs beside the handle's other calls, and leaves
+        the handle alone. Ends when the store is closed; raises `SessionNotFound` once the session is deleted.
+        """
+        seen = self._revision if after is None else checked_revision(after)
+        has_begun = False
+        try:
+            async with aclosing(self._backend.notifications(self._ref)) as woken:
+                async for _ in woken:
+                    has_begun = True
+                    while page := await self._backend.changes(self._ref, seen, _WATCH_PAGE):
+                        for change in page:
+                            seen = change.revision
+                            yield change
+        except StoreClosed:
+            if not has_begun:
+                raise

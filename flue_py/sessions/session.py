@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from flue_py.sessions.appending import Appending
-from flue_py.sessions.artifacts import Artifacts
-from flue_py.sessions.budgeting import Budgeting
-from flue_py.sessions.editing import Editing
-from flue_py.sessions.excluding import Excluding
-from flue_py.sessions.fitting import Fitting
-from flue_py.sessions.forking import Forking
-from flue_py.sessions.handing import Handing
-from flue_py.sessions.measuring import Measuring
-from flue_py.sessions.merging import Merging
-from flue_py.sessions.moving import Moving
-from flue_py.sessions.navigating import Navigating
-from flue_py.sessions.prefixing import Prefixing
-from flue_py.sessions.ranging import Ranging
-from flue_py.sessions.recalling import Recalling
-from flue_py.sessions.reporting import Reporting
-from flue_py.sessions.telling import Telling
-from flue_py.sessions.usage import Usage
-from flue_py.sessions.watching import Watching
-from flue_py.sessions.weighing import Weighing
+from flue_py.sessions.compact import Fitting, Merging, Navigating, Ranging, Recalling, Weighing
+from flue_py.sessions.handle import Editing, Watching
+from flue_py.sessions.money import Budgeting, Usage
+from flue_py.sessions.read import Measuring, Prefixing
+from flue_py.sessions.request import Handing, Reporting
+from flue_py.sessions.write import Appending, Artifacts, Excluding, Forking, Moving, Telling
 
 
 class Session(

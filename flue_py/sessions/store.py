@@ -2,46 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
-from os import PathLike
-from typing import TYPE_CHECKING, Literal, TypeAlias
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from datetime import datetime
+from os import PathLike, fspath, urandom
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from flue_py.core.calls import program_of
+from flue_py import db
 from flue_py.core.entries import Entry, NewEntry, checked_source
-from flue_py.core.imported import check_imported_session, checked_imported_entries
-from flue_py.core.jsontext import JsonValue, decode_object
-from flue_py.core.limits import DEFAULT_LIMITS, Limits
-from flue_py.core.listing import Scalar, SessionFilter, SessionOrder
+from flue_py.core.json import JsonValue, decode_object
+from flue_py.core.ledger import Budget
+from flue_py.core.operations import (
+    Position,
+    Seen,
+    SessionEvent,
+    amount_of,
+    budget_deleted_event,
+    budget_event,
+    created_event,
+    deleted_event,
+    events_of,
+)
 from flue_py.core.sessions import (
+    DEFAULT_LIMITS,
     STORED,
     Appended,
     Deletion,
+    Document,
+    DocumentFilter,
+    DocumentInfo,
+    DocumentName,
+    DocumentsFound,
     LeafChoice,
+    Limits,
+    NewDocument,
     NewSession,
     OnConflict,
+    Ordering,
+    Scalar,
     ScopeDeletion,
+    SessionFilter,
     SessionInfo,
     SessionKind,
+    SessionOrder,
     SessionPage,
     StoreInfo,
+    check_document_name,
+    check_imported_session,
     check_label,
     check_name,
+    check_new_name,
     check_scope,
+    checked_imported_entries,
     scope_meant,
+    searched_words,
 )
-from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound, shown
-from flue_py.once import async_once
-from flue_py.prices.book import NO_PRICER, CallPricer
-from flue_py.sessions.appending import oddities_of, with_oddities, write_what_fits
+from flue_py.core.usage import program_of
+from flue_py.db.backend import Backend
+from flue_py.db.runner import Sources
+from flue_py.errors import (
+    AmbiguousId,
+    BudgetNotFound,
+    FlueError,
+    InvalidArgument,
+    SessionExists,
+    SessionNotFound,
+    StoreClosed,
+    shown,
+)
+from flue_py.lazy import lazy_module
+from flue_py.prices import NO_PRICER, CallPricer, PricesChoice, choose_prices
 from flue_py.sessions.arguments import (
     HasId,
     checked_choice,
     checked_flag,
     checked_function,
     checked_id,
+    checked_limit,
+    checked_limits,
     checked_messages,
     checked_metadata,
+    checked_moment,
     checked_on_conflict,
     checked_ordering,
     checked_path,
@@ -53,28 +97,482 @@ from flue_py.sessions.arguments import (
     checked_text,
     optional,
 )
-from flue_py.sessions.atomic import Atomic
-from flue_py.sessions.budgeting import StoreBudgets
-from flue_py.sessions.collecting import Collector
-from flue_py.sessions.eventing import StoreEvents
-from flue_py.sessions.filing import StoreFiles
-from flue_py.sessions.finding import all_sessions, find_named
-from flue_py.sessions.incoming import incoming_messages
-from flue_py.sessions.making import checked_root
-from flue_py.sessions.offloading import Ground, Offloader, first_landed
-from flue_py.sessions.remembering import StoreMemories
-from flue_py.sessions.searching import StoreSearch
+from flue_py.sessions.batch import Atomic, Collector
+from flue_py.sessions.handle import Scoped
+from flue_py.sessions.money import StoreBudgets, StoreUsage
+from flue_py.sessions.search import StoreSearch, all_sessions, find_named
 from flue_py.sessions.session import Session
-from flue_py.sessions.usage import StoreUsage
-from flue_py.store.backend import Backend
+from flue_py.sessions.write import (
+    Ground,
+    Offloader,
+    checked_root,
+    first_landed,
+    incoming_messages,
+    oddities_of,
+    with_oddities,
+    write_what_fits,
+)
+from flue_py.system import async_once, in_full
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from flue_py.context.offloading import OffloadSettings
+    from flue_py.context.artifacts import OffloadSettings
+    from flue_py.core import operations
     from flue_py.core.messages import Message
-    from flue_py.core.salvaging import BackupReport
+    from flue_py.core.trees import BackupReport
+else:
+    operations = lazy_module("flue_py.core.operations")
 
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The events of the sessions and budgets of a store, from what is stored of them.
+
+_LOOKS_A_SECOND = 16_000
+_REST_SECONDS = 0.02
+"""How long a follower rests behind each look, and longer where it looks at more sessions and budgets than so many a
+second: what is committed meanwhile is told by one look, so that looking takes a small part of the time."""
+
+
+class StoreEvents(Scoped):
+    """The half of a `Store` that says what happened."""
+
+    __slots__ = ()
+
+    async def events(
+        self,
+        *,
+        sessions: Sequence[HasId | str] | None = None,
+        scope: str | None = None,
+        after: Iterable[str] = (),
+        follow: bool = False,
+    ) -> AsyncGenerator[SessionEvent, None]:
+        """Yield what happened to sessions and budgets, each event once, those of a session in their order.
+
+        They are of all sessions, those of ``scope``, or ``sessions``, in the order in which these were made, and then
+        of the budgets that are set for these; events of different sessions are in no order of time. With ``after``, ids
+        of events, those up to and with the last of each session are left out: an event has the same id each time. What
+        was deleted since is told of what was told before, or is named by ``after``; of what was deleted before it was
+        looked at, nothing is known. With ``follow`` it goes on with what comes, from any process, until the store is
+        closed; else it ends when it has looked at everything. Nothing is written.
+
+        Raises `InvalidArgument` for what is no id of an event, and `SessionNotFound` for a session that is missing when
+        it begins, and of which ``after`` names no event. O(sessions + budgets), with ``follow`` after each commit, at
+        most 16,000 of them a second, and O(revisions that are new, and their entries).
+        """
+        scope = self._meant(scope)
+        checked_flag(follow, "follow")
+        seen = operations.seen_by(_checked_ids(after))
+        named = None if sessions is None else _checked_sessions(sessions)
+        for session_id in named or ():
+            if not seen.sessions.knows(session_id) and await self._backend.get_session(session_id, scope) is None:
+                raise SessionNotFound(session_id)
+        looking = Looking(self._backend, named, scope, seen)
+        if not follow:
+            async with aclosing(looking.look()) as found:
+                async for event in found:
+                    yield event
+            return
+        has_begun = False
+        try:
+            async with aclosing(self._backend.commits()) as woken:
+                async for _ in woken:
+                    async with aclosing(looking.look()) as found:
+                        async for event in found:
+                            has_begun = True
+                            yield event
+                    has_begun = True
+                    await self._backend.waiting.pause(max(_REST_SECONDS, looking.looks / _LOOKS_A_SECOND))
+        except StoreClosed:
+            if not has_begun:
+                raise
+
+
+def _checked_ids(after: Iterable[str]) -> Iterable[str]:
+    if isinstance(after, (str, bytes)) or not isinstance(after, Iterable):
+        raise InvalidArgument(f"after: {shown(after)} is not a list of ids of events")
+    return after
+
+
+def _checked_sessions(sessions: Sequence[HasId | str]) -> list[str]:
+    if isinstance(sessions, (str, bytes)) or not isinstance(sessions, Sequence):
+        raise InvalidArgument(f"sessions: {shown(sessions)} is not a list of sessions")
+    return [*dict.fromkeys(checked_session(session) for session in sessions)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files: texts that somebody has added to a store for agents to read, as documents of the store.
+
+_PAGE = 500
+_ANY_NAME = "name"
+
+
+class StoreFiles(Scoped):
+    """The files of a `Store`.
+
+    A file has a name and a project, the folder that it is for; "" is for all of them.
+    """
+
+    __slots__ = ()
+    _limits: Limits
+
+    async def add_file(
+        self,
+        name: str,
+        text: str,
+        *,
+        media_type: str = "text/plain",
+        source: str | None = None,
+        project: str = "",
+        scope: str | None = None,
+    ) -> DocumentInfo:
+        """Store a text for agents to read, in place of what has its name, and return what the store says of it.
+
+        ``source`` is where it came from. `flue_py.transfer.add_files` reads it from the disk.
+        The same again changes nothing. Raises `InvalidArgument`, which never shows the text. One transaction, O(size).
+        """
+        new = NewDocument("file", name, text, media_type, self._place(scope), "", project, source)
+        self._limits.check_document(text)
+        return await self._backend.put_document(new)
+
+    async def files(self, *, project: str | None = None, scope: str | None = None) -> tuple[DocumentInfo, ...]:
+        """Return the files of a project, or of all, in order of project and name, without their texts.
+
+        O(files). Raises `InvalidArgument`.
+        """
+        place = self._place(scope)
+        check_document_name(DocumentName(place, "file", "", "" if project is None else project, _ANY_NAME))
+        where = DocumentFilter("file", place, "", project)
+        found: list[DocumentInfo] = []
+        while True:
+            page = await self._backend.list_documents(where, after=found[-1].id if found else None, limit=_PAGE)
+            found += page
+            if len(page) < _PAGE:
+                return tuple(found)
+
+    async def read_file(self, name: str, *, project: str = "", scope: str | None = None) -> Document | None:
+        """Return a file, whole, or None if there is none of that name. Raises `InvalidArgument`. O(size)."""
+        return await self._backend.get_document(_checked(name, project, self._place(scope)))
+
+    async def remove_file(self, name: str, *, project: str = "", scope: str | None = None) -> bool:
+        """Delete a file; return whether there was one. Nothing keeps its text. Raises `InvalidArgument`. O(size)."""
+        return await self._backend.remove_document(_checked(name, project, self._place(scope)))
+
+
+def _checked(name: str, project: str, scope: str) -> DocumentName:
+    found = DocumentName(scope, "file", "", project, name)
+    check_document_name(found)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is told of sessions and budgets: one look after another at what is stored, each event once.
+
+_AT_ONCE = 1_000
+_REVISIONS_AT_ONCE = 100
+_BY_CREATION = Ordering("created", descending=False)
+_ALL = 2**63 - 1
+"""The number of an event behind all those of a revision."""
+
+
+class Looking:
+    """Looks at the sessions that are named, or those of a scope, or all, and at the budgets of the same.
+
+    ``seen`` is what was told, and grows with what is. ``looks`` counts the sessions and budgets of the last look.
+    """
+
+    def __init__(self, backend: Backend, named: Sequence[str] | None, scope: str | None, seen: Seen) -> None:
+        self._backend = backend
+        self._named = named
+        self._scope = scope
+        self._seen = seen
+        self._present: set[str] = set()
+        self._budgets: set[tuple[str, int]] = set()
+        self._known_budgets: set[tuple[str, int]] = set()
+        """Those of earlier looks, too, where sessions are named: which others are theirs is not known."""
+        self.looks = 0
+
+    async def look(self) -> AsyncGenerator[SessionEvent, None]:
+        """Yield what was not told yet. O(sessions + budgets), and O(revisions that are new, and their entries)."""
+        self.looks = 0
+        for part in (self._of_sessions, self._of_gone_sessions, self._of_budgets, self._of_gone_budgets):
+            async with aclosing(part()) as found:
+                async for event in found:
+                    yield event
+
+    async def _of_sessions(self) -> AsyncGenerator[SessionEvent, None]:
+        self._present = set()
+        async with aclosing(self._sessions()) as sessions:
+            async for info in sessions:
+                self.looks += 1
+                self._present.add(info.id)
+                async with aclosing(self._new_events(info)) as found:
+                    async for event in found:
+                        yield event
+
+    async def _sessions(self) -> AsyncGenerator[SessionInfo, None]:
+        """Yield the sessions as they are now, in the order in which they were made, or were named."""
+        if self._named is not None:
+            for session_id in self._named:
+                info = None
+                # One that was given as itself, and whose id is used again, is gone.
+                with suppress(SessionNotFound):
+                    info = await self._backend.get_session(session_id, self._scope)
+                if info is not None:
+                    yield info
+            return
+        cursor: str | None = None
+        while True:
+            page = await self._backend.list_sessions(
+                scope=self._scope, kind=None, limit=_AT_ONCE, cursor=cursor, ordering=_BY_CREATION
+            )
+            for info in page.sessions:
+                yield info
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def _new_events(self, info: SessionInfo) -> AsyncGenerator[SessionEvent, None]:
+        """Yield the events of a session that were not seen yet, and note them; none if it is gone."""
+        seen = self._seen.sessions
+        told = seen.told.get(info.id)
+        if told is not None and told.created_us != info.created_us:
+            yield deleted_event(info.id, told.created_us)
+            seen.note_deletion(info.id, told.created_us)
+        at = seen.at(info.id, info.created_us)
+        if at is None:
+            yield created_event(info)
+            at = Position(info.created_us, 0, 0)
+        if at.revision == 0:
+            # A creation is one event.
+            at = at._replace(number=_ALL)
+            seen.note(info.id, at)
+        while at < Position(info.created_us, info.revision, _ALL):
+            # The revision of the last event may have further ones.
+            first = at.revision if at.number == _ALL else max(at.revision - 1, 0)
+            try:
+                changes = await self._backend.changes(info.ref, first, _REVISIONS_AT_ONCE)
+                if not changes:
+                    seen.note(info.id, at._replace(number=_ALL))
+                    return
+                last = changes[-1].revision
+                lines = await self._backend.read_log(info.ref, before=last + 1, limit=len(changes))
+            except SessionNotFound:
+                return
+            by_revision = {line.revision: line for line in lines}
+            for change in changes:
+                for number, event in enumerate(events_of(info, change, by_revision.get(change.revision))):
+                    if (change.revision, number) > (at.revision, at.number):
+                        yield event
+            at = Position(info.created_us, last, _ALL)
+            seen.note(info.id, at)
+
+    async def _of_gone_sessions(self) -> AsyncGenerator[SessionEvent, None]:
+        """Yield the deletions of sessions of which events were told, in the order in which these were made."""
+        seen = self._seen.sessions
+        known = seen.told if self._named is None else self._named
+        missing = [name for name in known if name in seen.told and name not in self._present]
+        for session_id in sorted(missing, key=lambda name: (seen.told[name], name)):
+            self.looks += 1
+            at = seen.told[session_id]
+            # By the bare id: whether there is one with it, whichever was meant.
+            found = await self._backend.get_session(str(session_id))
+            if found is None or found.created_us != at.created_us:
+                yield deleted_event(session_id, at.created_us)
+                seen.note_deletion(session_id, at.created_us)
+            elif self._scope not in (None, found.scope):
+                # Whoever tells of its scope tells of its end.
+                del seen.told[session_id]
+
+    async def _of_budgets(self) -> AsyncGenerator[SessionEvent, None]:
+        self._budgets = set()
+        async with aclosing(self._all_budgets()) as pages:
+            async for page in pages:
+                self.looks += len(page)
+                self._budgets.update((budget.id, budget.created_us) for budget in page)
+                async with aclosing(self._due(page)) as found:
+                    async for event in found:
+                        yield event
+
+    async def _due(self, budgets: Sequence[Budget]) -> AsyncGenerator[SessionEvent, None]:
+        """Yield the events of budgets that were not seen yet: those that are gone meanwhile were set."""
+        seen = self._seen.budgets
+        due = [(budget, kind, amount_of(kind, budget.allowed)) for budget in budgets for kind in seen.due(budget)]
+        asked = [(budget.id, amount) for budget, kind, amount in due if kind != "budget_set"]
+        calls = await self._backend.budgets_reached(asked) if asked else []
+        reached = dict(zip(asked, calls, strict=True))
+        for budget, kind, amount in due:
+            call = None if kind == "budget_set" else reached[budget.id, amount]
+            if call is not None or kind == "budget_set":
+                event = budget_event(kind, budget, call)
+                yield event
+                seen.add(event)
+
+    async def _all_budgets(self) -> AsyncGenerator[Sequence[Budget], None]:
+        """Yield the budgets as they are now, in pages, in the order they were made in; of named sessions, theirs."""
+        for session_id in self._named or ():
+            try:
+                covering = await self._backend.covering_budgets(session_id)
+            except SessionNotFound:
+                continue
+            yield [each for each in covering if each.session_id == session_id and self._scope in (None, each.scope)]
+        after: str | None = None
+        while self._named is None:
+            try:
+                page = await self._backend.list_budgets(scope=self._scope, after=after, limit=_AT_ONCE)
+            except BudgetNotFound:
+                # It was deleted meanwhile. From the beginning: what was told is not told twice.
+                after = None
+                continue
+            yield page
+            if len(page) < _AT_ONCE:
+                return
+            after = page[-1].id
+
+    async def _of_gone_budgets(self) -> AsyncGenerator[SessionEvent, None]:
+        """Yield the deletions of budgets of which events were told."""
+        seen = self._seen.budgets
+        if self._named is not None:
+            self._known_budgets |= self._budgets
+        known = seen.told.keys() if self._named is None else seen.told.keys() & self._known_budgets
+        for budget_id, created_us in sorted(known - self._budgets, key=lambda budget: (budget[1], budget[0])):
+            self.looks += 1
+            found = await self._backend.get_budget(budget_id)
+            if found is None or found.created_us != created_us:
+                event = budget_deleted_event(budget_id, created_us)
+                yield event
+                seen.add(event)
+            elif self._scope not in (None, found.scope):
+                del seen.told[budget_id, created_us]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Memories: what agents keep from one session to the next, as documents of the store.
+
+REPL = "repl"
+_SPACE = re.compile(r"repl|agents/.+")
+_REMEMBERING_PAGE = 100
+
+
+class StoreMemories(Scoped):
+    """The half of a `Store` that remembers.
+
+    A memory has a name in a space (``repl``, or ``agents/`` and the name of an agent) and a project: the absolute path
+    of a folder, or "" for all of them.
+    """
+
+    __slots__ = ()
+    _limits: Limits
+
+    async def remember(
+        self,
+        name: str,
+        body: str,
+        *,
+        type: str = "user",
+        space: str = REPL,
+        project: str = "",
+        scope: str | None = None,
+    ) -> DocumentInfo:
+        """Keep a fact under a name, in place of what was kept under it before, and return what the store says of it.
+
+        ``type`` is one word: ``user``, ``feedback``, ``project``, ``reference`` or another. The same again changes
+        nothing. Raises `InvalidArgument`, which never shows the text. One transaction, O(size).
+        """
+        _check_place(space, project)
+        new = NewDocument("memory", name, body, type, self._place(scope), space, project)
+        if not body.strip():
+            raise InvalidArgument("body: says nothing; forget() a memory that is no more")
+        self._limits.check_document(body)
+        return await self._backend.put_document(new)
+
+    async def memories(
+        self, *, space: str = REPL, project: str = "", scope: str | None = None, initialized: bool = False
+    ) -> tuple[Document, ...]:
+        """Return the memories that hold in a project, whole, in order of type, then of name.
+
+        Where the project has some of its own, or is ``initialized``, these are all; else they are those that are for no
+        project. What `flue_py.context.blocks.memory_text` tells a model of them has a limit. Raises `InvalidArgument`.
+        O(their size).
+        """
+        _check_place(space, project)
+        checked_flag(initialized, "initialized")
+        scope = self._place(scope)
+        found = await self._memories_of(DocumentFilter("memory", scope, space, project))
+        if project and not found and not initialized:
+            found = await self._memories_of(DocumentFilter("memory", scope, space, ""))
+        return tuple(sorted(found, key=lambda memory: (memory.type, memory.name)))
+
+    async def _memories_of(self, where: DocumentFilter) -> list[Document]:
+        found: list[Document] = []
+        while True:
+            after = found[-1].info.id if found else None
+            page = await self._backend.read_documents(where, after=after, limit=_REMEMBERING_PAGE)
+            found += page
+            if len(page) < _REMEMBERING_PAGE:
+                return found
+
+    async def search_memories(
+        self,
+        words: str,
+        *,
+        space: str | None = None,
+        project: str | None = None,
+        scope: str | None = None,
+        after: DocumentName | None = None,
+        limit: int = 20,
+    ) -> DocumentsFound:
+        """Return up to ``limit`` (1 to 1000) memories whose names or texts have all of these words.
+
+        They are taken literally, in any case, and may be parts of words. Of all spaces and projects where none is
+        named; in order of space, project and name. No index helps: a call reads up to 1,000 memories, and its
+        ``after`` says where the next one goes on, None at the end. Raises `InvalidArgument`. O(size of what is read).
+        """
+        if space is not None:
+            _check_space(space)
+        if project is not None:
+            _check_project(project)
+        place = self._place(scope)
+        if after is not None:
+            check_document_name(_checked_after(after))
+        where = DocumentFilter("memory", place, space, project)
+        asked = searched_words(words)
+        return await self._backend.search_documents(where, asked, after=after, limit=checked_limit(limit))
+
+    async def forget(self, name: str, *, space: str = REPL, project: str = "", scope: str | None = None) -> bool:
+        """Delete a memory; return whether there was one. Nothing keeps its text. Raises `InvalidArgument`. O(1)."""
+        _check_place(space, project)
+        found = DocumentName(self._place(scope), "memory", space, project, name)
+        check_document_name(found)
+        return await self._backend.remove_document(found)
+
+
+def _check_place(space: str, project: str) -> None:
+    _check_space(space)
+    _check_project(project)
+
+
+def _check_space(space: str) -> None:
+    if not isinstance(space, str) or not _SPACE.fullmatch(space):
+        raise InvalidArgument(f"space: {shown(space)} is neither 'repl' nor 'agents/' and the name of an agent")
+
+
+def _check_project(project: str) -> None:
+    if not isinstance(project, str):
+        raise InvalidArgument(f"project: should be a string, not {type(project).__name__}")
+    if project and not (PurePosixPath(project).is_absolute() or PureWindowsPath(project).is_absolute()):
+        raise InvalidArgument(f"project: {shown(project)} is not the absolute path of a folder; '' is for all of them")
+
+
+def _checked_after(after: DocumentName) -> DocumentName:
+    if not isinstance(after, DocumentName):
+        raise InvalidArgument(f"after: {shown(after)} is not the name of a document; give what the page before has")
+    return after
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The public `Store`: it makes, finds, lists, links and deletes sessions.
 
 OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
 
@@ -485,3 +983,234 @@ class Store(StoreUsage, StoreBudgets, StoreMemories, StoreFiles, StoreEvents, St
     async def close(self) -> None:
         """Finish what was started and close the store, as leaving ``async with flue_py.open(...)`` does. Idempotent."""
         await self._backend.waiting.finish(self._backend.close())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Opening a store: from a path, a URL or an engine to a `Store`.
+
+Durability: TypeAlias = Literal["full", "normal"]
+Kind: TypeAlias = Literal["memory", "file", "engine"]
+
+Given = TypeVar("Given")
+
+_MEMORY = (":memory:", "memory://")
+_POSTGRES = "postgresql+asyncpg"
+_LONGEST_WAIT = 1_000_000
+_LARGEST_POOL = 10_000
+_SQLITE = "sqlite+aiosqlite"
+_SCHEMES = (_SQLITE, _POSTGRES)
+
+
+@async_once("flue_py.open(...)")
+async def open(
+    target: str | PathLike[str] | None = None,
+    *,
+    engine: AsyncEngine | None = None,
+    durability: Durability = "full",
+    create: bool = True,
+    read_only: bool = False,
+    busy_timeout: float = 30.0,
+    threads: bool | None = None,
+    pool_size: int | None = None,
+    pool_timeout: float | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    prices: PricesChoice = None,
+    clock: Callable[[], datetime] | None = None,
+    ids: Callable[[], str] | None = None,
+    session_ids: Callable[[], str] | None = None,
+) -> AsyncIterator[Store]:
+    """Open a store, for the length of an ``async with``.
+
+    ``target`` is the path of an SQLite file (``~`` is the home directory), ``":memory:"`` for a store that dies with
+    the process, or a SQLAlchemy URL with an async driver: ``postgresql+asyncpg://USER:PASSWORD@HOST/DATABASE`` (the
+    extra ``postgres``) or
+    ``sqlite+aiosqlite:///FILE``. ``engine`` is an ``AsyncEngine`` instead, which stays the caller's to dispose of,
+    and whose settings stay as they are. A file that is missing is made, readable by its owner only, unless
+    ``create=False``. ``durability="full"`` survives a power cut, ``"normal"`` the end of the process only;
+    ``busy_timeout`` is how many seconds to wait while other processes write, or for a server that is restarting.
+    A store in memory has no use for these three. ``read_only=True`` is for an SQLite file that is there, by its path
+    or its URL, where nothing can or shall be written: on a disk that is full or mounted for reading, in a folder of
+    somebody else. It makes no file, but for the index of a log that is in use; every write is `StoreUnavailable`, and
+    so is opening a file of an older format.
+
+    ``threads`` is for a SQLite file or a store in memory. With them, an event loop goes on while the store waits
+    for the disk, and appends of many tasks at once share a commit. Without, what is asked for runs at once on the
+    thread that asks, which it blocks; a lone append is faster that way, and any thread or loop may use the store.
+    ``flue_py.open`` has them unless told otherwise, and ``flue_py.sync.open`` does without.
+
+    ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are the most connections to PostgreSQL, and how
+    long an operation waits for one; they are for its URLs only. ``limits`` are the most that one call may bring,
+    such as the size of an entry.
+
+    ``prices`` says what calls cost whose provider did not: by default the pricing file (``~/.flue-py/pricing.json``, or
+    the one that ``FLUE_PY_PRICING`` names), then published prices. A mapping, a `PriceBook` or the path of a pricing
+    file are used instead; ``False`` prices nothing.
+
+    ``clock`` gives the time (aware), ``ids`` and ``session_ids`` the ids of new entries and sessions; one that is taken
+    is asked for again. What they raise ends the operation that asked as `InvalidArgument`, with theirs as its cause;
+    nothing was changed. Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
+    `StoreBusy`, `MissingExtra`, `WrongEventLoop`. O(1), whatever the store holds.
+    """
+    checked_limits(limits)
+    checked_choice(durability, "durability", ("full", "normal"))
+    checked_flag(create, "create")
+    checked_flag(read_only, "read_only")
+    if threads is not None:
+        checked_flag(threads, "threads")
+    on_caller = threads is False
+    _check_seconds(busy_timeout, "busy_timeout")
+    if clock is not None and not callable(clock):
+        raise InvalidArgument(f"clock: {shown(clock)} is not a function that returns the time")
+    sources = Sources(
+        now_us=_now_us if clock is None else lambda: checked_moment(_asked(clock, "clock")),
+        entry_id=_opening_checked_ids(ids, "ids"),
+        session_id=_opening_checked_ids(session_ids, "session_ids"),
+        draws_entry_ids=ids is None,
+    )
+    kind, place = _where(target, engine)
+    pool = _checked_pool(place, pool_size, pool_timeout)
+    pricer = CallPricer(choose_prices(prices), sources.now_us)
+    if read_only:
+        backend = await _open_read_only(kind, place, sources, busy_timeout, on_caller)
+    elif on_caller:
+        backend = _open_on_caller(kind, place, sources, durability, create, busy_timeout)
+    else:
+        backend = await _open_backend(kind, place, sources, durability, create, busy_timeout, pool)
+    store = Store(backend, limits, pricer)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def needs_event_loop(target: object = None, engine: object = None, threads: object = None) -> bool:
+    """Return whether a store that is opened so needs an event loop; whatever else is wrong is told on opening."""
+    is_url = isinstance(target, (str, PathLike)) and str(target).partition("://")[0] in _SCHEMES
+    return threads is True or (threads is None and (is_url or engine is not None))
+
+
+def _where(target: str | PathLike[str] | None, engine: AsyncEngine | None) -> tuple[Kind, str | AsyncEngine]:
+    """Return which backend is meant, and where it stores."""
+    if engine is not None and target is None:
+        return "engine", engine
+    if target is None or engine is not None:
+        raise InvalidArgument("open takes either a target (a path, a URL or ':memory:') or engine=")
+    location = fspath(target) if isinstance(target, (str, PathLike)) else None
+    if not isinstance(location, str) or not location or "\0" in location:
+        raise InvalidArgument(f"target: {shown(target)} is not a path, a URL or ':memory:'")
+    if location in _MEMORY:
+        return "memory", location
+    scheme, separator, _ = location.partition("://")
+    if separator and scheme not in _SCHEMES:
+        raise InvalidArgument(f"target: {scheme}:// is not one of {', '.join(_SCHEMES)}; write it in full, or a path")
+    return ("engine", location) if separator else ("file", in_full(location))
+
+
+def _checked_pool(place: str | AsyncEngine, pool_size: int | None, pool_timeout: float | None) -> tuple[int, float]:
+    """Return the size of the pool, and how many seconds to wait for a connection of it."""
+    has_pool = isinstance(place, str) and place.startswith(_POSTGRES)
+    if not has_pool and (pool_size is not None or pool_timeout is not None):
+        raise InvalidArgument(f"pool_size and pool_timeout are for {_POSTGRES} URLs; an engine brings its own pool")
+    size, timeout = 10 if pool_size is None else pool_size, 30.0 if pool_timeout is None else pool_timeout
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= _LARGEST_POOL:
+        raise InvalidArgument(f"pool_size: {shown(size)} is not a number of connections; give 1 to {_LARGEST_POOL:,}")
+    _check_seconds(timeout, "pool_timeout")
+    if not timeout > 0:
+        raise InvalidArgument("pool_timeout: must be more than 0 seconds")
+    return size, timeout
+
+
+def _check_seconds(seconds: float, what: str) -> None:
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not (is_number and 0 <= seconds <= _LONGEST_WAIT):
+        raise InvalidArgument(f"{what}: {shown(seconds)} is not a number of seconds from 0 to {_LONGEST_WAIT:,}")
+
+
+def _asked(function: Callable[[], Given], what: str) -> Given:
+    """Return what a function of the caller gives. What it raises is `InvalidArgument`, the same on every database."""
+    try:
+        return function()
+    except FlueError:
+        raise
+    except StopIteration as error:
+        raise InvalidArgument(f"{what}: it has run out (StopIteration); return another each time") from error
+    except Exception as error:
+        raise InvalidArgument(f"{what}: it raised {type(error).__name__} ({error}); nothing was changed") from error
+
+
+def _opening_checked_ids(draw: Callable[[], str] | None, what: str) -> Callable[[], str]:
+    """Return where ids come from; those of the caller are checked as they come."""
+    if draw is None:
+        return _random_id
+    if not callable(draw):
+        raise InvalidArgument(f"{what}: {shown(draw)} is not a function that returns an id")
+
+    def checked() -> str:
+        made = _asked(draw, what)
+        check_new_name(made, what)
+        if not made:
+            raise InvalidArgument(f"{what}: {shown(made)} is not an id; return a string that is not empty")
+        return made
+
+    return checked
+
+
+async def _open_read_only(
+    kind: Kind, place: str | AsyncEngine, sources: Sources, busy_timeout: float, on_caller: bool
+) -> Backend:
+    scheme, _, path = place.partition(":///") if isinstance(place, str) else ("", "", "")
+    if scheme == _SQLITE and path and "?" not in path:
+        kind, place = "file", path
+    if not isinstance(place, str) or kind != "file":
+        raise InvalidArgument(f"read_only=True is for SQLite files: give a path, or {_SQLITE}:///PATH without a query")
+    if on_caller:
+        return db.sqlite.runner.read_only_on_caller(place, sources=sources, busy_timeout=busy_timeout)
+    return await db.sqlite.runner.open_read_only(place, sources=sources, busy_timeout=busy_timeout)
+
+
+def _open_on_caller(
+    kind: Kind, place: str | AsyncEngine, sources: Sources, durability: Durability, create: bool, busy_timeout: float
+) -> Backend:
+    if kind == "memory":
+        return db.sqlite.runner.open_memory_on_caller(sources)
+    if isinstance(place, str) and kind == "file":
+        return db.sqlite.runner.open_on_caller(
+            place, sources=sources, durability=durability, busy_timeout=busy_timeout, create=create
+        )
+    raise InvalidArgument("threads=False is for a SQLite file, opened by its path, and for ':memory:'")
+
+
+async def _open_backend(
+    kind: Kind,
+    place: str | AsyncEngine,
+    sources: Sources,
+    durability: Durability,
+    create: bool,
+    busy_timeout: float,
+    pool: tuple[int, float],
+) -> Backend:
+    # Only the modules of the database that is opened are imported: SQLAlchemy is slow to load.
+    if kind == "memory":
+        return db.sqlite.runner.open_memory(sources)
+    if isinstance(place, str) and kind == "file":
+        return await db.sqlite.runner.open_sqlite(
+            place, sources=sources, durability=durability, busy_timeout=busy_timeout, create=create
+        )
+    if not create:
+        raise InvalidArgument("create=False is for SQLite files opened by their path")
+    return await db.engine.open_engine(
+        place,
+        sources=sources,
+        durability=durability,
+        busy_timeout=busy_timeout,
+        pool_size=pool[0],
+        pool_timeout=pool[1],
+    )
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _random_id() -> str:
+    return urandom(8).hex()

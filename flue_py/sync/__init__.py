@@ -18,33 +18,356 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, suppress
-from functools import update_wrapper
+from asyncio import SelectorEventLoop
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial, update_wrapper
 from importlib import import_module
+from inspect import iscoroutinefunction
 from os import PathLike
+from sys import exc_info, get_asyncgen_hooks, set_asyncgen_hooks
+from threading import Thread, current_thread
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.limits import Limits
-from flue_py.core.salvaging import SalvageReport
-from flue_py.core.sessions import Change, SessionInfo, SessionKind, SessionRef
-from flue_py.errors import StoreClosed
-from flue_py.once import once
-from flue_py.sessions import opening
+from flue_py.core.json import JsonObject
+from flue_py.core.sessions import Change, Limits, SessionInfo, SessionKind, SessionRef
+from flue_py.core.trees import SalvageReport
+from flue_py.db.backend import Backend
+from flue_py.db.runner import Opener, starting_threads
+from flue_py.db.waiting import OnCaller, Waiting, run_here, shielded
+from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
+from flue_py.sessions import store
 from flue_py.sessions.arguments import HasId
-from flue_py.sessions.atomic import Atomic as AsyncAtomic
+from flue_py.sessions.batch import Atomic as AsyncAtomic
 from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sessions.store import Store as AsyncStore
-from flue_py.store.backend import Backend
-from flue_py.store.waiting import OnCaller
-from flue_py.sync.twins import Twin, adapting, blocking, collecting, entering, same
-from flue_py.sync.ways import LoopThread, OnThisThread, Way
-from flue_py.transfer import salvaging
-from flue_py.transfer.salvaging import salvage_file
+from flue_py.system import once
+from flue_py.transfer import copy
+from flue_py.transfer.copy import salvage_file
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+
+    from flue_py.compaction.material import AboutToCompact, BeforeCompaction, HookAnswer
+    from flue_py.core.operations import SessionEvent
+    from flue_py.sync.runtime import CompactionGuard as CompactionGuard
+    from flue_py.sync.runtime import Conversation as Conversation
+    from flue_py.sync.runtime import copy_store as copy_store
+    from flue_py.sync.runtime import run_command as run_command
+    from flue_py.sync.runtime import summarize as summarize
+    from flue_py.transfer import bundle, export, importing
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How a blocking call runs the coroutines of a store: on the thread that calls, or on an event loop in another one.
 
 P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+class Way(Protocol):
+    """The way to the coroutines of one store."""
+
+    def call(self, function: Callable[[], Coroutine[object, object, Result]]) -> Result:
+        """Return what a coroutine function returns. Raises `WrongProcess`, `StoreClosed`, `WrongEventLoop`."""
+
+    def entering(self, manager: AbstractAsyncContextManager[Result]) -> AbstractContextManager[Result]:
+        """Return the manager to be entered and left from here."""
+
+    def close(self, generator: AsyncGenerator[object, None]) -> None:
+        """Close a generator, also when the store has been closed."""
+
+    def require_running(self) -> None:
+        """Raise `WrongProcess`, `StoreClosed` or `WrongEventLoop` where a call could not be answered."""
+
+
+class OnThisThread(Way):
+    """Runs coroutines that never wait, on the thread that calls."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._opener = Opener()
+        self._is_stopped = False
+
+    def call(self, function: Callable[[], Coroutine[object, object, Result]]) -> Result:
+        self.require_running()
+        if get_asyncgen_hooks().firstiter is None:
+            return run_here(function())
+        with _own_generators():
+            return run_here(function())
+
+    @contextmanager
+    def entering(self, manager: AbstractAsyncContextManager[Result]) -> Iterator[Result]:
+        with _own_generators():
+            entered = run_here(_of(manager.__aenter__))
+        try:
+            yield entered
+        except BaseException:
+            if not run_here(_of(manager.__aexit__, *exc_info())):
+                raise
+        else:
+            run_here(_of(manager.__aexit__, None, None, None))
+
+    def close(self, generator: AsyncGenerator[object, None]) -> None:
+        run_here(_of(generator.aclose))
+
+    def require_running(self) -> None:
+        self._opener.require_here(self._location)
+        if self._is_stopped:
+            raise StoreClosed(f"{self._location} has been closed; open it again")
+
+    def stop(self) -> None:
+        """Refuse all later calls."""
+        self._is_stopped = True
+
+
+@contextmanager
+def _own_generators() -> Iterator[None]:
+    """Hide the generators that begin here from an event loop that happens to run on this thread. It would close them
+    at its own end, and with one of them a store that is still in use, or changes that somebody still waits for.
+    """
+    hooks = get_asyncgen_hooks()
+    set_asyncgen_hooks(None, None)
+    try:
+        yield
+    finally:
+        set_asyncgen_hooks(*hooks)
+
+
+async def _of(function: Callable[P, Awaitable[Result]], *args: P.args, **kwargs: P.kwargs) -> Result:
+    return await function(*args, **kwargs)
+
+
+class _Loop(SelectorEventLoop):
+    """A loop that ends without starting a thread: asyncio's starts one, which fails when the interpreter exits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._workers = ThreadPoolExecutor(thread_name_prefix="flue-worker")
+        self.set_default_executor(self._workers)
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as asyncio has it
+        """Wait for the workers. Nothing else runs on this loop any more, so it may be blocked."""
+        self._workers.shutdown()
+
+
+class LoopThread(Way):
+    """Runs coroutines on an event loop in a thread of its own, for the process that started it."""
+
+    def __init__(self, location: str) -> None:
+        # Only here: it takes 30 ms to load.
+        from anyio import run  # noqa: PLC0415
+        from anyio.from_thread import BlockingPortal  # noqa: PLC0415
+
+        self._location = location
+        self._opener = Opener()
+        self._is_stopped = False
+        started: Future[BlockingPortal] = Future()
+
+        async def serve() -> None:
+            async with BlockingPortal() as portal:
+                started.set_result(portal)
+                await portal.sleep_until_stopped()
+
+        def run_loop() -> None:
+            try:
+                run(serve, backend_options={"loop_factory": _Loop})
+            except BaseException as error:
+                if started.done():
+                    raise
+                started.set_exception(error)
+
+        self._thread = Thread(target=run_loop, name="flue-loop", daemon=True)
+        with starting_threads(location):
+            self._thread.start()
+        self._portal = started.result()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the thread is one of this process, not left behind in the process that forked it."""
+        return self._opener.is_here
+
+    def call(self, function: Callable[[], Coroutine[object, object, Result]]) -> Result:
+        self.require_running()
+        return self._portal.call(function)
+
+    def entering(self, manager: AbstractAsyncContextManager[Result]) -> AbstractContextManager[Result]:
+        return self._portal.wrap_async_context_manager(manager)
+
+    def close(self, generator: AsyncGenerator[object, None]) -> None:
+        # Where the store has been closed, there is no event loop left to tell, nor any need to.
+        with suppress(RuntimeError):
+            self.call(partial(_of, generator.aclose))
+
+    def require_running(self) -> None:
+        self._opener.require_here(self._location)
+        if self._is_stopped:
+            raise StoreClosed(f"{self._location} has been closed; open it again")
+        if current_thread() is self._thread:
+            raise WrongEventLoop(
+                f"{self._location}: a blocking call in the thread of the store's event loop, such as from progress=, "
+                "would wait for itself; make it in another thread, or when the call has returned"
+            )
+
+    def stop(self, error: type[BaseException] | None, *_: object) -> None:
+        """End the loop and its thread; after an error, what still runs there is cancelled."""
+        self._is_stopped = True
+        self._portal.call(self._portal.stop, error is not None)
+        self._thread.join()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Blocking functions, made of coroutine functions.
+
+Original = TypeVar("Original")
+Original_co = TypeVar("Original_co", covariant=True)
+Made = TypeVar("Made")
+Returned = TypeVar("Returned")
+
+
+class Twin(Generic[Original_co]):
+    """An asynchronous object, and the way to it."""
+
+    def __init__(self, way: Way, original: Original_co) -> None:
+        self._way = way
+        self._original = original
+
+    def __repr__(self) -> str:
+        return repr(self._original)
+
+
+def parts_of(twin: Twin[Original]) -> tuple[Way, Original]:
+    """Return the way that a twin's calls go, and what it stands for."""
+    return twin._way, twin._original  # noqa: SLF001 - a public attribute would be a name of every session
+
+
+def same(_: Way, value: Returned) -> Returned:
+    """Return a value as it is."""
+    return value
+
+
+def blocking(
+    method: Callable[Concatenate[Original, P], Coroutine[object, object, Returned]],
+) -> Callable[Concatenate[Twin[Original], P], Returned]:
+    """Return a function that calls a coroutine function for a twin, and blocks until it returns."""
+    return adapting(method, same)
+
+
+def adapting(
+    method: Callable[Concatenate[Original, P], Coroutine[object, object, Returned]],
+    adapt: Callable[[Way, Returned], Result],
+) -> Callable[Concatenate[Twin[Original], P], Result]:
+    """Do the same, and pass what is returned through ``adapt``."""
+    return _twin(method, lambda way, call: adapt(way, way.call(call)))
+
+
+def entering(
+    method: Callable[Concatenate[Original, P], AbstractAsyncContextManager[Returned]],
+    adapt: Callable[[Way, Returned], Result],
+) -> Callable[Concatenate[Twin[Original], P], AbstractContextManager[Result]]:
+    """Do the same for a function whose result is used in ``async with``: here it is used in ``with``."""
+
+    @once(f"{method.__name__}()")
+    def entered(way: Way, manager: AbstractAsyncContextManager[Returned]) -> Iterator[Result]:
+        with way.entering(manager) as value:
+            yield adapt(way, value)
+
+    def enter(way: Way, call: Callable[[], AbstractAsyncContextManager[Returned]]) -> AbstractContextManager[Result]:
+        way.require_running()
+        return entered(way, call())
+
+    return _twin(method, enter)
+
+
+def collecting(
+    method: Callable[Concatenate[Original, P], Returned], adapt: Callable[[Way, Returned], Result]
+) -> Callable[Concatenate[Twin[Original], P], Result]:
+    """Do the same for a function that does not wait."""
+    return _twin(method, lambda way, call: adapt(way, call()))
+
+
+def _twin(
+    method: Callable[Concatenate[Original, P], Made], finish: Callable[[Way, Callable[[], Made]], Result]
+) -> Callable[Concatenate[Twin[Original], P], Result]:
+    """Return a function with the name, signature and docstring of ``method``, for a twin and blocking arguments."""
+
+    def call(twin: Twin[Original], /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        if not isinstance(twin, Twin):
+            what = f"{method.__name__}: {shown(twin)} is not of flue_py.sync"
+            raise InvalidArgument(f"{what}; use flue_py.sync.open, or await flue_py.{method.__name__}")
+        way, original = parts_of(twin)
+        bare: Callable[..., Made] = partial(method, original)
+        return finish(way, partial(bare, *map(_bare, args), **{name: _bare(each) for name, each in kwargs.items()}))
+
+    update_wrapper(call, method)
+    return call
+
+
+def _bare(value: object) -> object:
+    """Return what is behind a twin, and anything else as it is."""
+    return parts_of(value)[1] if isinstance(value, Twin) else value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The blocking twin of `flue_py.open`, `Store` and `Session`, for scripts and notebooks.
+#
+#     with flue_py.sync.open("sessions.db") as store:
+#         session = store.open_session("triage", mode="get_or_create")
+#         session.append_message({"role": "user", "content": "Why is the build red?"})
+#         messages = session.build_context()
+#
+# Each method takes and returns what its asynchronous namesake does, with blocking sessions in place of asynchronous
+# ones,
+# and has its docstring. Methods may be called from several threads. The functions of `flue_py` that take a store or a
+# session are here, too.
+#
+# On a SQLite file or a store in memory everything runs on the thread that calls. There is no event loop, so a function
+# that you pass, such as ``progress``, cannot be async. With PostgreSQL, an engine or ``threads=True``, an event loop
+# runs
+# in a thread of its own for the length of the ``with``, and calls such functions there.
+
+if TYPE_CHECKING:
+    add_files = blocking(export.add_files)
+    import_file = blocking(importing.import_file)
+    export_session = blocking(export.export_session)
+    transcript = blocking(export.transcript)
+    write_transcript = blocking(export.write_transcript)
+    write_bundle = blocking(bundle.write_bundle)
+    read_bundle = blocking(bundle.read_bundle)
+else:
+    _FUNCTIONS = {
+        "add_files": "flue_py.transfer.export",
+        "import_file": "flue_py.transfer.importing",
+        "export_session": "flue_py.transfer.export",
+        "transcript": "flue_py.transfer.export",
+        "write_transcript": "flue_py.transfer.export",
+        "write_bundle": "flue_py.transfer.bundle",
+        "read_bundle": "flue_py.transfer.bundle",
+    }
+    _TWINS = {
+        "copy_store": "flue_py.sync.runtime",
+        "CompactionGuard": "flue_py.sync.runtime",
+        "summarize": "flue_py.sync.runtime",
+        "Conversation": "flue_py.sync.runtime",
+        "run_command": "flue_py.sync.runtime",
+    }
+
+    def __getattr__(name):
+        if name in _FUNCTIONS:
+            made = blocking(getattr(import_module(_FUNCTIONS[name]), name))
+        elif name in _TWINS:
+            made = getattr(import_module(_TWINS[name]), name)
+        else:
+            raise AttributeError(f"module 'flue_py.sync' has no attribute {name!r}")
+        globals()[name] = made
+        return made
+
+    def __dir__():
+        return sorted({*globals(), *_FUNCTIONS, *_TWINS})
+
+
 Told = TypeVar("Told")
 
 
@@ -341,56 +664,6 @@ class Store(Twin[AsyncStore]):
     close.__doc__ = AsyncStore.close.__doc__
 
 
-if TYPE_CHECKING:
-    from flue_py.core.events import SessionEvent
-    from flue_py.sync.copying import copy_store as copy_store
-    from flue_py.sync.guarding import CompactionGuard as CompactionGuard
-    from flue_py.sync.summarizing import summarize as summarize
-    from flue_py.sync.talking import Conversation as Conversation
-    from flue_py.sync.talking import run_command as run_command
-    from flue_py.transfer import bundling, exporting, filing, transcripts
-    from flue_py.transfer.importing import run as importing
-
-    add_files = blocking(filing.add_files)
-    import_file = blocking(importing.import_file)
-    export_session = blocking(exporting.export_session)
-    transcript = blocking(transcripts.transcript)
-    write_transcript = blocking(transcripts.write_transcript)
-    write_bundle = blocking(bundling.write_bundle)
-    read_bundle = blocking(bundling.read_bundle)
-else:
-    # Imported when asked for: who opens a store need not wait for all formats, reports and bundles.
-    _FUNCTIONS = {
-        "add_files": "flue_py.transfer.filing",
-        "import_file": "flue_py.transfer.importing.run",
-        "export_session": "flue_py.transfer.exporting",
-        "transcript": "flue_py.transfer.transcripts",
-        "write_transcript": "flue_py.transfer.transcripts",
-        "write_bundle": "flue_py.transfer.bundling",
-        "read_bundle": "flue_py.transfer.bundling",
-    }
-    _TWINS = {
-        "copy_store": "flue_py.sync.copying",
-        "CompactionGuard": "flue_py.sync.guarding",
-        "summarize": "flue_py.sync.summarizing",
-        "Conversation": "flue_py.sync.talking",
-        "run_command": "flue_py.sync.talking",
-    }
-
-    def __getattr__(name):
-        if name in _FUNCTIONS:
-            made = blocking(getattr(import_module(_FUNCTIONS[name]), name))
-        elif name in _TWINS:
-            made = getattr(import_module(_TWINS[name]), name)
-        else:
-            raise AttributeError(f"module 'flue_py.sync' has no attribute {name!r}")
-        globals()[name] = made
-        return made
-
-    def __dir__():
-        return sorted({*globals(), *_FUNCTIONS, *_TWINS})
-
-
 def _take_over_docstrings(twin: type, original: type) -> None:
     for name, member in vars(twin).items():
         if isinstance(member, property) and member.__doc__ is None:
@@ -447,7 +720,7 @@ def _opening(
 ) -> Callable[P, AbstractContextManager[Store]]:
     def blocking_opener(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[Store]:
         target = args[0] if args else kwargs.get("target")
-        if opening.needs_event_loop(target, kwargs.get("engine"), kwargs.get("threads")):
+        if store.needs_event_loop(target, kwargs.get("engine"), kwargs.get("threads")):
             return _on_loop_thread(opener(*args, **kwargs), _shown(target))
         if kwargs.get("threads") is None:
             kwargs["threads"] = False
@@ -456,11 +729,55 @@ def _opening(
     return update_wrapper(blocking_opener, opener)
 
 
-open = _opening(opening.open)
+open = _opening(store.open)
 
 
 def salvage(damaged: str | PathLike[str], new: str | PathLike[str], *, limits: Limits | None = None) -> SalvageReport:
     return salvage_file(damaged, new, limits=limits)
 
 
-salvage.__doc__ = salvaging.salvage.__doc__
+salvage.__doc__ = copy.salvage.__doc__
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What callers of the blocking twins pass: plain functions for what awaits them, and stores that block.
+
+Given = TypeVar("Given")
+PlainHook: TypeAlias = "Callable[[AboutToCompact], HookAnswer]"
+"""A hook before a compaction that is a plain function."""
+
+
+def awaited(waiting: Waiting, function: Callable[[Given], Result]) -> Callable[[Given], Awaitable[Result]]:
+    """Return an async function that calls a plain one where it may block, and call the store."""
+
+    async def called(given: Given) -> Result:
+        if not waiting.has_loop:
+            return function(given)
+        # Nothing can end the thread that it runs on: who wants it to end has to wait, and its result is not lost.
+        with shielded():
+            result = await waiting.call(partial(function, given))
+        return result  # noqa: RET504 - to mypy, the scope could end before there is one
+
+    return called
+
+
+def checked_parts(store: Store, session: Session) -> None:
+    """Raise `InvalidArgument` for a store or a session that does not block."""
+    for what, given, kind in (("store", store, Store), ("session", session, Session)):
+        if not isinstance(given, kind):
+            raise InvalidArgument(f"{what}: {shown(given)} is not a {kind.__name__} of flue_py.sync")
+
+
+def hook_of(waiting: Waiting, hook: PlainHook | None) -> BeforeCompaction | None:
+    """Return a hook for what awaits it. Raises as `checked_plain`."""
+    if hook is None:
+        return None
+    plain = checked_plain(hook, "before_compaction")
+    return awaited(waiting, plain) if waiting.has_loop else plain
+
+
+def checked_plain(function: Callable[[Given], Result], what: str) -> Callable[[Given], Result]:
+    """Return a plain function unchanged. Raises `InvalidArgument` for async ones, classes and no functions."""
+    if not callable(function) or isinstance(function, type) or iscoroutinefunction(function):
+        raise InvalidArgument(f"{what}: {shown(function)} is not a plain function; flue_py.runtime takes async ones")
+    return function

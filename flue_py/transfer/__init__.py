@@ -10,19 +10,29 @@ from typing import TYPE_CHECKING
 from flue_py.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from flue_py.core.salvaging import Loss, SalvageReport
-    from flue_py.formats.kit.exported import Exported
-    from flue_py.transfer.bundles.layout import BundleCounts
-    from flue_py.transfer.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
-    from flue_py.transfer.copying import BudgetLeft, CopyProgress, CopyRefusal, CopyReport, DocumentLeft, copy_store
-    from flue_py.transfer.exporting import export_session
-    from flue_py.transfer.filing import FileRefusal, FilesReport, add_files
-    from flue_py.transfer.importing.reports import ImportReport, SessionImport
-    from flue_py.transfer.importing.run import import_file
-    from flue_py.transfer.salvaging import salvage
-    from flue_py.transfer.transcripts import TranscriptReport, transcript, write_transcript
-    from flue_py.wire.leftovers import ExportNote
-
+    from flue_py.core.trees import Loss, SalvageReport
+    from flue_py.formats.kit import Exported
+    from flue_py.providers.base import ExportNote
+    from flue_py.transfer.bundle import BundleCounts, BundleReport, UnbundleReport, read_bundle, write_bundle
+    from flue_py.transfer.copy import (
+        BudgetLeft,
+        CopyProgress,
+        CopyRefusal,
+        CopyReport,
+        DocumentLeft,
+        copy_store,
+        salvage,
+    )
+    from flue_py.transfer.export import (
+        FileRefusal,
+        FilesReport,
+        TranscriptReport,
+        add_files,
+        export_session,
+        transcript,
+        write_transcript,
+    )
+    from flue_py.transfer.importing import ImportReport, SessionImport, import_file
 __all__ = [
     "BudgetLeft",
     "BundleCounts",
@@ -54,24 +64,28 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "flue_py.transfer.importing.run": ("import_file",),
-        "flue_py.transfer.importing.reports": ("ImportReport", "SessionImport"),
-        "flue_py.transfer.exporting": ("export_session",),
-        "flue_py.formats.kit.exported": ("Exported",),
-        "flue_py.wire.leftovers": ("ExportNote",),
-        "flue_py.transfer.transcripts": ("TranscriptReport", "transcript", "write_transcript"),
-        "flue_py.transfer.bundling": ("BundleReport", "UnbundleReport", "read_bundle", "write_bundle"),
-        "flue_py.transfer.bundles.layout": ("BundleCounts",),
-        "flue_py.transfer.copying": (
+        "flue_py.core.trees": ("Loss", "SalvageReport"),
+        "flue_py.formats.kit": ("Exported",),
+        "flue_py.providers.base": ("ExportNote",),
+        "flue_py.transfer.bundle": ("BundleReport", "UnbundleReport", "read_bundle", "write_bundle", "BundleCounts"),
+        "flue_py.transfer.copy": (
             "BudgetLeft",
             "CopyProgress",
             "CopyRefusal",
             "CopyReport",
             "DocumentLeft",
             "copy_store",
+            "salvage",
         ),
-        "flue_py.transfer.filing": ("FileRefusal", "FilesReport", "add_files"),
-        "flue_py.transfer.salvaging": ("salvage",),
-        "flue_py.core.salvaging": ("Loss", "SalvageReport"),
+        "flue_py.transfer.export": (
+            "export_session",
+            "TranscriptReport",
+            "transcript",
+            "write_transcript",
+            "FileRefusal",
+            "FilesReport",
+            "add_files",
+        ),
+        "flue_py.transfer.importing": ("import_file", "ImportReport", "SessionImport"),
     },
 )

@@ -2,23 +2,1667 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
 
+from rich.segment import Segment
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+from textual import work
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.screen import ModalScreen, Screen
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widgets import Footer, Input, Static, TextArea
 from textual.worker import active_worker
 
-from flue_py.render.lines import UNICODE, Glyphs
+from flue_py.core.context import LeafDiff
+from flue_py.core.entries import Entry
+from flue_py.core.kinds import COMPACTION
+from flue_py.core.sessions import Change, SessionInfo
+from flue_py.errors import FlueError, LeafConflict, RevisionConflict, SessionNotFound
+from flue_py.render.lines import (
+    UNICODE,
+    Cost,
+    Glyphs,
+    Line,
+    Look,
+    cells,
+    clip,
+    cost_text,
+    counted,
+    one_line,
+    padded,
+    printable,
+    short_count,
+)
+from flue_py.render.views import diff_lines, group_line, hit_lines, minute, project_name, searched_text, spent
+from flue_py.runtime.harness import redo_last, undo_last
+from flue_py.search import SearchAnswer, SearchHit
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.tui.masking import Mask, Masked
-from flue_py.tui.screens.finding import FindScreen
-from flue_py.tui.screens.session import SessionScreen
-from flue_py.tui.screens.sessions import SessionsScreen
+from flue_py.tui import model
+from flue_py.tui.model import (
+    VIEWS,
+    Begun,
+    Listed,
+    Mask,
+    Masked,
+    OpenedSession,
+    Planned,
+    Project,
+    Row,
+    ShownTree,
+    begun_row,
+    entry_row,
+    grouped,
+    named,
+    next_row,
+    next_session,
+    plan_deletion,
+    strings_of,
+    without,
+)
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from textual import events
+    from textual.app import ComposeResult
     from textual.await_complete import AwaitComplete
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The keys of a screen, made from its bindings.
+
+_NAMES = {
+    "slash": "/", "question_mark": "?", "full_stop": ".", "equals_sign": "=", "escape": "esc", "pageup": "PgUp",
+    "pagedown": "PgDn",
+}  # fmt: skip
+
+
+def keys_of(bindings: Sequence[BindingType]) -> Iterator[tuple[str, str]]:
+    """Yield the keys of bindings, as they stand on a keyboard, with what they do."""
+    for binding in bindings:
+        if isinstance(binding, Binding):
+            yield (
+                " ".join(_NAMES.get(key, key) for key in binding.key.split(",")),
+                binding.tooltip or binding.description,
+            )
+
+
+class Keys(ModalScreen[None]):
+    """What each key does."""
+
+    DEFAULT_CSS = """
+    Keys { align: center middle; }
+    Keys > VerticalScroll { width: 95%; max-width: 90; height: auto; max-height: 95%; border: round $primary; }
+    Keys Static { padding: 0 1; height: auto; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark,f1", "leave", "Back")]
+
+    def __init__(self, keys: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def compose(self) -> ComposeResult:
+        """Show the keys."""
+        width = max(len(key) for key, _ in self._keys)
+        table = Table.grid(padding=(0, 2))
+        table.add_column(min_width=width, no_wrap=True)
+        table.add_column()
+        for key, said in self._keys:
+            table.add_row(Text(key, style="bold"), Text(said))
+        with VerticalScroll():
+            yield Static(table)
+
+    def on_mount(self) -> None:
+        """Let the keys that scroll do so."""
+        self.query_one(VerticalScroll).focus()
+
+    def action_leave(self) -> None:
+        """Go back."""
+        self.dismiss(None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Lines of styled text as strips of a screen.
+
+
+def strip_of(line: Line, width: int) -> Strip:
+    """Return a line as a strip of exactly ``width`` cells, with nothing in it that a terminal would act on."""
+    segments = [Segment(printable(text).replace("\n", " ").replace("\t", " "), _style(style)) for text, style in line]
+    return fitted(Strip(segments), width)
+
+
+def fitted(strip: Strip, width: int) -> Strip:
+    """Return a strip of exactly ``width`` cells. All of it has a style, which Textual needs where NO_COLOR is set."""
+    return strip.adjust_cell_length(width, Style.null())
+
+
+@lru_cache(256)
+def _style(text: str) -> Style:
+    return Style.parse(text) if text else Style.null()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is read: a long text of which only the lines on the screen are drawn, wrapped to the width there is.
+
+
+def _styled(segment: Segment) -> Segment:
+    return segment if segment.style is not None else Segment(segment.text, Style.null(), segment.control)
+
+
+class Reader(ScrollView):
+    """A text to scroll in."""
+
+    can_focus = True
+
+    DEFAULT_CSS = """
+    Reader { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; padding: 0 0 0 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "scroll_up", "Up", show=False),
+        Binding("down,j", "scroll_down", "Down", show=False),
+        Binding("pageup", "page_up", "Page up", show=False),
+        Binding("pagedown,space", "page_down", "Page down", show=False),
+        Binding("home,g", "scroll_home", "Top", show=False),
+        Binding("end,G", "scroll_end", "End", show=False),
+    ]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._parts: Sequence[RenderableType] = ()
+        self._lines: list[list[Segment]] = []
+        self._width = 0
+
+    def show(self, parts: Iterable[RenderableType], *, keeps_place: bool = False) -> None:
+        """Show these parts, one below the other, from the top unless the place is to be kept."""
+        self._parts = tuple(parts)
+        self._wrap()
+        if not keeps_place:
+            self.scroll_to(y=0, animate=False, force=True)
+
+    def render_line(self, y: int) -> Strip:
+        """Return a line of the screen."""
+        at = y + self.scroll_offset.y
+        width = self.scrollable_content_region.width
+        if at >= len(self._lines):
+            return Strip.blank(width, Style.null())
+        return fitted(Strip(self._lines[at]), width)
+
+    def on_resize(self, _: events.Resize) -> None:
+        """Wrap the text anew."""
+        if self.scrollable_content_region.width != self._width:
+            self._wrap()
+
+    def _wrap(self) -> None:
+        self._width = self.scrollable_content_region.width
+        self._lines = []
+        if self._width > 0:
+            console = self.app.console
+            options = console.options.update(width=self._width, height=None, highlight=False)
+            for part in self._parts:
+                lines = console.render_lines(part, options, pad=False)
+                # Parts are told apart by an empty line; Markdown brings one of its own.
+                if self._lines and lines and any(segment.text.strip() for segment in (*self._lines[-1], *lines[0])):
+                    self._lines.append([])
+                self._lines += [[_styled(segment) for segment in line] for line in lines]
+        self.virtual_size = Size(self._width, len(self._lines))
+        self.refresh()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A list of which only the lines on the screen are drawn, however long it is, with one row chosen.
+
+MARK = "> "
+"""Stands before the chosen row, so that it is seen without colours, too."""
+
+_CHOSEN = Style(reverse=True)
+_CHOSEN_ELSEWHERE = Style(bold=True)
+
+
+class OfRow(Message):
+    """What happened to a row of a list: the one at ``at``."""
+
+    def __init__(self, rows: RowList, at: int) -> None:
+        self.rows = rows
+        self.at = at
+        super().__init__()
+
+    @property
+    def control(self) -> RowList:
+        """The list."""
+        return self.rows
+
+
+class RowList(ScrollView):
+    """A list of lines. ``draw`` gives the line of a row in a width, when it is to be seen."""
+
+    can_focus = True
+
+    DEFAULT_CSS = """
+    RowList { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "step(-1)", "Up", show=False),
+        Binding("down,j", "step(1)", "Down", show=False),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("pagedown,space", "page(1)", "Page down", show=False),
+        Binding("home,g", "to(0)", "First", show=False),
+        Binding("end,G", "to(-1)", "Last", show=False),
+        Binding("enter", "choose", "Open", show=False),
+    ]
+
+    class Reached(OfRow):
+        """Another row is chosen, or the rows are others."""
+
+    class Entered(OfRow):
+        """The chosen row was entered."""
+
+    def __init__(self, draw: Callable[[int, int], Line], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._draw = draw
+        self._count = 0
+        self._at = 0
+        self._next: Callable[[int, int], int] = lambda at, step: at
+
+    def pass_over(self, next_row: Callable[[int, int], int]) -> None:
+        """Have rows passed over: ``next_row`` gives the row to stand on from one on, in the direction of a step."""
+        self._next = next_row
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return self._count
+
+    @property
+    def at(self) -> int:
+        """The row that is chosen; 0 without rows."""
+        return self._at
+
+    def show(self, count: int, at: int) -> None:
+        """Show so many rows, with one chosen."""
+        self._count = count
+        self.virtual_size = Size(self.scrollable_content_region.width, count)
+        self.stand_on(at, told=True)
+
+    def stand_on(self, at: int, step: int = 0, *, told: bool = False) -> None:
+        """Choose a row, and scroll to it. ``told`` says it also where the same one was chosen before."""
+        at = self._next(min(max(at, 0), max(self._count - 1, 0)), step)
+        is_new = at != self._at
+        self._at = at
+        self._scroll_to_it()
+        self.refresh()
+        if is_new or told:
+            self.post_message(self.Reached(self, at))
+
+    def render_line(self, y: int) -> Strip:
+        """Return a line of the screen."""
+        width = self.scrollable_content_region.width
+        at = y + self.scroll_offset.y
+        if at >= self._count:
+            return Strip.blank(width, Style.null())
+        is_chosen = at == self._at
+        room = width - len(MARK)
+        strip = strip_of(((MARK if is_chosen else " " * len(MARK), "bold"), *self._draw(at, room)), width)
+        if not is_chosen:
+            return strip
+        return strip.apply_style(_CHOSEN if self.has_focus else _CHOSEN_ELSEWHERE)
+
+    def on_resize(self, _: events.Resize) -> None:
+        """Keep the chosen row on the screen."""
+        self.virtual_size = Size(self.scrollable_content_region.width, self._count)
+        self._scroll_to_it()
+
+    def on_focus(self, _: events.Focus) -> None:
+        """Draw the chosen row as where the keys go."""
+        self.refresh()
+
+    def on_blur(self, _: events.Blur) -> None:
+        """Draw the chosen row as where the keys do not go."""
+        self.refresh()
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the row that is clicked; twice, enter it."""
+        at = event.y + self.scroll_offset.y
+        if at < self._count:
+            self.stand_on(at)
+            if event.chain == 2:
+                self.action_choose()
+
+    def action_step(self, step: int) -> None:
+        """Go up or down."""
+        self.stand_on(self._at + step, step)
+
+    def action_page(self, step: int) -> None:
+        """Go up or down by what fits the screen."""
+        self.stand_on(self._at + step * max(self.size.height - 1, 1), step)
+
+    def action_to(self, at: int) -> None:
+        """Go to the first or the last row."""
+        self.stand_on(self._count - 1 if at < 0 else at, -1 if at < 0 else 1)
+
+    def action_choose(self) -> None:
+        """Enter the chosen row."""
+        if self._count:
+            self.post_message(self.Entered(self, self._at))
+
+    def _scroll_to_it(self) -> None:
+        if self._count and self.size.height:
+            self.scroll_to_region(Region(0, self._at, 1, 1), animate=False, force=True, x_axis=False)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What all screens of the browser have: the way to its settings, a line that says what happened, and the keys.
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+BY = "flue-py browse"
+"""Who did what the browser does, in the log."""
+
+
+def in_words(error: FlueError) -> str:
+    """Return what an error says to a person at the browser, where it is not a caller's own to mend."""
+    if isinstance(error, LeafConflict | RevisionConflict):
+        return "the session was written meanwhile; nothing was changed, try again"
+    return str(error)
+
+
+class BrowserScreen(Screen[Given]):
+    """A screen of the browser. It has a `Static` with the id ``status``."""
+
+    DEFAULT_CSS = """
+    BrowserScreen #title { height: 1; background: $panel; }
+    BrowserScreen #status { height: auto; min-height: 1; max-height: 3; color: $text-muted; }
+    """
+    COMMON: ClassVar[list[BindingType]] = [Binding("question_mark,f1", "keys", "Keys", tooltip="show these keys")]
+
+    @property
+    def browser(self) -> Browser:
+        """The application, which has the store and what is hidden."""
+        return cast("Browser", self.app)
+
+    def say(self, text: str) -> None:
+        """Show a line at the foot of the screen."""
+        # The screen may be gone by now, and nobody is there to be told.
+        for line in self.query("#status").results(Static):
+            line.update(Text(one_line(text)))
+
+    def head(self, text: str) -> None:
+        """Show a line at the head of the screen."""
+        for line in self.query("#title").results(Static):
+            line.update(Text(one_line(text), no_wrap=True, overflow="ellipsis", style="bold"))
+
+    async def tried(self, work: Awaitable[Result]) -> Result | None:
+        """Return what work returns; if it fails with an error of ours, say that, and return None."""
+        try:
+            return await work
+        except FlueError as error:
+            self.say(in_words(error))
+            return None
+
+    def may_write(self) -> bool:
+        """Return whether the store can be changed; if not, say so."""
+        if self.browser.read_only:
+            self.say("this database can only be read; nothing was changed")
+        return not self.browser.read_only
+
+    def action_keys(self) -> None:
+        """Show the keys of the screen, and of its list if that has the keys."""
+        own = [binding for binding in type(self).BINDINGS if binding not in self.COMMON]
+        moves = RowList.BINDINGS if self.query_one(RowList).can_focus else []
+        self.app.push_screen(Keys([*keys_of(own), *keys_of(moves)]))
+
+    def action_leave(self) -> None:
+        """Go back to the screen before."""
+        self.browser.leave()
+
+    def action_other(self) -> None:
+        """Go from the list to the text beside it, or back."""
+        reader, rows = self.query_one(Reader), self.query_one(RowList)
+        (rows if reader.has_focus else reader).focus()
+
+    def action_list(self, what: str, step: int) -> None:
+        """Move in the list, while the keys for text go to where it is typed."""
+        rows = self.query_one(RowList)
+        (rows.action_page if what == "page" else rows.action_step)(step)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Finding what was said, in all sessions or in one.
+
+_LIMIT = 200
+_SEARCHED = 200_000
+"""How much of a text is looked at for secrets: as much as is searched of it."""
+
+_Shown: TypeAlias = tuple[Line, SearchHit | None]
+
+
+class FindScreen(BrowserScreen[str | None]):
+    """A search. In one session, the id of the entry that is chosen is what the screen returns."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "enter", "Search/open", tooltip="search for what is typed; in the list, open the hit"),
+        Binding("up", "list('step', -1)", "Up", show=False),
+        Binding("down", "list('step', 1)", "Down", show=False, tooltip="the next hit"),
+        Binding("pageup", "list('page', -1)", "Page up", show=False),
+        Binding("pagedown", "list('page', 1)", "Page down", show=False),
+        Binding("ctrl+r", "secrets", "Secrets", show=False, tooltip="show or hide secrets", priority=True),
+        Binding("escape", "leave", "Back", tooltip="go back", priority=True),
+        Binding("f1", "keys", "Keys", tooltip="show these keys"),
+    ]
+
+    def __init__(self, words: str, *, within: Session | None = None) -> None:
+        super().__init__()
+        self._words, self._within = words, within
+        self._searched: str | None = None
+        self._rows: Sequence[_Shown] = ()
+        self._secrets: Mapping[str, tuple[str, ...]] = {}
+
+    def compose(self) -> ComposeResult:
+        """Lay out the words, the hits and the keys."""
+        yield Static(id="title", markup=False)
+        yield Input(self._words, placeholder="words, taken literally", id="words", compact=True)
+        yield RowList(self._draw, id="hits")
+        yield Static(id="status", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Search for the words, if there are any."""
+        self.head("find in this session" if self._within is not None else "find in all sessions")
+        rows = self.query_one(RowList)
+        rows.can_focus = False
+        rows.pass_over(self._next_hit)
+        self.query_one(Input).focus()
+        if self._words.strip():
+            self.search(self._words)
+
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        """Search or open, once what was typed before has been taken in."""
+        self.action_enter()
+
+    def action_enter(self) -> None:
+        """Search for what is typed; if that was done, open the chosen hit."""
+        words = self.query_one(Input).value
+        if words != self._searched:
+            if words.strip():
+                self.search(words)
+            return
+        rows = self.query_one(RowList)
+        hit = self._rows[rows.at][1] if rows.at < len(self._rows) else None
+        if hit is None:
+            return
+        if self._within is not None and hit.session_id == self._within.id:
+            self.dismiss(hit.entry_id)
+            return
+        self.browser.open_session(hit.session_id, hit.entry_id)
+
+    @work(exclusive=True, group="search")
+    async def search(self, words: str) -> None:
+        """Search, and show what is found."""
+        self._searched, self._rows = None, ()
+        self.query_one(RowList).show(0, 0)
+        self.say("searching")
+        within = None if self._within is None else [self._within]
+        answer = await self.tried(self.browser.store.search(words, sessions=within, limit=_LIMIT))
+        if answer is None:
+            return
+        names = await named(self.browser.store, [group.session for group in answer.sessions])
+        self._rows = self._lines(answer, names)
+        self._secrets = await self._secrets_of(answer)
+        self._searched = words
+        self.query_one(RowList).show(len(self._rows), 0)
+        found = searched_text(answer)
+        if not answer.sessions:
+            found = f"nothing found; {found}"
+            # A suggestion is a word of a text without what stood around it, which would tell that it is secret.
+            if answer.suggestions and self.browser.shows_secrets:
+                found = f"nothing found; did you mean: {', '.join(answer.suggestions)}"
+        self.say(found)
+
+    def _lines(self, answer: SearchAnswer, names: Mapping[str, str]) -> Sequence[_Shown]:
+        rows: list[_Shown] = []
+        for group in answer.sessions:
+            rows.append((group_line(group, names[group.session.id]), None))
+            for hit in group.hits:
+                first, second = hit_lines(hit)
+                rows += ((first, hit), (second, None))
+        return rows
+
+    def _next_hit(self, at: int, step: int) -> int:
+        return next_row(len(self._rows), lambda place: self._rows[place][1] is not None, at, step)
+
+    def on_row_list_entered(self, _: RowList.Entered) -> None:
+        """Open the hit that is clicked twice."""
+        self.action_enter()
+
+    def action_secrets(self) -> None:
+        """Show or hide secrets."""
+        self.browser.toggle_secrets()
+        self.query_one(RowList).refresh()
+
+    def action_leave(self) -> None:
+        """Go back."""
+        self.dismiss(None)
+
+    async def _secrets_of(self, answer: SearchAnswer) -> dict[str, tuple[str, ...]]:
+        """Return the secrets of the texts that were found, by entry: of a piece alone nobody can tell all of them."""
+        found: dict[str, tuple[str, ...]] = {}
+        for hit in answer.hits:
+            if hit.entry_id is not None and hit.entry_id not in found:
+                entry = await self.tried(self.browser.store.get_entry(hit.entry_id))
+                found[hit.entry_id] = () if entry is None else await asyncio.to_thread(self._secrets_in, entry)
+        return found
+
+    def _secrets_in(self, entry: Entry) -> tuple[str, ...]:
+        text = "\n".join(each[:_SEARCHED] for each in strings_of(entry.data))
+        return self.browser.secrets(text[:_SEARCHED])
+
+    def _draw(self, at: int, _: int) -> Line:
+        line, hit = self._rows[at]
+        if hit is None and at > 0:
+            hit = self._rows[at - 1][1]
+        whole = "".join(text for text, _ in line)
+        shown = self.browser.masked(whole)
+        if not self.browser.shows_secrets and hit is not None:
+            piece = shown.strip().strip("…")
+            shown = shown.replace(piece, without(piece, self._secrets.get(hit.entry_id or "", ())))
+        # A secret may lie across what is marked in it.
+        return line if shown == whole else ((shown, ""),)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What was before a compaction: the entries that its summary stands for, and what it no longer says.
+
+_LISTED = 200
+
+
+class BeforeScreen(BrowserScreen[None]):
+    """The entries that a compaction stands for, the compaction itself first."""
+
+    DEFAULT_CSS = """
+    BeforeScreen #panes { height: 1fr; }
+    BeforeScreen #entries { width: 45%; border-right: solid $panel; }
+    BeforeScreen #reader { width: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "other", "Other side", tooltip="go to the other side"),
+        Binding("s", "secrets", "Secrets", tooltip="show or hide secrets"),
+        *BrowserScreen.COMMON,
+        Binding("escape,q", "leave", "Back", tooltip="go back"),
+    ]
+
+    def __init__(self, opened: OpenedSession, compaction: Entry) -> None:
+        super().__init__()
+        self._opened = opened
+        self._entries: Sequence[Entry] = [compaction]
+        self._lost: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        """Lay out the entries, the text and the keys."""
+        yield Static(id="title", markup=False)
+        with Horizontal(id="panes"):
+            yield RowList(self._draw, id="entries")
+            yield Reader(id="reader")
+        yield Static(id="status", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Read what the compaction stands for."""
+        self.query_one(RowList).focus()
+        self.load()
+
+    @work(exclusive=True, group="load")
+    async def load(self) -> None:
+        """Read what the compaction stands for, and what it lost."""
+        compaction = self._entries[0]
+        report = await self.tried(self._opened.session.loss_report(compaction.id, limit=_LISTED))
+        if report is None:
+            return
+        found = await self._opened.session.get_entries(report.entry_ids)
+        self._entries = [compaction, *(entry for entry in found if entry is not None)]
+        masked = self.browser.masked
+        self._lost = [f"- {each.kind}: {masked(one_line(fact.text))}" for each in report.kinds for fact in each.lost]
+        if left := sum(each.left_out for each in report.kinds):
+            self._lost.append(f"({left:,} more are not listed; flue-py loss lists up to 1,000 of a kind)")
+        lost = sum(each.total - each.covered for each in report.kinds)
+        self.head(f"before compaction {compaction.id}: {counted(len(report.entry_ids), 'entry', 'entries')}")
+        self.say(
+            f"{counted(lost, 'fact')} of {sum(each.total for each in report.kinds):,} no longer said"
+            if lost
+            else "nothing is lost"
+        )
+        rows = self.query_one(RowList)
+        rows.show(len(self._entries), min(rows.at, len(self._entries) - 1))
+
+    def action_secrets(self) -> None:
+        """Show or hide secrets."""
+        self.browser.toggle_secrets()
+        self.load()
+
+    def on_row_list_reached(self, event: RowList.Reached) -> None:
+        """Show the chosen entry; below the summary, what it no longer says."""
+        entry = self._entries[event.at]
+        masked = self.browser.masked
+        facts = model.facts(entry, self._opened.marks_of(entry), masked)
+        parts = [Text(facts, style="dim"), *model.body(entry, masked)]
+        if event.at == 0 and self._lost:
+            parts += [Text("\nno longer said:", style="bold"), *map(Text, self._lost)]
+        self.query_one(Reader).show(parts)
+
+    def _draw(self, at: int, width: int) -> Line:
+        entry = self._entries[at]
+        marks = self._opened.marks_of(entry)
+        return entry_row(
+            entry, marks, self.browser.masked, width, depth=0, opens=False, is_folded=False, glyphs=self.browser.glyphs
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the browser asks: yes or no, one line, or a prompt to be changed.
+
+_BOX = """
+{name} {{ align: center middle; }}
+{name} > Vertical {{ width: 90%; max-width: 100; height: auto; max-height: 100%; padding: 0 1; }}
+{name} > Vertical {{ border: round $primary; }}
+{name} #keys {{ dock: bottom; height: 1; }}
+{name} #question {{ max-height: 12; }}
+"""
+
+
+class Confirm(ModalScreen[bool]):
+    """A question to which only the key ``y`` says yes."""
+
+    DEFAULT_CSS = _BOX.format(name="Confirm")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape,enter,q", "answer(False)", "No"),
+    ]
+
+    def __init__(self, question: str, facts: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._lines = [printable(line) for line in (question, *facts)]
+
+    def compose(self) -> ComposeResult:
+        """Show the question, what there is to know, and the keys."""
+        with Vertical():
+            yield Static(Text("\n".join(self._lines)), id="question")
+            yield Static(Text("y: yes   n: no", style="bold"), id="keys")
+
+    def action_answer(self, answer: bool) -> None:
+        """Answer."""
+        self.dismiss(answer)
+
+
+class AskLine(ModalScreen[str | None]):
+    """A line to be typed: Enter gives it, Escape gives None."""
+
+    DEFAULT_CSS = _BOX.format(name="AskLine")
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave", priority=True)]
+
+    def __init__(self, question: str, value: str = "") -> None:
+        super().__init__()
+        self._question, self._value = question, value
+
+    def compose(self) -> ComposeResult:
+        """Show the question and the line."""
+        with Vertical():
+            yield Static(Text(printable(self._question)))
+            yield Input(printable(self._value), id="line")
+            yield Static(Text("enter: done   esc: leave it", style="bold"), id="keys")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Give the line."""
+        self.dismiss(event.value)
+
+    def action_leave(self) -> None:
+        """Give nothing."""
+        self.dismiss(None)
+
+
+class EditPrompt(ModalScreen[str | None]):
+    """A prompt to be changed: Ctrl+S gives it, Escape gives None."""
+
+    DEFAULT_CSS = (
+        _BOX.format(name="EditPrompt") + "EditPrompt TextArea { height: auto; min-height: 5; max-height: 16; }"
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        # Not ahead of what was typed before: the text area has to have it first.
+        Binding("ctrl+s", "save", "Save"),
+        Binding("escape", "leave", "Leave", priority=True),
+    ]
+
+    def __init__(self, text: str, *, failed: str = "") -> None:
+        super().__init__()
+        self._text, self._failed = text, failed
+
+    def compose(self) -> ComposeResult:
+        """Show the prompt, and what became of the last try."""
+        with Vertical():
+            yield Static(Text("Change the prompt. It is appended beside the old one, as a new branch."))
+            text = printable(self._text)
+            if text != self._text:
+                yield Static(
+                    Text("What a terminal would act on is shown as \ufffd, and saved as that.", style="yellow")
+                )
+            area = TextArea(text, id="prompt")
+            area.move_cursor(area.document.end)
+            yield area
+            yield Static(Text(printable(self._failed), style="bold red"), id="failed")
+            yield Static(Text("ctrl+s: save   esc: leave it", style="bold"), id="keys")
+
+    def action_save(self) -> None:
+        """Give the text, unless it is empty."""
+        text = self.query_one(TextArea).text
+        if text.strip():
+            self.dismiss(text)
+        else:
+            self.query_one("#failed", Static).update(Text("An empty prompt says nothing.", style="bold red"))
+
+    def action_leave(self) -> None:
+        """Give nothing."""
+        self.dismiss(None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The keys that change a session: each does one thing, says what it did, and shows it.
+
+
+class ChangingScreen(BrowserScreen[None]):
+    """A screen that shows a session and can change it."""
+
+    CHANGES: ClassVar[list[BindingType]] = [
+        Binding("e", "edit", "Edit", tooltip="edit the prompt as a new branch"),
+        Binding("m", "move", "Move", tooltip="move the leaf to this entry"),
+        Binding("l", "label", "Label", tooltip="label this entry; empty clears"),
+        Binding("p", "pin", "Pin", show=False, tooltip="pin or unpin this entry"),
+        Binding(
+            "x", "exclude", "Exclude", show=False, tooltip="exclude this entry from the context, or include it again"
+        ),
+        Binding("f", "fork", "Fork", show=False, tooltip="fork: a new session that begins at this entry"),
+        Binding("u", "undo", "Undo", tooltip="undo the last operation"),
+        Binding("r", "redo", "Redo", show=False, tooltip="redo what was undone last"),
+        Binding("D", "delete", "Delete", show=False, tooltip="delete this session, after a question"),
+    ]
+
+    @property
+    def opened(self) -> OpenedSession | None:
+        """The session, once it was found."""
+        raise NotImplementedError
+
+    def chosen_entry(self) -> Entry | None:
+        """Return the chosen entry; None where a fork, a task or nothing is chosen."""
+        raise NotImplementedError
+
+    async def take_changes(self) -> None:
+        """Show what was written since this was last done."""
+        raise NotImplementedError
+
+    def reveal(self, entry_id: str | None) -> None:
+        """Go to an entry, and unfold what hides it."""
+        raise NotImplementedError
+
+    @work
+    async def action_edit(self) -> None:
+        """Edit the chosen prompt, and append it as a new branch."""
+        entry, opened = self.chosen_entry(), self.opened
+        if entry is None or opened is None or not self.may_write():
+            return
+        if not model.is_prompt(entry):
+            self.say("only what a user said can be edited")
+            return
+        text, failed = model.text_of(entry), ""
+        if len(text) > model.MOST_CHARACTERS:
+            self.say(f"{counted(len(text), 'character')} are too many to edit here; flue-py append takes them")
+            return
+        if not await self._may_show(text):
+            return
+        while True:
+            new = await self.app.push_screen_wait(EditPrompt(text, failed=failed))
+            if new is None:
+                return
+            try:
+                made = await model.branch_off(opened.store, opened.session, entry, new, by=BY)
+            except FlueError as error:
+                # What was typed is kept, whatever happened meanwhile.
+                text, failed = new, in_words(error)
+                await self.tried(self.take_changes())
+                continue
+            await self.tried(self.take_changes())
+            self.reveal(made)
+            self.say("the edited prompt is the leaf of a new branch; u takes it back")
+            return
+
+    async def _may_show(self, text: str) -> bool:
+        """Return whether a text may be shown as it is: it has no secret, or the answer is yes."""
+        count = self.browser.mask(text).hidden
+        if not count:
+            return True
+        question = f"This prompt has {counted(count, 'secret')}. Show and edit it?"
+        agreed: bool = await self.app.push_screen_wait(Confirm(question))
+        return agreed
+
+    async def _do(self, work: Awaitable[object], said: str) -> None:
+        """Do something to the session, show it, and say so; or say why not."""
+        try:
+            done = await work
+        except FlueError as error:
+            await self.tried(self.take_changes())
+            self.say(in_words(error))
+            return
+        await self.tried(self.take_changes())
+        self.say(said if done is not False else "nothing changed")
+
+    def _session(self) -> Session | None:
+        """Return the session, if it can be changed."""
+        return self.opened.session if self.opened is not None and self.may_write() else None
+
+    @work
+    async def action_move(self) -> None:
+        """Move the leaf to the chosen entry."""
+        entry, session = self.chosen_entry(), self._session()
+        if entry is not None and session is not None:
+            await self._do(session.move_leaf(to=entry.id, by=BY), "this is the leaf now; u takes it back")
+
+    @work
+    async def action_label(self) -> None:
+        """Label the chosen entry."""
+        entry, opened = self.chosen_entry(), self.opened
+        if entry is None or opened is None or not self.may_write():
+            return
+        label = await self.app.push_screen_wait(
+            AskLine("Label of this entry (empty: none)", opened.labels.get(entry.id, ""))
+        )
+        if label is not None:
+            await self._do(
+                opened.session.set_label(entry.id, label.strip() or None, by=BY),
+                "labelled" if label.strip() else "no label",
+            )
+
+    @work
+    async def action_pin(self) -> None:
+        """Pin the chosen entry, or unpin it."""
+        entry, opened = self.chosen_entry(), self.opened
+        if entry is not None and opened is not None and self.may_write():
+            if entry.id in opened.pinned:
+                await self._do(opened.session.unpin(entry.id, by=BY), "unpinned")
+            else:
+                await self._do(
+                    opened.session.pin(entry.id, by=BY), "pinned: every later compaction keeps it word for word"
+                )
+
+    @work
+    async def action_exclude(self) -> None:
+        """Exclude the chosen entry from the context, or include it again."""
+        entry, opened = self.chosen_entry(), self.opened
+        if entry is not None and opened is not None and self.may_write():
+            if entry.id in opened.excluded:
+                await self._do(opened.session.include(entry.id, by=BY), "included in the context again")
+            else:
+                await self._do(
+                    opened.session.exclude(entry.id, by=BY), "excluded from the context; x includes it again"
+                )
+
+    @work
+    async def action_fork(self) -> None:
+        """Make a session that begins at the chosen entry, and go there."""
+        entry, session = self.chosen_entry(), self._session()
+        if entry is None or session is None:
+            return
+        title = await self.app.push_screen_wait(AskLine("Title of the fork (may be empty)"))
+        if title is None:
+            return
+        made = await self.tried(session.fork(at=entry.id, title=title.strip() or None))
+        if made is not None:
+            self.browser.open_session(made.id)
+
+    @work
+    async def action_undo(self) -> None:
+        """Undo the last operation."""
+        session = self._session()
+        if session is not None:
+            await self._do(_or_false(undo_last(session, by=BY)), "undone; r does it again")
+
+    @work
+    async def action_redo(self) -> None:
+        """Redo what was undone last."""
+        session = self._session()
+        if session is not None:
+            await self._do(_or_false(redo_last(session, by=BY)), "done again")
+
+    @work
+    async def action_delete(self) -> None:
+        """Delete this session, if the answer is yes."""
+        opened = self.opened
+        if not self.may_write():
+            return
+        planned = None if opened is None else await self.tried(plan_deletion(opened.store, opened.session.id))
+        if planned is None:
+            return
+        agreed = await self.app.push_screen_wait(Confirm(self.browser.masked(planned.question), planned.facts))
+        if agreed and await self.tried(planned.go()) is not None:
+            self.browser.leave()
+
+
+async def _or_false(work: Awaitable[object | None]) -> object:
+    """Return what work returns, and False in place of None: there was nothing to do."""
+    done = await work
+    return False if done is None else done
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Two leaves of a session: what they share, and what only one of them has.
+
+
+class CompareScreen(BrowserScreen[None]):
+    """The difference of two leaves, line by line."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "all", "All", tooltip="show every entry, or fold long stretches"),
+        Binding("s", "secrets", "Secrets", tooltip="show or hide secrets"),
+        *BrowserScreen.COMMON,
+        Binding("escape,q", "leave", "Back", tooltip="go back"),
+    ]
+
+    def __init__(self, opened: OpenedSession, left: str, right: str) -> None:
+        super().__init__()
+        self._opened, self._left, self._right = opened, left, right
+        self._diff: LeafDiff | None = None
+        self._ancestor: Entry | None = None
+        self._lines: Sequence[Line] = ()
+        self._shows_all = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the lines and the keys."""
+        yield Static(id="title", markup=False)
+        yield RowList(self._draw, id="lines")
+        yield Static(id="status", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Compare."""
+        self.query_one(RowList).focus()
+        self.load()
+
+    @work(exclusive=True, group="load")
+    async def load(self) -> None:
+        """Compare the leaves, and show it."""
+        session = self._opened.session
+        self._diff = await self.tried(session.diff(leaf=self._left, other_leaf=self._right))
+        if self._diff is None:
+            return
+        if self._diff.ancestor_id is not None:
+            self._ancestor = await session.get_entry(self._diff.ancestor_id)
+        self.head(f"{self.browser.masked(self._opened.name)}: two leaves")
+        self._lay_out()
+
+    def on_resize(self) -> None:
+        """Lay the lines out for another width."""
+        if self._diff is not None:
+            self._lay_out()
+
+    def action_all(self) -> None:
+        """Show every entry, or fold long stretches."""
+        self._shows_all = not self._shows_all
+        self._lay_out()
+
+    def action_secrets(self) -> None:
+        """Show or hide secrets."""
+        self.browser.toggle_secrets()
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        if self._diff is None:
+            return
+        session_id = self._opened.session.id
+        look = Look(
+            self.size.width - len(MARK) - 1,
+            labels=self._opened.labels,
+            glyphs=self.browser.glyphs,
+            masked=self.browser.masked,
+        )
+        names = {session_id: self.browser.masked(self._opened.name)}
+        self._lines = diff_lines(self._diff, self._ancestor, names, look, show_all=self._shows_all)
+        rows = self.query_one(RowList)
+        rows.show(len(self._lines), rows.at)
+
+    def _draw(self, at: int, _: int) -> Line:
+        return self._lines[at]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One session: its tree on the left, the chosen entry on the right, and the keys that change it.
+
+_CHANGES = 1_000
+
+
+class _Read(NamedTuple):
+    """What is drawn on the right."""
+
+    entry_id: str
+    marks: model.Marks
+    is_markdown: bool
+    is_whole: bool
+    has_secrets: bool
+
+
+class SessionScreen(ChangingScreen):
+    """A session. ``entry_id`` is the entry to begin at: the leaf if it is left out."""
+
+    DEFAULT_CSS = """
+    SessionScreen #panes { height: 1fr; }
+    SessionScreen #tree { width: 45%; border-right: solid $panel; }
+    SessionScreen #reader { width: 1fr; }
+    SessionScreen.wide #tree { display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "enter",
+            "enter",
+            "Open",
+            tooltip="a prompt: edit it as a new branch; a fork or task: go there; a compaction: what was before",
+        ),
+        *ChangingScreen.CHANGES,
+        Binding("v", "view", "View", tooltip=f"the next view: {', '.join(VIEWS)}"),
+        *(
+            Binding(str(n), f"view({n - 1})", name, show=False, tooltip=f"view: {name}")
+            for n, name in enumerate(VIEWS, 1)
+        ),
+        Binding("left", "fold", "Fold", show=False, tooltip="fold what is below this entry, or go to its parent"),
+        Binding("right", "unfold", "Unfold", show=False, tooltip="unfold"),
+        Binding("full_stop", "leaf", "Leaf", show=False, tooltip="go to the leaf"),
+        Binding("b", "before", "Before", show=False, tooltip="what was before this compaction, and what it lost"),
+        Binding("equals_sign", "compare", "Compare", show=False, tooltip="compare two leaves: once here, once there"),
+        Binding(
+            "o",
+            "origin",
+            "Origin",
+            show=False,
+            tooltip="go to the session that this one was forked from, or is a task of",
+        ),
+        Binding("slash", "find", "Find", tooltip="find text in this session"),
+        Binding("s", "secrets", "Secrets", show=False, tooltip="show or hide secrets"),
+        Binding("t", "markdown", "Text", show=False, tooltip="show text as it stands, or as Markdown"),
+        Binding("w", "whole", "Whole", show=False, tooltip="show a long text whole"),
+        Binding("z", "wide", "Wide", show=False, tooltip="give the message the whole screen"),
+        Binding("tab", "other", "Other side", show=False, tooltip="go to the other side"),
+        *BrowserScreen.COMMON,
+        Binding("escape,q", "leave", "Back", tooltip="go back"),
+    ]
+
+    def __init__(self, session_id: str, entry_id: str | None = None) -> None:
+        super().__init__()
+        self._session_id = session_id
+        self._wanted = entry_id
+        self._opened: OpenedSession | None = None
+        self._tree = ShownTree()
+        self._seen = 0
+        self._is_shown_whole = False
+        self._changing = asyncio.Lock()
+        self._compared: str | None = None
+        self._is_markdown = True
+        self._is_whole_text = False
+        self._read: _Read | None = None
+
+    @property
+    def opened(self) -> OpenedSession | None:
+        """The session, once it was found."""
+        return self._opened
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the session was read, and is shown."""
+        return self._opened is not None and self._opened.is_whole and self._is_shown_whole
+
+    def compose(self) -> ComposeResult:
+        """Lay out the head, the tree, the message and the keys."""
+        yield Static(id="title", markup=False)
+        with Horizontal(id="panes"):
+            yield RowList(self._draw, id="tree")
+            yield Reader(id="reader")
+        yield Static(id="status", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Read the session, and follow it."""
+        self.query_one(RowList).focus()
+        self.follow()
+
+    def on_screen_resume(self) -> None:
+        """Look again which forks and tasks there are: making one changes nothing of this session."""
+        if self.is_whole:
+            self.look_around()
+
+    @work(exclusive=True, group="around")
+    async def look_around(self) -> None:
+        """Read which forks and tasks begin here, and show them."""
+        opened = self._opened
+        if opened is not None:
+            await self.tried(opened.load_begun())
+            self._show_rows(self._chosen_id())
+
+    # -- what is there, and what comes -------------------------------------------------------------------------
+
+    @work(exclusive=True, group="follow")
+    async def follow(self) -> None:
+        """Show the end of the session, then all of it, then what is written to it, by whichever process."""
+        try:
+            session = await self.browser.store.find_session(self._session_id)
+            opened = self._opened = OpenedSession(self.browser.store, session)
+            self._seen = session.revision
+            await opened.load_end()
+            begin = self._wanted or session.leaf_id
+            self._show_rows(begin)
+            is_there = begin is None or begin in self._tree.outline.place
+            await opened.load_all()
+            await self._rebuild(self._chosen_id() if is_there else begin)
+            self._is_shown_whole = True
+            async with aclosing(self.browser.store.backend.notifications(session.ref)) as woken:
+                async for _ in woken:
+                    await self.take_changes()
+        except SessionNotFound:
+            self.say("the session was deleted; esc goes back")
+        except FlueError as error:
+            self.say(in_words(error))
+
+    async def take_changes(self) -> None:
+        """Show what was written since this was last done, by whichever process."""
+        opened = self._opened
+        if opened is None:
+            return
+        async with self._changing:
+            changes: list[Change] = []
+            while page := await opened.session.changes(after=self._seen, limit=_CHANGES):
+                changes += page
+                self._seen = page[-1].revision
+            if changes:
+                was_at_leaf = self._chosen() == self._tree.leaf_row
+                await opened.catch_up(changes)
+                await self._rebuild(opened.info.leaf_id if was_at_leaf else self._chosen_id())
+
+    async def _rebuild(self, entry_id: str | None) -> None:
+        """Work out the rows anew, and stay at an entry."""
+        opened = self._opened
+        assert opened is not None
+        await asyncio.to_thread(self._tree.flag, opened.outline, opened.marked)
+        self._show_rows(entry_id)
+
+    def _show_rows(self, entry_id: str | None) -> None:
+        opened = self._opened
+        assert opened is not None
+        self._tree.show(opened.outline, opened.marked, opened.begun)
+        self.query_one(RowList).show(len(self._tree.rows), self._tree.number_of(entry_id))
+        self._head()
+
+    def _head(self) -> None:
+        opened = self._opened
+        assert opened is not None
+        count = counted(len(self._tree.outline.entries), "entry", "entries")
+        facts = [self._tree.view, count if opened.is_whole else f"{count} so far"]
+        if opened.is_whole:
+            facts.append(counted(self._tree.outline.branches, "branch", "branches"))
+        facts.append(self.browser.masked(project_name(opened.info)))
+        told = " · ".join(fact for fact in facts if fact)
+        room = max(16, self.size.width - cells(told) - 3)
+        self.head(f"{clip(self.browser.masked(opened.name), room, self.browser.glyphs.cut)} · {told}")
+
+    # -- drawing -----------------------------------------------------------------------------------------------
+
+    def _draw(self, at: int, width: int) -> Line:
+        opened = self._opened
+        assert opened is not None
+        row, outline = self._tree.rows[at], self._tree.outline
+        if isinstance(row, Begun):
+            depth = outline.depths[outline.place[row.entry_id]]
+            said = (
+                (row.link.task_id if row.link else "") if row.info is None else row.info.shown_title or row.session_id
+            )
+            return begun_row(row, self.browser.masked(said), width, depth, self.browser.glyphs)
+        entry = outline.entries[row]
+        is_folded = self._tree.is_folded(entry.id)
+        marks = replace(opened.marks_of(entry), is_leaf=row == self._tree.leaf_row)
+        return entry_row(
+            entry,
+            marks,
+            self.browser.masked,
+            width,
+            depth=outline.depths[row],
+            opens=outline.opens[row],
+            is_folded=is_folded,
+            glyphs=self.browser.glyphs,
+        )
+
+    def on_row_list_reached(self, _: RowList.Reached) -> None:
+        """Show what is chosen."""
+        self._read_chosen()
+
+    def _read_chosen(self, *, keeps_place: bool = False) -> None:
+        """Show the chosen entry, unless it is shown as it is already: to draw a long text takes time."""
+        opened, row = self._opened, self._chosen()
+        if opened is None:
+            return
+        if row is None or isinstance(row, Begun):
+            self._read = None
+            self.query_one(Reader).show([Text(self._about_begun(row), style="dim")])
+            return
+        entry = self._tree.outline.entries[row]
+        if self._read is None or entry.id != self._read.entry_id:
+            self._is_whole_text = False
+        else:
+            keeps_place = True
+        marks = opened.marks_of(entry)
+        read = _Read(entry.id, marks, self._is_markdown, self._is_whole_text, self.browser.shows_secrets)
+        if read != self._read:
+            self._read = read
+            self._draw_entry(entry, marks, keeps_place=keeps_place)
+        if opened.lacks_cost(entry):
+            self.load_costs()
+
+    def _draw_entry(self, entry: Entry, marks: model.Marks, *, keeps_place: bool) -> None:
+        hidden: list[int] = []
+
+        def masked(text: str) -> str:
+            found = self.browser.mask(text)
+            hidden.append(found.hidden)
+            return found.text
+
+        facts = model.facts(entry, marks, masked)
+        parts = tuple(model.body(entry, masked, markdown=self._is_markdown, whole=self._is_whole_text))
+        if sum(hidden):
+            facts += f"\n{counted(sum(hidden), 'secret')} hidden; s shows them"
+        self.query_one(Reader).show((Text(facts, style="dim"), *parts), keeps_place=keeps_place)
+
+    def _about_begun(self, row: Begun | None) -> str:
+        if row is None:
+            return "no entries in this view" if self._opened and self._opened.is_whole else ""
+        kind = "fork" if row.link is None else "task"
+        lines = [f"{kind} {one_line(row.session_id, 80)}"]
+        if row.info is None:
+            lines.append("deleted")
+        else:
+            lines += [self.browser.masked(one_line(row.info.shown_title or "")), "enter goes there"]
+        if row.link is not None and row.link.summary:
+            lines.append(self.browser.masked(one_line(row.link.summary)))
+        return "\n".join(line for line in lines if line)
+
+    @work(exclusive=True, group="costs")
+    async def load_costs(self) -> None:
+        """Read what the entries cost, and show it."""
+        if self._opened is not None:
+            await self.tried(self._opened.load_costs())
+            self._read_chosen(keeps_place=True)
+
+    # -- where one is ------------------------------------------------------------------------------------------
+
+    def _chosen(self) -> Row | None:
+        return self._tree.row(self.query_one(RowList).at)
+
+    def chosen_entry(self) -> Entry | None:
+        """Return the chosen entry; None where a fork, a task or nothing is chosen."""
+        row = self._chosen()
+        return self._tree.outline.entries[row] if self._opened is not None and isinstance(row, int) else None
+
+    def _chosen_id(self) -> str | None:
+        row = self._chosen()
+        if isinstance(row, Begun):
+            return row.entry_id
+        entry = self.chosen_entry()
+        return None if entry is None else entry.id
+
+    def action_view(self, number: int | None = None) -> None:
+        """Show the next view, or one of them."""
+        self._tree.turn_to(None if number is None else VIEWS[number])
+        if self._opened is not None:
+            self._show_rows(self._chosen_id())
+
+    def action_fold(self) -> None:
+        """Fold what is below the chosen entry; if there is nothing to fold, go to its parent."""
+        row, tree = self._chosen(), self._tree
+        if isinstance(row, Begun):
+            self._stand_on(row.entry_id)
+        elif row is not None:
+            entries = tree.outline.entries
+            if tree.fold(row):
+                self._show_rows(entries[row].id)
+            elif (parent := tree.outline.parent_of(row)) is not None:
+                self._stand_on(entries[parent].id)
+
+    def action_unfold(self) -> None:
+        """Unfold what is below the chosen entry."""
+        entry = self.chosen_entry()
+        if entry is not None and self._tree.unfold(entry.id):
+            self._show_rows(entry.id)
+
+    def action_leaf(self) -> None:
+        """Go to the leaf."""
+        if self._opened is not None:
+            self.reveal(self._opened.info.leaf_id)
+
+    def _stand_on(self, entry_id: str | None) -> None:
+        self.query_one(RowList).stand_on(self._tree.number_of(entry_id))
+
+    def reveal(self, entry_id: str | None) -> None:
+        """Go to an entry, and unfold what hides it."""
+        if self._tree.unfold_above(entry_id):
+            self._show_rows(entry_id)
+        else:
+            self._stand_on(entry_id)
+
+    def action_other(self) -> None:
+        """Go to the other side, if both are shown."""
+        if not self.has_class("wide"):
+            super().action_other()
+
+    def action_wide(self) -> None:
+        """Give the message the whole screen, or take it back."""
+        self.toggle_class("wide")
+        (self.query_one(Reader) if self.has_class("wide") else self.query_one(RowList)).focus()
+
+    def action_markdown(self) -> None:
+        """Show text as it stands, or as Markdown."""
+        self._is_markdown = not self._is_markdown
+        self._read_chosen()
+        self.say("texts are drawn as Markdown" if self._is_markdown else "texts are shown as they stand")
+
+    def action_whole(self) -> None:
+        """Show a long text whole, or cut it again."""
+        self._is_whole_text = not self._is_whole_text
+        self._read_chosen(keeps_place=True)
+
+    def action_secrets(self) -> None:
+        """Show or hide secrets."""
+        self.say("secrets are shown" if self.browser.toggle_secrets() else "secrets are hidden")
+        self.query_one(RowList).refresh()
+        self._read_chosen(keeps_place=True)
+        if self._opened is not None:
+            self._head()
+
+    def action_leave(self) -> None:
+        """Go back: to both sides, or to the screen before."""
+        if self.has_class("wide"):
+            self.action_wide()
+        else:
+            super().action_leave()
+
+    # -- going elsewhere ---------------------------------------------------------------------------------------
+
+    def on_row_list_entered(self, _: RowList.Entered) -> None:
+        """Do what Enter means for the chosen row."""
+        self.action_enter()
+
+    def action_enter(self) -> None:
+        """Edit a prompt, go to a session, show what a compaction replaced; else go to the text."""
+        row, entry = self._chosen(), self.chosen_entry()
+        if isinstance(row, Begun):
+            if row.info is None:
+                self.say("this session was deleted")
+            else:
+                self.browser.open_session(row.session_id)
+        elif entry is None:
+            return
+        elif model.is_prompt(entry):
+            self.action_edit()
+        elif entry.kind == COMPACTION:
+            self.action_before()
+        else:
+            self.query_one(Reader).focus()
+
+    @work
+    async def action_origin(self) -> None:
+        """Go to the session that this one was forked from, or is a task of."""
+        opened = self._opened
+        if opened is None:
+            return
+        source, entry_id = opened.info.forked_from_session, opened.info.forked_from_entry
+        if source is None:
+            parents = await self.tried(opened.session.task_parents()) or []
+            source, entry_id = (parents[0].parent_id, parents[0].entry_id) if parents else (None, None)
+        if source is None:
+            self.say("this session was forked from none, and is no task")
+        elif await self.tried(self.browser.store.get_session(source)) is None:
+            self.say(f"session {source} was deleted")
+        else:
+            self.browser.open_session(source, entry_id)
+
+    def action_find(self) -> None:
+        """Find text in this session."""
+        if self._opened is not None:
+            self.browser.find("", within=self._opened.session, found=self._found)
+
+    def _found(self, entry_id: str | None) -> None:
+        if entry_id is not None and self._opened is not None:
+            if not self._tree.has_entry(entry_id):
+                self._tree.turn_to("all")
+                self._show_rows(entry_id)
+            self.reveal(entry_id)
+
+    def action_before(self) -> None:
+        """Show what was before the chosen compaction."""
+        entry = self.chosen_entry()
+        if self._opened is None or entry is None or entry.kind != COMPACTION:
+            self.say("this is no compaction")
+        else:
+            self.app.push_screen(BeforeScreen(self._opened, entry))
+
+    def action_compare(self) -> None:
+        """Remember the chosen entry, or compare it with the one remembered."""
+        entry = self.chosen_entry()
+        if self._opened is None or entry is None:
+            return
+        first, self._compared = self._compared, None
+        if first is None:
+            self._compared = entry.id
+            self.say(f"{entry.id} is the first leaf; choose the other one, and press = again")
+        elif first != entry.id:
+            self.app.push_screen(CompareScreen(self._opened, first, entry.id))
+        else:
+            self.say("nothing is compared")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The first screen: all sessions, grouped by project, filtered by what is typed.
+
+_PAGE = 1_000
+_FIRST_PAGE = 100
+
+
+class SessionsScreen(BrowserScreen[None]):
+    """The list of sessions."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Open", tooltip="open the session"),
+        Binding("up", "list('step', -1)", "Up", show=False, tooltip="the session before"),
+        Binding("down", "list('step', 1)", "Down", show=False, tooltip="the next session"),
+        Binding("pageup", "list('page', -1)", "Page up", show=False),
+        Binding("pagedown", "list('page', 1)", "Page down", show=False),
+        Binding("ctrl+f", "find", "Find text", tooltip="find the words that are typed in what was said", priority=True),
+        Binding("ctrl+t", "tasks", "Tasks", tooltip="show or hide task sessions", priority=True),
+        Binding("ctrl+d", "delete", "Delete", tooltip="delete the session, after a question", priority=True),
+        Binding("ctrl+r", "secrets", "Secrets", show=False, tooltip="show or hide secrets", priority=True),
+        Binding("escape", "leave", "Clear/quit", tooltip="clear what is typed, or quit", priority=True),
+        Binding("f5", "again", "Reload", show=False, tooltip="read the list again"),
+        Binding("f1", "keys", "Keys", tooltip="show these keys"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sessions: list[SessionInfo] = []
+        self._names: Mapping[str, str] = {}
+        self._rows: Sequence[Listed] = []
+        self._shows_tasks = False
+        self._is_whole = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the head, the filter, the list and the keys."""
+        yield Static(id="title", markup=False)
+        yield Input(placeholder="type to filter: title, folder, scope, id", id="filter", compact=True)
+        yield RowList(self._draw, id="sessions")
+        yield Static(id="status", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Read the sessions."""
+        rows = self.query_one(RowList)
+        rows.pass_over(lambda at, step: next_session(self._rows, at, step))
+        rows.can_focus = False
+        self.query_one(Input).focus()
+        self.load()
+
+    def on_screen_resume(self) -> None:
+        """Read the sessions again when another screen is left."""
+        if self._is_whole:
+            self.load()
+
+    @work(exclusive=True, group="load")
+    async def load(self) -> None:
+        """Read all sessions, and show the first of them before."""
+        found: list[SessionInfo] = []
+        names: dict[str, str] = {}
+        cursor = None
+        while True:
+            limit = _PAGE if found or self._is_whole else _FIRST_PAGE
+            page = await self.tried(self.browser.store.list_sessions(limit=limit, cursor=cursor))
+            if page is None:
+                return
+            found += page.sessions
+            names |= await named(self.browser.store, page.sessions)
+            cursor = page.next_cursor
+            is_whole = cursor is None
+            if is_whole or not self._is_whole:
+                self._sessions, self._names = list(found), dict(names)
+                self._show(is_whole=is_whole)
+            if is_whole:
+                self._is_whole = True
+                return
+
+    def on_input_changed(self, _: Input.Changed) -> None:
+        """Filter by what is typed."""
+        self._show(is_whole=self._is_whole, from_top=True)
+
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        """Open the chosen session, once what was typed before has been taken in."""
+        self.action_open()
+
+    def action_open(self) -> None:
+        """Open the chosen session."""
+        info = self._chosen()
+        if info is not None:
+            self.browser.open_session(info.id)
+
+    def on_row_list_entered(self, _: RowList.Entered) -> None:
+        """Open the session that is clicked twice."""
+        self.action_open()
+
+    def action_find(self) -> None:
+        """Look for the words that are typed in what was said."""
+        self._once_typed(lambda: self.browser.find(self.query_one(Input).value))
+
+    def _once_typed(self, then: Callable[[], object]) -> None:
+        """Do something once the filter has what was typed before."""
+        self.query_one(Input).call_later(then)
+
+    def action_tasks(self) -> None:
+        """Show or hide task sessions."""
+        self._shows_tasks = not self._shows_tasks
+        self._show(is_whole=self._is_whole)
+
+    def action_again(self) -> None:
+        """Read the list again."""
+        self.load()
+
+    def action_secrets(self) -> None:
+        """Show or hide secrets."""
+        self.browser.toggle_secrets()
+        self._show(is_whole=self._is_whole)
+
+    def action_leave(self) -> None:
+        """Clear the filter; if it is clear, quit."""
+        self._once_typed(self._clear_or_quit)
+
+    def _clear_or_quit(self) -> None:
+        field = self.query_one(Input)
+        if field.value:
+            field.value = ""
+        else:
+            self.app.exit()
+
+    def action_delete(self) -> None:
+        """Delete the chosen session, if the answer is yes."""
+        if self.may_write():
+            self._once_typed(self.delete_chosen)
+
+    @work
+    async def delete_chosen(self) -> None:
+        """Ask whether to delete the chosen session."""
+        info = self._chosen()
+        planned = None if info is None else await self.tried(plan_deletion(self.browser.store, info.id))
+        if planned is not None:
+            await self._delete(planned)
+
+    async def _delete(self, planned: Planned) -> None:
+        if await self.app.push_screen_wait(Confirm(self.browser.masked(planned.question), planned.facts)):
+            gone = await self.tried(planned.go())
+            if gone is not None:
+                self.say(f"deleted {counted(len(gone.session_ids), 'session')}")
+            self.load()
+
+    def _chosen(self) -> SessionInfo | None:
+        rows = self.query_one(RowList)
+        row = self._rows[rows.at] if rows.at < len(self._rows) else None
+        return row if isinstance(row, SessionInfo) else None
+
+    def _show(self, *, is_whole: bool, from_top: bool = False) -> None:
+        chosen = self._chosen()
+        words = self.query_one(Input).value
+        listed = [info for info in self._sessions if self._shows_tasks or info.kind != "task"]
+        self._rows = grouped(listed, words, lambda info: self.browser.masked(self._names.get(info.id, "")))
+        at = 0
+        if chosen is not None and not from_top:
+            ids = (
+                place for place, row in enumerate(self._rows) if isinstance(row, SessionInfo) and row.id == chosen.id
+            )
+            at = next(ids, 0)
+        self.query_one(RowList).show(len(self._rows), at)
+        hidden = sum(info.kind == "task" for info in self._sessions) if not self._shows_tasks else 0
+        shown = sum(isinstance(row, SessionInfo) for row in self._rows)
+        told = f"flue-py · {counted(shown, 'session')}"
+        if words:
+            told += f" of {len(listed):,}"
+        if hidden:
+            told += f" · {counted(hidden, 'task')} hidden"
+        self.head(told + ("" if is_whole else " · reading") + f" · {self.browser.place}")
+
+    def _draw(self, at: int, width: int) -> Line:
+        row = self._rows[at]
+        if isinstance(row, Project):
+            return (
+                (clip(self.browser.masked(row.folder), width - 8, self.browser.glyphs.cut), "bold cyan"),
+                (f" ({row.sessions:,})", "dim"),
+            )
+        name = self.browser.masked(self._names.get(row.id, ""))
+        sign = {"task": f"{self.browser.glyphs.fork} task ", "fork": f"{self.browser.glyphs.fork} fork "}.get(
+            row.kind, ""
+        )
+        amount = spent(row, f"${cost_text(Cost(row.spent_picodollars))}")
+        numbers = f" {padded(short_count(row.message_count), 5, right=True)} {padded(amount, 9, right=True)}"
+        numbers += f" {minute(row.active_at)[2:]}"
+        room = max(8, width - 2 - cells(sign) - cells(numbers))
+        shown = padded(clip(one_line(name), room, self.browser.glyphs.cut), room)
+        return (("  ", ""), (sign, "magenta"), (shown, "dim" if row.completed_us is not None else ""), (numbers, "dim"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The browser: which screen is shown, and whether secrets are.
 
 
 class Browser(App[None]):

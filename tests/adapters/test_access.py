@@ -14,10 +14,10 @@ import anyio
 import pytest
 
 import flue_py
-from flue_py.adapters.access import Access, Target
+from flue_py.adapters.common import Access, Target
+from flue_py.db.runner import committed_before
 from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, WrongProcess
 from flue_py.sessions.store import Store
-from flue_py.store.seam import committed_before
 from tests.postgres import NewDatabase
 
 
@@ -116,7 +116,7 @@ def test_what_nobody_closes_is_closed_when_it_is_collected(tmp_path: Path) -> No
 def test_what_nobody_closes_is_closed_when_the_process_ends(tmp_path: Path) -> None:
     program = """
 import asyncio, sys
-from flue_py.adapters.access import Access
+from flue_py.adapters.common import Access
 async def said(store):
     session = await store.open_session("one", mode="get_or_create")
     await session.append_message({"role": "user", "content": "Hello"})

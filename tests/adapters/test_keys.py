@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py
-from flue_py.adapters.keys import FRAMEWORK_ID, id_of, key_of, metadata_of
+from flue_py.adapters.common import FRAMEWORK_ID, id_of, key_of, metadata_of
 
 MADE = "sha256:" + "0" * 64
 ODD = ["n\0ul", "x" * 3_000, "lone \ud800 surrogate", "tab\t", MADE, key_of("n\0ul"), "\x1b[2J"]

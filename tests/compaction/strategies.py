@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from flue_py.compaction import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, estimate_tokens
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue
 
 
 def user(text: str) -> JsonObject:

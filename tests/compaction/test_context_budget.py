@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py
-from flue_py.compaction.context_budget import ContextBudget, ContextSignal, context_signal, input_tokens
+from flue_py.compaction.settings import ContextBudget, ContextSignal, context_signal, input_tokens
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument
 

@@ -15,7 +15,7 @@ from flue_py.compaction import (
     estimate_tokens,
     should_compact,
 )
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument
 from tests.compaction.strategies import assistant, call, messages, odd_messages, tool_result, usage, user
 

@@ -20,7 +20,7 @@ from flue_py.compaction.facts import (
     facts_of,
     text_of,
 )
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from tests.compaction.strategies import assistant, call, json_values, tool_result, user
 
 

@@ -11,9 +11,9 @@ import pytest
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.blocks import Around, registered_block
 from flue_py.compaction.modes import Hybrid, Intent, Llm, Lossless, Made, Mode, NativeMode, Window
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import ModelReply, ModelRequest
-from flue_py.core.registered import RegisteredText
+from flue_py.core.entries import RegisteredText
+from flue_py.core.json import JsonObject
+from flue_py.core.model import ModelReply, ModelRequest
 from flue_py.errors import ModelUnavailable
 from tests.compaction.strategies import assistant, call, tool_result, user
 from tests.compaction.test_modes import Asker, failed, made

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flue_py.compaction.blocks import Around, key_facts
-from flue_py.compaction.blocks.facts import MOST_LINES, MOST_NAMES, MOST_TOKENS
+from flue_py.compaction.blocks import MOST_LINES, MOST_NAMES, MOST_TOKENS, Around, key_facts
 from flue_py.compaction.modes import Intent, Llm, Lossless, Window
 from tests.compaction.strategies import assistant, call, tool_result, user
 from tests.compaction.test_modes import Asker, failed, made, material

@@ -8,13 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.compaction.facts import FACT_KINDS, covered, text_of
-from flue_py.compaction.loss import loss_report
-from flue_py.compaction.recall import EXCERPT_CHARS, RECALL_TOOL, Recalled, asked_words, recall
+from flue_py.compaction.facts import (
+    EXCERPT_CHARS,
+    FACT_KINDS,
+    RECALL_TOOL,
+    Recalled,
+    asked_words,
+    covered,
+    loss_report,
+    recall,
+    text_of,
+)
+from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
-from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.core.model_seam import ModelRequest
-from flue_py.core.projection import ContextEntry
+from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.model import ModelRequest
 from tests.compaction.strategies import assistant, call, tool_result, user
 
 

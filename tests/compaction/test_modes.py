@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.compaction import CompactionSettings, NoCompaction, estimate_tokens, plan_session_compaction
-from flue_py.compaction.blocks import Around, fenced
-from flue_py.compaction.modes import Hybrid, Intent, Llm, Lossless, Made, Material, Mode, Window, make_text
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from flue_py.compaction.blocks import Around
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes import Hybrid, Intent, Llm, Lossless, Made, Mode, Window, make_text
+from flue_py.compaction.settings import fenced
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow, InvalidArgument, ModelAborted, ModelError, ModelUnavailable, SummaryFailed
 from tests.compaction.strategies import assistant, call, odd_messages, tool_result, user
 

@@ -13,9 +13,9 @@ import flue_py.transfer
 from flue_py.adapters.messages import to_anthropic, to_gemini, to_openai, to_responses
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.modes import NativeMode
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
-from flue_py.core.native import Native, native_in, sent_to
+from flue_py.core.json import JsonObject
+from flue_py.core.kinds import Native, native_in, sent_to
+from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow, InvalidArgument, SummaryFailed
 
 BLOCK: JsonObject = {"type": "compaction", "content": "A red build, not yet fixed.", "signature": "sig==", "more": [1]}

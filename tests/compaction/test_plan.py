@@ -22,7 +22,7 @@ from flue_py.compaction import (
     plan_session_compaction,
     prepare_compaction,
 )
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument
 from tests.compaction.strategies import (
     Plannable,

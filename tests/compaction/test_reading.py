@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from flue_py.compaction import CompactionSettings, NoCompaction, SessionCompactionPlan, plan_session_compaction
 from flue_py.compaction.blocks import user_words
-from flue_py.compaction.modes import Material
-from flue_py.compaction.operations import gathered
-from flue_py.core.entries import Entry
-from flue_py.core.exchange import Pairing, exchange_of
-from flue_py.core.jsontext import JsonObject, encode_json
-from flue_py.core.projection import ContextEntry
+from flue_py.compaction.material import Material, gathered
+from flue_py.core.context import ContextEntry
+from flue_py.core.entries import Entry, Pairing, exchange_of
+from flue_py.core.json import JsonObject, encode_json
 from tests.compaction.strategies import assistant, budgets, call, messages, tool_result, usage, user
 
 UNREAD = "this is not JSON, and nobody may read it"

@@ -19,7 +19,7 @@ from flue_py.compaction import (
     prepare_compaction,
     serialize_conversation,
 )
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue
 from tests.compaction.strategies import assistant, call, messages, odd_messages, paths, tool_result, user
 
 POLICY = st.sampled_from([DEFAULT_POLICY, FAITHFUL_POLICY])

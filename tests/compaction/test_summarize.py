@@ -23,7 +23,7 @@ from flue_py.compaction import (
     summarize,
     summary_requests,
 )
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from flue_py.errors import FlueError, InvalidArgument
 from tests.compaction.strategies import assistant, call, tool_result, usage, user
 

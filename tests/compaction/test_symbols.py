@@ -6,9 +6,7 @@ import sys
 
 import pytest
 
-from flue_py.compaction.blocks import symbol_graph
-from flue_py.compaction.blocks.grammars import GRAMMARS, parsed_symbols
-from flue_py.compaction.blocks.symbols import file_symbols
+from flue_py.compaction.blocks import GRAMMARS, file_symbols, parsed_symbols, symbol_graph
 from flue_py.errors import MissingExtra
 from tests.compaction.strategies import assistant, call, tool_result, user
 from tests.compaction.test_modes import material

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from flue_py.compaction import CompactionSettings, ContextBudget
-from flue_py.compaction.triggers import Attempt, Decision, Facts, GuardState, TriggerSettings, decide
-from flue_py.core.counting import ContextSize, ReportedSize
+from flue_py.compaction.settings import TriggerSettings
+from flue_py.compaction.triggers import Attempt, Decision, Facts, GuardState, decide
+from flue_py.core.context import ContextSize, ReportedSize
 from flue_py.errors import InvalidArgument
 
 NEW = GuardState()

@@ -6,13 +6,12 @@ import re
 from collections.abc import Mapping
 
 from flue_py.compaction import CompactionSettings
-from flue_py.compaction.blocks import user_words
-from flue_py.compaction.blocks.said import MOST_LINES, Said, shown_said
-from flue_py.compaction.estimate import estimate_tokens
+from flue_py.compaction.blocks import SAID_MOST_LINES as MOST_LINES
+from flue_py.compaction.blocks import Said, shown_said, user_words
 from flue_py.compaction.material import Material
 from flue_py.compaction.modes import Intent
-from flue_py.compaction.plan import SessionCompactionPlan, plan_session_compaction
-from flue_py.core.jsontext import JsonValue
+from flue_py.compaction.plan import SessionCompactionPlan, estimate_tokens, plan_session_compaction
+from flue_py.core.json import JsonValue
 from tests.compaction.strategies import assistant, user
 from tests.compaction.test_modes import Item, made, material
 

@@ -17,7 +17,7 @@ from flue_py.compaction import (
     serialize_conversation,
     should_compact,
 )
-from flue_py.core.usage_shapes import sum_usage
+from flue_py.core.usage import sum_usage
 from tests.conformance.comparing import Case, Json, Mismatch, check
 
 

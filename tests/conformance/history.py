@@ -18,8 +18,8 @@ from flue_py.compaction import (
     summarize,
 )
 from flue_py.core.entries import to_microseconds
-from flue_py.core.jsontext import utf16_length
-from flue_py.formats.flue.document import parse_session_document, session_document
+from flue_py.core.json import utf16_length
+from flue_py.formats.flue import parse_session_document, session_document
 from tests.conformance.comparing import Case, Engine, Json, Op, OwnAnswer, check
 
 DEFAULT_TIME = "2025-12-31T00:00:00.000Z"

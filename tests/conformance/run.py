@@ -9,7 +9,7 @@ server of its own, with a new database for each file; it needs the server's prog
 A case has passed where every comparison holds as the fixture says. A case is skipped only for a tag, and only
 where flue_py's answer differs there; that answer is asserted instead, and is in docs/conformance.md. History,
 deletion and lifecycle go through the public surface (`flue_py.open`), stored data through
-`flue_py.formats.flue.document`.
+`flue_py.formats.flue`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from flue_py.testing.postgres import PostgresServer
 from tests.conformance.calls import run_call
 from tests.conformance.comparing import Case, Engine, Json, Mismatch, play, running
 from tests.conformance.history import History
 from tests.conformance.lifecycle import Lifecycle, run_deletion
+from tests.postgres_server import PostgresServer
 
 FORMAT = "flue_py-conformance/1"
 

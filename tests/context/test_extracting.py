@@ -10,10 +10,11 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
-from flue_py.context import document_texts, packed
+from flue_py.context import document_texts
+from flue_py.context import document_texts as packed
+from flue_py.context.artifacts import extract_text
 from flue_py.context.document_texts import ExtractedText, is_document, read_document
-from flue_py.context.extracting import extract_text
-from flue_py.core.limits import Limits
+from flue_py.core.sessions import Limits
 from flue_py.errors import InvalidArgument, MissingExtra, UnreadableFile
 from tests.context.documents import book, encrypted_pdf, part_of, pdf, repacked, slides, word
 

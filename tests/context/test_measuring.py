@@ -11,14 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.compaction import FAITHFUL_POLICY, estimate_tokens
-from flue_py.context.counters import ENTRY_COUNTS, MOST_COUNTERS, EntryCounts, NotCounted, counter_for
-from flue_py.context.measuring import changed_depth, measure_context, reported_size
-from flue_py.context.tokens import MESSAGE_OVERHEAD_TOKENS, count_message_tokens, count_tokens, estimate_message_tokens
-from flue_py.core.counting import Counter, EntryCounter, is_same_model
+from flue_py.context.tokens import (
+    ENTRY_COUNTS,
+    MESSAGE_OVERHEAD_TOKENS,
+    MOST_COUNTERS,
+    EntryCounts,
+    NotCounted,
+    changed_depth,
+    count_message_tokens,
+    count_tokens,
+    counter_for,
+    estimate_message_tokens,
+    measure_context,
+    reported_size,
+)
+from flue_py.core.context import ContextEntry, Counter, EntryCounter, is_same_model, project
 from flue_py.core.entries import Entry
-from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.core.projection import ContextEntry, project
-from flue_py.testing.strategies import messages
+from flue_py.core.json import JsonObject, JsonValue, encode_json
+from tests.strategies import messages
 
 MODELS = pytest.mark.parametrize("model", ["gpt-5", "gpt-4", "unknown-model"])
 

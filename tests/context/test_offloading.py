@@ -11,17 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py import Artifact, InvalidArgument, JsonObject, OffloadSettings
-from flue_py.context.excerpts import (
+from flue_py.context.artifacts import (
     LINE_CHARS,
     MOST_AT_ONCE,
+    OFFLOAD_ABOVE,
     READ_ARTIFACT_TOOL,
     Asked,
+    LongResult,
     asked_excerpt,
     excerpt_text,
+    long_result,
     read_lines,
     read_range,
+    stub,
+    with_stub,
 )
-from flue_py.context.offloading import OFFLOAD_ABOVE, LongResult, long_result, stub, with_stub
 
 CALL: JsonObject = {"id": "c", "name": "read_file", "arguments": {"startLine": 3, "path": "src/X"}}
 ARTIFACT = Artifact("6e2982e31a1e", "read_file", "path=src/X", 9, "c", "e", datetime(2026, 1, 1, tzinfo=UTC))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.token_counts import stretches, table
+from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
-from flue_py.core.jsontext import JsonObject, encode_json
-from flue_py.core.projection import ContextEntry
+from flue_py.core.json import JsonObject, encode_json
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "context.md"
 

@@ -37,7 +37,7 @@ from flue_py.context.tokens import (
     load_encoding,
     slices,
 )
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from flue_py.errors import FixTheSetup, InvalidArgument, UnreadableFile
 from tests.effort import examples
 

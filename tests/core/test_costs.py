@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.costs import NO_CALLS, UNKNOWN_COST, UNTOLD, EntryCost, entry_cost, entry_costs, total_cost
+from flue_py.core.context import NO_CALLS, UNKNOWN_COST, UNTOLD, EntryCost, entry_cost, entry_costs, total_cost
 from flue_py.core.usage import known_cost
 from tests.render.entries import made
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flue_py.core.cutting import SHORTEST, Cut, cut, encoded, encoded_size, splice
+from flue_py.core.json import SHORTEST, Cut, cut, encoded, encoded_size, splice
 
 SHORT = 16
 """So few characters are cut out in most of these tests."""

@@ -11,18 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.calls import PaidCall
 from flue_py.core.entries import Entry, NewEntry, checked_kind, checked_source, from_microseconds, to_microseconds
-from flue_py.core.jsontext import JsonObject, JsonValue, decode_json, decode_object
-from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE
+from flue_py.core.json import JsonObject, JsonValue, decode_json, decode_object
+from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, PREVIEW_LENGTH, message_preview
 from flue_py.core.messages import UserMessage, parse_message
-from flue_py.core.spoken import PREVIEW_LENGTH, message_preview
-from flue_py.core.usage import NO_USAGE, Usage, UsageTotals
-from flue_py.core.usage_shapes import read_usage, reported_usage
+from flue_py.core.usage import NO_USAGE, PaidCall, Usage, UsageTotals, read_usage, reported_usage
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry
-from flue_py.formats.kit.encoding import message_content
-from flue_py.formats.kit.linear import UNREADABLE_MESSAGE, message_entry
-from flue_py.formats.kit.rows import Notes
+from flue_py.formats.kit import UNREADABLE_MESSAGE, Notes, message_content, message_entry
 
 USAGE: JsonObject = {
     "input": 7,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.exchange import Call, Pairing, tail_start
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.entries import Call, Pairing, tail_start
+from flue_py.core.json import JsonObject, JsonValue
 
 USER: JsonObject = {"role": "user", "content": "u"}
 ANSWER: JsonObject = {"role": "assistant", "content": "a"}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flue_py.core.entries import Entry
-from flue_py.core.exclusions import excluded_parts, has_part, read_exclusion, without_parts
-from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.entries import Entry, excluded_parts, has_part, read_exclusion, without_parts
+from flue_py.core.json import JsonObject, JsonValue, encode_json
 
 USER: JsonObject = {"role": "user", "content": "u"}
 

@@ -10,7 +10,7 @@ from dataclasses import FrozenInstanceError, dataclass, field
 
 import pytest
 
-from flue_py.core.frozen import changed, frozen
+from flue_py.core.json import changed, frozen
 
 
 class Plain:

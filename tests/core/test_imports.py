@@ -13,7 +13,7 @@ import sys
 import pytest
 
 assert pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *sys.argv[1:]]) == 0
-print(sorted({"aiosqlite", "alembic", "asyncpg", "flue_py.store", "sqlalchemy"}.intersection(sys.modules)))
+print(sorted({"aiosqlite", "alembic", "asyncpg", "flue_py.db", "sqlalchemy"}.intersection(sys.modules)))
 """
 
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.javascript import js_json, js_number, js_string, utf16_prefix, utf16_sort_key
-from flue_py.core.jsontext import JsonValue, utf16_length
+from flue_py.core.json import JsonValue, js_json, js_number, js_string, utf16_length, utf16_prefix, utf16_sort_key
 from tests.compaction.strategies import json_values, texts
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flue_py.core.jsontext import (
+from flue_py.core.json import (
     LARGEST_INTEGER,
     MAX_JSON_DEPTH,
     JsonValue,

@@ -8,14 +8,11 @@ import sys
 import pytest
 
 from flue_py.core import kinds
-from flue_py.core.costs import entry_cost
+from flue_py.core.context import EVERYTHING, ContextEntry, entry_cost, project, synthetic_message, told_by
 from flue_py.core.entries import Entry
-from flue_py.core.kinds import KINDS, Kind
-from flue_py.core.projection import ContextEntry, project, synthetic_message
-from flue_py.core.spoken import spoken_text
-from flue_py.core.told import EVERYTHING, told_by
+from flue_py.core.kinds import KINDS, Kind, spoken_text
 from flue_py.core.usage import NO_USAGE
-from flue_py.render.entries import entry_name, entry_text
+from flue_py.render.lines import entry_name, entry_text
 from flue_py.render.transcript import transcript_body
 
 COMPACTION_REFERENCES = (
@@ -126,9 +123,9 @@ sys.modules["flue_py.core.kinds"] = module
 exec(compile(source, spec.origin, "exec"), module.__dict__)
 
 import flue_py
-from flue_py.render.entries import entry_text
+from flue_py.render.lines import entry_text
 from flue_py.render.transcript import transcript_body
-from flue_py.sessions.reporting import entry_sizes
+from flue_py.sessions.request import entry_sizes
 
 
 async def main():

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from flue_py.core.lanes import Hold, Lane, LaneFate, plan_lane_deletion
+from flue_py.core.trees import Hold, Lane, LaneFate, plan_lane_deletion
 
 TREE = 7
 Plan = Callable[[list[Lane], list[Lane], list[Hold]], list[LaneFate]]

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.limits import DEFAULT_LIMITS, Limits
-from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, check_entry_id, check_name
+from flue_py.core.sessions import DEFAULT_LIMITS, MAX_NAME_BYTES, Limits, NewSession, check_entry_id, check_name
 from flue_py.errors import InvalidArgument, InvalidEntry
 
 NAMES = ("entry_bytes", "batch_entries", "metadata_bytes", "document_bytes", "task_depth", "sessions_per_page")

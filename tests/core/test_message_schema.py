@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.message_schema import message_schema
-from flue_py.core.messages import check_complete, validate_message
+from flue_py.core.messages import check_complete, message_schema, validate_message
 from flue_py.errors import InvalidEntry
 
 SCHEMA: dict[str, Any] = message_schema()  # type: ignore[assignment, unused-ignore]

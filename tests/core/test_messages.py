@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from flue_py.core.jsontext import MAX_JSON_DEPTH, encode_json, replace_lone_surrogates
+from flue_py.core.json import MAX_JSON_DEPTH, encode_json, replace_lone_surrogates
+from flue_py.core.kinds import message_text
 from flue_py.core.messages import (
     AssistantMessage,
     FilePart,
@@ -32,7 +33,6 @@ from flue_py.core.messages import (
     parse_message,
     validate_message,
 )
-from flue_py.core.spoken import message_text
 from flue_py.errors import InvalidEntry
 
 # --- Generated messages -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from flue_py.core.model_seam import FunctionModel, Model, ModelReply, ModelRequest
+from flue_py.core.model import FunctionModel, Model, ModelReply, ModelRequest
 from flue_py.errors import (
     ContextOverflow,
     FixTheCall,

@@ -13,16 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flue_py.core.context import ContextEntry, latest_compaction, project, project_compacted, summary_text
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.jsontext import JsonObject, encode_json
+from flue_py.core.json import JsonObject, encode_json
 from flue_py.core.messages import UserMessage
-from flue_py.core.projection import (
-    ContextEntry,
-    latest_compaction,
-    project,
-    project_compacted,
-    summary_text,
-)
 
 AT_US = 1_700_000_000_123_999
 AT_MS = 1_700_000_000_123
@@ -253,7 +247,7 @@ def test_an_item_is_there_typed_too() -> None:
 CHILD = """
 import json, sys
 from flue_py.core.entries import Entry
-from flue_py.core.projection import project
+from flue_py.core.context import project
 path = [Entry(**row) for row in json.load(sys.stdin)]
 print(json.dumps([item.data for item in project(path)]))
 """

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.jsontext import encode_json
-from flue_py.core.spoken import has_words, is_spoken, message_text, message_title, own_words, spoken_text
+from flue_py.core.json import encode_json
+from flue_py.core.kinds import has_words, is_spoken, message_text, message_title, own_words, spoken_text
 
 INSERTED = [
     "/compact",

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.jsontext import JsonObject, decode_object, encode_json
-from flue_py.core.task_names import OF_TASKS, TaskNames
+from flue_py.core.json import JsonObject, decode_object, encode_json
+from flue_py.core.sessions import OF_TASKS, TaskNames
 
 ids = st.sampled_from(["one", "two", "three"])
 names = st.builds(

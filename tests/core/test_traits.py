@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from flue_py.context.counters import EntryCounts, counter_for
-from flue_py.core.entries import Entry
-from flue_py.core.exchange import Pairing
-from flue_py.core.jsontext import JsonObject, encode_json
-from flue_py.core.projection import ContextEntry
-from flue_py.core.traits import TRAITS, KnownTraits, traits_in
+from flue_py.context.tokens import EntryCounts, counter_for
+from flue_py.core.context import TRAITS, ContextEntry, KnownTraits, traits_in
+from flue_py.core.entries import Entry, Pairing
+from flue_py.core.json import JsonObject, encode_json
 
 CALL: JsonObject = {"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": "x"}}
 MESSAGES: list[JsonObject] = [

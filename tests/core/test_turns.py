@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.turns import kept_turns, preview
+from flue_py.core.context import kept_turns, preview
 from flue_py.errors import InvalidArgument
 
 

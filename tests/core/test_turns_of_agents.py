@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.turns import Turns, last_turns, part_in, turn_numbers
+from flue_py.core.context import Turns, last_turns, part_in, turn_numbers
+from flue_py.core.json import JsonObject
 
 SAID: dict[str, JsonObject] = {
     "u": {"role": "user", "content": "go on"},

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.unavailable import without_lost
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.kinds import without_lost
 
 LOST = "<lost>"
 """Where in the values of these tests a picture was cut out."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.usage import (
     MAX_AMOUNT,
     NO_USAGE,
@@ -23,9 +23,12 @@ from flue_py.core.usage import (
     UsageTotals,
     picodollars_as_printed,
     picodollars_to_usd,
+    read_reported,
+    read_usage,
+    reported_usage,
+    sum_usage,
     usd_to_picodollars,
 )
-from flue_py.core.usage_shapes import read_reported, read_usage, reported_usage, sum_usage
 from flue_py.errors import InvalidEntry
 
 MAX_DOLLARS = MAX_AMOUNT // PICODOLLARS_PER_DOLLAR

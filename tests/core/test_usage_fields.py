@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from flue_py.core.usage_fields import ANY, DOLLARS, FIELDS, ROWS, UPSTREAM, Rows
+from flue_py.core.usage import ANY, DOLLARS, FIELDS, ROWS, UPSTREAM, Rows
 
 LIBRARIES = {
     "anthropic 2.14.0": """cache_creation.ephemeral_1h_input_tokens cache_creation.ephemeral_5m_input_tokens

@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
-from flue_py.core.usage_shapes import agrees_with_payload, billed_by, read_reported, usage_json
+from flue_py.core.json import JsonObject
+from flue_py.core.usage import (
+    MAX_AMOUNT,
+    NO_USAGE,
+    UsageTotals,
+    agrees_with_payload,
+    billed_by,
+    read_reported,
+    usage_json,
+)
 
 ONE_CALL = UsageTotals(input=70, output=30, cache_read=20, cache_write=10, total_tokens=130)
 """100 tokens were sent, 20 of them from the cache and 10 into it; 30 came back, 8 of them reasoning."""

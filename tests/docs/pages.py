@@ -234,7 +234,7 @@ class Counting:
 @contextlib.contextmanager
 def surroundings(folder: Path, counting: Counting) -> Iterator[None]:
     """Run what is inside in ``folder``, with ids and times in order, and nothing of the user's own settings."""
-    from flue_py.sessions import opening
+    from flue_py.sessions import store as opening
 
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLUE_PY", "PYTEST_"))}
     settings = {"COLUMNS": "100", "NO_COLOR": "1", "HOME": str(folder), "PYTHONHASHSEED": "0"}

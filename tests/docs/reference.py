@@ -109,8 +109,8 @@ ROOMS = {
         "Loss",
     ),
     "flue_py.prices": ("PriceBook",),
-    "flue_py.core.merging": ("Provenance", "provenance_of", "MergedRange", "merged_range_of"),
-    "flue_py.wire": (
+    "flue_py.core.context": ("Provenance", "provenance_of", "MergedRange", "merged_range_of"),
+    "flue_py.providers": (
         "shape_of",
         "Shape",
         "convert",
@@ -359,8 +359,8 @@ def api_page() -> str:
         "# API reference",
         "",
         "What most programs use is a name of `flue_py`; the rest has a module of its own, which `flue_py` offers, too:",
-        "`flue_py.transfer`, `flue_py.prices`, `flue_py.wire`, `flue_py.context`, `flue_py.errors` and",
-        "`flue_py.core.merging`; `flue_py.models` and `flue_py.adapters.messages` are imported under their own names.",
+        "`flue_py.transfer`, `flue_py.prices`, `flue_py.providers`, `flue_py.context`, `flue_py.errors` and",
+        "`flue_py.core.context`; `flue_py.models` and `flue_py.adapters.messages` are imported under their own names.",
         "`flue_py.sync` has blocking twins of all that waits.",
         "What begins with an underscore, and modules that no page names, may change at any time.",
         "",

@@ -19,7 +19,7 @@ from benchmarks.compaction.transcripts import Transcript, transcripts
 from benchmarks.measuring import BODY_BYTES, HEADINGS, Goal, Line, Options, body, make_messages, table
 from benchmarks.pages import bytes_by_tree, counted_log
 from benchmarks.run import NAMES
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"

@@ -7,7 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from flue_py.testing.contracts import BackendContract
+from tests.contract import BackendContract
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/conformance.md"

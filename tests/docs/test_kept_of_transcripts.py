@@ -12,8 +12,8 @@ from benchmarks.compaction.measures import COLUMNS, Asked, rows_of
 from benchmarks.compaction.questions import Answering, Question, questions_of
 from benchmarks.compaction.stand_in import extract
 from benchmarks.compaction.transcripts import Transcript, transcripts
-from flue_py.context.counters import counter_for
-from flue_py.core.jsontext import JsonObject
+from flue_py.context.tokens import counter_for
+from flue_py.core.json import JsonObject
 
 WITHOUT_A_MODEL = ("intent", "lossless")
 

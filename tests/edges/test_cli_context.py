@@ -10,7 +10,7 @@ import pytest
 
 from flue_py import sync
 from flue_py.context.settings import context_schema
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue
 from tests.edges.cli_runs import Flue
 
 SETTINGS = {

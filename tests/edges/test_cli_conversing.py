@@ -12,9 +12,9 @@ import pytest
 
 import flue_py
 from flue_py.core.sessions import NewSession
-from flue_py.testing.samples import placed, user
 from tests.edges.cli_runs import Flue, on_a_terminal
 from tests.formats.pi_files import every_type
+from tests.samples import placed, user
 
 
 @pytest.fixture

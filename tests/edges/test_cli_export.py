@@ -13,7 +13,7 @@ import pytest
 
 import flue_py
 from flue_py.errors import EntryNotFound, InvalidArgument
-from flue_py.formats.flue.document import parse_session_document
+from flue_py.formats.flue import parse_session_document
 from flue_py.sessions.session import Session
 from tests.edges.cli_runs import REAL_ID, Flue
 from tests.formats.pi_files import SESSION_ID, as_lines, every_type, real_lines

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import importlib
 import json
 import os
 import subprocess
 import sys
 from importlib.metadata import version
+from keyword import iskeyword
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ import pytest
 
 import flue_py
 import flue_py.cli
-from flue_py.cli import SECTIONS, main
+from flue_py.cli import MODULES, SECTIONS, main
 from tests.edges.cli_runs import Flue, in_own_process, runner
 
 HEAVY = ("aiosqlite", "alembic", "asyncio", "pydantic", "pydantic_core", "rich", "sqlalchemy", "sqlite3", "tiktoken")
@@ -49,9 +50,9 @@ NEEDED_BY_NONE = (
     "rich",
     "sqlalchemy",
     "flue_py.core.trees",
-    "flue_py.formats.pi.read",
-    "flue_py.store.ops.transfer",
-    "flue_py.store.ops.verify",
+    "flue_py.formats.pi",
+    "flue_py.db.ops.transfer",
+    "flue_py.db.ops.verify",
 )
 """What no command that reads has to import where its output is a pipe."""
 
@@ -113,10 +114,14 @@ def test_overview_names_every_command_in_the_words_of_its_own_help() -> None:
     assert main.get_command(context, "nonsense") is None
 
 
-def test_every_module_is_named_as_a_command_and_every_command_has_one() -> None:
-    folder = Path(inspect.getfile(flue_py.cli)).parent / "commands"
-    modules = {path.stem.rstrip("_").replace("_", "-") for path in folder.glob("*.py") if path.stem != "__init__"}
-    assert {*modules, "demo"} == {name for section in SECTIONS.values() for name in section}
+def test_every_command_is_a_function_of_the_module_of_its_section() -> None:
+    assert SECTIONS.keys() == MODULES.keys()
+    homes = {name: MODULES[title] for title, section in SECTIONS.items() for name in section if name != "demo"}
+    modules = {module: importlib.import_module(f"flue_py.cli.{module}") for module in set(homes.values())}
+    commands = {
+        name: getattr(modules[home], name.replace("-", "_") + "_" * iskeyword(name)) for name, home in homes.items()
+    }
+    assert [name for name, command in commands.items() if command.name != name] == []
 
 
 def test_summaries_fit_a_line() -> None:

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
+from flue_py.db import schema as ddl
+from flue_py.db.schema import FORMAT_VERSION
 from flue_py.errors import FixTheSetup
-from flue_py.store.schema import ddl
-from flue_py.store.schema.stamp import FORMAT_VERSION
-from flue_py.testing.postgres import find_binaries
 from tests.edges.cli_runs import Flue
 from tests.migrations.later import LATER_FORMAT, later_version
 from tests.migrations.postgres_catalog import contents
 from tests.postgres import NewDatabase, refuse
+from tests.postgres_server import find_binaries
 
 
 @pytest.fixture

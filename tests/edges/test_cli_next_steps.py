@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import flue_py
+from flue_py.db.schema import FORMAT_VERSION
 from flue_py.render.lines import cells
-from flue_py.store.schema.stamp import FORMAT_VERSION
 from tests.edges.cli_runs import in_own_process, seen_at_a_terminal
 from tests.edges.every_command import HOSTILE
 from tests.edges.test_cli_hostile_content import STYLE, acting

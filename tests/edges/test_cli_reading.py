@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from flue_py.cli.commands import context as context_command
-from flue_py.cli.commands import path as path_command
-from flue_py.core.ids import derived_id
-from flue_py.render.branches import MOST_TURNS
+from flue_py.cli import read as context_command
+from flue_py.cli import read as path_command
+from flue_py.core.sessions import derived_id
+from flue_py.render.lines import MOST_TURNS
 from tests.edges.cli_runs import REAL_ID, Flue
 from tests.formats.pi_files import SESSION_ID, as_lines, every_type, real_facts, role_and_digest, sequence_digest
 

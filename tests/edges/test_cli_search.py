@@ -10,7 +10,7 @@ import pytest
 
 import flue_py.sync
 from flue_py.cli import running
-from flue_py.cli.progress import Tell
+from flue_py.cli.output import Tell
 from tests.edges.cli_runs import Flue
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import flue_py
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from tests.edges.cli_runs import Flue
 
 

@@ -11,7 +11,8 @@ import flue_py
 import flue_py.sync
 from flue_py.context.document_texts import MOST_BYTES
 from flue_py.errors import InvalidArgument, UnreadableFile
-from flue_py.transfer import FilesReport, add_files, filing
+from flue_py.transfer import FilesReport, add_files
+from flue_py.transfer import export as filing
 from tests.edges.cli_runs import Flue
 
 

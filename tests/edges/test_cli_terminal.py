@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 import flue_py
-from flue_py.cli import choosing, main
-from flue_py.cli.codes import CODES, NOT_FOUND
-from flue_py.cli.commands import tree
-from flue_py.cli.commands.salvage import SOMETHING_LOST
-from flue_py.cli.group import INTERRUPTED, READER_GONE
+from flue_py.cli import main
+from flue_py.cli import read as tree
+from flue_py.cli import running as choosing
+from flue_py.cli.errors import CODES, NOT_FOUND
+from flue_py.cli.main import INTERRUPTED, READER_GONE
+from flue_py.cli.manage import SOMETHING_LOST
 from tests.edges.cli_runs import COMMAND, Flue, runner, seen_at_a_terminal
 from tests.effort import first
 

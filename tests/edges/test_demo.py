@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flue_py.cli import main
-from flue_py.cli.codes import TAKEN
-from flue_py.demo.story import read_transcript
+from flue_py.cli.errors import TAKEN
+from flue_py.demo.demo import read_transcript
 from tests.edges.cli_runs import Flue, runner
 
 TITLES = [

@@ -12,8 +12,8 @@ import pytest
 import flue_py
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import NewSession
-from flue_py.testing.samples import placed
 from tests.formats.test_fuseraft import checkpoint, turn
+from tests.samples import placed
 
 pytestmark = pytest.mark.anyio
 

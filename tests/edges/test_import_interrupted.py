@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import flue_py
+from flue_py.db.sqlite import file as store_file
 from flue_py.errors import FlueError
-from flue_py.store.sqlite import store_file
 from tests.edges.test_import_growth import growing_answer, ledger
 from tests.formats.pi_files import every_type
 from tests.formats.test_claude_code import call, model, result, row, text, user

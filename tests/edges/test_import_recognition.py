@@ -10,7 +10,7 @@ import pytest
 
 import flue_py
 from flue_py.errors import UnreadableFile
-from flue_py.formats.others import OTHERS, program_by_content
+from flue_py.formats.registry import OTHERS, program_by_content
 from tests.edges.cli_runs import Flue
 from tests.formats.pi_files import HEADER
 from tests.formats.test_claude_code import user

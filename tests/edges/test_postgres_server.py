@@ -15,8 +15,7 @@ import pytest
 from sqlalchemy import make_url
 
 from flue_py.errors import FixTheSetup, InvalidArgument, StoreClosed, StoreUnavailable
-from flue_py.testing import postgres as module
-from flue_py.testing.postgres import PostgresServer, find_binaries
+from tests import postgres_server as module
 from tests.postgres import (
     REQUIRE_VARIABLE,
     URL_VARIABLE,
@@ -26,6 +25,7 @@ from tests.postgres import (
     own_server,
     require_programs,
 )
+from tests.postgres_server import PostgresServer, find_binaries
 
 ROOT = Path(__file__).resolve().parents[2]
 GUARD_SECONDS = 60
@@ -246,7 +246,7 @@ def test_a_cluster_that_cannot_be_made_leaves_no_folder(tmp_path: Path, monkeypa
 
 
 MAKE = """
-from flue_py.testing.postgres import PostgresServer
+from tests.postgres_server import PostgresServer
 server = PostgresServer()
 print(server.folder, server.process_id, server._guard.pid, flush=True)
 """

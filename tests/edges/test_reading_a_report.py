@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import flue_py
-from flue_py.render.report import html_report
-from flue_py.render.report_data import ReportedSession
+from flue_py.render.report import ReportedSession, html_report
 from tests.browser import Chromium
 from tests.formats.pi_files import parse_pi, real_lines
 from tests.formats.transcripts import CLAUDE, as_lines, import_lines, lines_of
@@ -185,7 +184,7 @@ def test_on_a_phone_the_selected_entry_has_a_pane_that_going_back_closes(chromiu
         # A wider window has both side by side.
         row.click()
         page.set_viewport_size({"width": 1280, "height": 900})
-        page.wait_for_function("!document.getElementById('history').inert")
+        page.locator("#history:not([inert])").wait_for()
         assert reading.get_attribute("role") is None
         assert reading.is_visible()
 
@@ -202,7 +201,7 @@ def test_a_link_to_an_entry_opens_the_report_there(
         assert chosen_id(page) == ids[30] == address(page)
         assert page.locator(f'#tree [data-entry="{ids[30]}"]').get_attribute("aria-selected") == "true"
         page.evaluate("id => { location.hash = id; }", ids[20])
-        page.wait_for_function("id => document.querySelector('#reading-title code').textContent === id", arg=ids[20])
+        page.locator("#reading-title code", has_text=ids[20]).wait_for()
         assert chosen_id(page) == ids[20]
         # A link that leads nowhere changes nothing.
         page.evaluate("location.hash = '%E0%A4%A'")

@@ -14,8 +14,7 @@ import pytest
 import flue_py
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import NewSession, SessionInfo
-from flue_py.render.report import html_report
-from flue_py.render.report_data import ReportedSession
+from flue_py.render.report import ReportedSession, html_report
 from tests.browser import Chromium
 from tests.formats.pi_files import parse_pi, real_lines
 from tests.render.entries import forest

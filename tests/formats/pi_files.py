@@ -9,11 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from flue_py.core.context import project
 from flue_py.core.entries import Entry
-from flue_py.core.projection import project
-from flue_py.formats.kit.parsed import ParsedSession
-from flue_py.formats.kit.streaming import read_lines
-from flue_py.formats.pi.read import PiReader
+from flue_py.formats.kit import ParsedSession, read_lines
+from flue_py.formats.pi import PiReader
 
 DATA = Path(__file__).parent.parent / "data" / "pi"
 SESSION_ID = "6f0c1c1e-0000-4000-8000-000000000001"

@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.jsontext import decode_object
+from flue_py.core.json import decode_object
 from flue_py.core.usage import NO_USAGE
 from flue_py.errors import UnreadableFile
-from flue_py.formats.claude_code.read import ClaudeCodeReader, looks_like_claude_code
-from flue_py.formats.kit.report import ParseReport
-from flue_py.formats.kit.streaming import SessionPart
-from flue_py.testing.strategies import hostile_json
+from flue_py.formats.claude_code import ClaudeCodeReader, looks_like_claude_code
+from flue_py.formats.kit import ParseReport, SessionPart
 from tests.formats.transcripts import CLAUDE, CODEX_REAL, as_lines, facts_of, lines_of
+from tests.strategies import hostile_json
 
 SESSION = "11111111-1111-4111-8111-111111111111"
 

@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.jsontext import decode_object
+from flue_py.core.json import decode_object
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import UnreadableFile
-from flue_py.formats.codex.read import COMPACTED, CodexReader, looks_like_codex
-from flue_py.formats.kit.parsed import TaskOf
-from flue_py.formats.kit.report import ParseReport
-from flue_py.formats.kit.streaming import SessionPart
-from flue_py.testing.strategies import hostile_json
+from flue_py.formats.codex import COMPACTED, CodexReader, looks_like_codex
+from flue_py.formats.kit import ParseReport, SessionPart, TaskOf
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, as_lines, facts_of, lines_of, sequence_hash
+from tests.strategies import hostile_json
 
 META = {"timestamp": "2026-06-05T04:58:20.653Z", "type": "session_meta", "payload": {"id": "s1", "cwd": "/w"}}
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.core.spoken import message_text
+from flue_py.core.kinds import message_text
 from flue_py.errors import UnreadableFile
-from flue_py.formats.codex.read import CodexReader
+from flue_py.formats.codex import CodexReader
 from tests.formats.test_codex import count, said
 from tests.formats.transcripts import DATA, as_lines
 

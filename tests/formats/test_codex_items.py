@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 
 from flue_py.core.kinds import COMPACTION
-from flue_py.formats.anthropic.write import export_anthropic
-from flue_py.formats.codex.read import CodexReader
-from flue_py.formats.kit.exported import Exported
-from flue_py.formats.kit.parsed import ParsedSession
-from flue_py.formats.openai.write_chat import export_openai_chat
-from flue_py.formats.openai.write_responses import export_openai_responses
+from flue_py.formats.codex import CodexReader
+from flue_py.formats.kit import Exported, ParsedSession
+from flue_py.formats.lists import export_anthropic, export_openai_chat, export_openai_responses
 from tests.formats.pi_files import HEADER, parse_pi
 from tests.formats.transcripts import CODEX_MADE, CODEX_REAL, as_lines, lines_of
 from tests.formats.trees import context_of, items_of

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py import wire
-from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.wire.differences import close_difference, difference, restored
+from flue_py import providers as wire
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.providers.base import close_difference, difference, restored
 from tests.effort import examples
 
 JSON: st.SearchStrategy[JsonValue] = st.recursive(

@@ -11,14 +11,12 @@ import pytest
 
 import flue_py
 from flue_py.core.entries import Entry
-from flue_py.core.jsontext import encode_json
-from flue_py.core.sessions import SessionInfo
-from flue_py.core.task_names import TaskNames
-from flue_py.formats.flue.document import parse_session_document
-from flue_py.formats.flue.write import export_flue
-from flue_py.formats.kit.exported import SessionTree
-from flue_py.transfer.exporting import export_session
-from flue_py.transfer.importing.run import import_file
+from flue_py.core.json import encode_json
+from flue_py.core.sessions import SessionInfo, TaskNames
+from flue_py.formats.flue import export_flue, parse_session_document
+from flue_py.formats.kit import SessionTree
+from flue_py.transfer.export import export_session
+from flue_py.transfer.importing import import_file
 from tests.formats.pi_files import as_lines, every_type, parse_pi
 from tests.formats.trees import info_of, tree_of
 

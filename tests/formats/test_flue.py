@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import flue_py
 from flue_py.core.entries import to_microseconds
-from flue_py.core.task_names import task_references
-from flue_py.formats.flue.document import SessionDocument, parse_session_document, session_document
+from flue_py.core.sessions import task_references
+from flue_py.formats.flue import SessionDocument, parse_session_document, session_document
 
 USAGE = {
     "input": 3,

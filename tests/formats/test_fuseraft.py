@@ -9,9 +9,13 @@ import pytest
 
 from flue_py.core.usage import UsageTotals
 from flue_py.errors import UnreadableFile
-from flue_py.formats.fuseraft.read_repl import looks_like_fuseraft_repl, parse_fuseraft_repl
-from flue_py.formats.fuseraft.read_run import looks_like_fuseraft_run, parse_fuseraft_run
-from flue_py.formats.kit.parsed import ParsedSession
+from flue_py.formats.fuseraft import (
+    looks_like_fuseraft_repl,
+    looks_like_fuseraft_run,
+    parse_fuseraft_repl,
+    parse_fuseraft_run,
+)
+from flue_py.formats.kit import ParsedSession
 from tests.formats.trees import context_of, document, shown, tree_of
 
 

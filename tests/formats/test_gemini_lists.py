@@ -8,17 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py import wire
-from flue_py.core.jsontext import JsonObject
-from flue_py.formats.anthropic.read import parse_anthropic
-from flue_py.formats.openai.read_chat import parse_openai_chat
-from flue_py.formats.openai.read_responses import parse_openai_responses
-from flue_py.wire.gemini import FOREIGN_SIGNATURE
-from flue_py.wire.leftovers import Leftovers
-from flue_py.wire.lists.anthropic import anthropic_list
-from flue_py.wire.lists.gemini import gemini_list
-from flue_py.wire.lists.openai_chat import chat_list
-from flue_py.wire.lists.said import Said, SystemApart, said_in, with_own_ids
+from flue_py import providers as wire
+from flue_py.core.json import JsonObject
+from flue_py.formats.lists import parse_anthropic, parse_openai_chat, parse_openai_responses
+from flue_py.providers.base import Leftovers
+from flue_py.providers.gemini import FOREIGN_SIGNATURE
+from flue_py.providers.lists import Said, SystemApart, anthropic_list, chat_list, gemini_list, said_in, with_own_ids
 from tests.effort import examples
 from tests.formats.test_list_round_trips import (
     anthropic_lists,

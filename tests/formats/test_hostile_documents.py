@@ -10,24 +10,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.imported import check_imported_session, checked_imported_entries
-from flue_py.core.jsontext import MAX_DIGITS
+from flue_py.core.json import MAX_DIGITS
+from flue_py.core.sessions import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
-from flue_py.formats.anthropic.read import looks_like_anthropic, parse_anthropic
-from flue_py.formats.anthropic.write import export_anthropic
-from flue_py.formats.flue.write import export_flue
-from flue_py.formats.fuseraft.read_repl import looks_like_fuseraft_repl, parse_fuseraft_repl
-from flue_py.formats.fuseraft.read_run import looks_like_fuseraft_run, parse_fuseraft_run
-from flue_py.formats.kit.documents import read_document
-from flue_py.formats.kit.exported import SessionTree
-from flue_py.formats.kit.parsed import ParsedSession
-from flue_py.formats.kit.rows import Notes
-from flue_py.formats.noumen.read import looks_like_noumen, parse_noumen
-from flue_py.formats.openai.read_chat import looks_like_openai_chat, parse_openai_chat
-from flue_py.formats.openai.read_responses import looks_like_openai_responses, parse_openai_responses
-from flue_py.formats.openai.write_chat import export_openai_chat
-from flue_py.formats.openai.write_responses import export_openai_responses
-from flue_py.formats.pi.write import export_pi
+from flue_py.formats.flue import export_flue
+from flue_py.formats.fuseraft import (
+    looks_like_fuseraft_repl,
+    looks_like_fuseraft_run,
+    parse_fuseraft_repl,
+    parse_fuseraft_run,
+)
+from flue_py.formats.kit import Notes, ParsedSession, SessionTree, read_document
+from flue_py.formats.lists import (
+    export_anthropic,
+    export_openai_chat,
+    export_openai_responses,
+    looks_like_anthropic,
+    looks_like_openai_chat,
+    looks_like_openai_responses,
+    parse_anthropic,
+    parse_openai_chat,
+    parse_openai_responses,
+)
+from flue_py.formats.noumen import looks_like_noumen, parse_noumen
+from flue_py.formats.pi import export_pi
 from tests.effort import examples
 from tests.formats.pi_files import HEADER, as_lines, parse_pi
 from tests.formats.trees import info_of, items_of, tree_of

@@ -10,15 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.projection import ContextEntry
-from flue_py.formats.anthropic.read import looks_like_anthropic, parse_anthropic
-from flue_py.formats.anthropic.write import export_anthropic
-from flue_py.formats.kit.exported import Exported
-from flue_py.formats.kit.parsed import ParsedSession
-from flue_py.formats.openai.read_chat import looks_like_openai_chat, parse_openai_chat
-from flue_py.formats.openai.read_responses import looks_like_openai_responses, parse_openai_responses
-from flue_py.formats.openai.write_chat import export_openai_chat
-from flue_py.formats.openai.write_responses import export_openai_responses
+from flue_py.core.context import ContextEntry
+from flue_py.formats.kit import Exported, ParsedSession
+from flue_py.formats.lists import (
+    export_anthropic,
+    export_openai_chat,
+    export_openai_responses,
+    looks_like_anthropic,
+    looks_like_openai_chat,
+    looks_like_openai_responses,
+    parse_anthropic,
+    parse_openai_chat,
+    parse_openai_responses,
+)
 from tests.effort import examples
 from tests.formats.trees import document, items_of
 

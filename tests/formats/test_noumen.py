@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from flue_py.errors import UnreadableFile
-from flue_py.formats.kit.parsed import ParsedSession
-from flue_py.formats.noumen.read import looks_like_noumen, parse_noumen
+from flue_py.formats.kit import ParsedSession
+from flue_py.formats.noumen import looks_like_noumen, parse_noumen
 from tests.formats.pi_files import as_lines, every_type
 from tests.formats.trees import context_of, shown, tree_of
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.jsontext import decode_object
+from flue_py.core.json import decode_object
 from flue_py.errors import UnreadableFile
-from flue_py.formats.kit.parsed import ParsedSession
+from flue_py.formats.kit import ParsedSession
 from tests.formats.pi_files import HEADER, as_lines, context_at, every_type, parse_pi, rule_text
 
 

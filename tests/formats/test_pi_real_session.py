@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from flue_py.core.ids import derived_id
-from flue_py.core.settings import settings_on
+from flue_py.core.entries import settings_on
+from flue_py.core.sessions import derived_id
 from flue_py.core.usage import NO_USAGE, Usage
-from flue_py.formats.kit.parsed import ParsedSession
-from flue_py.formats.pi.context import messages_for_model
+from flue_py.formats.kit import ParsedSession
+from flue_py.formats.pi import messages_for_model
 from tests.formats.pi_files import (
     context_at,
     parse_pi,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.errors import UnreadableFile
-from flue_py.formats.kit.streaming import SessionPart
-from flue_py.formats.pi import read as pi
-from flue_py.formats.pi.read import PiReader
+from flue_py.formats import pi
+from flue_py.formats.kit import SessionPart
+from flue_py.formats.pi import PiReader
 from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines
 
 

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.core.entries import NewEntry
-from flue_py.core.ids import derived_id
-from flue_py.core.jsontext import decode_object
-from flue_py.core.settings import settings_on
-from flue_py.formats.kit.parsed import ParsedSession
-from flue_py.formats.pi.context import messages_for_model
-from flue_py.wire.lists.said import bash_text
+from flue_py.core.entries import NewEntry, settings_on
+from flue_py.core.json import decode_object
+from flue_py.core.sessions import derived_id
+from flue_py.formats.kit import ParsedSession
+from flue_py.formats.pi import messages_for_model
+from flue_py.providers.lists import bash_text
 from tests.formats.pi_files import (
     HEADER,
     SESSION_ID,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from flue_py.formats.openai.read_responses import parse_openai_responses
+from flue_py.formats.lists import parse_openai_responses
 
 
 def test_the_tier_and_the_searches_of_a_response_are_terms_of_its_call() -> None:

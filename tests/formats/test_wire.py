@@ -1,4 +1,4 @@
-"""`flue_py.wire`: one message at a time, from a provider's form to ours and back."""
+"""`flue_py.providers`: one message at a time, from a provider's form to ours and back."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from importlib import import_module
 
 import pytest
 
-from flue_py import wire
-from flue_py.core.jsontext import JsonObject
+from flue_py import providers as wire
+from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument
-from flue_py.wire import Shape
+from flue_py.providers import Shape
 
 CALL: JsonObject = {"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "a"}}
 RESULT: JsonObject = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "no", "x": 1}]}
@@ -90,6 +90,6 @@ def test_an_unknown_shape_is_refused() -> None:
 
 
 def test_every_public_name_is_there() -> None:
-    home = import_module("flue_py.wire")
+    home = import_module("flue_py.providers")
     assert len(wire.__all__) > 20
     assert [name for name in wire.__all__ if getattr(home, name, None) is None] == []

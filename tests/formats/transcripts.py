@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import flue_py
-from flue_py.core.spoken import message_text
+from flue_py.core.kinds import message_text
 from flue_py.sessions.store import Store
-from flue_py.transfer.importing.reports import ImportReport
-from flue_py.transfer.importing.run import import_file
+from flue_py.transfer.importing import ImportReport, import_file
 
 DATA = Path(__file__).parent.parent / "data"
 CLAUDE = "claude_code/entire-ca-fca7ea73ac-0.jsonl.gz"

@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from flue_py.core.context import ContextEntry, project
 from flue_py.core.entries import Entry
-from flue_py.core.projection import ContextEntry, project
 from flue_py.core.sessions import SessionInfo
-from flue_py.formats.kit.parsed import ParsedSession
-from flue_py.formats.noumen.read import EXCLUSION
+from flue_py.formats.kit import ParsedSession
+from flue_py.formats.noumen import EXCLUSION
 
 
 def tree_of(parsed: ParsedSession) -> list[Entry]:

@@ -20,16 +20,15 @@ from hypothesis import strategies as st
 
 import flue_py
 import flue_py.sync
-from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel
 from flue_py.core.sessions import NewSession
-from flue_py.core.usage import UsageTotals
+from flue_py.core.usage import PaidCall, UsageTotals
 from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, InvalidEntry, SessionNotFound
-from flue_py.testing.samples import store_snapshot
-from flue_py.testing.strategies import hostile_texts
 from tests.fuzz.hostile import ARGUMENTS, FEW, Drawn, Unprintable, check_refusal, note_refusal, odd_arguments
+from tests.samples import store_snapshot
+from tests.strategies import hostile_texts
 
 USER: JsonObject = {"role": "user", "content": "x"}
 Usual = Mapping[str, Mapping[str, Any]]

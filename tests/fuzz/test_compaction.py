@@ -31,8 +31,8 @@ from flue_py.compaction import (
 from flue_py.context.tokens import count_tokens
 from flue_py.core.entries import NewEntry
 from flue_py.errors import FlueError, InvalidArgument, InvalidEntry
-from flue_py.testing.strategies import hostile_json, hostile_messages
 from tests.fuzz.hostile import ARGUMENTS, check_refusal, containing_itself, nested
+from tests.strategies import hostile_json, hostile_messages
 
 policies = st.sampled_from([DEFAULT_POLICY, FAITHFUL_POLICY])
 contexts = st.lists(hostile_messages, max_size=6)

@@ -14,7 +14,7 @@ import pytest
 import flue_py
 from flue_py import ContextOverflow, JsonObject, sync
 from flue_py.compaction import CompactionSettings
-from flue_py.core.model_seam import FunctionModel
+from flue_py.core.model import FunctionModel
 from flue_py.errors import FlueError, InvalidArgument
 from flue_py.runtime.guard import CompactionGuard
 from tests.fuzz.hostile import ARGUMENTS, check_refusal

@@ -16,16 +16,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flue_py
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.entries import settings_on
+from flue_py.core.json import JsonValue
 from flue_py.core.sessions import MAX_NAME_BYTES
-from flue_py.core.settings import settings_on
 from flue_py.errors import UnreadableFile
-from flue_py.formats.flue.document import parse_session_document, session_document
-from flue_py.formats.pi.context import messages_for_model
-from flue_py.testing.strategies import hostile_json, hostile_texts
+from flue_py.formats.flue import parse_session_document, session_document
+from flue_py.formats.pi import messages_for_model
 from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines
 from tests.formats.transcripts import import_lines
 from tests.fuzz.hostile import check_refusal
+from tests.strategies import hostile_json, hostile_texts
 
 FILE = Path("session.jsonl")
 DEEP = b'{"type":"custom","id":"deep","parentId":null,"data":' + b"[" * 10_000 + b"]" * 10_000 + b"}\n"

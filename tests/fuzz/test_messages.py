@@ -14,14 +14,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flue_py
+from flue_py.core.context import ContextEntry, synthetic_message
 from flue_py.core.entries import NewEntry
-from flue_py.core.jsontext import decode_json, encode_json
+from flue_py.core.json import decode_json, encode_json
+from flue_py.core.kinds import message_preview, message_text
 from flue_py.core.messages import message_json, message_role, parse_message, validate_message
-from flue_py.core.projection import ContextEntry, synthetic_message
-from flue_py.core.spoken import message_preview, message_text
-from flue_py.core.usage_shapes import read_usage
+from flue_py.core.usage import read_usage
 from flue_py.errors import CorruptStore, InvalidEntry
-from flue_py.testing.strategies import hostile_json, hostile_messages, hostile_texts, usages
 from tests.fuzz.hostile import (
     ROUND_TRIPS,
     Drawn,
@@ -32,6 +31,7 @@ from tests.fuzz.hostile import (
     refused_values,
     same_value,
 )
+from tests.strategies import hostile_json, hostile_messages, hostile_texts, usages
 
 BUILDERS: dict[str, Callable[[Any], NewEntry]] = {
     "a further kind": lambda value: NewEntry.custom("note", value),

@@ -12,12 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flue_py
-from flue_py.testing.strategies import hostile_json, messages, texts, usages
 from tests.conformance.comparing import Engine, Mismatch, running
 from tests.conformance.history import History
 from tests.conformance.lifecycle import Lifecycle, run_deletion
 from tests.conformance.run import run_cases
 from tests.fuzz.hostile import ARGUMENTS, note_refusal
+from tests.strategies import hostile_json, messages, texts, usages
 
 ASKING = ("active_path", "build_context", "latest_compaction", "latest_assistant", "leaf", "tree")
 

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from flue_py.store import backend
-from flue_py.store.postgres import format as postgres_format
-from flue_py.store.salvage import salvaging, shapes
-from flue_py.store.schema import ddl, stamp
-from flue_py.store.sqlite import migrate, read_only
+from flue_py.db import backend
+from flue_py.db import schema as ddl
+from flue_py.db import schema as stamp
+from flue_py.db.postgres import runner as postgres_format
+from flue_py.db.salvage import pages as shapes
+from flue_py.db.salvage import rebuild as salvaging
+from flue_py.db.sqlite import file as migrate
+from flue_py.db.sqlite import runner as read_only
 
 LATER_FORMAT = stamp.FORMAT_VERSION + 1
 

@@ -19,9 +19,9 @@ from alembic.util import CommandError
 from anyio import to_thread
 
 import flue_py
-from flue_py.store.migrate import migrate
-from flue_py.store.schema import ddl
-from flue_py.store.schema.stamp import FORMAT_VERSION
+from flue_py.db import schema as ddl
+from flue_py.db.migrate import migrate
+from flue_py.db.schema import FORMAT_VERSION
 from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, later_version
 from tests.migrations.postgres_catalog import catalog as tables_of
 from tests.migrations.postgres_catalog import contents, query, run_script
@@ -290,7 +290,7 @@ def test_processes_that_upgrade_at_once_do_it_once(tmp_path: Path, whole: bytes)
     ini = str(folder / "alembic.ini")
     programs = [
         f"from alembic.config import main\nmain(['-c', {ini!r}, 'upgrade', 'head'])",
-        f"import asyncio\nfrom flue_py.store.migrate import migrate\nasyncio.run(migrate({str(path)!r}))",
+        f"import asyncio\nfrom flue_py.db.migrate import migrate\nasyncio.run(migrate({str(path)!r}))",
     ]
     processes = [
         subprocess.Popen(

@@ -17,17 +17,18 @@ from alembic import command
 from sqlalchemy import create_engine, inspect
 
 import flue_py
+from flue_py.db import printing
+from flue_py.db import schema as ddl
+from flue_py.db.migrate import look_at
+from flue_py.db.migrate import migrate as migrate_database
+from flue_py.db.salvage.rebuild import salvage
+from flue_py.db.schema import FIRST_FORMAT, FORMAT_VERSION
+from flue_py.db.sqlite import file as migrate
+from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore, FlueError, FormatTooNew, NotAStore, StoreUnavailable
-from flue_py.store.migrate import look_at
-from flue_py.store.migrate import migrate as migrate_database
-from flue_py.store.salvage.salvaging import salvage
-from flue_py.store.schema import ddl, printing
-from flue_py.store.schema.stamp import FIRST_FORMAT, FORMAT_VERSION
-from flue_py.store.sqlite import migrate
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.sources import counted_sources
-from flue_py.testing.whole_stores import make_everything, told
 from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, later_version
+from tests.sources import counted_sources
+from tests.whole_stores import make_everything, told
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -177,7 +178,7 @@ def test_the_comparison_of_catalogs_sees_checks_partial_indexes_and_rowids(tmp_p
 def test_the_printed_schema_is_that_of_the_tables(dialect: ddl.Dialect) -> None:
     kept = ddl.printed_path(dialect).read_text(encoding="utf-8")
 
-    assert kept == printing.printed_schema(dialect), "run python -m flue_py.store.schema.printing"
+    assert kept == printing.printed_schema(dialect), "run python -m flue_py.db.printing"
     assert "".join(f"{statement}{ddl.STATEMENT_END}" for statement in ddl.schema_statements(dialect)) == kept
 
 
@@ -392,7 +393,7 @@ def test_somebody_elses_database_is_refused_and_untouched(tmp_path: Path) -> Non
 OPEN = """
 import sys
 from pathlib import Path
-from flue_py.store.sqlite.migrate import open_file
+from flue_py.db.sqlite.file import open_file
 print("ready", flush=True)
 sys.stdin.readline()
 open_file(Path(sys.argv[1]), "full", 30).close()

@@ -18,6 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 import flue_py
+from flue_py.db import migrate
+from flue_py.db import schema as ddl
+from flue_py.db.postgres import runner as postgres_format
+from flue_py.db.postgres.runner import prepare_postgres
+from flue_py.db.schema import FORMAT_VERSION, Migrated
 from flue_py.errors import (
     CorruptStore,
     FormatTooNew,
@@ -27,12 +32,6 @@ from flue_py.errors import (
     StoreBusy,
     StoreUnavailable,
 )
-from flue_py.store import migrate
-from flue_py.store.postgres import format as postgres_format
-from flue_py.store.postgres.format import prepare_postgres
-from flue_py.store.schema import ddl
-from flue_py.store.schema.ddl import Migrated
-from flue_py.store.schema.stamp import FORMAT_VERSION
 from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, later_version
 from tests.migrations.postgres_catalog import catalog, contents, query, run_script
 from tests.postgres import NewDatabase, connected
@@ -222,7 +221,7 @@ OPEN = """
 import asyncio
 import sys
 from sqlalchemy.ext.asyncio import create_async_engine
-from flue_py.store.postgres.format import prepare_postgres
+from flue_py.db.postgres.runner import prepare_postgres
 
 def work(connection):
     sys.stdin.readline()

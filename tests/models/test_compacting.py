@@ -15,8 +15,8 @@ needs("models", "pydantic_ai", "openai", "anthropic")
 
 import flue_py
 from flue_py.compaction import CompactionSettings
-from flue_py.compaction.modes.aligned import LEAST_CACHED
-from flue_py.core.model_seam import ModelRequest
+from flue_py.compaction.modes import LEAST_CACHED
+from flue_py.core.model import ModelRequest
 from flue_py.errors import RateLimited, SummaryFailed
 from flue_py.models import open_model
 from tests.models import servers

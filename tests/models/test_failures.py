@@ -26,7 +26,7 @@ from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-from flue_py.core.model_seam import ModelRequest
+from flue_py.core.model import ModelRequest
 from flue_py.errors import (
     ContextOverflow,
     ModelAborted,
@@ -36,7 +36,7 @@ from flue_py.errors import (
     RateLimited,
 )
 from flue_py.models import open_model
-from flue_py.models.secrets import Secrets
+from flue_py.models.opening import Secrets
 
 REQUEST = ModelRequest(({"role": "user", "content": "Why is the build red?"},))
 

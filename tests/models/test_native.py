@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 import flue_py
 from flue_py.adapters.messages import to_anthropic, to_openai, to_responses
 from flue_py.compaction import CompactionSettings
-from flue_py.core.model_seam import ModelRequest
+from flue_py.core.model import ModelRequest
 from flue_py.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable, SummaryFailed
 from flue_py.models import open_model
 from tests.models import servers

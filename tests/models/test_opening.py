@@ -23,7 +23,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import RequestUsage
 
-from flue_py.core.model_seam import Model, ModelRequest
+from flue_py.core.model import Model, ModelRequest
 from flue_py.errors import InvalidArgument, MissingExtra, ModelDenied, ModelRefused, ModelUnavailable
 from flue_py.models import open_model
 from tests.models import servers

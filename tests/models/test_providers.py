@@ -17,7 +17,7 @@ from pydantic_ai.models import infer_model
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from flue_py.core.model_seam import Model, ModelReply, ModelRequest
+from flue_py.core.model import Model, ModelReply, ModelRequest
 from flue_py.errors import (
     ContextOverflow,
     ModelAborted,

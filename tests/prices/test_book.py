@@ -14,12 +14,10 @@ from genai_prices.data_snapshot import get_snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.calls import PaidCall, read_call
 from flue_py.core.entries import to_microseconds
-from flue_py.core.usage import UsageTotals, usd_to_picodollars
+from flue_py.core.usage import PaidCall, UsageTotals, read_call, usd_to_picodollars
 from flue_py.errors import InvalidArgument, InvalidPrices, StoreWarning
-from flue_py.prices.book import PRICING_VARIABLE, PriceBook, choose_prices
-from flue_py.prices.published import published_prices
+from flue_py.prices import PRICING_VARIABLE, PriceBook, choose_prices, published_prices
 
 NOW = to_microseconds(datetime(2026, 5, 1, 12, tzinfo=UTC))
 MILLION = 10**12

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.calls import PaidCall
-from flue_py.core.usage import MAX_AMOUNT, UsageTotals
+from flue_py.core.usage import MAX_AMOUNT, PaidCall, UsageTotals
 from flue_py.errors import InvalidEntry, InvalidPrices
-from flue_py.prices.book import parse_pricing
-from flue_py.prices.rates import ModelRates, per_token, read_pricing
+from flue_py.prices import ModelRates, parse_pricing, per_token, read_pricing
 
 
 def call(*tokens: int, hour: int = 0, reasoning: int = 0) -> PaidCall:

@@ -8,7 +8,7 @@ from typing import Any
 
 from flue_py.core.entries import entry_of_message, to_microseconds
 from flue_py.core.usage import picodollars_to_usd
-from flue_py.prices.book import PriceBook
+from flue_py.prices import PriceBook
 
 NOW = to_microseconds(datetime(2026, 11, 20, 12, tzinfo=UTC))
 BASE: dict[str, Any] = {"input_tokens": 10**6, "output_tokens": 10**5}

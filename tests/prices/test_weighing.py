@@ -9,15 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.usage import UsageTotals
-from flue_py.prices.caches import ASSUMED, CacheRules, cache_rules
-from flue_py.prices.rates import ModelRates, read_rates
-from flue_py.prices.weighing import (
+from flue_py.prices import (
+    ASSUMED,
+    CacheRules,
     CallPrice,
     CallSize,
     EditPrice,
+    ModelRates,
+    cache_rules,
     next_request,
     price_call,
     price_edit,
+    read_rates,
     summary_call,
     turns_to_pay,
 )

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.render.branches import MOST_BRANCHES, MOST_TURNS, Plan, plan_tree
+from flue_py.render.lines import MOST_BRANCHES, MOST_TURNS, Plan, plan_tree
 from tests.effort import examples
 from tests.render.entries import forest
 

@@ -4,17 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from flue_py.core.context import Turn
 from flue_py.core.sessions import SessionInfo
-from flue_py.core.turns import Turn
-from flue_py.render.conversation import (
-    Listed,
-    age,
-    listed_lines,
-    said_lines,
-    saved_transcript,
-    turn_lines,
-)
 from flue_py.render.lines import text_of
+from flue_py.render.transcript import Listed, age, listed_lines, said_lines, saved_transcript, turn_lines
 from tests.render.entries import made
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

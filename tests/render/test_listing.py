@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from flue_py.core.sessions import SessionInfo
-from flue_py.render.entries import Look
-from flue_py.render.lines import cells, text_of
-from flue_py.render.listing import session_lines, short_model
+from flue_py.render.lines import Look, cells, text_of
+from flue_py.render.views import session_lines, short_model
 
 RED = SessionInfo(
     id="0123456789abcdef",

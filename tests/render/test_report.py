@@ -16,14 +16,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.costs import EntryCost
+from flue_py.core.context import EntryCost, project
 from flue_py.core.entries import Entry
 from flue_py.core.ledger import UsageRow
-from flue_py.core.projection import project
 from flue_py.core.sessions import SessionInfo
-from flue_py.render.entries import entry_text
-from flue_py.render.report import SCRIPTS, context_snapshots, embedded_json, html_report
-from flue_py.render.report_data import ReportedSession, Thresholds, report_data, reshaped_contexts
+from flue_py.render.lines import entry_text
+from flue_py.render.report import (
+    SCRIPTS,
+    ReportedSession,
+    Thresholds,
+    context_snapshots,
+    embedded_json,
+    html_report,
+    report_data,
+    reshaped_contexts,
+)
 from tests.render.entries import forest, made
 
 ASSETS = files("flue_py.render") / "assets"

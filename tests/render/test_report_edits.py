@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.render.report_edits import edits_of
+from flue_py.render.report import edits_of
 
 PATCH = (
     "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n one\n-two\n+three\n\n*** Delete File: b.py\n*** End Patch"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.costs import EntryCost
+from flue_py.core.context import EntryCost
 from flue_py.core.entries import Entry
-from flue_py.core.jsontext import JsonObject, encode_json
+from flue_py.core.json import JsonObject, encode_json
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.transcript import WrittenUpTo, transcript_body, transcript_head, written_up_to
 

@@ -5,14 +5,22 @@ from typing import Any
 
 import pytest
 
-from flue_py.core.costs import EntryCost
+from flue_py.core.context import EntryCost
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import SessionInfo, TaskLink
-from flue_py.render.branches import MOST_BRANCHES, MOST_LANDMARKS, MOST_TURNS, plan_tree
-from flue_py.render.costs import plan_costs
-from flue_py.render.entries import Cost, Look, cost_text
-from flue_py.render.lines import ASCII, cells, text_of
-from flue_py.render.tree import plan_lines, task_lines, tree_lines
+from flue_py.render.lines import (
+    ASCII,
+    MOST_BRANCHES,
+    MOST_LANDMARKS,
+    MOST_TURNS,
+    Cost,
+    Look,
+    cells,
+    cost_text,
+    plan_tree,
+    text_of,
+)
+from flue_py.render.views import plan_costs, plan_lines, task_lines, tree_lines
 from tests.render.entries import forest, made
 
 

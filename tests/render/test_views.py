@@ -4,23 +4,27 @@ from decimal import Decimal
 
 import pytest
 
-from flue_py.core.projection import ContextEntry
+from flue_py.core.context import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import Cost, Paid, Usage, UsageWindow, usage_of_window
-from flue_py.render.entries import Look, entry_text
-from flue_py.render.lines import Line, text_of
-from flue_py.render.rows import deletion_row, entry_row, exact, session_row, tree_row, usage_row
+from flue_py.render.lines import Line, Look, entry_text, text_of
 from flue_py.render.views import (
     context_lines,
     context_summary,
     deletion_lines,
+    deletion_row,
     dollars,
     entry_block,
+    entry_row,
+    exact,
     facts_lines,
     path_lines,
     session_facts,
+    session_row,
     store_facts,
+    tree_row,
     usage_lines,
+    usage_row,
 )
 from tests.render.entries import forest, made
 

@@ -11,12 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flue_py import search as queries
 from flue_py.errors import InvalidArgument
-from flue_py.search import queries
-from flue_py.search.pairs import bits_of, may_have, one_of, pairs_of
-from flue_py.search.queries import MOST_CHARACTERS, Need, Span, read_query
-from flue_py.search.terms import bag_of
-from flue_py.search.values import How
+from flue_py.search import MOST_CHARACTERS, How, Need, Span, bag_of, bits_of, may_have, one_of, pairs_of, read_query
 from tests.effort import examples
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.search.terms import LONGEST_TERM, bag_of, terms_of, wholes_of
+from flue_py.search import LONGEST_TERM, bag_of, terms_of, wholes_of
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.entries import Entry
-from flue_py.core.jsontext import JsonValue
-from flue_py.search.snippets import CHARACTERS, snippet
-from flue_py.search.texts import MOST_OF_TOOLS, SearchedText, texts_of, without_encoded
+from flue_py.core.json import JsonValue
+from flue_py.search import CHARACTERS, MOST_OF_TOOLS, SearchedText, snippet, texts_of, without_encoded
 
 
 def _texts(value: JsonValue, kind: str = "message") -> list[tuple[str, str | None, str]]:

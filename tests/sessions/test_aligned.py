@@ -12,16 +12,16 @@ import pytest
 import flue_py.sync
 from flue_py import InvalidArgument, Session, Store, SummaryFailed
 from flue_py.compaction import CompactionSettings
-from flue_py.compaction.modes.aligned import LEAST_CACHED
-from flue_py.context.counters import counter_for
-from flue_py.core.exchange import Pairing
-from flue_py.core.jsontext import JsonObject, encode_json
-from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from flue_py.compaction.modes import LEAST_CACHED
+from flue_py.context.tokens import counter_for
+from flue_py.core.entries import Pairing
+from flue_py.core.json import JsonObject, encode_json
+from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow
+from flue_py.providers import LIMITS, wire_request
+from flue_py.providers.lists import Said
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard
-from flue_py.wire import LIMITS, wire_request
-from flue_py.wire.lists.said import Said
 from tests.adapters.messages.contexts import TRANSCRIPTS
 from tests.formats.transcripts import lines_of
 from tests.sessions.talk import user

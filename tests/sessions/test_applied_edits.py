@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flue_py import Session
+from flue_py.providers import to_provider
 from flue_py.transfer import export_session
-from flue_py.wire import to_provider
 from tests.wire.test_applied import EDITS, RESPONSE
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,9 @@ from typing import TypeVar
 import pytest
 
 from flue_py import InvalidArgument, ModelUnavailable, RateLimited, Session, Store
-from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
-from flue_py.sessions.asking import BookingAsker, Patience, model_of
-from flue_py.store.waiting import ON_LOOP, OnLoop
+from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
+from flue_py.db.waiting import ON_LOOP, OnLoop
+from flue_py.sessions.money import BookingAsker, Patience, model_of
 
 pytestmark = pytest.mark.anyio
 

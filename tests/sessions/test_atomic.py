@@ -23,8 +23,8 @@ from flue_py import (
     SessionNotFound,
     Store,
 )
-from flue_py.store.seam import CommittedBeforeCancellation
-from flue_py.testing.samples import UNKNOWN
+from flue_py.db.runner import CommittedBeforeCancellation
+from tests.samples import UNKNOWN
 from tests.sessions.talk import assistant, path_of, say, texts, user
 
 pytestmark = pytest.mark.anyio

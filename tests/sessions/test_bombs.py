@@ -20,9 +20,8 @@ from typing import Any, TypeAlias
 import pytest
 
 import flue_py
-from flue_py.core.bounds import inflate, inflated_size, json_weight, memory_of_utf8
-from flue_py.core.jsontext import unescape
-from flue_py.core.rows import EntryRow
+from flue_py.core.json import inflate, inflated_size, json_weight, memory_of_utf8, unescape
+from flue_py.core.ledger import EntryRow
 from flue_py.core.usage import PAID_COLUMNS
 from flue_py.formats.registry import format_names
 from tests.sessions.talk import user

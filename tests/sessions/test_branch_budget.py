@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from flue_py import Session, Store
-from flue_py.compaction.modes import Made, Material
-from flue_py.compaction.modes.protocol import Asker
-from flue_py.context.counters import counter_for
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes import Asker, Made
+from flue_py.context.tokens import counter_for
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from tests.sessions.talk import hold_turns, user
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,8 @@ import pytest
 
 from flue_py import BranchSummary, InvalidArgument, LeafConflict, Session, Store
 from flue_py.compaction import CompactionSettings
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import SummaryFailed
 from tests.sessions.talk import hold_turns, user
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.core.budgets import Amounts, NewBudget, Reservation
+from flue_py.core.ledger import Amounts, NewBudget, Reservation
+from flue_py.db.backend import Backend
+from flue_py.db.runner import CommittedBeforeCancellation, Sources
+from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.errors import BudgetExceeded, InvalidArgument, OutcomeUnknown, ReservationSettled, StoreBusy
 from flue_py.sessions.session import Session
-from flue_py.store.backend import Backend
-from flue_py.store.seam import CommittedBeforeCancellation, Sources
-from flue_py.store.sqlite.memory import MemoryRunner
-from flue_py.testing.sources import counted_sources
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import user
+from tests.sources import counted_sources
 
 pytestmark = pytest.mark.anyio
 

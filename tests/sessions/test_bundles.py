@@ -23,12 +23,10 @@ from flue_py import (
 )
 from flue_py.core.entries import NewEntry
 from flue_py.core.ledger import Dimension
-from flue_py.testing.samples import placed
-from flue_py.testing.whole_stores import make_everything
-from flue_py.transfer.bundles.layout import BundleCounts
-from flue_py.transfer.bundles.lines import looks_like_a_bundle
-from flue_py.transfer.bundling import read_bundle, write_bundle
+from flue_py.transfer.bundle import BundleCounts, looks_like_a_bundle, read_bundle, write_bundle
+from tests.samples import placed
 from tests.sessions.talk import assistant, hold_turns, say, user
+from tests.whole_stores import make_everything
 
 pytestmark = pytest.mark.anyio
 

@@ -112,7 +112,7 @@ def test_ids_that_repeat_are_named_on_postgresql_without_a_pause(
         paused.append(0.0)
         return 0.0
 
-    monkeypatch.setattr("flue_py.store.postgres.runner.random.random", draw_pause)
+    monkeypatch.setattr("flue_py.db.postgres.runner.random.random", draw_pause)
     with flue_py.sync.open(new_database(), prices=False, ids=lambda: "same", session_ids=lambda: "one") as store:
         session = store.create_session()
         session.append_message(MESSAGE)

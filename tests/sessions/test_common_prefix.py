@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import flue_py.sync
 from flue_py import EntryNotFound, InvalidArgument, Session, Store
-from flue_py.core.jsontext import encode_json
-from flue_py.core.prefixes import chain_of, item_bytes
+from flue_py.core.context import chain_of, item_bytes
+from flue_py.core.json import encode_json
 from flue_py.sync import Session as BlockingSession
 from tests.sessions.test_compact_any_history import Step, take
 

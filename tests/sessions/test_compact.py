@@ -13,12 +13,13 @@ import flue_py
 import flue_py.sync
 from flue_py import CallConflict, InvalidArgument, ModelUnavailable, Session, Store, SummaryFailed
 from flue_py.compaction import CompactionSettings
-from flue_py.compaction.modes import Asker, Hybrid, Llm, Made, Material
-from flue_py.compaction.result import CompactionResult
-from flue_py.context.counters import counter_for
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
-from flue_py.render.entries import entry_text
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes import Asker, Hybrid, Llm, Made
+from flue_py.compaction.plan import CompactionResult
+from flue_py.context.tokens import counter_for
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
+from flue_py.render.lines import entry_text
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import user
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 import flue_py.sync
 from flue_py.compaction import CompactionSettings, RangePlan, SessionCompactionPlan, should_compact
-from flue_py.compaction.policy import sized_for
-from flue_py.compaction.result import CompactionResult
-from flue_py.core.exchange import Pairing
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel
-from flue_py.core.projection import project, project_kept
+from flue_py.compaction.plan import CompactionResult
+from flue_py.compaction.settings import sized_for
+from flue_py.core.context import project, project_kept
+from flue_py.core.entries import Pairing
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel
 from flue_py.errors import InvalidArgument
+from flue_py.providers import LIMITS
 from flue_py.sync import Session
-from flue_py.wire import LIMITS
 
 What: TypeAlias = Literal[
     "ask",

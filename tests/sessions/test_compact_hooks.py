@@ -13,11 +13,10 @@ import flue_py
 import flue_py.sync
 from flue_py import InvalidArgument, Session, Store, SummaryFailed
 from flue_py.compaction import CompactionSettings
-from flue_py.compaction.hooks import AboutToCompact, Cancelled, HookSummary
-from flue_py.compaction.modes import make_text
-from flue_py.compaction.modes.intent import Intent
-from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.model_seam import FunctionModel, ModelRequest
+from flue_py.compaction.material import AboutToCompact, Cancelled, HookSummary
+from flue_py.compaction.modes import Intent, make_text
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.model import FunctionModel, ModelRequest
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio

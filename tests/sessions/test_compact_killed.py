@@ -21,7 +21,7 @@ COMPACTING = textwrap.dedent(
     import asyncio, sys, time
     import flue_py
     from flue_py.compaction import CompactionSettings
-    from flue_py.core.model_seam import FunctionModel, ModelReply
+    from flue_py.core.model import FunctionModel, ModelReply
 
     def stop(where):
         print(where, flush=True)

@@ -7,11 +7,12 @@ import pytest
 import flue_py
 from flue_py import EntryNotFound, InvalidArgument, Session, Store
 from flue_py.compaction import CompactionSettings, RangePlan
-from flue_py.compaction.modes import Asker, Made, Material
-from flue_py.compaction.result import CompactionResult
-from flue_py.core.exchange import Pairing
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes import Asker, Made
+from flue_py.compaction.plan import CompactionResult
+from flue_py.core.entries import Pairing
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import SummaryFailed
 from tests.sessions.talk import user
 from tests.sessions.test_uncompact import assert_all_reads_agree

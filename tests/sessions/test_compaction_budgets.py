@@ -9,7 +9,7 @@ import pytest
 
 from flue_py import BudgetExceeded, JsonObject, Session, Store, SummaryFailed
 from flue_py.compaction import CompactionSettings
-from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ModelDenied, ModelError, ModelUnavailable
 from tests.sessions.guarded import guard_of, talk
 

@@ -13,10 +13,10 @@ import pytest
 
 import flue_py
 from flue_py.core.entries import NewEntry
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from flue_py.core.sessions import NewSession
-from flue_py.testing.samples import placed
-from flue_py.transfer.importing.run import import_file
+from flue_py.transfer.importing import import_file
+from tests.samples import placed
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ import pytest
 import flue_py
 from flue_py import AbortedToCompact, ModelAborted, ModelUnavailable, Session, Store
 from flue_py.compaction import CompactionSettings
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelRequest
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
 from tests.files import new_store_file

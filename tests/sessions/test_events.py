@@ -11,11 +11,11 @@ import pytest
 
 import flue_py
 from flue_py import InvalidArgument, JsonObject, Session, SessionEvent, SessionNotFound, Store, sync
-from flue_py.core.events import seen_by
-from flue_py.core.log import MAX_WHY_CHARACTERS
-from flue_py.core.model_seam import ModelRequest
+from flue_py.core.model import ModelRequest
+from flue_py.core.operations import seen_by
+from flue_py.core.sessions import MAX_WHY_CHARACTERS
 from flue_py.errors import ModelUnavailable
-from flue_py.sessions import happenings
+from flue_py.sessions import store as happenings
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.guarded import guard_of, model, talk
 from tests.sessions.talk import assistant, say, user

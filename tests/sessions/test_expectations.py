@@ -11,8 +11,8 @@ import pytest
 import flue_py
 from flue_py import InvalidArgument, LeafConflict, RevisionConflict, Session, SessionNotFound, Store
 from flue_py.core.entries import new_message
-from flue_py.testing.samples import UNKNOWN, placed
 from tests.context.blocks.blocks import Says
+from tests.samples import UNKNOWN, placed
 from tests.sessions.talk import assistant, path_of, say, user
 
 pytestmark = pytest.mark.anyio

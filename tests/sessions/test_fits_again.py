@@ -9,10 +9,10 @@ import pytest
 import flue_py
 from flue_py import Session
 from flue_py.compaction import CompactionSettings, should_compact
-from flue_py.compaction.policy import sized_for
-from flue_py.context.counters import counter_for
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelRequest
+from flue_py.compaction.settings import sized_for
+from flue_py.context.tokens import counter_for
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.runtime.guard import CompactionGuard
 from tests.sessions.talk import user
 

@@ -13,9 +13,9 @@ import flue_py
 from flue_py.compaction import CompactionSettings, should_compact
 from flue_py.compaction.blocks import Around
 from flue_py.compaction.modes import Hybrid, Intent, Llm, Lossless, Mode, Window
-from flue_py.compaction.policy import sized_for
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelRequest
+from flue_py.compaction.settings import sized_for
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.errors import ModelUnavailable
 from tests.effort import examples, first
 from tests.sessions.talk import user

@@ -6,7 +6,7 @@ import pytest
 
 from flue_py import InvalidArgument, Session
 from flue_py.compaction import CompactionSettings
-from flue_py.core.model_seam import FunctionModel, ModelRequest
+from flue_py.core.model import FunctionModel, ModelRequest
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 import flue_py
 from flue_py import InvalidEntry, Session, Store
 from flue_py.core.entries import NewEntry, entry_of_message
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from flue_py.core.messages import AssistantMessage, ToolResultMessage
 from flue_py.core.sessions import ConvertedMessage
-from flue_py.sessions.incoming import incoming_messages
-from flue_py.wire.leftovers import Leftovers
-from flue_py.wire.lists.gemini import gemini_list
-from flue_py.wire.lists.said import said_in
+from flue_py.providers.base import Leftovers
+from flue_py.providers.lists import gemini_list, said_in
+from flue_py.sessions.write import incoming_messages
 from tests.effort import examples
 from tests.formats.test_list_round_trips import anthropic_lists, chat_lists, responses_lists, same
 

@@ -8,13 +8,13 @@ import pytest
 
 from flue_py import ContextOverflow, InvalidArgument, ModelUnavailable, Session, Store
 from flue_py.compaction import CompactionSettings, ContextBudget
-from flue_py.compaction.hooks import AboutToCompact, Cancelled
-from flue_py.compaction.triggers import TriggerSettings
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import ModelRequest
+from flue_py.compaction.material import AboutToCompact, Cancelled
+from flue_py.compaction.settings import TriggerSettings
+from flue_py.core.json import JsonObject
+from flue_py.core.model import ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard, GuardAnswer
-from flue_py.sessions.claims import Claim
+from flue_py.sessions.compact import Claim
 from tests.sessions.guarded import SETTINGS, WINDOW, answer, events, guard_of, larger, model, talk, wrong_results
 from tests.sessions.talk import user
 

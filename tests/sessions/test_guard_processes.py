@@ -22,7 +22,7 @@ GUARDING = textwrap.dedent(
     """
     import asyncio, sys
     import flue_py
-    from flue_py.core.model_seam import FunctionModel
+    from flue_py.core.model import FunctionModel
     from tests.sessions.guarded import guard_of
 
     def said_by_parent(_):

@@ -18,15 +18,15 @@ import flue_py
 from flue_py import LeafConflict, Session, SessionNotFound, Store
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict
+from flue_py.db.backend import Backend
+from flue_py.db.runner import CommittedBeforeCancellation
+from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.harness import Harness, HarnessSession
-from flue_py.store.backend import Backend
-from flue_py.store.seam import CommittedBeforeCancellation
-from flue_py.store.sqlite.memory import MemoryRunner
-from flue_py.testing.sources import counted_sources
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.guarded import SETTINGS, WINDOW, guard_of, talk
 from tests.sessions.talk import path_of, say, texts, user
+from tests.sources import counted_sources
 
 pytestmark = pytest.mark.anyio
 

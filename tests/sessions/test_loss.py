@@ -9,7 +9,7 @@ import pytest
 
 from flue_py import EntryNotFound, InvalidArgument, Session, Store
 from flue_py.compaction import CompactionSettings
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio

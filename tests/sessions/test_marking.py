@@ -9,7 +9,7 @@ import pytest
 
 from flue_py import EntryNotFound, InvalidArgument, LeafConflict, Session, Store
 from flue_py.core.entries import NewEntry
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue
 from tests.files import new_store_file
 from tests.sessions.talk import assistant, say, user
 

@@ -10,9 +10,8 @@ import pytest
 import flue_py
 import flue_py.sync
 from flue_py import EntryNotFound, InvalidArgument, JsonObject, Session
-from flue_py.context import counters
-from flue_py.context.counters import ENTRY_COUNTS, counter_for
-from flue_py.context.measuring import measure_context
+from flue_py.context import tokens as counters
+from flue_py.context.tokens import ENTRY_COUNTS, counter_for, measure_context
 from tests.sessions.talk import assistant, hold_turns, user
 
 LONG = "word " * 200

@@ -7,8 +7,8 @@ import pytest
 import flue_py.sync
 from flue_py import InvalidArgument, JsonObject, LeafConflict, Session, Store, SummaryFailed
 from flue_py.compaction import CompactionSettings
-from flue_py.core.merging import merged_range_of
-from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
+from flue_py.core.context import merged_range_of
+from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from tests.sessions.talk import hold_turns, user
 
 pytestmark = pytest.mark.anyio

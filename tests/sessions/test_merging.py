@@ -19,8 +19,7 @@ from flue_py import (
     SessionNotFound,
     Store,
 )
-from flue_py.core.diffing import ToolUse
-from flue_py.core.merging import MergedRange, Provenance, merged_range_of, provenance_of
+from flue_py.core.context import MergedRange, Provenance, ToolUse, merged_range_of, provenance_of
 from tests.sessions.talk import assistant, hold_turns, path_of, say, user
 
 pytestmark = pytest.mark.anyio

@@ -18,11 +18,12 @@ from flue_py import (
 )
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.blocks import Around
-from flue_py.compaction.modes import Asker, Hybrid, Intent, Lossless, Made, Material, Mode, Window
-from flue_py.compaction.policy import OnFailure
-from flue_py.core.exchange import Pairing
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelRequest
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes import Asker, Hybrid, Intent, Lossless, Made, Mode, Window
+from flue_py.compaction.settings import OnFailure
+from flue_py.core.entries import Pairing
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel, ModelRequest
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio

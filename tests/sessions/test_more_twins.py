@@ -15,10 +15,10 @@ import flue_py
 from flue_py import JsonObject, sync
 from flue_py.compaction import CompactionSettings, SummaryFailed, SummaryReply, SummaryRequest, prepare_compaction
 from flue_py.compaction import summarize as summarize_async
-from flue_py.compaction.hooks import AboutToCompact
-from flue_py.core.jsontext import JsonValue
+from flue_py.compaction.material import AboutToCompact
+from flue_py.core.json import JsonValue
 from flue_py.errors import InvalidArgument
-from flue_py.runtime import commands
+from flue_py.runtime import conversation as commands
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard
 from flue_py.transfer import copy_store
@@ -30,13 +30,13 @@ PUBLIC = (
     "flue_py",
     "flue_py.transfer",
     "flue_py.prices",
-    "flue_py.wire",
+    "flue_py.providers",
     "flue_py.errors",
-    "flue_py.core.merging",
+    "flue_py.core.context",
     "flue_py.compaction",
     "flue_py.formats.registry",
     "flue_py.runtime.conversation",
-    "flue_py.runtime.commands",
+    "flue_py.runtime.conversation",
     "flue_py.runtime.guard",
     "flue_py.runtime.harness",
     "flue_py.runtime.housekeeping",
@@ -46,11 +46,17 @@ PUBLIC = (
 WITHOUT = {
     "Harness": "what an asynchronous harness calls",
     "HarnessSession": "what an asynchronous harness calls",
+    "RunningCalls": "within the guard",
+    "find_out": "within the guard",
+    "input_since": "within the guard",
+    "failed_leaf": "within the guard",
+    "goes_on": "within the guard",
+    "has_gone_on": "within the guard",
+    "Memory": "within the guard",
+    "Sending": "within the guard",
+    "asked_of": "within the guard",
     "redo_last": "for commands",
-    "shown_context": "for runtimes that look at a session",
-    "stored_row": "for runtimes that look at a session",
     "undo_last": "for commands",
-    "all_sessions": "a loop over list_sessions, for commands",
     "delete_all": "for commands",
     "find_completed": "for commands",
     "find_older": "for commands",
@@ -71,7 +77,8 @@ def names_that_wait() -> dict[str, object]:
     for module in map(import_module, PUBLIC):
         for name in getattr(module, "__all__", None) or vars(module):
             value = getattr(module, name)
-            mine = getattr(value, "__module__", "").startswith("flue_py.")
+            home = getattr(value, "__module__", "")
+            mine = home.startswith("flue_py.") if hasattr(module, "__all__") else home == module.__name__
             if mine and not name.startswith("_") and (waits(value) or (inspect.isclass(value) and inherits(value))):
                 found[name] = value
     return found

@@ -12,9 +12,9 @@ import flue_py
 import flue_py.sync
 from flue_py import Compact, EditPlan, EntryNotFound, Exclude, Fork, InvalidArgument, Resume, Rewind, Session, Store
 from flue_py.compaction import CompactionSettings
-from flue_py.context.counters import counter_for
-from flue_py.core.jsontext import JsonObject
-from flue_py.sessions.edits import EditChoice
+from flue_py.context.tokens import counter_for
+from flue_py.core.json import JsonObject
+from flue_py.sessions.compact import EditChoice
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 
 import flue_py.sync
 from flue_py import InvalidArgument, Session
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from tests.sessions.talk import assistant, hold_turns, texts, user
 
 CALL: JsonObject = {"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "ls", "arguments": {}}]}

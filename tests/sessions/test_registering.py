@@ -11,11 +11,12 @@ import flue_py
 from flue_py import InvalidArgument, LeafConflict, Session, Store
 from flue_py.compaction import CompactionSettings
 from flue_py.compaction.blocks import registered_block
-from flue_py.compaction.modes import Asker, Hybrid, Lossless, Made, Material, Mode
-from flue_py.context.counters import counter_for
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelRequest
-from flue_py.core.registered import REGISTERED_KINDS, RegisteredText
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes import Asker, Hybrid, Lossless, Made, Mode
+from flue_py.context.tokens import counter_for
+from flue_py.core.entries import REGISTERED_KINDS, RegisteredText
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel, ModelRequest
 from tests.sessions.talk import say, user
 
 pytestmark = pytest.mark.anyio

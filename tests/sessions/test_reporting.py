@@ -10,9 +10,9 @@ import pytest
 
 import flue_py
 from flue_py.core.entries import NewEntry
+from flue_py.db.backend import Backend
 from flue_py.errors import InvalidArgument
-from flue_py.sessions.reporting import read_reported
-from flue_py.store.backend import Backend
+from flue_py.sessions.request import read_reported
 from tests.render.test_report import data_of
 
 pytestmark = pytest.mark.anyio

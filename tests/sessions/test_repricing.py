@@ -10,7 +10,7 @@ import pytest
 
 import flue_py
 from flue_py.core.sessions import Problem
-from flue_py.prices.book import CallPricer, PriceBook
+from flue_py.prices import CallPricer, PriceBook
 from tests.postgres import NewDatabase
 
 pytestmark = pytest.mark.anyio

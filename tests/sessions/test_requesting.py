@@ -11,8 +11,8 @@ import pytest
 import flue_py
 from flue_py import ArtifactNotFound, EntryNotFound, InvalidArgument, Session
 from flue_py.context import ContextSettings
-from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.wire import LIMITS
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.providers import LIMITS
 
 pytestmark = pytest.mark.anyio
 USER: JsonObject = {"role": "user", "content": "Why is the build red?"}

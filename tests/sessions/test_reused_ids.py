@@ -11,10 +11,9 @@ import flue_py
 import flue_py.sync
 from flue_py import Session, SessionNotFound, Store
 from flue_py.context.blocks import RuntimeEnvironment
-from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
-from flue_py.core.model_seam import FunctionModel
-from flue_py.core.usage import NO_USAGE
+from flue_py.core.model import FunctionModel
+from flue_py.core.usage import NO_USAGE, PaidCall
 from tests.sessions.talk import user
 
 USED_AGAIN = "session 'abc' was deleted, and its id has been used again"

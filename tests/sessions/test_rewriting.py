@@ -11,7 +11,7 @@ import pytest
 import flue_py
 from flue_py import InvalidArgument, Store
 from flue_py.context import ContextRequest, context_settings
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from flue_py.core.sessions import STORED, LeafChoice
 
 pytestmark = pytest.mark.anyio

@@ -13,9 +13,9 @@ import pytest
 
 import flue_py
 from flue_py.cli import main
+from flue_py.db.backend import Backend
 from flue_py.runtime.housekeeping import find_older, find_prunable
-from flue_py.store.backend import Backend
-from flue_py.testing.samples import store_snapshot
+from tests.samples import store_snapshot
 
 pytestmark = pytest.mark.anyio
 

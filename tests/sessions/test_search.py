@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 import flue_py
 import flue_py.sync
+from flue_py import search as queries
 from flue_py.core.entries import Entry
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from flue_py.core.sessions import SessionHead
+from flue_py.db.backend import Backend
+from flue_py.db.postgres.runner import PostgresTransaction
+from flue_py.db.sqlite.file import SqliteTransaction
+from flue_py.db.sqlite.words import SqliteWords
 from flue_py.errors import InvalidArgument, SessionNotFound
-from flue_py.search import queries
-from flue_py.search.values import PARTS, Part, SearchAnswer, SearchHit
-from flue_py.store.backend import Backend
-from flue_py.store.postgres.transaction import PostgresTransaction
-from flue_py.store.sqlite.transaction import SqliteTransaction
-from flue_py.store.sqlite.words import SqliteWords
+from flue_py.search import PARTS, Part, SearchAnswer, SearchHit
 from tests.effort import examples
 
 pytestmark = pytest.mark.anyio

@@ -20,14 +20,16 @@ import pytest
 import flue_py
 import flue_py.sync
 from flue_py.core.sessions import Change, SessionHead
+from flue_py.db import ops
+from flue_py.db.backend import Backend
+from flue_py.db.sqlite import words
+from flue_py.db.sqlite.runner import RunnerOnFile
+from flue_py.db.words import WordIndex
 from flue_py.errors import StoreUnavailable
-from flue_py.search.values import How
-from flue_py.sessions.search import answering, finding, indexing
-from flue_py.store import ops
-from flue_py.store.backend import Backend
-from flue_py.store.sqlite import words
-from flue_py.store.sqlite.base import RunnerOnFile
-from flue_py.store.words import WordIndex
+from flue_py.search import How
+from flue_py.sessions import search as answering
+from flue_py.sessions import search as finding
+from flue_py.sessions import search as indexing
 from tests.sessions.test_search import found, result, user
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +51,7 @@ async def store(path: Path, anyio_backend: str) -> AsyncIterator[flue_py.Store]:
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few texts lie in several segments, and are added in several transactions."""
     monkeypatch.setattr(words, "SEGMENT", 8)
-    monkeypatch.setattr(indexing, "_PAGE", 5)
+    monkeypatch.setattr(indexing, "_INDEXING_PAGE", 5)
     monkeypatch.setattr(indexing, "_CHUNK", 7)
 
 
@@ -555,8 +557,8 @@ APPENDING = textwrap.dedent(
     """
     import asyncio, sys
     import flue_py
-    from flue_py.sessions.search import indexing
-    indexing._PAGE, indexing._CHUNK = 5, 7
+    from flue_py.sessions import search as indexing
+    indexing._INDEXING_PAGE, indexing._CHUNK = 5, 7
     async def main(path, name):
         async with flue_py.open(path) as store, flue_py.open(path) as other:
             session = await store.create_session(id=name)
@@ -653,8 +655,8 @@ SEARCHING = textwrap.dedent(
     """
     import sys
     import flue_py.sync
-    from flue_py.sessions.search import answering, indexing
-    indexing._PAGE, indexing._CHUNK = 20, 40
+    from flue_py.sessions import search as answering, search as indexing
+    indexing._INDEXING_PAGE, indexing._CHUNK = 20, 40
     with flue_py.sync.open(sys.argv[1]) as store:
         print(len(store.search("needle", limit=1000).hits), flush=True)
     """
@@ -681,7 +683,7 @@ def test_several_processes_make_it_at_once(path: Path) -> None:
 KILLED = textwrap.dedent(
     """
     import os, signal
-    from flue_py.store.sqlite.words import SqliteWords
+    from flue_py.db.sqlite.words import SqliteWords
     commit, left = SqliteWords.commit, [int(sys.argv[2])]
     def dying(self):
         left[0] -= 1

@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import flue_py
-from flue_py.sessions.search import answering, indexing
-from flue_py.store.postgres import words
-from flue_py.store.postgres.runner import PostgresRunner
-from flue_py.store.postgres.transaction import PostgresTransaction
-from flue_py.store.seam import Nothing
-from flue_py.store.sql.dialects import statement
+from flue_py.db.postgres import words
+from flue_py.db.postgres.runner import PostgresRunner, PostgresTransaction
+from flue_py.db.runner import Nothing
+from flue_py.db.sql import statement
+from flue_py.sessions import search as answering
+from flue_py.sessions import search as indexing
 from tests.postgres import NewDatabase, connected
 from tests.sessions.test_search import found, user
 from tests.sessions.test_search_index import SEARCHING, nothing

@@ -12,9 +12,9 @@ import pytest
 
 from flue_py import BudgetExceeded, ContextOverflow, JsonObject, Session, Store
 from flue_py.compaction import CompactionSettings
-from flue_py.compaction.hooks import Cancelled
-from flue_py.compaction.triggers import TriggerSettings
-from flue_py.core.model_seam import FunctionModel, ModelRequest
+from flue_py.compaction.material import Cancelled
+from flue_py.compaction.settings import TriggerSettings
+from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.defaults import REPL_CONTEXT, RUN_DEFAULTS
 from flue_py.runtime.guard import CompactionGuard

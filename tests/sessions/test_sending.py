@@ -9,8 +9,8 @@ import pytest
 
 import flue_py
 from flue_py import InvalidArgument, Session, Store
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import ModelReply
+from flue_py.core.json import JsonObject
+from flue_py.core.model import ModelReply
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.guard import CompactionGuard
 

@@ -11,8 +11,8 @@ import pytest
 
 import flue_py
 from flue_py import AmbiguousId, EntryNotFound, InvalidArgument, InvalidEntry, JsonObject, NewEntry, Session, Store
-from flue_py.core.jsontext import decode_object
-from flue_py.core.limits import Limits
+from flue_py.core.json import decode_object
+from flue_py.core.sessions import Limits
 from flue_py.core.usage import UsageTotals
 from flue_py.transfer import export_session
 from tests.sessions.talk import assistant, hold_turns, path_of, say, text_of, texts, user

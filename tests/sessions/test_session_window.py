@@ -7,9 +7,9 @@ import pytest
 import flue_py
 from flue_py import Session, Store
 from flue_py.compaction import CompactionSettings
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel
-from flue_py.prices.windows import published_window
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel
+from flue_py.prices import published_window
 
 pytestmark = pytest.mark.anyio
 SETTINGS = CompactionSettings(user_words_share=0)

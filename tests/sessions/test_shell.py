@@ -6,7 +6,7 @@ import pytest
 
 import flue_py
 from flue_py import InvalidArgument, PathSettings, Session, Store
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from flue_py.transfer import export_session
 from tests.sessions.talk import assistant, user
 

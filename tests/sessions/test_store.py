@@ -10,10 +10,10 @@ import flue_py
 from flue_py import AmbiguousId, InvalidArgument, InvalidEntry, NewSession, SessionExists, SessionNotFound, Store
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import SessionInfo
-from flue_py.store.backend import Backend
-from flue_py.store.sqlite.memory import MemoryRunner
-from flue_py.testing.sources import counted_sources
+from flue_py.db.backend import Backend
+from flue_py.db.sqlite.runner import MemoryRunner
 from tests.sessions.talk import path_of, say, user
+from tests.sources import counted_sources
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,8 @@ import pytest
 
 import flue_py
 from flue_py import sync
-from flue_py.core.jsontext import decode_object
-from flue_py.sessions import opening
+from flue_py.core.json import decode_object
+from flue_py.sessions import store as opening
 from tests.sessions.talk import assistant, user
 
 

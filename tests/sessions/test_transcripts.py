@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from flue_py import EntryNotFound, InvalidArgument, Session, Store, StoreUnavailable
-from flue_py.transfer.transcripts import transcript, transcripts_of_tasks, write_transcript
+from flue_py.transfer.export import transcript, transcripts_of_tasks, write_transcript
 from tests.sessions.talk import hold_turns, say
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,8 @@ import pytest
 
 from flue_py import LeafConflict, Session, Store
 from flue_py.compaction import CompactionSettings
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.projection import project
+from flue_py.core.context import project
+from flue_py.core.json import JsonObject
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.runtime.undoing import redo_last, undo_last
+from flue_py.runtime.harness import redo_last, undo_last
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ from hypothesis import given
 
 import flue_py
 from flue_py import InvalidArgument, JsonObject, JsonValue, Store, sync
-from flue_py.wire import LIMITS, broken_as_it_is, wire_request
-from flue_py.wire.lists.said import Said
+from flue_py.providers import LIMITS, broken_as_it_is, wire_request
+from flue_py.providers.lists import Said
 from tests.effort import examples
 from tests.wire.hostile import histories
 

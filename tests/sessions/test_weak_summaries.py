@@ -11,13 +11,13 @@ import pytest
 import flue_py
 from flue_py import Store
 from flue_py.compaction import CompactionSettings, SummaryFailed
-from flue_py.compaction.modes.folding import Folding, fold, why_no_summary
-from flue_py.compaction.prompts import LAYOUTS, LENGTH, instruction
-from flue_py.core.model_seam import FunctionModel, ModelReply, ModelRequest
-from flue_py.core.spoken import message_text
-from flue_py.store.backend import Backend
-from flue_py.store.sqlite.memory import MemoryRunner
-from flue_py.testing.sources import counted_sources
+from flue_py.compaction.material import LAYOUTS, LENGTH, instruction
+from flue_py.compaction.modes import Folding, fold, why_no_summary
+from flue_py.core.kinds import message_text
+from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
+from flue_py.db.backend import Backend
+from flue_py.db.sqlite.runner import MemoryRunner
+from tests.sources import counted_sources
 
 LAYOUT = instruction("initial")
 GOOD = "\n".join(f"## {name}\n{text}" for name, text in (("Task", "Mend test 7."), ("Next", "none")))

@@ -7,9 +7,10 @@ import pytest
 
 from flue_py import Session, Store
 from flue_py.compaction import CompactionSettings
-from flue_py.compaction.modes import Asker, Hybrid, Intent, Lossless, Made, Material, Mode
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelRequest
+from flue_py.compaction.material import Material
+from flue_py.compaction.modes import Asker, Hybrid, Intent, Lossless, Made, Mode
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel, ModelRequest
 from tests.sessions.talk import user
 
 pytestmark = pytest.mark.anyio

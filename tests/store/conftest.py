@@ -9,14 +9,12 @@ from uuid import uuid4
 
 import pytest
 
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.store.seam import Sources
-from flue_py.store.sqlite.caller import open_on_caller
-from flue_py.store.sqlite.memory import open_memory
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.sources import OpenBackend
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
+from flue_py.db.runner import Sources
+from flue_py.db.sqlite.runner import open_memory, open_on_caller, open_sqlite
 from tests.files import new_store_file
+from tests.sources import OpenBackend
 from tests.store.sqlite_workers import Nursery, nursery
 
 

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from flue_py.core.jsontext import payload_digest
+from flue_py.core.json import payload_digest
 from flue_py.core.sessions import NewSession
-from flue_py.store.salvage.pages import Cell, PageFile
-from flue_py.store.salvage.shapes import Shape
-from flue_py.store.salvage.tables import Scan
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.samples import add, assistant, compaction, new_session, path_ids, talk, user
-from flue_py.testing.sources import counted_sources
+from flue_py.db.salvage.pages import Cell, PageFile, Scan, Shape
+from flue_py.db.sqlite.runner import open_sqlite
 from tests.formats.pi_files import parse_pi, real_lines
+from tests.samples import add, assistant, compaction, new_session, path_ids, talk, user
+from tests.sources import counted_sources
 
 PAGE = 4096
 KEYS = {

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import pytest
 
-from flue_py.testing.contracts import BackendContract, NewStore
-from flue_py.testing.contracts.append import AppendContract
-from flue_py.testing.contracts.atomic import AtomicContract
-from flue_py.testing.contracts.attachments import AttachmentContract
-from flue_py.testing.contracts.bad_input import BadInputContract
-from flue_py.testing.contracts.budgets import BudgetContract
-from flue_py.testing.contracts.conflicts import ConflictContract
-from flue_py.testing.contracts.deletion import DeletionContract
-from flue_py.testing.contracts.documents import DocumentContract
-from flue_py.testing.contracts.idempotency import IdempotencyContract
-from flue_py.testing.contracts.listing import ListingContract
-from flue_py.testing.contracts.reads import ReadContract
-from flue_py.testing.contracts.sessions import SessionContract
-from flue_py.testing.contracts.size import SizeContract
-from flue_py.testing.contracts.tasks import TaskContract
-from flue_py.testing.contracts.usage_ledger import LedgerContract
+from tests.contract import BackendContract, NewStore
+from tests.contract.append import AppendContract
+from tests.contract.atomic import AtomicContract
+from tests.contract.attachments import AttachmentContract
+from tests.contract.bad_input import BadInputContract
+from tests.contract.budgets import BudgetContract
+from tests.contract.conflicts import ConflictContract
+from tests.contract.deletion import DeletionContract
+from tests.contract.documents import DocumentContract
+from tests.contract.idempotency import IdempotencyContract
+from tests.contract.listing import ListingContract
+from tests.contract.reads import ReadContract
+from tests.contract.sessions import SessionContract
+from tests.contract.size import SizeContract
+from tests.contract.tasks import TaskContract
+from tests.contract.usage_ledger import LedgerContract
 
 OF_RUNNERS = frozenset(
     test.__name__

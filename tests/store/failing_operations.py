@@ -28,11 +28,11 @@ from flue_py.core.operations import (
 )
 from flue_py.core.operations import Operation as Several
 from flue_py.core.sessions import STORED, NewSession
+from flue_py.db.backend import Backend
+from flue_py.db.payloads import SPILL_ABOVE
 from flue_py.errors import FlueError
-from flue_py.store.backend import Backend
-from flue_py.store.schema.payloads import SPILL_ABOVE
-from flue_py.testing.samples import assistant, compaction, new_session, path_ids, placed, talk, user
-from flue_py.testing.sources import StepSources
+from tests.samples import assistant, compaction, new_session, path_ids, placed, talk, user
+from tests.sources import StepSources
 from tests.store.sqlite_batches import opened
 
 

@@ -24,10 +24,10 @@ from flue_py.core.operations import (
 )
 from flue_py.core.operations import Operation as Together
 from flue_py.core.sessions import STORED, Deletion, NewSession, SessionInfo
+from flue_py.db.backend import Backend
 from flue_py.errors import FlueError
-from flue_py.store.backend import Backend
-from flue_py.testing.samples import assistant, compaction, path_ids, user
-from flue_py.testing.sources import counted_sources
+from tests.samples import assistant, compaction, path_ids, user
+from tests.sources import counted_sources
 
 SOURCES = counted_sources(step_us=0)
 Operation: TypeAlias = dict[str, Any]

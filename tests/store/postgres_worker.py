@@ -14,13 +14,13 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.json import JsonValue
 from flue_py.core.sessions import NewSession
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
+from flue_py.db.runner import Sources
 from flue_py.errors import EntryNotFound, LeafConflict, SessionExists, SessionNotFound
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.store.seam import Sources
-from flue_py.testing.samples import assistant, session_info, user
+from tests.samples import assistant, session_info, user
 from tests.store.spending import reserve_everything, spend
 
 SOURCES = Sources(lambda: time.time_ns() // 1000, lambda: secrets.token_hex(8), lambda: secrets.token_hex(8))

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from flue_py.core.budgets import Amounts, NewBudget
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.json import JsonValue
+from flue_py.core.ledger import Amounts, NewBudget
 from flue_py.core.sessions import NewSession
+from flue_py.db.backend import Backend
+from flue_py.db.runner import Sources
 from flue_py.errors import BudgetExceeded
-from flue_py.store.backend import Backend
-from flue_py.store.seam import Sources
 
 ASKED = 20
 """Tokens that each call reserves."""

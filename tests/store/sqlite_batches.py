@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from flue_py.store.backend import Backend
-from flue_py.store.seam import Sources, Transaction
-from flue_py.store.sqlite.runner import SqliteRunner, open_sqlite
-from flue_py.testing.sources import counted_sources
+from flue_py.db.backend import Backend
+from flue_py.db.runner import Sources, Transaction
+from flue_py.db.sqlite.runner import SqliteRunner, open_sqlite
+from tests.sources import counted_sources
 
 GUARD_SECONDS = 60
 """Turns a test that hangs into one that fails; nothing is measured with it."""

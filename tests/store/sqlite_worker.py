@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import flue_py.sync
+from flue_py.db.backend import Backend
+from flue_py.db.runner import Sources
+from flue_py.db.schema import schema_statements
+from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import StoreBusy
-from flue_py.store.backend import Backend
-from flue_py.store.schema.ddl import schema_statements
-from flue_py.store.seam import Sources
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.samples import assistant, user
+from tests.samples import assistant, user
 from tests.store import spending
 from tests.store.kill_operations import SOURCES, Chooser, apply, outcome
 

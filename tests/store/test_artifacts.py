@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import flue_py
+from flue_py.db.backend import Backend
+from flue_py.db.salvage.rebuild import salvage
+from flue_py.db.sqlite.runner import MemoryRunner
 from flue_py.errors import CorruptStore
 from flue_py.sessions.store import Store
-from flue_py.store.backend import Backend
-from flue_py.store.salvage.salvaging import salvage
-from flue_py.store.sqlite.memory import MemoryRunner
-from flue_py.testing.contracts.artifacts import TEXT, artifact
-from flue_py.testing.samples import PICTURE, add, new_session, pictured, talk, user
-from flue_py.testing.sources import counted_sources
+from tests.contract.artifacts import TEXT, artifact
+from tests.samples import PICTURE, add, new_session, pictured, talk, user
+from tests.sources import counted_sources
 
 pytestmark = pytest.mark.anyio
 

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.limits import Limits
-from flue_py.core.sessions import STORED, NewSession
+from flue_py.core.json import JsonObject
+from flue_py.core.sessions import STORED, Limits, NewSession
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
+from flue_py.db.salvage.rebuild import salvage
+from flue_py.db.sqlite.runner import MemoryRunner, open_sqlite
 from flue_py.errors import CorruptStore, UnreadableFile
 from flue_py.sessions.store import Store
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.store.salvage.salvaging import salvage
-from flue_py.store.sqlite.memory import MemoryRunner
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.samples import (
+from flue_py.transfer import read_bundle, write_bundle
+from tests.postgres import NewDatabase, connected
+from tests.samples import (
     PICTURE,
     add,
     compaction,
@@ -34,9 +34,7 @@ from flue_py.testing.samples import (
     talk,
     user,
 )
-from flue_py.testing.sources import counted_sources
-from flue_py.transfer import read_bundle, write_bundle
-from tests.postgres import NewDatabase, connected
+from tests.sources import counted_sources
 
 pytestmark = pytest.mark.anyio
 

@@ -15,10 +15,10 @@ from typing import NoReturn
 import pytest
 
 import flue_py
+from flue_py.db import files as private_files
+from flue_py.db.sqlite import file as sqlite_copy
+from flue_py.db.sqlite.backup import back_up
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument, StoreClosed, StoreUnavailable
-from flue_py.store.files import private as private_files
-from flue_py.store.sqlite import page_copy as sqlite_copy
-from flue_py.store.sqlite.backup import back_up
 from tests.postgres import NewDatabase
 
 pytestmark = pytest.mark.anyio

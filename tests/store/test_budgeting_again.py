@@ -7,13 +7,13 @@ from typing import TypeVar
 
 import pytest
 
-from flue_py.core.budgets import Amounts, Budget, NewBudget, Reservation
+from flue_py.core.ledger import Amounts, Budget, NewBudget, Reservation
 from flue_py.core.sessions import NewSession
+from flue_py.db.backend import Backend
+from flue_py.db.ops.ledger import Deleting, Releasing, Reserving
+from flue_py.db.runner import Transaction
 from flue_py.errors import BudgetNotFound, ReservationSettled
-from flue_py.store.backend import Backend
-from flue_py.store.ops.budgets import Deleting, Releasing, Reserving
-from flue_py.store.seam import Transaction
-from flue_py.testing.sources import OpenBackend, counted_sources
+from tests.sources import OpenBackend, counted_sources
 
 pytestmark = pytest.mark.anyio
 

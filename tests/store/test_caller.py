@@ -14,11 +14,11 @@ import pytest
 
 import flue_py
 from flue_py.core.sessions import NewSession
+from flue_py.db.runner import Transaction
+from flue_py.db.sqlite.runner import open_on_caller
+from flue_py.db.waiting import run_here
 from flue_py.errors import InvalidArgument, StoreClosed
-from flue_py.store.seam import Transaction
-from flue_py.store.sqlite.caller import open_on_caller
-from flue_py.store.waiting import run_here
-from flue_py.testing.sources import counted_sources
+from tests.sources import counted_sources
 
 TARGETS = (":memory:", "file")
 

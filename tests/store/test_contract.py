@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flue_py.testing.contracts import BackendContract
-from flue_py.testing.sources import OpenBackend
+from tests.contract import BackendContract
+from tests.sources import OpenBackend
 from tests.store.conftest import KINDS
 from tests.store.facets import EngineContract, RunnerContract
 

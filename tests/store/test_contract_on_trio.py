@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from flue_py.store.backend import Backend
-from flue_py.store.seam import Sources
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.sources import OpenBackend
+from flue_py.db.backend import Backend
+from flue_py.db.runner import Sources
+from flue_py.db.sqlite.runner import open_sqlite
 from tests.files import new_store_file
+from tests.sources import OpenBackend
 from tests.store.facets import RunnerContract
 
 

@@ -15,20 +15,19 @@ import pytest
 
 from flue_py.core.sessions import STORED, NewSession, ReadStamp
 from flue_py.core.trees import Standing, TreeCopy
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
+from flue_py.db.sqlite.runner import MemoryRunner, open_memory, open_sqlite
 from flue_py.errors import CorruptStore, InvalidArgument, StoreUnavailable
 from flue_py.sessions.store import Store
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.store.sqlite.memory import MemoryRunner, open_memory
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.contracts import StoreCopyContract
-from flue_py.testing.machine.copying import check_copying
-from flue_py.testing.samples import add, assistant, new_session, path_ids, session_info, talk, user
-from flue_py.testing.sources import OpenBackend, counted_sources
-from flue_py.testing.whole_stores import copied, make_everything, told, whole_trees, with_names
-from flue_py.transfer import copying
-from flue_py.transfer.copying import CopyProgress, copy_store
+from flue_py.transfer import copy as copying
+from flue_py.transfer.copy import CopyProgress, copy_store
+from tests.contract import StoreCopyContract
+from tests.machine.copying import check_copying
+from tests.samples import add, assistant, new_session, path_ids, session_info, talk, user
+from tests.sources import OpenBackend, counted_sources
 from tests.store.conftest import KINDS
+from tests.whole_stores import copied, make_everything, told, whole_trees, with_names
 
 Opening = Callable[[str], Coroutine[Any, Any, Backend]]
 

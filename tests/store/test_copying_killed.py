@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from flue_py.core.sessions import STORED, NewSession
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.samples import add, new_session, talk
-from flue_py.testing.sources import counted_sources
-from flue_py.testing.whole_stores import copied, make_everything, told, whole_trees, with_names
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
+from flue_py.db.sqlite.runner import open_sqlite
 from tests.postgres import NewDatabase
+from tests.samples import add, new_session, talk
+from tests.sources import counted_sources
+from tests.whole_stores import copied, make_everything, told, whole_trees, with_names
 
 GUARD_SECONDS = 60
 
 CHILD = """
 import os, signal, sys
 from flue_py.cli import main
-from flue_py.store.ops import transfer as copying
+from flue_py.db.ops import transfer as copying
 
 write_calls, left = copying._write_calls, iter(range(int(sys.argv[3])))
 

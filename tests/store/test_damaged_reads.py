@@ -15,13 +15,13 @@ import pytest
 
 import flue_py
 from flue_py.core.sessions import SessionInfo
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
+from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.samples import add, compaction, new_session, path_ids, user
-from flue_py.testing.sources import counted_sources
 from tests.postgres import NewDatabase, connected
+from tests.samples import add, compaction, new_session, path_ids, user
+from tests.sources import counted_sources
 
 pytestmark = pytest.mark.anyio
 

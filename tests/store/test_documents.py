@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.documents import (
+from flue_py.core.sessions import (
     KINDS,
     Document,
     DocumentFilter,
@@ -21,11 +21,10 @@ from flue_py.core.documents import (
     has_words,
     searched_words,
 )
-from flue_py.store.backend import Backend
-from flue_py.store.sqlite.memory import open_memory
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.sources import counted_sources
+from flue_py.db.backend import Backend
+from flue_py.db.sqlite.runner import open_memory, open_sqlite
 from tests.effort import examples
+from tests.sources import counted_sources
 
 names = st.sampled_from(["a", "A", "b", "ä", "a b", "a%", "z_", "🚨"])
 spaces = st.sampled_from(["", "repl", "agents/a"])

@@ -22,15 +22,15 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from flue_py.core.sessions import Appended, NewSession
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
+from flue_py.db.runner import Insert, Nothing, P, Parameters, R, Statement, Transaction, Written
+from flue_py.db.sqlite import file as store_file
+from flue_py.db.sqlite.file import open_file
 from flue_py.errors import OutcomeUnknown, StoreUnavailable
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.store.seam import Insert, Nothing, P, Parameters, R, Statement, Transaction, Written
-from flue_py.store.sqlite import store_file
-from flue_py.store.sqlite.migrate import open_file
-from flue_py.testing.checks import refused
-from flue_py.testing.samples import add, assistant, new_session, path_of, talk, user
-from flue_py.testing.sources import StepSources, counted_sources
+from tests.checks import refused
+from tests.samples import add, assistant, new_session, path_of, talk, user
+from tests.sources import StepSources, counted_sources
 from tests.store.failing_operations import (
     NEW_BLOB,
     OPERATIONS,

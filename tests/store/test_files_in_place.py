@@ -17,14 +17,14 @@ import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from flue_py.core.sessions import Appended
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
+from flue_py.db.runner import Sources
+from flue_py.db.salvage.rebuild import salvage
+from flue_py.db.sqlite import file as sqlite_writer
+from flue_py.db.sqlite.file import commit
 from flue_py.errors import InvalidArgument, OutcomeUnknown, StoreUnavailable
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.store.salvage.salvaging import salvage
-from flue_py.store.seam import Sources
-from flue_py.store.sqlite import writer as sqlite_writer
-from flue_py.store.sqlite.file import commit
-from flue_py.testing.samples import add, new_session, path_ids, talk, user
+from tests.samples import add, new_session, path_ids, talk, user
 from tests.store.sqlite_batches import opened
 from tests.store.sqlite_workers import Nursery
 

@@ -32,18 +32,17 @@ import flue_py
 import flue_py.sync
 from flue_py.cli import main
 from flue_py.core.sessions import NewSession
+from flue_py.db.backend import Backend
+from flue_py.db.runner import Sources, Transaction
+from flue_py.db.sqlite import file as opener
+from flue_py.db.sqlite import file as sqlite_journal
+from flue_py.db.sqlite import file as sqlite_writer
+from flue_py.db.sqlite.file import backup_path, begin_immediate, commit, connect, create_private, file_size
+from flue_py.db.sqlite.runner import SqliteRunner, open_sqlite
 from flue_py.errors import NotAStore, StoreBusy, StoreUnavailable, StoreWarning, WrongProcess
-from flue_py.store.backend import Backend
-from flue_py.store.seam import Sources, Transaction
-from flue_py.store.sqlite import journal as sqlite_journal
-from flue_py.store.sqlite import owner as opener
-from flue_py.store.sqlite import writer as sqlite_writer
-from flue_py.store.sqlite.file import begin_immediate, commit, connect, create_private, file_size
-from flue_py.store.sqlite.migrate import backup_path
-from flue_py.store.sqlite.runner import SqliteRunner, open_sqlite
-from flue_py.testing.checks import refused
-from flue_py.testing.samples import add, new_session, path_ids, path_of, session_info, talk, user
-from flue_py.testing.sources import OpenBackend, counted_sources
+from tests.checks import refused
+from tests.samples import add, new_session, path_ids, path_of, session_info, talk, user
+from tests.sources import OpenBackend, counted_sources
 from tests.store.failing_operations import OPERATIONS, SESSION, prepare
 from tests.store.scripts import AS_NOBODY, NOBODY, folder_for_all, run_script
 
@@ -201,7 +200,7 @@ def test_the_blocking_twin_and_the_command_line_say_that_the_disk_is_full(small_
 
 WARMED_UP = """
 import asyncio, json, os, sys, tempfile, warnings
-import flue_py, flue_py.sync, flue_py.cli.codes, flue_py.cli.running, flue_py.cli.wording
+import flue_py, flue_py.sync, flue_py.cli.errors, flue_py.cli.running, flue_py.cli.errors
 from flue_py.cli import main
 
 folder = sys.argv[1]
@@ -253,7 +252,7 @@ answers = {
 }
 os.umask(0o777)
 answers["umask 0777"] = attempt(lambda: make("open/new.db"))
-flue_py.store.files.private.make_private_folder(__import__("pathlib").Path(f"{folder}/open/a/b"))
+flue_py.db.files.make_private_folder(__import__("pathlib").Path(f"{folder}/open/a/b"))
 answers["folders"] = [oct(os.stat(f"{folder}/open/{name}").st_mode & 0o777) for name in ("a", "a/b")]
 print(json.dumps(answers))
 """
@@ -594,7 +593,9 @@ async def test_with_a_rollback_journal_a_commit_waits_for_a_read_within_the_budg
 ) -> None:
     commits: list[None] = []
 
-    def counted(connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], bool]) -> None:
+    def counted(
+        connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
         commits.append(None)
         commit(connection, busy_timeout, is_wanted)
 
@@ -631,7 +632,7 @@ async def test_with_a_rollback_journal_a_commit_waits_for_a_read_within_the_budg
 WITHOUT_SHARED_MEMORY = """
 import sys, warnings
 import flue_py.sync
-from flue_py.store.sqlite import journal as sqlite_journal
+from flue_py.db.sqlite import file as sqlite_journal
 
 sqlite_journal.can_share_memory = lambda _: False
 warnings.simplefilter("ignore", flue_py.StoreWarning)

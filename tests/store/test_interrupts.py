@@ -13,7 +13,7 @@ import pytest
 from flue_py import sync
 
 STEPS = 2000
-PLACES = (str(Path("flue_py", "store", "sqlite")), "contextlib.py")
+PLACES = (str(Path("flue_py", "db", "sqlite")), "contextlib.py")
 
 
 class Interrupts:

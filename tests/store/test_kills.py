@@ -29,11 +29,11 @@ from typing import Any
 import pytest
 
 from flue_py.core.sessions import StoreInfo
-from flue_py.store.backend import Backend
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.model import StoreModel
-from flue_py.testing.samples import Snapshot, add, assistant, path_ids, snapshot
+from flue_py.db.backend import Backend
+from flue_py.db.sqlite.runner import open_sqlite
 from tests.effort import first
+from tests.model import StoreModel
+from tests.samples import Snapshot, add, assistant, path_ids, snapshot
 from tests.store.kill_operations import SOURCES, Operation, apply, outcome
 from tests.store.sqlite_workers import Nursery, Worker, nursery
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from flue_py.core.sessions import NewSession
+from flue_py.db.sqlite.file import open_file
+from flue_py.db.sqlite.runner import MemoryRunner, open_memory
 from flue_py.errors import InvalidArgument
-from flue_py.store.sqlite.memory import MemoryRunner, open_memory
-from flue_py.store.sqlite.migrate import open_file
-from flue_py.testing.sources import counted_sources
+from tests.sources import counted_sources
 
 
 @pytest.mark.anyio

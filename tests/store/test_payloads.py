@@ -16,21 +16,12 @@ from hypothesis import strategies as st
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, NewSession
+from flue_py.db.backend import Backend
+from flue_py.db.payloads import LARGE, PACK_ABOVE, SPILL_ABOVE, StoredPayload, decode_payload, pack, unpack, unpack_blob
+from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore
-from flue_py.store.backend import Backend
-from flue_py.store.schema.payloads import (
-    LARGE,
-    PACK_ABOVE,
-    SPILL_ABOVE,
-    StoredPayload,
-    decode_payload,
-    pack,
-    unpack,
-    unpack_blob,
-)
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.samples import add, new_session, path_of, user
-from flue_py.testing.sources import counted_sources
+from tests.samples import add, new_session, path_of, user
+from tests.sources import counted_sources
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from flue_py.core.sessions import STORED, NewSession
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.testing.samples import add, assistant, new_session, path_ids, path_of, session_info, talk, tree_ids, user
-from flue_py.testing.whole_stores import copied
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
 from tests.postgres import NewDatabase
+from tests.samples import add, assistant, new_session, path_ids, path_of, session_info, talk, tree_ids, user
 from tests.store.postgres_worker import SOURCES
 from tests.store.postgres_workers import Worker, all_at_once, workers
 from tests.store.spending import BEYOND, LATER, check_expiry, check_spent, jobs, make_budget, prepare
 from tests.store.sqlite_batches import opened
+from tests.whole_stores import copied
 
 pytestmark = pytest.mark.anyio
 

@@ -22,17 +22,17 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import flue_py
 from flue_py.core.sessions import STORED, Appended, Moved, NewSession
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
+from flue_py.db.migrate import look_at
+from flue_py.db.postgres.runner import Connection, PostgresRunner
+from flue_py.db.runner import committed_before
 from flue_py.errors import InvalidArgument, OutcomeUnknown, SessionNotFound, StoreBusy, StoreUnavailable
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.store.migrate import look_at
-from flue_py.store.postgres.runner import PostgresRunner
-from flue_py.store.postgres.transaction import Connection
-from flue_py.store.seam import committed_before
-from flue_py.testing.checks import refused
-from flue_py.testing.postgres import PostgresServer
-from flue_py.testing.postgres_guard import CLUSTER
-from flue_py.testing.samples import (
+from tests.checks import refused
+from tests.postgres import NewDatabase, connected, own_server
+from tests.postgres_guard import CLUSTER
+from tests.postgres_server import PostgresServer
+from tests.samples import (
     add,
     compaction,
     new_session,
@@ -43,7 +43,6 @@ from flue_py.testing.samples import (
     talk,
     user,
 )
-from tests.postgres import NewDatabase, connected, own_server
 from tests.store.postgres_worker import SOURCES
 from tests.store.postgres_workers import Worker, workers
 

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flue_py.core.sessions import NewSession
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.testing.contracts import BackendContract, StoreCopyContract
-from flue_py.testing.contracts.append import AppendContract
-from flue_py.testing.contracts.atomic import AtomicContract
-from flue_py.testing.contracts.attachments import AttachmentContract
-from flue_py.testing.contracts.catching_up import CatchUpContract
-from flue_py.testing.contracts.copying import CopyContract
-from flue_py.testing.contracts.deletion import DeletionContract
-from flue_py.testing.contracts.ends import EndContract
-from flue_py.testing.contracts.forks import ForkContract
-from flue_py.testing.contracts.imports import ImportContract
-from flue_py.testing.contracts.merging import MergingContract
-from flue_py.testing.contracts.reads import ReadContract
-from flue_py.testing.contracts.reused_ids import ReusedIdContract
-from flue_py.testing.contracts.undo import UndoContract
-from flue_py.testing.samples import add, new_session, path_ids, talk, user
-from flue_py.testing.sources import OpenBackend, counted_sources
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
+from tests.contract import BackendContract, StoreCopyContract
+from tests.contract.append import AppendContract
+from tests.contract.atomic import AtomicContract
+from tests.contract.attachments import AttachmentContract
+from tests.contract.catching_up import CatchUpContract
+from tests.contract.copying import CopyContract
+from tests.contract.deletion import DeletionContract
+from tests.contract.ends import EndContract
+from tests.contract.forks import ForkContract
+from tests.contract.imports import ImportContract
+from tests.contract.merging import MergingContract
+from tests.contract.reads import ReadContract
+from tests.contract.reused_ids import ReusedIdContract
+from tests.contract.undo import UndoContract
 from tests.docs import pages
 from tests.postgres import END_OTHERS, Databases, KeptEngines, NewDatabase, blocking, connected
+from tests.samples import add, new_session, path_ids, talk, user
+from tests.sources import OpenBackend, counted_sources
 
 if TYPE_CHECKING:
     from asyncpg import Connection

@@ -12,12 +12,12 @@ import pytest
 from asyncpg import IntegrityConstraintViolationError
 
 from flue_py.core.sessions import NewSession
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.testing.samples import add, assistant, compaction, new_session, path_of, talk, user
-from flue_py.testing.sources import counted_sources
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
 from tests.migrations.postgres_catalog import query, run_script
 from tests.postgres import NewDatabase
+from tests.samples import add, assistant, compaction, new_session, path_of, talk, user
+from tests.sources import counted_sources
 
 pytestmark = pytest.mark.anyio
 

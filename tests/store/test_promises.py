@@ -6,7 +6,7 @@ import inspect
 import re
 
 from flue_py import errors
-from flue_py.store.backend import Backend
+from flue_py.db.backend import Backend
 
 METHODS = {name: method for name, method in vars(Backend).items() if not name.startswith("_")}
 

@@ -17,9 +17,9 @@ from click.testing import CliRunner
 import flue_py
 import flue_py.sync
 from flue_py.cli import main
+from flue_py.db.runner import Transaction
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreBusy, StoreUnavailable
-from flue_py.store.seam import Transaction
-from flue_py.testing.samples import add, new_session, path_ids, talk, user
+from tests.samples import add, new_session, path_ids, talk, user
 from tests.store.scripts import AS_NOBODY, folder_for_all, run_script
 from tests.store.sqlite_batches import GUARD_SECONDS, opened
 

@@ -15,19 +15,17 @@ from random import Random
 import pytest
 
 import flue_py
-from flue_py.core.bounds import inflate
-from flue_py.core.salvaging import SalvageReport
+from flue_py.core.json import inflate
 from flue_py.core.sessions import NewSession
+from flue_py.core.trees import SalvageReport
+from flue_py.db.salvage.pages import PageFile, Scan, shapes
+from flue_py.db.salvage.rebuild import salvage
+from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreUnavailable
-from flue_py.store.salvage.pages import PageFile
-from flue_py.store.salvage.salvaging import salvage
-from flue_py.store.salvage.shapes import shapes
-from flue_py.store.salvage.tables import Scan
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.samples import add, new_session, path_ids, talk, user
-from flue_py.testing.sources import StepSources, counted_sources
 from tests.effort import first
 from tests.migrations.later import later_version
+from tests.samples import add, new_session, path_ids, talk, user
+from tests.sources import StepSources, counted_sources
 from tests.store.damaged_stores import (
     Template,
     destroyed,
@@ -716,7 +714,7 @@ async def test_a_payload_larger_than_the_limits_is_a_loss_and_is_not_unpacked(
         most_unpacked.append(len(found or b""))
         return found
 
-    monkeypatch.setattr("flue_py.store.schema.payloads.inflate", noted)
+    monkeypatch.setattr("flue_py.db.payloads.inflate", noted)
     whole = await flue_py.salvage(path, tmp_path / "whole.db")
     assert whole.is_complete
     assert max(most_unpacked) > 40_000

@@ -16,12 +16,12 @@ import pytest
 from flue_py.core.entries import NewEntry
 from flue_py.core.kinds import EXCLUSION
 from flue_py.core.sessions import NewSession, SessionInfo
-from flue_py.store.backend import Backend
-from flue_py.store.salvage.salvaging import salvage
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.samples import add, path_ids, path_of, placed, user
-from flue_py.testing.sources import counted_sources
+from flue_py.db.backend import Backend
+from flue_py.db.salvage.rebuild import salvage
+from flue_py.db.sqlite.runner import open_sqlite
 from tests.earlier import names_unchecked
+from tests.samples import add, path_ids, path_of, placed, user
+from tests.sources import counted_sources
 from tests.store.test_verify import Made, damage, make, open_store
 
 pytestmark = pytest.mark.anyio

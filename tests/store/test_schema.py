@@ -17,13 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.listing import Ordering, SessionOrder
-from flue_py.core.sessions import STORED, NewSession
-from flue_py.store.backend import Backend
-from flue_py.store.sql import listing as listing_sql
-from flue_py.store.sql.ledger import ledger_sums
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.samples import (
+from flue_py.core.sessions import STORED, NewSession, Ordering, SessionOrder
+from flue_py.db import sql as listing_sql
+from flue_py.db.backend import Backend
+from flue_py.db.ops.ledger import ledger_sums
+from flue_py.db.sqlite.runner import open_sqlite
+from tests.samples import (
     add,
     assistant,
     compaction,
@@ -33,7 +32,7 @@ from flue_py.testing.samples import (
     talk,
     user,
 )
-from flue_py.testing.sources import START_US, counted_sources
+from tests.sources import START_US, counted_sources
 
 pytestmark = pytest.mark.anyio
 

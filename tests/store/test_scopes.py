@@ -16,8 +16,8 @@ from anyio.lowlevel import checkpoint
 
 import flue_py
 from flue_py.core.sessions import Appended
-from flue_py.store.ops import append as appending
-from flue_py.store.ops import atomic as batches
+from flue_py.db.ops import append as appending
+from flue_py.db.ops import delete as batches
 
 pytestmark = pytest.mark.anyio
 

@@ -13,18 +13,10 @@ from typing import Any
 
 import pytest
 
-from flue_py.errors import (
-    CorruptStore,
-    FixTheStore,
-    FlueError,
-    NotAStore,
-    StoreBusy,
-    StoreUnavailable,
-)
-from flue_py.store.backend import Backend
-from flue_py.store.schema.stamp import APPLICATION_ID
-from flue_py.store.sqlite import migrate
-from flue_py.store.sqlite.file import (
+from flue_py.db.backend import Backend
+from flue_py.db.schema import APPLICATION_ID
+from flue_py.db.sqlite import file as migrate
+from flue_py.db.sqlite.file import (
     begin_immediate,
     check_magic,
     connect,
@@ -34,9 +26,17 @@ from flue_py.store.sqlite.file import (
     translate,
     translated,
 )
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.samples import new_session, path_of, talk
-from flue_py.testing.sources import counted_sources
+from flue_py.db.sqlite.runner import open_sqlite
+from flue_py.errors import (
+    CorruptStore,
+    FixTheStore,
+    FlueError,
+    NotAStore,
+    StoreBusy,
+    StoreUnavailable,
+)
+from tests.samples import new_session, path_of, talk
+from tests.sources import counted_sources
 
 pytestmark = pytest.mark.anyio
 

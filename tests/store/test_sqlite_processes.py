@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from flue_py.core.sessions import NewSession
-from flue_py.testing.samples import add, path_ids, path_of, session_info, user
+from tests.samples import add, path_ids, path_of, session_info, user
 from tests.store.sqlite_batches import opened
 from tests.store.sqlite_workers import Nursery, nursery
 

@@ -20,6 +20,17 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from flue_py.core.sessions import STORED, Appended, NewSession
+from flue_py.db import sql as sessions_sql
+from flue_py.db import sql as store_sql
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
+from flue_py.db.ops import append as appending
+from flue_py.db.ops import edit as editing
+from flue_py.db.runner import IdTaken, Sources, Transaction, committed_before
+from flue_py.db.sqlite import file as sqlite_writer
+from flue_py.db.sqlite import runner as sqlite
+from flue_py.db.sqlite.file import begin_immediate
+from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import (
     EntryNotFound,
     FlueError,
@@ -33,19 +44,8 @@ from flue_py.errors import (
     StoreUnavailable,
     WrongEventLoop,
 )
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.store.ops import append as appending
-from flue_py.store.ops import edit as editing
-from flue_py.store.seam import IdTaken, Sources, Transaction, committed_before
-from flue_py.store.sql import sessions as sessions_sql
-from flue_py.store.sql import store as store_sql
-from flue_py.store.sqlite import runner as sqlite
-from flue_py.store.sqlite import writer as sqlite_writer
-from flue_py.store.sqlite.file import begin_immediate
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.checks import refused, unchanged
-from flue_py.testing.samples import (
+from tests.checks import refused, unchanged
+from tests.samples import (
     UNKNOWN,
     add,
     assistant,
@@ -58,7 +58,7 @@ from flue_py.testing.samples import (
     talk,
     user,
 )
-from flue_py.testing.sources import counted_sources, repeating_sources
+from tests.sources import counted_sources, repeating_sources
 from tests.store.sqlite_batches import GUARD_SECONDS, Gate, held_writer, in_one_batch, in_the_queue, opened, runner_of
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +74,9 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """One element for each transaction that the writer has begun."""
     transactions: list[None] = []
 
-    def counting(connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], bool]) -> None:
+    def counting(
+        connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
         transactions.append(None)
         begin_immediate(connection, busy_timeout, is_wanted)
 
@@ -231,10 +233,10 @@ async def test_a_batch_larger_than_the_limit_is_committed_in_parts(
 STOP_ITERATION = """
 import asyncio, sys
 from flue_py.core.sessions import NewSession
-from flue_py.store.ops import edit as editing
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.samples import user
-from flue_py.testing.sources import counted_sources
+from flue_py.db.ops import edit as editing
+from flue_py.db.sqlite.runner import open_sqlite
+from tests.samples import user
+from tests.sources import counted_sources
 
 def set_label(*args):
     next(iter(()))  # as a source of ids does when it has run out

@@ -6,12 +6,12 @@ from typing import Protocol
 
 import pytest
 
-from flue_py.store.schema import payloads
-from flue_py.testing.machine.budgets import check_budgets
-from flue_py.testing.machine.deletion import check_deletion
-from flue_py.testing.machine.spending import check_spending
-from flue_py.testing.machine.stores import check_against_model
-from flue_py.testing.sources import OpenBackend
+from flue_py.db import payloads
+from tests.machine.budgets import check_budgets
+from tests.machine.deletion import check_deletion
+from tests.machine.spending import check_spending
+from tests.machine.stores import check_against_model
+from tests.sources import OpenBackend
 
 
 class HasShare(Protocol):

@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from flue_py.core.calls import PaidCall
 from flue_py.core.ledger import CallId, LedgerQuery
 from flue_py.core.sessions import PathRead
-from flue_py.core.usage import NO_USAGE
-from flue_py.store.backend import Backend
-from flue_py.store.sqlite.memory import MemoryRunner
-from flue_py.testing.samples import add, assistant, compaction, new_session, talk, user
-from flue_py.testing.sources import counted_sources
+from flue_py.core.usage import NO_USAGE, PaidCall
+from flue_py.db.backend import Backend
+from flue_py.db.sqlite.runner import MemoryRunner
+from tests.samples import add, assistant, compaction, new_session, talk, user
+from tests.sources import counted_sources
 
 Read = Callable[[Backend, str], Awaitable[object]]
 FEW, MANY = 300, 1200

@@ -15,19 +15,19 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 
-from flue_py.core.listing import Ordering, SessionOrder
+from flue_py.core.sessions import Ordering, SessionOrder
+from flue_py.db import ops, sql
+from flue_py.db.engine import EngineTransaction, open_engine
+from flue_py.db.ops.ledger import ledger_sums
+from flue_py.db.runner import Insert, Nothing, Statement, Transaction, database_type
+from flue_py.db.schema import schema_statements, stamp_statements
+from flue_py.db.sql import session_page
+from flue_py.db.sqlite.file import SqliteTransaction
+from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import FlueError
-from flue_py.store import sql
-from flue_py.store.engine import EngineTransaction, open_engine
-from flue_py.store.schema.ddl import schema_statements, stamp_statements
-from flue_py.store.seam import Insert, Nothing, Statement, Transaction, database_type
-from flue_py.store.sql.ledger import ledger_sums
-from flue_py.store.sql.listing import session_page
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.store.sqlite.transaction import SqliteTransaction
-from flue_py.testing.sources import counted_sources
-from flue_py.testing.whole_stores import make_everything, told, whole_trees
 from tests.postgres import NewDatabase, connected
+from tests.sources import counted_sources
+from tests.whole_stores import make_everything, told, whole_trees
 
 AnyStatement = Statement[..., Any]
 ORDERS: tuple[SessionOrder, ...] = get_args(SessionOrder)
@@ -36,12 +36,12 @@ TYPES = {"int8": "bigint", "int4": "bigint", "text": "text", "bytea": "bytea"}
 
 
 def statements() -> Iterator[tuple[str, AnyStatement]]:
-    for module in iter_modules(sql.__path__):
-        for name, value in vars(import_module(f"{sql.__name__}.{module.name}")).items():
+    for module in (sql, *(import_module(f"{ops.__name__}.{each.name}") for each in iter_modules(ops.__path__))):
+        for name, value in vars(module).items():
             several = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else [value]
             for number, each in enumerate(several):
                 if isinstance(each, Statement):
-                    yield f"{module.name}.{name}.{number}", each
+                    yield f"{name}.{number}", each
     for order in ORDERS:
         filters = frozenset({"scope", "title", "completed"})
         yield f"page by {order}", session_page(Ordering(order), filters, is_first=False)
@@ -50,7 +50,7 @@ def statements() -> Iterator[tuple[str, AnyStatement]]:
 
 
 STATEMENTS = dict(statements())
-ON_SQLITE_ALONE = {"verify.INTEGRITY_CHECK.0", "verify.FOREIGN_KEY_CHECK.0"}
+ON_SQLITE_ALONE = {"INTEGRITY_CHECK.0", "FOREIGN_KEY_CHECK.0"}
 ON_POSTGRES_ALONE = ("FOR UPDATE", "pg_database_size", "current_setting", "pg_current_snapshot")
 
 

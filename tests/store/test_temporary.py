@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flue_py.store.files.temporary import temporary_folder
+from flue_py.db.files import temporary_folder
 
 
 @pytest.fixture

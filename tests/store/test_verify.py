@@ -15,17 +15,16 @@ from random import Random
 
 import pytest
 
-from flue_py.core.documents import NewDocument
-from flue_py.core.sessions import NewSession, Problem, VerifyReport
+from flue_py.core.sessions import NewDocument, NewSession, Problem, VerifyReport
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
+from flue_py.db.backend import Backend
+from flue_py.db.ops.verify import verify
+from flue_py.db.sqlite.file import SqliteTransaction
+from flue_py.db.sqlite.runner import open_sqlite
+from flue_py.db.tables import metadata
 from flue_py.errors import FixTheStore
-from flue_py.store.backend import Backend
-from flue_py.store.ops.verify import verify
-from flue_py.store.schema.tables import metadata
-from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.store.sqlite.transaction import SqliteTransaction
-from flue_py.testing.samples import add, assistant, compaction, new_session, path_ids, placed, talk, user
-from flue_py.testing.sources import counted_sources
+from tests.samples import add, assistant, compaction, new_session, path_ids, placed, talk, user
+from tests.sources import counted_sources
 
 pytestmark = pytest.mark.anyio
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flue_py.store.backend import Backend
-from flue_py.store.seam import Sources
-from flue_py.store.sqlite.memory import open_memory
-from flue_py.testing.contracts import BackendContract, StoreCopyContract
-from flue_py.testing.sources import OpenBackend
+from flue_py.db.backend import Backend
+from flue_py.db.runner import Sources
+from flue_py.db.sqlite.runner import open_memory
+from tests.contract import BackendContract, StoreCopyContract
+from tests.sources import OpenBackend
 from tests.store.test_contract_on_trio import OnTrio
 
 

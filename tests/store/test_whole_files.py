@@ -12,8 +12,8 @@ import pytest
 
 import flue_py
 import flue_py.sync
+from flue_py.db.files import Part, write_whole
 from flue_py.errors import InvalidArgument, StoreUnavailable
-from flue_py.store.files.private import Part, write_whole
 
 LIMIT = 100_000
 COMMAND = "import sys; from flue_py.cli import main; sys.argv[0] = 'flue-py'; sys.exit(main())"
@@ -23,7 +23,7 @@ LIMITED = (
     f" resource.setrlimit(resource.RLIMIT_FSIZE, ({LIMIT}, {LIMIT})); {COMMAND}"
 )
 KILLED = (
-    "import os, signal, sys; from pathlib import Path; from flue_py.store.files.private import Part;"
+    "import os, signal, sys; from pathlib import Path; from flue_py.db.files import Part;"
     " part = Part(Path(sys.argv[1])); part.write(b'half'); Path(f'{part.path}-journal').write_bytes(b'x');"
     " print(part.path, flush=True); %s"
 )

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.store.seam import Transaction
-from flue_py.store.sql import store as store_sql
-from flue_py.store.sqlite import file as sqlite_file
-from flue_py.store.sqlite.file import BUSY_POLL_MS, LogKeeper, connect
-from flue_py.testing.samples import add, new_session, path_ids, user
-from flue_py.testing.sources import counted_sources
+from flue_py.db import sql as store_sql
+from flue_py.db.backend import Backend
+from flue_py.db.engine import open_engine
+from flue_py.db.runner import Transaction
+from flue_py.db.sqlite import file as sqlite_file
+from flue_py.db.sqlite.file import BUSY_POLL_MS, LogKeeper, connect
+from tests.samples import add, new_session, path_ids, user
+from tests.sources import counted_sources
 from tests.store.sqlite_batches import Gate, opened, runner_of
 
 LIMIT = 2 * 1024 * 1024

@@ -10,9 +10,7 @@ from typing import Any
 
 import flue_py
 from flue_py.render.lines import text_of
-from flue_py.tui.app import Browser
-from flue_py.tui.screens.session import SessionScreen
-from flue_py.tui.widgets.rows import RowList
+from flue_py.tui.app import Browser, RowList, SessionScreen
 
 SIZE = (80, 24)
 _LOOKS = 2_000

@@ -17,9 +17,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from flue_py.tui.screens.keys import keys_of
-from flue_py.tui.screens.session import SessionScreen
-from flue_py.tui.screens.sessions import SessionsScreen
+from flue_py.tui.app import SessionScreen, SessionsScreen, keys_of
 from tests.tui.driving import Driver, browsing
 from tests.tui.story import tell
 

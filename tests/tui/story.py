@@ -6,8 +6,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 import flue_py
-from flue_py.core.jsontext import JsonObject
-from flue_py.sessions import opening
+from flue_py.core.json import JsonObject
+from flue_py.sessions import store as opening
 from tests.docs.pages import Counting
 
 KEY = "ghp_" + "Ab1" * 12

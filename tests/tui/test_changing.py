@@ -11,7 +11,7 @@ from tests.adapters.needed import needs
 needs("tui", "textual", "detect_secrets")
 
 import flue_py  # noqa: E402
-from flue_py.tui.screens.sessions import SessionsScreen  # noqa: E402
+from flue_py.tui.app import SessionsScreen  # noqa: E402
 from tests.tui.driving import Driver, browsing  # noqa: E402
 from tests.tui.story import KEY, answer, user  # noqa: E402
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.entries import Entry
-from flue_py.core.jsontext import to_json
+from flue_py.core.json import to_json
 from flue_py.core.sessions import SessionInfo, TaskLink
-from flue_py.render.branches import plan_tree, walk_tree
-from flue_py.tui.outline import VIEWS, Begun, Outline, begun_at, rows_of, shows
+from flue_py.render.lines import plan_tree, walk_tree
+from flue_py.tui.model import VIEWS, Begun, Outline, begun_at, rows_of, shows
 
 
 def entry(name: str, parent: str | None, kind: str = "custom", role: str | None = None, payload: str = "{}") -> Entry:

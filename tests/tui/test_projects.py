@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flue_py.core.sessions import SessionInfo
-from flue_py.tui.projects import NO_FOLDER, Listed, Project, grouped, next_session
+from flue_py.tui.model import NO_FOLDER, Listed, Project, grouped, next_session
 
 SESSIONS = [
     SessionInfo("1", title="Red build", cwd="/srv/shop"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 
 texts = st.sampled_from(["", " ", "\n", "words", "words \n", "日本", "\ud83d", "a" * 300])
 ids = st.sampled_from(["", "c1", "c2", "c 1", "c_1", "call_x|fc_y", "é", "toolu_" + "z" * 80, "z" * 41, "x" * 64])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.wire import AppliedEdit, applied_edits
-from flue_py.wire.applied import cleared_tokens
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.providers import AppliedEdit, applied_edits
+from flue_py.providers.anthropic import cleared_tokens
 
 TOOLS: JsonObject = {"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8, "cleared_input_tokens": 50_000}
 THINKING: JsonObject = {"type": "clear_thinking_20251015", "cleared_thinking_turns": 3, "cleared_input_tokens": 15_000}

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py
-from flue_py.core.bound import signatures_in
-from flue_py.core.jsontext import JsonObject
-from flue_py.wire import LIMITS
-from flue_py.wire.bound import STALE, prefix_digest
-from flue_py.wire.lists.said import Said
-from flue_py.wire.requests import wire_request
+from flue_py.core.json import JsonObject
+from flue_py.core.kinds import signatures_in
+from flue_py.providers import LIMITS
+from flue_py.providers.lists import Said
+from flue_py.providers.request import STALE, prefix_digest, wire_request
 from tests.effort import examples
 from tests.wire.hostile import histories
 

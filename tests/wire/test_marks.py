@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.context.counters import counter_for
-from flue_py.context.requests import ContextRequest, context_request
+from flue_py.context.request import ContextRequest, context_request
 from flue_py.context.settings import context_settings
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.context.tokens import counter_for
+from flue_py.core.json import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument
-from flue_py.wire import LIMITS
-from flue_py.wire.anthropic import CACHE_MARK
-from flue_py.wire.lists.said import Said
-from flue_py.wire.marks import CacheMarks
-from flue_py.wire.requests import wire_request
+from flue_py.providers import LIMITS
+from flue_py.providers.anthropic import CACHE_MARK
+from flue_py.providers.lists import Said
+from flue_py.providers.request import CacheMarks, wire_request
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, result, user
 from tests.effort import examples

@@ -8,10 +8,10 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from flue_py.wire.conversion import convert
-from flue_py.wire.lists.said import Said
-from flue_py.wire.requests import CONTINUE, WireRequest, wire_request
-from flue_py.wire.rules import LIMITS, broken_rules, limits_of
+from flue_py.providers.base import LIMITS, limits_of
+from flue_py.providers.lists import Said
+from flue_py.providers.request import CONTINUE, WireRequest, convert, wire_request
+from flue_py.providers.rules import broken_rules
 
 USER: dict[str, Any] = {"role": "user", "content": "q"}
 SEARCH = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}

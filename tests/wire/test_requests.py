@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py
-from flue_py import wire
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py import providers as wire
+from flue_py.core.json import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument
-from flue_py.wire.lists.said import Said, said_in
-from flue_py.wire.marks import CacheMarks
-from flue_py.wire.requests import WireRequest, wire_request
-from flue_py.wire.rules import LIMITS, RequestLimits, broken_rules
+from flue_py.providers.base import LIMITS, RequestLimits
+from flue_py.providers.lists import Said, said_in
+from flue_py.providers.request import CacheMarks, WireRequest, wire_request
+from flue_py.providers.rules import broken_rules
 from tests.adapters.messages.contexts import EVERYTHING, TRANSCRIPTS, context_of
 from tests.effort import examples
 from tests.formats.test_gemini_lists import gemini_lists

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from flue_py.wire.rules import LIMITS, RULES, broken_rules, limits_of
-from flue_py.wire.rules.pictures import pixels
+from flue_py.providers.base import LIMITS, limits_of, pixels
+from flue_py.providers.rules import RULES, broken_rules
 from tests.wire.hostile import PNG
 
 USER: dict[str, Any] = {"role": "user", "content": "q"}

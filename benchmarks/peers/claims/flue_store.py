@@ -8,7 +8,7 @@ from typing import Any
 import flue_py
 from benchmarks.peers.claims.measures import FILE, count, size
 from flue_py import Session
-from flue_py.store.migrate import migrate
+from flue_py.db.migrate import migrate
 from tests.migrations.later import later_version
 
 

@@ -12,9 +12,7 @@ try:
 except ImportError as error:
     raise MissingExtra("adk", "flue_py.adapters.adk") from error
 
-from flue_py.adapters.adk.moving import copy_sessions
-from flue_py.adapters.adk.names import names_of, scope_of
-from flue_py.adapters.adk.sending import sent_to_adk
-from flue_py.adapters.adk.service import FlueSessionService
+from flue_py.adapters.adk.entries import names_of, scope_of
+from flue_py.adapters.adk.service import FlueSessionService, copy_sessions, sent_to_adk
 
 __all__ = ["FlueSessionService", "copy_sessions", "names_of", "scope_of", "sent_to_adk"]

@@ -9,7 +9,6 @@ try:
 except ImportError as error:
     raise MissingExtra("langgraph", "flue_py.adapters.langgraph") from error
 
-from flue_py.adapters.langgraph.saver import FlueSaver
-from flue_py.adapters.langgraph.threads import ThreadOwned
+from flue_py.adapters.langgraph.saver import FlueSaver, ThreadOwned
 
 __all__ = ["FlueSaver", "ThreadOwned"]

@@ -2,34 +2,1862 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from hashlib import sha256
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
     BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
+    PendingWrite,
     get_checkpoint_metadata,
 )
 
-from flue_py.adapters.access import Access, Target
-from flue_py.adapters.langgraph import changes, history, imported
-from flue_py.adapters.langgraph.checkpoints import Checkpoints, Put
-from flue_py.adapters.langgraph.listing import Listing
-from flue_py.adapters.langgraph.threads import address_of, configurable_of, release, session_to_read
-from flue_py.adapters.langgraph.values import Values
-from flue_py.errors import InvalidArgument, shown
+from flue_py.adapters.common import FRAMEWORK_ID, PROMPT, Access, Target, context, id_of, is_plain, key_of, metadata_of
+from flue_py.adapters.langgraph.entries import (
+    CHECKPOINT,
+    FRAMEWORK,
+    LINE,
+    LISTING,
+    PUTS,
+    VALUE,
+    WINDOW,
+    WRITES,
+    Line,
+    Record,
+    Values,
+    are_messages,
+    entry_id,
+    entry_of,
+    fresh,
+    message_of,
+    number_of_put,
+    number_of_writes,
+    same,
+    writes_id,
+)
+from flue_py.core.context import latest_compaction, project_kept, uncompaction
+from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json
+from flue_py.core.kinds import COMPACTION, EXCLUSION, SHOWN_KINDS
+from flue_py.errors import (
+    CorruptStore,
+    InvalidArgument,
+    InvalidEntry,
+    LeafConflict,
+    RevisionConflict,
+    SessionExists,
+    SessionNotFound,
+    shown,
+)
+from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
     from types import TracebackType
 
+    from langchain_core.messages import BaseMessage
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    from flue_py.core.sessions import OnConflict
+    from flue_py.sessions.batch import Atomic
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What others have added to a session since its last checkpoint, or before there was one, as a checkpoint.
+
+MESSAGES = "messages"
+"""The channel whose value is the conversation."""
+
+_FIRST = "00000000-0000-6000-8000-"
+_AFTER = "-ffff-"
+"""What comes after every id that the framework makes at the same time."""
+
+
+async def begun_by_hand(session: Session | Place, last: Record | None, values: Values) -> Record | None:
+    """Return the checkpoint that stands for the context at the leaf; None where others have added nothing to it.
+
+    It is ``last``, the one above, with the context as its messages. Its id follows from the leaf: it is greater than
+    that of ``last``, and less than any that the framework makes later. Raises `InvalidArgument` where ``last`` has its
+    messages in a form that cannot be gone on with. O(path).
+    """
+    leaf = session.leaf_id
+    if leaf is None:
+        return None
+    path = await session.get_active_path(leaf=leaf)
+    since = next((at for at, entry in enumerate(path, 1) if last is not None and entry.id == last.entry_id), 0)
+    added = [entry.id for entry in path[since:] if _is_of_others(entry)]
+    if not added:
+        return None
+    ids = tuple(entry.id for entry in context(path))
+    line = Line(len(ids), None, ids, added[-1], None if all(map(is_plain, path)) else leaf)
+    number = int(sha256(added[-1].encode()).hexdigest()[:10], 16) + 1
+    if last is None:
+        id = f"{_FIRST}{number:012x}"
+        checkpoint: dict[str, Any] = {"v": 4, "versions_seen": {}, "channel_versions": {}}
+        metadata: dict[str, Any] = {"parents": {}}
+        last = Record(id, id, None, None, None, {}, {})
+    else:
+        base, node = last.high[:18] + _AFTER, last.high[24:]
+        id = f"{base}{number + (int(node, 16) if last.high.startswith(base) else 0):012x}"
+        checkpoint = cast("dict[str, Any]", values.loaded(last.checkpoint))
+        metadata = cast("dict[str, Any]", values.loaded(last.metadata))
+        is_delta = MESSAGES in (metadata.get("counters_since_delta_snapshot") or ())
+        if is_delta or last.values.get(MESSAGES, LINE) not in (LINE, values.stored([])):
+            raise InvalidArgument(
+                f"session {session.id!r}: messages were added to a thread whose own ones are in no form that these can "
+                "be added to (another serializer, or a delta channel); undo that, or move the leaf to a checkpoint"
+            )
+        # It is of no run: to delete one leaves it.
+        metadata.pop("run_id", None)
+    versions = checkpoint["channel_versions"]
+    numbers = [int(str(each).partition(".")[0]) for each in versions.values()]
+    version = f"{max(numbers, default=0) + 1:032}"
+    versions = {**versions, MESSAGES: version}
+    checkpoint |= {"ts": path[-1].created_at.isoformat(), "channel_versions": versions, "updated_channels": None}
+    metadata |= {"source": "update", "step": metadata.get("step", -2) + 1}
+    return replace(
+        last,
+        entry_id=id,
+        id=id,
+        parent=None if last.id == id else last.id,
+        checkpoint=values.stored(checkpoint),
+        metadata=values.stored(metadata),
+        versions={**last.versions, MESSAGES: version},
+        values={**last.values, MESSAGES: LINE},
+        line=line,
+        high=max(last.high, id),
+    )
+
+
+def _is_of_others(entry: Entry) -> bool:
+    if entry.kind == EXCLUSION:
+        return entry.fields.get("by") != "langgraph"
+    return entry.kind in SHOWN_KINDS
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a process remembers of entries: they never change, so what was read or written once need not be read again.
+
+Value = TypeVar("Value")
+
+
+class Known(Generic[Value]):
+    """The values that were used last, up to a number of them. Any thread may use it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> Value | None:
+        """Return a value, or None. O(1)."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is not None:
+                self._values.move_to_end(key)
+            return found
+
+    def get_or_put(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return a value, made if it is not there. O(1)."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                found = make()
+            self._put(key, found)
+            return found
+
+    def put(self, key: Hashable, value: Value) -> None:
+        """Remember a value, and forget the one that was not used for the longest time. O(1)."""
+        with self._lock:
+            self._put(key, value)
+
+    def _put(self, key: Hashable, value: Value) -> None:
+        self._values[key] = value
+        self._values.move_to_end(key)
+        if len(self._values) > self._most:
+            self._values.popitem(last=False)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How far to look for the entries of a checkpoint, where they have not the first ids.
+#
+# An id is taken in a whole tree of forks, so that of a session which sees only some of it, the ids have gaps. What is
+# beyond the usual ones is noted in the session's metadata.
+
+NUMBERS = "checkpointNumbers"
+"""The field of a session's metadata with what is noted."""
+
+_PAGE = 1000
+_AHEAD = 32
+"""So many more numbers are noted at once than are used, since each note is a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """``puts`` is the largest number that a checkpoint's entry has, ``writes`` that of the writes at an entry."""
+
+    puts: int = PUTS
+    writes: Mapping[str, int] = field(default_factory=dict)
+
+    def with_put(self, number: int) -> Numbers:
+        return Numbers(max(self.puts, number), self.writes)
+
+    def with_writes(self, entry_id: str, number: int) -> Numbers:
+        return Numbers(self.puts, {**self.writes, entry_id: number + _AHEAD})
+
+    def window(self, entry_id: str) -> int:
+        """Return how many writes of a checkpoint to ask for at first."""
+        return max(WINDOW, self.writes.get(entry_id, 0) + 1)
+
+    def to_metadata(self) -> JsonObject:
+        """Return the fields of the metadata; none where nothing is out of the usual."""
+        if self == Numbers():
+            return {}
+        return {NUMBERS: {"puts": self.puts, "writes": dict(self.writes)}}
+
+
+def numbers_in(metadata: Mapping[str, JsonValue]) -> Numbers:
+    """Return what a session's metadata note."""
+    noted = metadata.get(NUMBERS)
+    if not isinstance(noted, dict):
+        return Numbers()
+    puts, writes = noted.get("puts"), noted.get("writes")
+    found = writes.items() if isinstance(writes, dict) else ()
+    return Numbers(
+        max(PUTS, puts) if isinstance(puts, int) else PUTS,
+        {entry_id: number for entry_id, number in found if isinstance(number, int)},
+    )
+
+
+async def counted(session: Session) -> Numbers:
+    """Return what the metadata of a session should note, that was forked by hand. O(its entries)."""
+    puts = PUTS
+    found: dict[str, list[int]] = {}
+    for kind in (CHECKPOINT, WRITES):
+        after = None
+        while True:
+            page = await session.entries(kind=kind, after=after, limit=_PAGE)
+            for entry in page:
+                puts = max(puts, number_of_put(entry.id)) if kind == CHECKPOINT else puts
+                if (at := number_of_writes(entry.id)) is not None:
+                    found.setdefault(at[0], []).append(at[1])
+            if len(page) < _PAGE:
+                break
+            after = page[-1].id
+    gaps = {at: max(numbers) for at, numbers in found.items() if max(numbers) >= max(WINDOW, len(numbers))}
+    return Numbers(puts, gaps)
+
+
+async def numbers_of(session: Session | Place) -> Numbers:
+    """Return what is noted of a session; counted where nobody has noted anything. O(1), or O(checkpoints)."""
+    metadata = session.metadata
+    # Nobody has noted anything of a session that was forked by hand, until a checkpoint is put into it.
+    if FRAMEWORK not in metadata and isinstance(session, Session):
+        return await counted(session)
+    return numbers_in(metadata)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How checkpoints are found in a session, and what is remembered of them.
+
+_RECORDS = 512
+
+
+class Finding:
+    """The checkpoints of all threads of a store, as they are found."""
+
+    def __init__(self) -> None:
+        self._records: Known[Record] = Known(_RECORDS)
+        self._above: Known[str] = Known(_RECORDS)
+        """The entry of the checkpoint above an entry with writes."""
+
+    async def find(self, session: Session | Place, checkpoint_id: str) -> Record | None:
+        """Return a checkpoint by its id, as it was put last; None if there is none. One read."""
+        most = (await numbers_of(session)).puts
+        ids = [entry_id(checkpoint_id, number) for number in range(1, most + 1)]
+        found = [entry for entry in await session.get_entries(ids) if entry is not None and entry.kind == CHECKPOINT]
+        return self._record(session, found[-1]) if found else None
+
+    async def newest(self, session: Session, values: Values) -> Record | None:
+        """Return the checkpoint at the leaf, or the last one above it; None if there is none.
+
+        A leaf between an input and the message that it brought is where a turn was taken back: the newest checkpoint
+        is then the last one of the turn before.
+        """
+        record = await self._at_leaf(session)
+        if record is None or session.leaf_id is None:
+            return await begun_by_hand(session, None, values)
+        if not await self._is_right_below(session, record):
+            added = await begun_by_hand(session, record, values)
+            if added is not None:
+                return added
+        metadata = values.loaded(record.metadata)
+        if not isinstance(metadata, dict) or metadata.get("source") != "input":
+            return record
+        if not await session.children(session.leaf_id):
+            return record
+        return None if record.parent is None else await self.find(session, record.parent)
+
+    async def _at_leaf(self, session: Session | Place) -> Record | None:
+        return None if session.leaf_id is None else await self._above_or_at(session, session.leaf_id)
+
+    async def _is_right_below(self, session: Session | Place, record: Record) -> bool:
+        """Return whether nothing between a checkpoint and the leaf concerns the context.
+
+        One read, if any; where others have added entries, O(path).
+        """
+        leaf = session.leaf_id
+        if leaf is None or record.entry_id in (leaf, self._above.get((session.id, leaf))):
+            return leaf is not None
+        entry = await session.get_entry(leaf)
+        if entry is not None and entry.kind == WRITES:
+            return record.entry_id == entry.fields.get("after")
+        path = await session.get_active_path(leaf=leaf)
+        above = next((at for at, each in enumerate(path, 1) if each.id == record.entry_id), None)
+        return above is not None and not any(each.kind in {*SHOWN_KINDS, EXCLUSION} for each in path[above:])
+
+    async def page(self, session: Session, *, after: str | None, limit: int) -> list[Record]:
+        """Return a page of the checkpoints of a session, the last one first, behind the entry ``after``."""
+        entries = await session.entries(kind=CHECKPOINT, newest_first=True, after=after, limit=limit)
+        return [self._record(session, entry) for entry in entries]
+
+    async def all(self, session: Session) -> list[Record]:
+        """Return every checkpoint of a session, each as it was put last, in the order of their ids. O(checkpoints)."""
+        found: dict[str, Record] = {}
+        after = None
+        while True:
+            page = await session.entries(kind=CHECKPOINT, after=after, limit=_PAGE)
+            found.update((record.id, record) for record in (self._record(session, entry) for entry in page))
+            if len(page) < _PAGE:
+                return [found[id] for id in sorted(found)]
+            after = page[-1].id
+
+    def _record(self, session: Session | Place, entry: Entry) -> Record:
+        found = self._records.get((session.id, entry.id))
+        if found is None:
+            found = Record.of(entry)
+            self._records.put((session.id, entry.id), found)
+        return found
+
+    async def _above_or_at(self, session: Session | Place, entry_id: str) -> Record | None:
+        at = self._above.get((session.id, entry_id)) or entry_id
+        known = self._records.get((session.id, at))
+        if known is not None:
+            return known
+        entry = await session.get_entry(at)
+        if entry is not None and entry.kind == WRITES:
+            above = entry.fields.get("after")
+            entry = await session.get_entry(above) if isinstance(above, str) else None
+        if entry is None or entry.kind != CHECKPOINT:
+            # Entries that somebody else has added, or the middle of what was put at once.
+            path = await session.get_active_path(leaf=entry_id)
+            entry = next((each for each in reversed(path) if each.kind == CHECKPOINT), None)
+        return None if entry is None else self._record(session, entry)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The messages of a graph as entries of a path: each is stored once, however many checkpoints have it.
+#
+# A checkpoint names the messages that came last, and a listing with those before them; a new listing is written from
+# time
+# to time, so that neither grows with each turn. Where a message was changed or removed, exclusions take it out of the
+# context, and a listing names those that are left.
+
+Kept: TypeAlias = "tuple[BaseMessage, str]"
+"""A message that is stored, which nobody else has, and the id of its entry."""
+
+Message = TypeVar("Message")
+
+_LINES = 64
+_TAIL = 16
+"""So many messages a checkpoint names by itself, and one more for each so many that there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewLine(Generic[Message]):
+    """The entries to write for a new value of the channel, one below the other, and where it then is."""
+
+    entries: list[NewEntry]
+    line: Line
+    kept: tuple[tuple[Message, str], ...]
+
+
+class Lines:
+    """The lines of messages that this process knows."""
+
+    def __init__(self) -> None:
+        self._known: Known[tuple[Kept, ...]] = Known(_LINES)
+
+    def note(self, session: Session | Place, entry_id: str, kept: tuple[Kept, ...]) -> None:
+        """Remember the line of a checkpoint."""
+        self._known.put((session.id, entry_id), kept)
+
+    def known(self, session: Session | Place, record: Record) -> tuple[Kept, ...] | None:
+        """Return the line of a checkpoint if it is remembered."""
+        return self._known.get((session.id, record.entry_id))
+
+    async def of(self, session: Session | Place, record: Record, values: Values) -> tuple[Kept, ...]:
+        """Return the line of a checkpoint. O(messages), and O(1) where it is known. Raises `CorruptStore`."""
+        if not record.line.count:
+            return ()
+        found = self.known(session, record)
+        if found is None:
+            entries = await entries_of(session, record)
+            found = tuple((message_of(entry, values), entry.id) for entry in entries)
+            self.note(session, record.entry_id, found)
+        return found
+
+
+async def entries_of(session: Session | Place, record: Record) -> list[Entry]:
+    """Return the entries of a checkpoint's messages. Raises `CorruptStore`. O(messages)."""
+    line = record.line
+    ids = [*([] if line.listing is None else await _listed(session, line.listing)), *line.tail]
+    shown = (
+        {} if line.base is None else {each.id: each for each in context(await session.get_active_path(leaf=line.base))}
+    )
+    found = zip(ids, await session.get_entries(ids), strict=True)
+    entries = [entry for id, stored in found if (entry := shown.get(id, stored)) is not None]
+    if len(entries) != line.count:
+        raise CorruptStore(
+            f"checkpoint {record.id!r} has {line.count} messages, and {len(entries)} are there; run verify()"
+        )
+    return entries
+
+
+async def path_behind(session: Session | Place, line: Line, below: str | None) -> Sequence[Entry]:
+    """Return the path to an entry where a summary may be among the messages of its line, else nothing. O(path)."""
+    return () if line.base is None or below is None else await session.get_active_path(leaf=below)
+
+
+async def _listed(session: Session | Place, listing: str) -> list[str]:
+    (entry,) = await session.get_entries([listing])
+    ids = None if entry is None else entry.fields.get("ids")
+    if not isinstance(ids, list):
+        raise CorruptStore(f"the listing {listing!r} of a checkpoint's messages is missing; run verify()")
+    return [str(id) for id in ids]
+
+
+def new_line(
+    old: tuple[Kept, ...],
+    line: Line,
+    messages: Sequence[BaseMessage],
+    *,
+    path: Sequence[Entry],
+    below: str | None,
+    new_id: Callable[[], str],
+    values: Values,
+    call_scope: str,
+) -> NewLine[BaseMessage]:
+    """Return what to write below an entry whose line is ``old``, so that it becomes ``messages``. O(messages)."""
+
+    def build(
+        message: BaseMessage, gone: Sequence[BaseMessage], id: str, parent: str | None
+    ) -> tuple[BaseMessage, NewEntry]:
+        # A copy, since the graph may change the message that it holds.
+        held = fresh(message)
+        entry = entry_of(held, values, id=id, parent_id=parent, call_scope=call_scope)
+        if message.id is not None and any(message.id == each.id for each in gone):
+            # It only changes its place, or was paid for as it was before.
+            entry = replace(entry, calls=(), unpaid=True)
+        return held, entry
+
+    return changed_line(old, line, messages, path=path, below=below, new_id=new_id, is_same=same, build=build)
+
+
+def changed_line(
+    old: Sequence[tuple[Message, str]],
+    line: Line,
+    wanted: Sequence[Message],
+    *,
+    path: Sequence[Entry],
+    below: str | None,
+    new_id: Callable[[], str],
+    is_same: Callable[[Message, Message], bool],
+    build: Callable[[Message, Sequence[Message], str, str | None], tuple[Message, NewEntry]],
+) -> NewLine[Message]:
+    """Return what makes one line of another. ``build`` is given a message, and those that go. O(messages).
+
+    ``path`` is that of `path_behind`. Where a summary goes, its compaction is taken back, and what it stood for is left
+    out: no exclusion leaves out a summary.
+    """
+    kept, gone = _kept_and_gone(old, wanted, is_same)
+    entries: list[NewEntry] = []
+
+    def place() -> tuple[str, str | None]:
+        return new_id(), entries[-1].id if entries else below
+
+    gone_ids = [id for _, id in gone]
+    summaries = {each.id for each in path if each.kind == COMPACTION}
+    compaction = latest_compaction(path)
+    if compaction is not None and any(id.removesuffix(PROMPT) in summaries for id in gone_ids):
+        # The other summaries go with it, and come back as messages with what is behind them.
+        first = next((at for at, (_, id) in enumerate(kept) if id.removesuffix(PROMPT) in summaries), len(kept))
+        kept, gone = kept[:first], [*kept[first:], *gone]
+        stays = {id for _, id in kept}
+        gone_ids = [each.entry_id for each in project_kept(path) if each.entry_id not in stays]
+        id, parent = place()
+        tokens = compaction.fields.get("tokensBefore")
+        taken_back = uncompaction(compaction, None, path[0].id, tokens if isinstance(tokens, int) else 0)
+        entries.append(replace(taken_back, id=id, parent_id=parent))
+    for gone_id in gone_ids:
+        id, parent = place()
+        entries.append(NewEntry.exclusion(gone_id, by="langgraph", id=id, parent_id=parent))
+    stayed = len(kept)
+    for message in wanted[stayed:]:
+        id, parent = place()
+        held, entry = build(message, [each for each, _ in gone], id, parent)
+        entries.append(entry)
+        kept.append((held, id))
+    tail = (*line.tail, *(id for _, id in kept[stayed:]))
+    line = replace(line, count=len(kept), tail=tail)
+    if gone or len(tail) > _TAIL + len(kept) // _TAIL:
+        id, parent = place()
+        ids: list[JsonValue] = [each for _, each in kept]
+        entries.append(NewEntry.custom(LISTING, {"ids": ids}, id=id, parent_id=parent))
+        line = Line(len(kept), id, (), id if gone else line.epoch, line.base)
+    return NewLine(entries, line, tuple(kept))
+
+
+def _kept_and_gone(
+    old: Sequence[tuple[Message, str]], wanted: Sequence[Message], is_same: Callable[[Message, Message], bool]
+) -> tuple[list[tuple[Message, str]], list[tuple[Message, str]]]:
+    stays = 0
+    # As a rule all old ones stay, and looking at each of them takes most of the time.
+    for (one, _), other in zip(old, wanted, strict=False):
+        if not is_same(one, other):
+            break
+        stays += 1
+    kept, gone = list(old[:stays]), []
+    for each in old[stays:]:
+        if len(kept) < len(wanted) and is_same(each[0], wanted[len(kept)]):
+            kept.append(each)
+        else:
+            gone.append(each)
+    return kept, gone
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Threads as sessions: a session for a thread, and a task session of it for each namespace of a subgraph.
+
+NAMESPACE = "checkpointNamespace"
+OWNER = "owner"
+CALLS = "callScope"
+"""The field of a session's metadata that tells its calls from those of other threads, if its own id does not."""
+UNORDERED = "unordered"
+"""The field of a session's metadata that says it has a checkpoint whose id is less than that of an earlier one."""
+
+_THREADS_PAGE = 500
+
+
+class ThreadOwned(InvalidArgument):
+    """The thread is another writer's: it was begun or claimed by a saver with another ``owner``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A namespace of a thread, and perhaps one checkpoint in it."""
+
+    thread: str
+    namespace: str = ""
+    checkpoint: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The key of the session."""
+        return key_of(self._name)
+
+    @property
+    def _name(self) -> str:
+        # A tab parts the two. A thread whose own id has one is named in another way, so that no two share a key.
+        if "\t" in self.thread:
+            return f"\0{json.dumps([self.thread, self.namespace])}"
+        return f"{self.thread}\t{self.namespace}" if self.namespace else self.thread
+
+    def metadata(self) -> JsonObject:
+        """Return what the metadata of the session say of it."""
+        said: JsonObject = {FRAMEWORK: "langgraph", **metadata_of(self._name)}
+        if self.namespace:
+            said[NAMESPACE] = self.namespace
+        return said
+
+    def at(self, checkpoint_id: str) -> RunnableConfig:
+        """Return the configuration that names a checkpoint of this namespace."""
+        named = {"thread_id": self.thread, "checkpoint_ns": self.namespace, "checkpoint_id": checkpoint_id}
+        return {"configurable": named}
+
+
+def address_of(config: RunnableConfig) -> Address:
+    """Return what a configuration names. Raises `InvalidArgument` without a ``thread_id``."""
+    configurable = configurable_of(config)
+    thread = configurable.get("thread_id")
+    if thread is None:
+        raise InvalidArgument("config: names no thread; give it {'configurable': {'thread_id': ...}}")
+    checkpoint = configurable.get("checkpoint_id")
+    return Address(str(thread), str(configurable.get("checkpoint_ns") or ""), str(checkpoint) if checkpoint else None)
+
+
+def configurable_of(config: RunnableConfig) -> Mapping[str, object]:
+    """Return the fields of a configuration that name a checkpoint."""
+    configurable = config.get("configurable") if isinstance(config, Mapping) else None
+    if not isinstance(configurable, Mapping):
+        raise InvalidArgument(f"config: {shown(config)} has no 'configurable' that names a thread")
+    return cast("Mapping[str, object]", configurable)
+
+
+def address_of_session(key: str, metadata: Mapping[str, JsonValue]) -> Address:
+    """Return the address that a session has, from its key and its metadata."""
+    name = id_of(key, metadata)
+    if name.startswith("\0") and FRAMEWORK_ID in metadata:
+        thread, namespace = json.loads(name[1:])
+        return Address(str(thread), str(namespace))
+    namespace = str(metadata.get(NAMESPACE) or "")
+    return Address(name.removesuffix(f"\t{namespace}") if namespace else name, namespace)
+
+
+async def session_to_read(store: Store, address: Address) -> Session | None:
+    """Return the session of a namespace; None if there is none."""
+    try:
+        return await store.open_session(address.key)
+    except SessionNotFound:
+        return None
+
+
+async def session_to_write(store: Store, address: Address, owner: str | None) -> Session:
+    """Return the session of a namespace, made if need be, and claimed for the owner. Raises `ThreadOwned`."""
+    session = await session_to_read(store, address) or await _made(store, address, owner)
+    while True:
+        metadata = session.metadata
+        found = metadata.get(OWNER)
+        if found is not None and found != owner:
+            raise ThreadOwned(
+                f"thread {address.thread!r} is owned by {found!r}, and this saver writes as {owner!r}; wait until that "
+                "writer releases it, or take it with FlueSaver.release"
+            )
+        if metadata.get(FRAMEWORK) is not None and found == owner:
+            return session
+        # A session that was begun by hand, or forked, becomes a thread with the first checkpoint put into it.
+        claim = address.metadata() | ({} if owner is None else {OWNER: owner})
+        if metadata.get(FRAMEWORK) is None and session.leaf_id is not None:
+            claim |= (await counted(session)).to_metadata()
+        try:
+            await session.set_metadata(claim, merge=True, expected_revision=session.revision)
+        except RevisionConflict:
+            await session.refresh()
+        else:
+            return session
+
+
+async def _made(store: Store, address: Address, owner: str | None) -> Session:
+    metadata = address.metadata() | ({} if owner is None else {OWNER: owner})
+    if not address.namespace:
+        return await store.open_session(address.key, mode="get_or_create", metadata=metadata)
+    thread = await session_to_write(store, Address(address.thread), owner)
+    metadata[CALLS] = call_scope(thread)
+    try:
+        task = await thread.create_task(
+            task_id=address.namespace, key=address.key, title=address.namespace, metadata=metadata
+        )
+    except SessionExists:
+        # Another task of the same subgraph has made it meanwhile.
+        return await store.open_session(address.key)
+    await task.refresh()
+    return task
+
+
+async def sessions_of_thread(store: Store, thread: str) -> list[tuple[Address, Session]]:
+    """Return the sessions of a thread, that of the graph itself first; none if it has no session. O(namespaces)."""
+    main = await session_to_read(store, Address(thread))
+    if main is None:
+        return []
+    found = [(Address(thread), main)]
+    for link in await main.task_links():
+        task = await store.get_session(link.child_id)
+        if task is not None and task.metadata.get(NAMESPACE) is not None:
+            found.append((Address(thread, str(task.metadata[NAMESPACE])), task))
+    return found
+
+
+async def all_sessions(store: Store) -> AsyncIterator[tuple[Address, Session]]:
+    """Yield the sessions of all threads, oldest first. O(sessions of the store)."""
+    cursor: str | None = None
+    while True:
+        page = await store.list_sessions(
+            metadata={FRAMEWORK: "langgraph"},
+            scope=store.scope or "",
+            order_by="created",
+            descending=False,
+            limit=_THREADS_PAGE,
+            cursor=cursor,
+        )
+        for info in page.sessions:
+            session = await store.get_session(info.id)
+            if session is not None and info.key is not None:
+                yield address_of_session(info.key, info.metadata), session
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+async def release(store: Store, *, thread: str) -> None:
+    """Take the name of its owner from a thread and its namespaces."""
+    for _, session in await sessions_of_thread(store, thread):
+        if session.metadata.get(OWNER) is not None:
+            await session.set_metadata({OWNER: None}, merge=True)
+
+
+def call_scope(session: Session | Place) -> str:
+    """Return what the calls of a thread are told by, in whichever of its namespaces they were made."""
+    scope = session.metadata.get(CALLS)
+    return scope if isinstance(scope, str) else session.id
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where checkpoints are put: a session as it was when it was last read or written.
+
+_PLACES = 256
+_RETRIES = 2000
+"""Whoever has to try again was overtaken by one who is done, so of many at once each has its turn."""
+
+
+class Place(Protocol):
+    """What checkpoints are put into."""
+
+    recent: dict[str, Record]
+    """The checkpoints that were put here while nobody else wrote, by their ids."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def leaf_id(self) -> str | None: ...
+
+    @property
+    def metadata(self) -> Mapping[str, JsonValue]: ...
+
+    def new_id(self) -> str: ...
+
+    async def get_entry(self, entry_id: str) -> Entry | None: ...
+
+    async def get_entries(self, ids: Sequence[str]) -> list[Entry | None]: ...
+
+    async def get_active_path(self, *, leaf: str) -> Sequence[Entry]: ...
+
+    async def add(self, entries: Sequence[NewEntry], leaf: str | None) -> None:
+        """Add entries and set the leaf. Raises `InvalidEntry` for an id that is taken, and a conflict after others."""
+
+    async def taken(self, ids: Sequence[str]) -> frozenset[str]:
+        """Return which of the ids are taken, by entries that are seen here and by others."""
+
+    async def note(self, fields: Mapping[str, JsonValue]) -> None:
+        """Set fields of the metadata."""
+
+
+class Live(Place):
+    """A session of a store. What was written by others since it was read is a conflict."""
+
+    def __init__(self, store: Store, session: Session) -> None:
+        self.recent: dict[str, Record] = {}
+        self._store = store
+        self._session = session
+
+    @property
+    def id(self) -> str:
+        return self._session.id
+
+    @property
+    def leaf_id(self) -> str | None:
+        return self._session.leaf_id
+
+    @property
+    def metadata(self) -> Mapping[str, JsonValue]:
+        return self._session.metadata
+
+    def new_id(self) -> str:
+        return self._store.backend.new_entry_id()
+
+    async def get_entry(self, entry_id: str) -> Entry | None:
+        return await self._session.get_entry(entry_id)
+
+    async def get_entries(self, ids: Sequence[str]) -> list[Entry | None]:
+        return await self._session.get_entries(ids)
+
+    async def get_active_path(self, *, leaf: str) -> Sequence[Entry]:
+        return await self._session.get_active_path(leaf=leaf)
+
+    async def add(self, entries: Sequence[NewEntry], leaf: str | None) -> None:
+        # By the revision too: an owner may have claimed the thread since, which moves no leaf.
+        seen = self._session.revision
+        await self._session.import_entries(entries, leaf=leaf, expected_revision=seen)
+
+    async def taken(self, ids: Sequence[str]) -> frozenset[str]:
+        return frozenset(await self._store.backend.taken_entry_ids(self.id, ids))
+
+    async def note(self, fields: Mapping[str, JsonValue]) -> None:
+        await self._session.set_metadata(fields, merge=True, expected_revision=self._session.revision)
+
+
+class _Desk:
+    """Where one writer at a time works on a session, and what the last one left."""
+
+    def __init__(self, store: Store) -> None:
+        self.turn = store.backend.waiting.turn()
+        self.place: Live | None = None
+
+
+class Desks:
+    """The sessions that a process writes to. Its threads and tasks take turns, so that they meet no conflict."""
+
+    def __init__(self) -> None:
+        self._desks: Known[_Desk] = Known(_PLACES)
+
+    async def write(
+        self, store: Store, address: Address, owner: str | None, work: Callable[[Place], Awaitable[None]]
+    ) -> None:
+        """Call ``work`` with the session of an address; again, with the session read anew, where others have written.
+
+        Raises `ThreadOwned`, and what ``work`` raises: `SessionNotFound`, too, where the address names a checkpoint of
+        a thread that was deleted since this process wrote to it. Making that anew would bring a part of it back.
+        """
+        desk = self._desks.get_or_put(address.key, lambda: _Desk(store))
+        async with desk.turn:
+            for attempt in range(_RETRIES):
+                place, desk.place = desk.place, None
+                if place is None:
+                    place = Live(store, await session_to_write(store, address, owner))
+                try:
+                    await work(place)
+                except (LeafConflict, RevisionConflict) as error:
+                    # It is no use again where it is about the leaf that was read.
+                    is_seen = isinstance(error, LeafConflict) and error.actual == place.leaf_id
+                    if is_seen or attempt + 1 == _RETRIES:
+                        raise
+                except SessionNotFound:
+                    is_late = address.checkpoint is not None and not await _has_checkpoint(store, address)
+                    if is_late:
+                        desk.place = place
+                    if is_late or attempt + 1 == _RETRIES:
+                        raise
+                else:
+                    desk.place = place
+                    return
+
+
+async def _has_checkpoint(store: Store, address: Address) -> bool:
+    """Return whether there is a thread that has the checkpoint of an address, under whichever number. Two reads."""
+    session = await session_to_read(store, address)
+    if session is None or address.checkpoint is None:
+        return False
+    most = (await numbers_of(session)).puts
+    ids = [entry_id(address.checkpoint, number) for number in range(1, most + 1)]
+    return any(await session.get_entries(ids))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The writes of tasks at a checkpoint: entries of their own, under ids that are made from the checkpoint's.
+
+Writes: TypeAlias = "list[tuple[str, str, int, str, JsonValue]]"
+"""Path of the task, its id, number, channel and the stored value, in the order in which a graph applies them."""
+
+
+async def write_ids(session: Session, entry_ids: Sequence[str]) -> dict[str, list[str]]:
+    """Return the ids of the entries with the writes at checkpoints, by the ids of their entries."""
+    found = await entries_of_writes(session, entry_ids)
+    return {entry_id: [entry.id for entry in entries] for entry_id, entries in found.items()}
+
+
+async def writes_at(session: Session, record: Record) -> list[JsonObject]:
+    """Return the writes at a checkpoint as they are stored, in the order in which they came."""
+    return [entry.fields for entry in (await entries_of_writes(session, [record.entry_id]))[record.entry_id]]
+
+
+async def entries_of_writes(session: Session, entry_ids: Sequence[str]) -> dict[str, list[Entry]]:
+    """Return the entries with the writes at checkpoints, in order, by the ids of their entries. A few reads."""
+    found: dict[str, list[Entry]] = {each: [] for each in entry_ids}
+    noted = await numbers_of(session)
+    windows = {each: range(noted.window(each)) for each in entry_ids}
+    while windows:
+        ids = [writes_id(each, number) for each, window in windows.items() for number in window]
+        entries = iter(await session.get_entries(ids))
+        further = {}
+        for each, window in windows.items():
+            there = [entry for entry in islice(entries, len(window)) if entry is not None]
+            found[each] += there
+            if len(there) == len(window):
+                further[each] = range(window.stop, window.stop + 4 * len(window))
+        windows = further
+    return found
+
+
+async def free_number(place: Place, at: str, number: int) -> int:
+    """Return the first number that is free for writes at an entry, and note it where it is not looked for."""
+    size = 4 * WINDOW
+    sees_all = True
+    while True:
+        ids = [writes_id(at, each) for each in range(number, number + size)]
+        taken = await place.taken(ids)
+        free = next((place for place, each in enumerate(ids) if each not in taken), size)
+        sees_all = sees_all and None not in await place.get_entries(ids[:free])
+        number += free
+        if free < size:
+            break
+    noted = await numbers_of(place)
+    if not sees_all and number >= noted.window(at):
+        await place.note(noted.with_writes(at, number).to_metadata())
+    return number
+
+
+def applied(entries: Sequence[Entry]) -> Writes:
+    """Return the writes of entries in order. Of a number the first stays; errors and interrupts are replaced."""
+    applied: dict[tuple[str, int], tuple[str, str, int, str, JsonValue]] = {}
+    for entry in entries:
+        fields = entry.fields
+        task, path = str(fields.get("task")), str(fields.get("path") or "")
+        writes = fields.get("writes")
+        for each in writes if isinstance(writes, list) else []:
+            match each:
+                case [int(number), str(channel), stored]:
+                    if number < 0 or (task, number) not in applied:
+                        applied[task, number] = (path, task, number, channel, stored)
+    return sorted(applied.values(), key=lambda write: write[:3])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tuples of the framework, made of checkpoints.
+
+Below: TypeAlias = dict[str, tuple[Line, tuple[Any, ...]]]
+"""The line of a checkpoint's child, by the checkpoint's id: it begins with that of the checkpoint."""
+
+
+async def tuples_of(
+    session: Session, address: Address, records: Sequence[Record], values: Values, lines: Lines
+) -> list[CheckpointTuple]:
+    """Return checkpoints with their values and the writes at them: a few reads, however many they are."""
+    writes = await entries_of_writes(session, [record.entry_id for record in records])
+    loaded = await _loaded(session, records)
+    made = []
+    below: Below = {}
+    for record in records:
+        kept = await _line(session, record, below, values, lines)
+        channel_values = {
+            channel: [fresh(message) for message, _ in kept]
+            if stored == LINE
+            else values.loaded(loaded[stored["at"]] if isinstance(stored, dict) and "at" in stored else stored)
+            for channel, stored in record.values.items()
+        }
+        rest = cast("dict[str, Any]", values.loaded(record.checkpoint))
+        checkpoint = {**rest, "id": record.id, "channel_values": channel_values}
+        pending: list[PendingWrite] = [
+            (task, channel, values.loaded(stored)) for _, task, _, channel, stored in applied(writes[record.entry_id])
+        ]
+        made.append(
+            CheckpointTuple(
+                address.at(record.id),
+                cast("Checkpoint", checkpoint),
+                cast("CheckpointMetadata", values.loaded(record.metadata)),
+                None if record.parent is None else address.at(record.parent),
+                pending,
+            )
+        )
+    return made
+
+
+async def _line(session: Session, record: Record, below: Below, values: Values, lines: Lines) -> tuple[Any, ...]:
+    if LINE not in record.values.values():
+        return ()
+    child = below.get(record.id)
+    if child is not None and child[0].epoch == record.line.epoch:
+        kept = child[1][: record.line.count]
+    else:
+        kept = await lines.of(session, record, values)
+    if record.parent is not None:
+        below[record.parent] = (record.line, kept)
+    return kept
+
+
+async def _loaded(session: Session, records: Sequence[Record]) -> Mapping[JsonValue, JsonValue]:
+    ids = {
+        stored["at"]: None
+        for record in records
+        for stored in record.values.values()
+        if isinstance(stored, dict) and "at" in stored
+    }
+    wanted = [str(id) for id in ids]
+    found = await session.get_entries(wanted) if wanted else []
+    return {id: None if entry is None else entry.data for id, entry in zip(wanted, found, strict=True)}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How checkpoints and the writes at them are put into a session.
+
+_SMALL = 120
+"""A value of so many characters is written again where it is the same: naming where it is would take as much."""
+_NUMBERS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A checkpoint that is to be stored."""
+
+    checkpoint: Checkpoint
+    metadata: CheckpointMetadata
+    parent: str | None
+    new_versions: ChannelVersions
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The entries that come before a checkpoint's own, the checkpoint with all that it says, and its messages."""
+
+    entries: list[NewEntry]
+    record: Record
+    line: tuple[Kept, ...] | None = None
+
+
+class Checkpoints(Finding):
+    """The checkpoints of all threads of a store, as one saver and its clones see them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._desks = Desks()
+        self._lines = Lines()
+        self._free: Known[int] = Known(_NUMBERS)
+        """The number of the next writes of a checkpoint."""
+
+    async def tuples(
+        self, session: Session, address: Address, records: Sequence[Record], values: Values
+    ) -> list[CheckpointTuple]:
+        """Return checkpoints with their values and the writes at them: a few reads, however many they are."""
+        return await tuples_of(session, address, records, values, self._lines)
+
+    async def put(self, store: Store, address: Address, put: Put, values: Values, owner: str | None) -> None:
+        """Store a checkpoint. One transaction. Raises `ThreadOwned`, and what the serializer raises. O(what is new)."""
+        await self._desks.write(store, address, owner, lambda place: self._put_into(place, put, values))
+
+    async def _put_into(self, place: Place, put: Put, values: Values) -> None:
+        await self._begin(place, put.parent, values)
+
+        async def filled(record: Record, under: Record | None, below: str | None) -> Filled:
+            return await self._filled(place, put, record, under, below, values)
+
+        record, line = await self.put_at(place, put.checkpoint["id"], put.parent, filled)
+        if line is not None:
+            self._lines.note(place, record.entry_id, line)
+
+    async def put_at(
+        self,
+        place: Place,
+        id: str,
+        parent: str | None,
+        fill: Callable[[Record, Record | None, str | None], Awaitable[Filled]],
+    ) -> tuple[Record, tuple[Kept, ...] | None]:
+        """Store a checkpoint below its parent, and return it with its messages, if these are known.
+
+        ``fill`` is given the checkpoint as far as it is known, the one above it and the entry that its own come below,
+        and returns the entries that come before its own. Raises `LeafConflict`, and `RevisionConflict`.
+        """
+        at_leaf = await self._at_leaf(place)
+        under, below = await self._below(place, at_leaf, parent)
+        high = "" if at_leaf is None else at_leaf.high
+        if at_leaf is not None and id <= high and not place.metadata.get(UNORDERED):
+            await place.note({UNORDERED: True})
+        filled = await fill(Record("", id, parent, None, None, {}, {}, high=max(id, high)), under, below)
+        is_newest = at_leaf is None or id >= high
+        sure = at_leaf is None or id > high
+        below = filled.entries[-1].id if filled.entries else below
+        return await self._add(place, filled.entries, filled.record, below, newest=is_newest, sure=sure), filled.line
+
+    async def _add(
+        self,
+        place: Place,
+        entries: Sequence[NewEntry],
+        record: Record,
+        below: str | None,
+        *,
+        newest: bool = True,
+        sure: bool = True,
+    ) -> Record:
+        """Store a checkpoint's entry behind those that come before it, under the first id that is free.
+
+        ``sure`` says that no checkpoint of its id was put here before.
+        """
+        number = 1
+        while True:
+            if not sure:
+                number = await self._free_put(place, record.id)
+            noted = await numbers_of(place)
+            if number > noted.puts:
+                await place.note(noted.with_put(number).to_metadata())
+            record = replace(record, entry_id=entry_id(record.id, number))
+            made = NewEntry.custom(CHECKPOINT, record.to_json(), id=record.entry_id, parent_id=below)
+            try:
+                await place.add([*entries, made], record.entry_id if newest else place.leaf_id)
+            except InvalidEntry:
+                if not await place.taken([record.entry_id]):
+                    raise
+                sure = False
+                continue
+            self._records.put((place.id, record.entry_id), record)
+            place.recent[record.id] = record
+            return record
+
+    async def _free_put(self, place: Place, id: str) -> int:
+        """Return the first number that is free for a checkpoint, behind those of its that are seen here."""
+        last = await self.find(place, id)
+        number, size = 1 if last is None else number_of_put(last.entry_id) + 1, PUTS
+        while True:
+            ids = [entry_id(id, each) for each in range(number, number + size)]
+            taken = await place.taken(ids)
+            if len(taken) < size:
+                return number + next(at for at, each in enumerate(ids) if each not in taken)
+            number, size = number + size, 4 * size
+
+    async def _begin(self, place: Place, parent: str | None, values: Values) -> None:
+        """Store the checkpoint that stands for what others have added, where it is the one to write below.
+
+        Raises `LeafConflict` where they have added it since that one was read.
+        """
+        if parent is None:
+            return
+        at_leaf = await self._at_leaf(place)
+        if at_leaf is not None and at_leaf.id == parent:
+            is_there = await self._is_right_below(place, at_leaf)
+        else:
+            is_there = await self._found(place, parent) is not None
+        if is_there:
+            return
+        added = await begun_by_hand(place, at_leaf, values)
+        if added is not None and added.id != parent:
+            raise LeafConflict(place.id, None if at_leaf is None else at_leaf.entry_id, place.leaf_id)
+        if added is not None:
+            await self._add(place, (), added, place.leaf_id)
+
+    async def _below(
+        self, place: Place, at_leaf: Record | None, parent: str | None
+    ) -> tuple[Record | None, str | None]:
+        """Return the checkpoint that a new one stands below, and the entry that its own come below."""
+        under = at_leaf
+        if parent is not None and (at_leaf is None or at_leaf.id != parent):
+            under = await self._found(place, parent) or at_leaf
+        if under is None:
+            return None, None
+        is_at_leaf = under is at_leaf and await self._is_right_below(place, under)
+        return under, place.leaf_id if is_at_leaf else under.entry_id
+
+    async def _found(self, place: Place, checkpoint_id: str) -> Record | None:
+        return place.recent.get(checkpoint_id) or await self.find(place, checkpoint_id)
+
+    async def _filled(
+        self,
+        place: Place,
+        put: Put,
+        record: Record,
+        under: Record | None,
+        below: str | None,
+        values: Values,
+    ) -> Filled:
+        """Return the entries that come before the checkpoint's own, and the checkpoint with all that it says."""
+        versions = put.checkpoint["channel_versions"]
+        old_versions = {} if under is None else under.versions
+        old_values = {} if under is None else under.values
+        line = Line() if under is None else under.line
+        made: NewLine[BaseMessage] | None = None
+        entries: list[NewEntry] = []
+        stored: dict[str, JsonValue] = {}
+        kept_versions: dict[str, JsonValue] = {}
+        for channel, value in put.checkpoint["channel_values"].items():
+            version = cast("JsonValue", versions.get(channel))
+            is_below = under is not None and under.id == put.parent
+            is_old = is_below and channel not in put.new_versions and channel in old_values and version is not None
+            if is_old and old_versions.get(channel) == version:
+                stored[channel], kept_versions[channel] = old_values[channel], version
+                continue
+            if channel == MESSAGES and values.may_show and are_messages(value):
+                old = () if under is None else await self._lines.of(place, under, values)
+                made = new_line(
+                    old,
+                    line,
+                    value,
+                    path=await path_behind(place, line, below),
+                    below=entries[-1].id if entries else below,
+                    new_id=place.new_id,
+                    values=values,
+                    call_scope=call_scope(place),
+                )
+                entries += made.entries
+                stored[channel], kept_versions[channel] = LINE, version
+                continue
+            text = values.stored(value)
+            if len(encode_json(text, channel)[0]) > _SMALL:
+                id = place.new_id()
+                parent_id = entries[-1].id if entries else below
+                entries.append(NewEntry.custom(VALUE, text, id=id, parent_id=parent_id))
+                text = {"at": id}
+            stored[channel], kept_versions[channel] = text, version
+        rest = {field: value for field, value in put.checkpoint.items() if field not in ("id", "channel_values")}
+        record = replace(
+            record,
+            checkpoint=values.stored(rest),
+            metadata=Values.stored(values, put.metadata),
+            versions={channel: version for channel, version in kept_versions.items() if version is not None},
+            values=stored,
+            line=line if made is None else made.line,
+        )
+        if made is not None:
+            return Filled(entries, record, made.kept)
+        return Filled(entries, record, None if under is None else self._lines.known(place, under))
+
+    async def put_writes(
+        self,
+        store: Store,
+        address: Address,
+        writes: Sequence[tuple[str, object]],
+        task: tuple[str, str],
+        values: Values,
+        owner: str | None,
+    ) -> None:
+        """Store what a task, its id and its path, has written at a checkpoint. One transaction. O(size)."""
+        checkpoint = address.checkpoint
+        assert checkpoint is not None
+        stored: list[JsonValue] = [
+            [WRITES_IDX_MAP.get(channel, number), channel, values.stored(value)]
+            for number, (channel, value) in enumerate(writes)
+        ]
+        data: JsonObject = {"checkpoint": checkpoint, "task": task[0], "path": task[1], "writes": stored}
+
+        async def work(place: Place) -> None:
+            if await self._found(place, checkpoint) is None:
+                await self._begin(place, checkpoint, values)
+            await self.put_writes_into(place, checkpoint, data)
+
+        await self._desks.write(store, address, owner, work)
+
+    async def put_writes_into(self, place: Place, checkpoint_id: str, data: JsonObject) -> None:
+        """Store the writes of a task, as their entry has them. Raises `LeafConflict`, too."""
+        at_leaf = await self._at_leaf(place)
+        under = at_leaf
+        if at_leaf is None or at_leaf.id != checkpoint_id:
+            under = await self._found(place, checkpoint_id)
+        # The writes of a task may come before the checkpoint that they belong to.
+        at = under.entry_id if under is not None else entry_id(checkpoint_id, 1)
+        leaf = place.leaf_id
+        is_at_leaf = under is None or under is at_leaf
+        below = leaf
+        if under is not None:
+            below = (await self._below(place, at_leaf, under.id))[1]
+        above = at_leaf if is_at_leaf else under
+        after = None if above is None else above.entry_id
+        moves = is_at_leaf and below == leaf
+        data = data | {"after": after}
+        number = self._free.get((place.id, at)) or 0
+        while True:
+            noted = await numbers_of(place)
+            if at in noted.writes and number > noted.writes[at]:
+                await place.note(noted.with_writes(at, number).to_metadata())
+            id = writes_id(at, number)
+            made = NewEntry.custom(WRITES, data, id=id, parent_id=below)
+            try:
+                await place.add([made], id if moves else leaf)
+            except InvalidEntry:
+                if not await place.taken([id]):
+                    raise
+                number = await free_number(place, at, number)
+                continue
+            self._free.put((place.id, at), number + 1)
+            if after is not None:
+                self._above.put((place.id, id), after)
+            return
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checkpoints of one session prepared for another, as they are stored, so that one transaction writes them.
+#
+# Nothing is deserialised: what only another program can read is copied like the rest.
+
+
+class Draft(Place):
+    """A session that is still to be made: a fork of ``base``, or one with an empty history."""
+
+    def __init__(self, store: Store, base: Session | None, metadata: JsonObject) -> None:
+        self.recent: dict[str, Record] = {}
+        self._store = store
+        self._base = base
+        self._metadata = dict(metadata)
+        self._id = f"draft:{store.backend.new_entry_id()}"
+        self._begin = self._leaf = None if base is None else base.leaf_id
+        self._path: frozenset[str] | None = None
+        self._entries: dict[str, NewEntry] = {}
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def leaf_id(self) -> str | None:
+        return self._leaf
+
+    @property
+    def metadata(self) -> dict[str, JsonValue]:
+        return self._metadata
+
+    def new_id(self) -> str:
+        return self._store.backend.new_entry_id()
+
+    async def get_entry(self, entry_id: str) -> Entry | None:
+        return (await self.get_entries([entry_id]))[0]
+
+    async def get_entries(self, ids: Sequence[str]) -> list[Entry | None]:
+        found: list[Entry | None] = [None for _ in ids]
+        if self._base is not None and self._begin is not None:
+            if self._path is None:
+                self._path = frozenset(entry.id for entry in await self._base.get_active_path(leaf=self._begin))
+            # Of its source, a fork sees what is on the way to the leaf.
+            found = [each if each and each.id in self._path else None for each in await self._base.get_entries(ids)]
+        return [_entry(self._entries[id]) if id in self._entries else each for id, each in zip(ids, found, strict=True)]
+
+    async def get_active_path(self, *, leaf: str) -> list[Entry]:
+        path: list[Entry] = []
+        at: str | None = leaf
+        while at is not None:
+            entry = await self.get_entry(at)
+            if entry is None:
+                break
+            path.append(entry)
+            at = entry.parent_id
+        return path[::-1]
+
+    async def add(self, entries: Sequence[NewEntry], leaf: str | None) -> None:
+        if taken := await self.taken([str(entry.id) for entry in entries]):
+            raise InvalidEntry(f"entry ids {sorted(taken)} are taken")
+        self._entries.update((str(entry.id), entry) for entry in entries)
+        self._leaf = leaf
+
+    async def taken(self, ids: Sequence[str]) -> frozenset[str]:
+        found = {id for id in ids if id in self._entries}
+        if self._base is not None:
+            found |= await self._store.backend.taken_entry_ids(self._base.id, ids)
+        return frozenset(found)
+
+    async def note(self, fields: Mapping[str, JsonValue]) -> None:
+        self._metadata.update(fields)
+
+    async def overtaken(self) -> bool:
+        """Return whether somebody else has taken an id meanwhile, that was free when this was prepared."""
+        return self._base is not None and bool(
+            await self._store.backend.taken_entry_ids(self._base.id, list(self._entries))
+        )
+
+    def write(self, batch: Atomic, made: Session) -> None:
+        """Let a batch append everything to the session that it makes, and set the leaf."""
+        leaf = self._begin
+        chain: list[NewEntry] = []
+        for entry in [*self._entries.values(), None]:
+            if chain and (entry is None or entry.parent_id != chain[-1].id):
+                parent = chain[0].parent_id
+                on_conflict: OnConflict = "raise" if parent == leaf else "branch"
+                batch.append_entries(made, chain, on_conflict=on_conflict, expected_leaf=parent)
+                leaf = chain[-1].id if parent == leaf else leaf
+                chain = []
+            if entry is not None:
+                chain.append(entry)
+        if leaf != self._leaf:
+            batch.move_leaf(made, self._leaf, expected_leaf=leaf)
+
+
+def _entry(new: NewEntry) -> Entry:
+    return Entry(str(new.id), new.parent_id, None, new.kind, new.role, new.source, 0, 0, 0, 0, new.payload, new.extra)
+
+
+async def add_copies(checkpoints: Checkpoints, source: Session, draft: Draft, records: Sequence[Record]) -> None:
+    """Put checkpoints of a session into a draft, parents first, with the writes at them. O(what they hold)."""
+    origins: dict[str, Record] = {}
+    for record in records:
+        await _add_copy(checkpoints, source, draft, record, origins)
+
+
+async def _add_copy(
+    checkpoints: Checkpoints, source: Session, draft: Draft, record: Record, origins: dict[str, Record]
+) -> None:
+    async def filled(new: Record, under: Record | None, below: str | None) -> Filled:
+        origin = None if under is None else origins.get(under.entry_id, under)
+        entries: list[NewEntry] = []
+        values: dict[str, JsonValue] = {}
+        for channel, stored in record.values.items():
+            if stored == LINE:
+                continue
+            if origin is not None and under is not None and origin.values.get(channel) == stored:
+                values[channel] = under.values[channel]
+            elif isinstance(stored, dict) and "at" in stored:
+                (entry,) = await source.get_entries([str(stored["at"])])
+                data = None if entry is None else entry.data
+                at, parent = draft.new_id(), entries[-1].id if entries else below
+                entries.append(NewEntry.custom(VALUE, data, id=at, parent_id=parent))
+                values[channel] = {"at": at}
+            else:
+                values[channel] = stored
+        line = Line() if under is None else under.line
+        if LINE in record.values.values():
+            made = changed_line(
+                [] if under is None else [(entry, entry.id) for entry in await entries_of(draft, under)],
+                line,
+                await entries_of(source, record),
+                path=await path_behind(draft, line, below),
+                below=entries[-1].id if entries else below,
+                new_id=draft.new_id,
+                is_same=_is_same,
+                build=_built,
+            )
+            entries += made.entries
+            line = made.line
+        values = {channel: LINE if stored == LINE else values[channel] for channel, stored in record.values.items()}
+        new = replace(new, checkpoint=record.checkpoint, metadata=record.metadata, versions=record.versions)
+        return Filled(entries, replace(new, values=values, line=line))
+
+    made, _ = await checkpoints.put_at(draft, record.id, record.parent, filled)
+    origins[made.entry_id] = record
+    for data in await writes_at(source, record):
+        await checkpoints.put_writes_into(draft, record.id, data)
+
+
+def _is_same(one: Entry, other: Entry) -> bool:
+    return one.payload == other.payload and one.extra == other.extra
+
+
+def _built(message: Entry, gone: Sequence[Entry], id: str, parent: str | None) -> tuple[Entry, NewEntry]:
+    built = NewEntry.message(
+        message.fields, message.source, id=id, parent_id=parent, extra=message.extra_fields or None
+    )
+    # It was paid for where it was said.
+    return message, replace(built, calls=(), unpaid=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The history of delta channels, whose value is what was written since the last one that was stored.
+
+
+async def delta_history(
+    store: Store, *, checkpoints: Checkpoints, values: Values, address: Address, channels: Sequence[str]
+) -> Mapping[str, DeltaChannelHistory]:
+    """Return the writes to each channel above a checkpoint, oldest first, back to where its value is stored."""
+    found: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
+    session = await session_to_read(store, address)
+    if session is None or not channels:
+        return found
+    target = await (
+        checkpoints.newest(session, values)
+        if address.checkpoint is None
+        else checkpoints.find(session, address.checkpoint)
+    )
+    if target is None:
+        return found
+    chain = await ancestors(checkpoints, session, target, channels)
+    writes: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
+    remaining = set(channels)
+    for each in await checkpoints.tuples(session, address, chain, values):
+        _take(each, remaining, writes, found)
+    for channel in channels:
+        found[channel]["writes"] = writes[channel][::-1]
+    return found
+
+
+def _take(
+    each: CheckpointTuple,
+    remaining: set[str],
+    writes: Mapping[str, list[PendingWrite]],
+    found: Mapping[str, DeltaChannelHistory],
+) -> None:
+    # A value is what was there before the writes at its own checkpoint, so these follow it.
+    for write in reversed(each.pending_writes or []):
+        if write[1] in remaining:
+            writes[write[1]].append(write)
+    for channel in sorted(remaining):
+        if channel in each.checkpoint["channel_values"]:
+            found[channel]["seed"] = each.checkpoint["channel_values"][channel]
+            remaining.discard(channel)
+
+
+async def ancestors(
+    checkpoints: Checkpoints, session: Session, record: Record, channels: Sequence[str]
+) -> list[Record]:
+    """Return the checkpoints above one, nearest first, as far as a channel has no value. One read for each."""
+    chain: list[Record] = []
+    met = {record.id}
+    remaining = set(channels)
+    at: Record | None = record
+    while remaining and at is not None and at.parent is not None and at.parent not in met:
+        met.add(at.parent)
+        at = await checkpoints.find(session, at.parent)
+        if at is not None:
+            chain.append(at)
+            remaining -= set(at.values)
+    return chain
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whole threads: deleted, copied, and written anew without some of their checkpoints.
+
+_OVERTAKEN = (LeafConflict, RevisionConflict, SessionExists, SessionNotFound)
+"""What is raised where somebody else has changed a thread since it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A namespace of a thread that is written anew: its session, and the checkpoints that stay, oldest first."""
+
+    address: Address
+    session: Session
+    revision: int
+    records: list[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fork:
+    """A session that is copied, as it was at a revision, and the copy that is to be made."""
+
+    place: Address
+    session: Session
+    revision: int
+    draft: Draft
+
+
+async def delete_thread(store: Store, *, thread: str) -> None:
+    """Delete a thread with its namespaces. O(entries)."""
+    session = await session_to_read(store, Address(thread))
+    if session is not None:
+        await store.delete_session_tree(session.ref)
+
+
+async def delete_runs(store: Store, *, runs: frozenset[str], checkpoints: Checkpoints, values: Values) -> None:
+    """Delete the checkpoints whose metadata name one of the runs."""
+    if not runs:
+        return
+
+    def stays(record: Record) -> bool:
+        metadata = values.loaded(record.metadata)
+        return not isinstance(metadata, dict) or metadata.get("run_id") not in runs
+
+    async def left(session: Session) -> list[Record]:
+        records = await checkpoints.all(session)
+        newest = await checkpoints.newest(session, values)
+        # What others have added behind the last checkpoint is of no run.
+        added = [] if newest is None or newest.id in {record.id for record in records} else [newest]
+        return [*filter(stays, records), *added]
+
+    threads = {address.thread: None async for address, _ in all_sessions(store)}
+    for thread in threads:
+        records = [each for _, at in await sessions_of_thread(store, thread) for each in await checkpoints.all(at)]
+        if not all(map(stays, records)):
+            await _keep(store, thread, left, checkpoints)
+
+
+async def prune(
+    store: Store,
+    *,
+    threads: Sequence[str],
+    keep_latest: bool,
+    checkpoints: Checkpoints,
+    values: Values,
+) -> None:
+    """Keep the newest checkpoint of each namespace of the threads, or nothing."""
+
+    async def left(session: Session) -> list[Record]:
+        return await _newest_and_needed(checkpoints, session, values)
+
+    for thread in threads:
+        if keep_latest:
+            await _keep(store, thread, left, checkpoints)
+        else:
+            await delete_thread(store, thread=thread)
+
+
+async def _keep(
+    store: Store, thread: str, chosen: Callable[[Session], Awaitable[list[Record]]], checkpoints: Checkpoints
+) -> None:
+    """Write a thread anew with the chosen checkpoints of each of its sessions, unless these are all."""
+    for attempt in range(_RETRIES):
+        parts = []
+        is_changed = False
+        for address, session in await sessions_of_thread(store, thread):
+            revision = session.revision
+            left = await chosen(session)
+            stay = {record.id for record in left}
+            is_changed = is_changed or any(record.id not in stay for record in await checkpoints.all(session))
+            parts.append(_Part(address, session, revision, left))
+        try:
+            if is_changed:
+                await _write_anew(store, parts, checkpoints)
+        except _OVERTAKEN:
+            if attempt + 1 == _RETRIES:
+                raise
+        else:
+            return
+
+
+async def _newest_and_needed(checkpoints: Checkpoints, session: Session, values: Values) -> list[Record]:
+    newest = await checkpoints.newest(session, values)
+    if newest is None:
+        return []
+    metadata = values.loaded(newest.metadata)
+    counters = metadata.get("counters_since_delta_snapshot") if isinstance(metadata, dict) else None
+    # A delta channel without a value of its own is made of what was written since its last one.
+    delta = [channel for channel in counters or () if channel not in newest.values]
+    return [*reversed(await ancestors(checkpoints, session, newest, delta)), newest]
+
+
+async def _write_anew(store: Store, parts: Sequence[_Part], checkpoints: Checkpoints) -> None:
+    """Put other sessions in the place of those of a thread, with the checkpoints that stay, in one transaction."""
+    drafts: list[tuple[_Part, Draft]] = []
+    is_left = any(part.records for part in parts)
+    for part in parts:
+        if is_left and (part.records or part.address.namespace == ""):
+            # As stored: what links say of the old sessions is not so of the new ones.
+            metadata = decode_object(part.session.info.metadata_text) | {CALLS: call_scope(part.session)}
+            draft = Draft(store, None, metadata)
+            await add_copies(checkpoints, part.session, draft, part.records)
+            drafts.append((part, draft))
+    async with store.atomic() as batch:
+        # The thread's own session is the first of them; its deletion takes along what is linked to it.
+        for part in reversed(parts):
+            batch.delete_session_tree(part.session, expected_revision=part.revision)
+        main = None
+        for part, draft in drafts:
+            info = part.session.info
+            made = batch.create_session(key=part.address.key, title=info.title, metadata=draft.metadata, cwd=info.cwd)
+            draft.write(batch, made)
+            if main is None:
+                main = made
+            else:
+                batch.link_task(main, made, task_id=part.address.namespace)
+
+
+async def copy_thread(store: Store, *, source: str, target: str, checkpoints: Checkpoints) -> None:
+    """Fork the sessions of a thread, and copy into the forks what is on other branches of it. One transaction."""
+    for attempt in range(_RETRIES):
+        parts = await sessions_of_thread(store, source)
+        if not parts:
+            raise SessionNotFound(source)
+        if await session_to_read(store, Address(target)) is not None:
+            raise InvalidArgument(f"thread {target!r} is there already; delete it first, or copy to another")
+        forks = []
+        for address, session in parts:
+            place, revision = Address(target, address.namespace), session.revision
+            draft = await _forked(store, place, session)
+            await add_copies(checkpoints, session, draft, await _on_branches(session, draft, checkpoints))
+            forks.append(_Fork(place, session, revision, draft))
+        try:
+            await _write_forks(store, forks)
+        except _OVERTAKEN:
+            if attempt + 1 == _RETRIES:
+                raise
+        except InvalidEntry:
+            # Another copy of the same thread may have taken an id that was free.
+            if not any([await fork.draft.overtaken() for fork in forks]):
+                raise
+        else:
+            return
+
+
+async def _write_forks(store: Store, forks: Sequence[_Fork]) -> None:
+    async with store.atomic() as batch:
+        main = None
+        for fork in forks:
+            made = batch.fork(
+                fork.session,
+                key=fork.place.key,
+                title=fork.session.title,
+                metadata=fork.draft.metadata,
+                expected_revision=fork.revision,
+            )
+            fork.draft.write(batch, made)
+            if main is None:
+                main = made
+            else:
+                batch.link_task(main, made, task_id=fork.place.namespace)
+
+
+async def _forked(store: Store, place: Address, session: Session) -> Draft:
+    numbers = await numbers_of(session)
+    metadata = place.metadata() | numbers.to_metadata()
+    if session.metadata.get(UNORDERED):
+        metadata[UNORDERED] = True
+    return Draft(store, session, metadata)
+
+
+async def _on_branches(session: Session, draft: Draft, checkpoints: Checkpoints) -> list[Record]:
+    """Return the checkpoints of a session that its fork does not see, or of which it does not see all writes."""
+    records = await checkpoints.all(session)
+    writes = await write_ids(session, [record.entry_id for record in records])
+    asked = [id for record in records for id in (record.entry_id, *writes[record.entry_id])]
+    seen = {entry.id for entry in await draft.get_entries(asked) if entry is not None}
+    return [record for record in records if not seen.issuperset((record.entry_id, *writes[record.entry_id]))]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a checkpoint of another checkpointer is put with here.
+
+
+def place_of(found: CheckpointTuple, parent: CheckpointTuple | None) -> tuple[RunnableConfig, ChannelVersions]:
+    """Return the configuration to put a checkpoint with, and the versions that its parent does not have."""
+    address = address_of(found.config)
+    named: dict[str, Any] = {"thread_id": address.thread, "checkpoint_ns": address.namespace}
+    if found.parent_config is not None:
+        named["checkpoint_id"] = address_of(found.parent_config).checkpoint
+    old = {} if parent is None else parent.checkpoint["channel_versions"]
+    versions = found.checkpoint["channel_versions"].items()
+    return {"configurable": named}, {channel: version for channel, version in versions if old.get(channel) != version}
+
+
+def tasks_of(found: CheckpointTuple) -> Iterator[tuple[str, str, list[tuple[str, Any]]]]:
+    """Yield the writes at a checkpoint, task by task, with a path that keeps the tasks in their order."""
+    tasks: dict[str, list[tuple[str, Any]]] = {}
+    for task_id, channel, value in found.pending_writes or []:
+        tasks.setdefault(task_id, []).append((channel, value))
+    for number, (task_id, writes) in enumerate(tasks.items()):
+        yield task_id, f"{number:06}", writes
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checkpoints of one or of all threads, the largest id first, in pages.
+
+_LISTING_PAGE = 50
+_MOST = 1000
+
+
+@dataclass
+class _Stream:
+    """The checkpoints of one session: those that were read and are still to be returned, and where to go on."""
+
+    address: Address
+    session_id: str
+    found: list[Record] = field(default_factory=list)
+    after: str | None = None
+    is_begun: bool = False
+    is_read: bool = False
+    seen: set[str] = field(default_factory=set)
+
+
+class Listing:
+    """One call of ``list``: which checkpoints it is for, and how far it is."""
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        values: Values,
+        address: Address | None,
+        *,
+        has_namespace: bool,
+        filter: Mapping[str, object],  # noqa: A002 - the framework's name
+        before: str | None,
+        limit: int | None,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._values = values
+        self._address = address
+        self._has_namespace = has_namespace
+        self._filter = filter
+        self._before = before
+        self._left = limit
+        self._streams: list[_Stream] | None = None
+
+    async def next_page(self, store: Store) -> list[CheckpointTuple]:
+        """Return the next checkpoints; none at the end."""
+        if self._streams is None:
+            self._streams = await self._opened(store)
+        size = _LISTING_PAGE if self._left is None else max(0, min(_LISTING_PAGE, self._left))
+        chosen: list[tuple[_Stream, Record]] = []
+        while len(chosen) < size:
+            for stream in self._streams:
+                if not stream.found and not stream.is_read:
+                    await self._read(store, stream, size - len(chosen))
+            full = [stream for stream in self._streams if stream.found]
+            if not full:
+                break
+            newest = max(full, key=lambda stream: stream.found[0].id)
+            chosen.append((newest, newest.found.pop(0)))
+        if self._left is not None:
+            self._left -= len(chosen)
+        return await self._tuples(store, chosen)
+
+    async def _opened(self, store: Store) -> list[_Stream]:
+        if self._address is None:
+            return [_Stream(address, session.id) async for address, session in all_sessions(store)]
+        if self._has_namespace:
+            session = await session_to_read(store, self._address)
+            return [] if session is None else [_Stream(self._address, session.id)]
+        found = await sessions_of_thread(store, self._address.thread)
+        return [_Stream(address, session.id) for address, session in found]
+
+    async def _read(self, store: Store, stream: _Stream, wanted: int) -> None:
+        session = await store.get_session(stream.session_id)
+        if session is None:
+            stream.is_read = True
+            return
+        if self._address is not None and self._address.checkpoint is not None:
+            record = await self._checkpoints.find(session, self._address.checkpoint)
+            stream.is_read = True
+            stream.found = [record] if record is not None and self._is_asked(record) else []
+            return
+        if session.metadata.get(UNORDERED):
+            await self._read_all(session, stream)
+            return
+        if not stream.is_begun and self._before is not None:
+            record = await self._checkpoints.find(session, self._before)
+            stream.after = None if record is None else record.entry_id
+        stream.is_begun = True
+        while not stream.found and not stream.is_read:
+            limit = min(_MOST, max(wanted, 10 if self._filter else 1))
+            page = await self._checkpoints.page(session, after=stream.after, limit=limit)
+            stream.is_read = len(page) < limit
+            if page:
+                stream.after = page[-1].entry_id
+            stream.found = [record for record in page if self._is_asked(record)]
+
+    async def _read_all(self, session: Session, stream: _Stream) -> None:
+        stream.is_read = True
+        records = await self._checkpoints.all(session)
+        stream.found = sorted(filter(self._is_asked, records), key=lambda record: record.id, reverse=True)
+
+    def _is_asked(self, record: Record) -> bool:
+        if self._before is not None and record.id >= self._before:
+            return False
+        if not self._filter:
+            return True
+        metadata = self._values.loaded(record.metadata)
+        return isinstance(metadata, Mapping) and all(
+            metadata.get(field) == value for field, value in self._filter.items()
+        )
+
+    async def _tuples(self, store: Store, chosen: list[tuple[_Stream, Record]]) -> list[CheckpointTuple]:
+        by_session: dict[str, list[int]] = {}
+        for place, (stream, _) in enumerate(chosen):
+            by_session.setdefault(stream.session_id, []).append(place)
+        made: dict[int, Any] = {}
+        for session_id, places in by_session.items():
+            session = await store.get_session(session_id)
+            if session is None:
+                continue
+            records = [chosen[place][1] for place in places]
+            address = chosen[places[0]][0].address
+            tuples = await self._checkpoints.tuples(session, address, records, self._values)
+            made.update(zip(places, tuples, strict=True))
+        return [made[place] for place in sorted(made)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `FlueSaver`, the checkpointer.
 
 Result = TypeVar("Result")
 
@@ -202,11 +2030,11 @@ class FlueSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all namespaces; what it cost stays in the ledger, and copies of it stay whole."""
-        self._blocking(partial(changes.delete_thread, thread=str(thread_id)))
+        self._blocking(partial(delete_thread, thread=str(thread_id)))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Do what `delete_thread` does."""
-        await self._access.run(partial(changes.delete_thread, thread=str(thread_id)))
+        await self._access.run(partial(delete_thread, thread=str(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of runs, with the writes at them, in whichever thread. O(checkpoints of the store)."""
@@ -247,9 +2075,9 @@ class FlueSaver(BaseCheckpointSaver[str]):
         for found in sorted(source.list(None), key=lambda each: each.checkpoint["id"]):
             if self.get_tuple(found.config) is None:
                 parent = None if found.parent_config is None else self.get_tuple(found.parent_config)
-                below, new_versions = imported.place_of(found, parent)
+                below, new_versions = place_of(found, parent)
                 self.put(below, found.checkpoint, found.metadata, new_versions)
-                for task_id, task_path, writes in imported.tasks_of(found):
+                for task_id, task_path, writes in tasks_of(found):
                     self.put_writes(found.config, writes, task_id, task_path)
                 count += 1
         return count
@@ -260,9 +2088,9 @@ class FlueSaver(BaseCheckpointSaver[str]):
         for found in sorted([each async for each in source.alist(None)], key=lambda each: each.checkpoint["id"]):
             if await self.aget_tuple(found.config) is None:
                 parent = None if found.parent_config is None else await self.aget_tuple(found.parent_config)
-                below, new_versions = imported.place_of(found, parent)
+                below, new_versions = place_of(found, parent)
                 await self.aput(below, found.checkpoint, found.metadata, new_versions)
-                for task_id, task_path, writes in imported.tasks_of(found):
+                for task_id, task_path, writes in tasks_of(found):
                     await self.aput_writes(found.config, writes, task_id, task_path)
                 count += 1
         return count
@@ -324,7 +2152,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
         self, config: RunnableConfig, channels: Sequence[str]
     ) -> Callable[[Store], Coroutine[object, object, Mapping[str, DeltaChannelHistory]]]:
         return partial(
-            history.delta_history,
+            delta_history,
             checkpoints=self._checkpoints,
             values=self._values,
             address=address_of(config),
@@ -362,7 +2190,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
 
     def _deleted_runs(self, run_ids: Sequence[str]) -> Callable[[Store], Coroutine[object, object, None]]:
         return partial(
-            changes.delete_runs,
+            delete_runs,
             runs=frozenset(run_ids),
             checkpoints=self._checkpoints,
             values=self._values,
@@ -370,7 +2198,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
 
     def _copied(self, source: str, target: str) -> Callable[[Store], Coroutine[object, object, None]]:
         return partial(
-            changes.copy_thread,
+            copy_thread,
             source=str(source),
             target=str(target),
             checkpoints=self._checkpoints,
@@ -380,7 +2208,7 @@ class FlueSaver(BaseCheckpointSaver[str]):
         if strategy not in ("keep_latest", "delete"):
             raise InvalidArgument(f"strategy: should be 'keep_latest' or 'delete', not {shown(strategy)}")
         return partial(
-            changes.prune,
+            prune,
             threads=[str(each) for each in thread_ids],
             keep_latest=strategy == "keep_latest",
             checkpoints=self._checkpoints,

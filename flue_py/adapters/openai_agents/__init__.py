@@ -13,8 +13,6 @@ try:
 except ImportError as missing:
     raise MissingExtra("openai-agents", "flue_py.adapters.openai_agents") from missing
 
-from flue_py.adapters.openai_agents.compacting import Compaction
-from flue_py.adapters.openai_agents.importing import ImportedSessions, import_sqlite_sessions
-from flue_py.adapters.openai_agents.session import FlueSession
+from flue_py.adapters.openai_agents.session import Compaction, FlueSession, ImportedSessions, import_sqlite_sessions
 
 __all__ = ["Compaction", "FlueSession", "ImportedSessions", "import_sqlite_sessions"]

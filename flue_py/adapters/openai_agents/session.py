@@ -2,43 +2,1149 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import re
+import sqlite3
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from itertools import groupby, takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar, cast
+from uuid import uuid4
 
+from agents import Model, ModelSettings, ModelTracing
 from agents.memory import SessionSettings
 from agents.memory.session import _CompactionSnapshot
 from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 import flue_py.sync
-from flue_py.adapters.access import Access, Target, Work
-from flue_py.adapters.openai_agents import branches, turns
-from flue_py.adapters.openai_agents.below import Below
-from flue_py.adapters.openai_agents.compacting import Compaction, append_compaction, planned, record_discarded
-from flue_py.adapters.openai_agents.items import entries_of
-from flue_py.adapters.openai_agents.sending import Sent, last_items
-from flue_py.adapters.openai_agents.spending import Spending, counted, run_above
-from flue_py.adapters.openai_agents.tail import ending, popped, replaced
-from flue_py.compaction import SessionCompactionPlan, summarize
-from flue_py.errors import InvalidArgument, LeafConflict, NotAStore, SessionNotFound, StoreClosed, SummaryFailed, shown
+from flue_py.adapters.common import Access, Target, Work, key_of, metadata_of
+from flue_py.adapters.openai_agents.items import OTHER, SHAPE, Aside, Call, entries_of, items_of, said_of_item
+from flue_py.compaction.material import CompactionSummary, Complete, SummaryReply, SummaryRequest, summarize
+from flue_py.compaction.plan import (
+    NoCompaction,
+    SessionCompactionPlan,
+    estimate_context_tokens,
+    estimate_tokens,
+    plan_session_compaction,
+    should_compact,
+)
+from flue_py.compaction.settings import CompactionSettings
+from flue_py.context.request import ContextRequest
+from flue_py.context.settings import ContextSettings, context_settings
+from flue_py.context.sources import SourceReader, checked_sources
+from flue_py.core.context import ContextEntry, project_kept
+from flue_py.core.entries import Entry, NewEntry, to_microseconds
+from flue_py.core.json import JsonObject, JsonValue, changed
+from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE
+from flue_py.core.ledger import UsageRow
+from flue_py.core.sessions import NewSession, derived_id
+from flue_py.db.runner import committed_before
+from flue_py.errors import (
+    AnsweredCall,
+    EntryNotFound,
+    InvalidArgument,
+    LeafConflict,
+    NotAStore,
+    RevisionConflict,
+    SessionNotFound,
+    StoreClosed,
+    SummaryFailed,
+    UnreadableFile,
+    shown,
+)
+from flue_py.providers.lists import Said
+from flue_py.providers.request import wire_request
+from flue_py.providers.rules import is_of_the_model, kind_of
+from flue_py.sessions.arguments import checked_text
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.store.seam import committed_before
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable
     from typing import Self, Unpack
 
-    from agents import RunContextWrapper, TResponseInputItem, Usage
+    from agents import ModelResponse, RunContextWrapper, TResponseInputItem, Usage
     from agents.memory import OpenAIResponsesCompactionArgs
     from agents.result import RunResultBase
+    from agents.usage import RequestUsage
+    from agents.usage import Usage as their_Usage
 
-    from flue_py.adapters.openai_agents.branches import Branch, SessionUsage, TurnUsage
-    from flue_py.adapters.openai_agents.turns import ConversationTurn, TurnItem
-    from flue_py.context.requests import ContextRequest
-    from flue_py.context.settings import ContextSettings
-    from flue_py.context.sources.protocol import SourceReader
-    from flue_py.core.entries import NewEntry
-    from flue_py.core.jsontext import JsonObject
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which session of ours a session of the SDK is: the one of its id, or one of its branches, which are forks of that.
+
+MAIN = "main"
+"""The branch that every session begins on."""
+
+BRANCHES = "openaiAgentsBranches"
+"""The field of a session's metadata that has the ids of its branches, by their names."""
+
+
+class Below:
+    """The handle on the session of an id, and which of its branches is in use."""
+
+    def __init__(self, session_id: str) -> None:
+        """Note the id. Raises `InvalidArgument` if it is not a string."""
+        self.session_id = session_id
+        self.branch = MAIN
+        self._key = key_of(session_id)
+        self._handle: Session | None = None
+
+    def forget(self) -> None:
+        """Look the session up again the next time, on its main branch: it has been deleted."""
+        self._handle, self.branch = None, MAIN
+
+    async def lost(self, store: Store) -> None:
+        """Look the session up again, as it has been deleted. Raises `InvalidArgument` if that was a branch of it alone.
+
+        Who writes to a branch that is gone must not write to the main one instead.
+        """
+        main, branch = await self._main(store), self.branch
+        if main is not None and branch != MAIN:
+            raise InvalidArgument(f"branch: {shown(branch)} has been deleted; switch_to_branch({MAIN!r}) leaves it")
+        self.forget()
+
+    async def found(self, store: Store) -> Session | None:
+        """Return the session of the branch in use, or None if nothing was ever written, or it was deleted."""
+        if self._handle is None:
+            self._handle = await self._main(store)
+        return self._handle
+
+    async def made(self, store: Store) -> Session:
+        """Return the session of the branch in use, created if nothing was ever written."""
+        if self._handle is None:
+            metadata = metadata_of(self.session_id)
+            self._handle = await store.open_session(self._key, mode="get_or_create", metadata=metadata)
+        return self._handle
+
+    async def branches(self, store: Store) -> dict[str, Session]:
+        """Return the sessions of the branches by name, in the order they were made; those deleted are left out."""
+        main = await self._main(store)
+        if main is None:
+            return {}
+        named = {name: await store.get_session(id) for name, id in _ids(main).items()}
+        return {MAIN: main, **{name: session for name, session in named.items() if session is not None}}
+
+    async def switched(self, store: Store, branch: str) -> Session:
+        """Use another branch from now on, and return its session. Raises `InvalidArgument` if there is none."""
+        session = (await self.branches(store)).get(branch) if isinstance(branch, str) else None
+        if session is None:
+            raise InvalidArgument(f"branch: {shown(branch)} does not exist; list_branches() names those that do")
+        self._handle, self.branch = session, branch
+        return session
+
+    async def branched(self, store: Store, at: str | None, branch: str | None, otherwise: str) -> str:
+        """Fork the branch in use at an entry, use the fork from now on, and return its name.
+
+        Without a name it is ``otherwise``, with a number behind it where that is taken. Raises `InvalidArgument` for a
+        name that is or was taken. One transaction.
+        """
+        current = await self.made(store)
+        while True:
+            main = await self._main(store)
+            if main is None:
+                raise SessionNotFound(self.session_id)
+            ids = _ids(main)
+            name = _free(otherwise, ids) if branch is None else branch
+            if name == MAIN or name in ids:
+                raise InvalidArgument(f"branch_name: {shown(name)} is taken; choose another one")
+            metadata: JsonObject = {"openaiAgentsBranch": name}
+            try:
+                async with store.atomic() as batch:
+                    fork = batch.fork(current, at=at, title=name, metadata=metadata)
+                    known: JsonObject = {BRANCHES: {**ids, name: fork.id}}
+                    batch.set_metadata(main, known, merge=True, expected_revision=main.revision)
+            except RevisionConflict:
+                continue
+            self._handle, self.branch = fork, name
+            return name
+
+    async def _main(self, store: Store) -> Session | None:
+        try:
+            return await store.open_session(self._key)
+        except SessionNotFound:
+            return None
+
+
+def _ids(main: Session) -> dict[str, str]:
+    kept = main.metadata.get(BRANCHES)
+    return {name: id for name, id in kept.items() if isinstance(id, str)} if isinstance(kept, dict) else {}
+
+
+def _free(name: str, taken: dict[str, str]) -> str:
+    number = 2
+    free = name
+    while free in taken or free == MAIN:
+        free, number = f"{name}_{number}", number + 1
+    return free
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a run has paid for since it was asked last.
+#
+# A run counts its calls in one `Usage`, which grows until it ends and is passed along with each write. Of a run that is
+# resumed in another process, that has been booked up to where it was interrupted.
+
+_CALL_ID = "flue_py_call_id"
+_PERSISTENCE = "agents.run_internal.session_persistence"
+
+
+class Counted(NamedTuple):
+    """How much of a run's usage: calls with what they used, calls in all, and the tokens of those without."""
+
+    told: int = 0
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+    def less(self, other: Counted) -> Counted:
+        """Return what is in this and not in the other."""
+        return Counted(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def plus(self, other: Counted) -> Counted:
+        """Return both together."""
+        return Counted(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class Spending:
+    """What is known of the runs that write to one session."""
+
+    def __init__(self) -> None:
+        self._booked: dict[int, tuple[weakref.ref[their_Usage], Counted]] = {}
+
+    def begins(self, wrapper: RunContextWrapper[Any] | None) -> None:
+        """Note a run that reads the history: what it has paid for up to now, an earlier process has booked."""
+        if wrapper is not None and self._known(wrapper.usage) is None:
+            self.booked(wrapper.usage, counted(wrapper.usage))
+
+    def unbooked(self, usage: their_Usage) -> list[JsonObject]:
+        """Return what each call used that is not booked yet, as a usage object; empty for what is unknown."""
+        seen, now = self._known(usage) or Counted(), counted(usage)
+        calls: list[JsonObject] = [
+            {**usage_of(each), "callId": _call_id(each)} for each in usage.request_usage_entries[seen.told : now.told]
+        ]
+        rest = now.less(seen)
+        silent: list[JsonObject] = [{} for _ in range(rest.requests - rest.told)]
+        if rest[2:] != (0, 0, 0):
+            # Of several calls whose tokens are only known as a sum, the first has it.
+            tokens: JsonObject = dict(zip(Counted._fields[2:], rest[2:], strict=True))
+            silent[:1] = [tokens]
+        return calls + silent
+
+    def booked(self, usage: their_Usage, up_to: Counted) -> None:
+        """Note that the ledger has what a run paid for up to here."""
+        key = id(usage)
+        self._booked[key] = (weakref.ref(usage, lambda _: self._booked.pop(key, None)), up_to)
+
+    def passed_over(self, usage: their_Usage, before: Counted) -> None:
+        """Note that what a run was given since ``before`` is booked elsewhere. What came earlier stays to be booked."""
+        self.booked(usage, (self._known(usage) or before).plus(counted(usage).less(before)))
+
+    def _known(self, usage: their_Usage) -> Counted | None:
+        found = self._booked.get(id(usage))
+        return found[1] if found is not None and found[0]() is usage else None
+
+
+def run_above() -> RunContextWrapper[Any] | None:
+    """Return the run that calls a session above this one, which does not pass it on; None outside of a run.
+
+    The SDK passes a run on to sessions that take it. Its own `OpenAIResponsesCompactionSession` does not, nor do
+    sessions that were written before there was one, and nothing else says for which run they write.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == _PERSISTENCE:
+            wrapper = frame.f_locals.get("wrapper")
+            if hasattr(wrapper, "usage"):
+                return cast("RunContextWrapper[Any]", wrapper)
+        frame = frame.f_back
+    return None
+
+
+def counted(usage: their_Usage) -> Counted:
+    """Return how much a usage counts."""
+    told = usage.request_usage_entries
+    return Counted(
+        len(told),
+        max(usage.requests or 0, len(told)),
+        *(
+            max(0, (getattr(usage, name) or 0) - sum(getattr(each, name) or 0 for each in told))
+            for name in Counted._fields[2:]
+        ),
+    )
+
+
+def usage_of(told: RequestUsage | their_Usage) -> JsonObject:
+    """Return what one call used, or several, as the API reports it."""
+    return {
+        "input_tokens": told.input_tokens,
+        "output_tokens": told.output_tokens,
+        "total_tokens": told.total_tokens,
+        "input_tokens_details": _details(told.input_tokens_details),
+        "output_tokens_details": _details(told.output_tokens_details),
+    }
+
+
+class Tokens(TypedDict):
+    """Tokens as the API counts them: those of a cache are among the input."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+def tokens_of(paid: UsageRow) -> Tokens:
+    """Return the tokens of a row of the ledger as the API counts them."""
+    return Tokens(
+        input_tokens=paid.input + paid.cache_read + paid.cache_write,
+        output_tokens=paid.output,
+        total_tokens=paid.total_tokens,
+    )
+
+
+def _call_id(told: RequestUsage) -> str:
+    """Return the id of a call, drawn when it is asked for first.
+
+    It stays with the object and its copies: the run of an agent that is a tool passes them on to the run that called
+    the tool, and where both write to sessions, the ledger has the call once.
+    """
+    found = getattr(told, _CALL_ID, None)
+    if isinstance(found, str):
+        return found
+    drawn = f"agents:{uuid4().hex}"
+    setattr(told, _CALL_ID, drawn)
+    return drawn
+
+
+def _details(details: object) -> JsonValue:
+    dump = getattr(details, "model_dump", None)
+    found = dump(mode="json") if callable(dump) else None
+    return {name: value for name, value in found.items() if value is not None} if isinstance(found, Mapping) else {}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The turns of a branch, as `AdvancedSQLiteSession` tells of them: what was asked in each, and what was done for it.
+#
+# A turn begins with an item of the user. Turns are counted from 1 along the whole path, also those that a compaction
+# has
+# summed up, so that a branch can begin before any of them; what comes before the first is turn 0.
+
+
+class ConversationTurn(TypedDict):
+    """A turn: its number, what the user said, a beginning of that as text, and when (ISO 8601, UTC)."""
+
+    turn: int
+    content: str
+    full_content: object
+    timestamp: str
+    can_branch: bool
+
+
+class TurnItem(TypedDict):
+    """An item of a turn: ``user``, ``assistant`` or its type, and the name of the tool that it calls, if it does."""
+
+    type: str
+    tool_name: str | None
+
+
+class Asked(NamedTuple):
+    """The item that a turn begins with, and its entry."""
+
+    number: int
+    entry: Entry
+    item: Mapping[str, object]
+
+
+_PREVIEW = 100
+_CALLS = frozenset(
+    {
+        "tool_call",
+        "function_call",
+        "computer_call",
+        "file_search_call",
+        "web_search_call",
+        "code_interpreter_call",
+        "tool_search_call",
+        "custom_tool_call",
+        "mcp_call",
+        "mcp_approval_request",
+        "shell_call",
+        "apply_patch_call",
+    }
+)
+_OF_A_SERVER = frozenset({"mcp_call", "mcp_approval_request"})
+_NAMED_BY_TYPE = _CALLS - _OF_A_SERVER - {"tool_call", "function_call", "custom_tool_call", "tool_search_call"}
+_SEARCHES = frozenset({"tool_search_call", "tool_search_output"})
+
+
+async def turns_of(session: Session) -> list[Asked]:
+    """Return what the turns of a branch begin with. O(path)."""
+    found: list[Asked] = []
+    for number, entry, item in _numbered(await _said(session)):
+        if item.get("role") == "user" and (not found or found[-1].number < number):
+            found.append(Asked(number, entry, item))
+    return found
+
+
+async def conversation_turns(session: Session) -> list[ConversationTurn]:
+    """Return the turns of a branch, with the first 100 characters of each. O(path)."""
+    return [_told(turn, _PREVIEW) for turn in await turns_of(session)]
+
+
+async def turns_with(session: Session, term: str) -> list[ConversationTurn]:
+    """Return the turns in which the user said a text, in whatever case its ASCII letters are. O(path)."""
+    if not isinstance(term, str):
+        raise InvalidArgument(f"search_term: should be a string, not {shown(term)}")
+    pattern = re.compile(re.escape(term), re.IGNORECASE | re.ASCII)
+    return [_told(turn) for turn in await turns_of(session) if any(map(pattern.search, _texts(turn.item)))]
+
+
+async def by_turns(session: Session) -> dict[int, list[TurnItem]]:
+    """Return the items of a branch by their turns, in order, without what they say. O(path)."""
+    turns: dict[int, list[TurnItem]] = {}
+    for number, _, item in _numbered(await _said(session)):
+        turns.setdefault(number, []).append(TurnItem(type=_type_of(item), tool_name=_tool_of(item)))
+    return turns
+
+
+async def tools_used(session: Session) -> list[tuple[str, int, int]]:
+    """Return how often each tool was called in each turn: name, calls, turn; by turn, then by name. O(path)."""
+    calls: Counter[tuple[int, str]] = Counter()
+    for number, items in (await by_turns(session)).items():
+        called = [each for each in items if each["type"] in _CALLS]
+        if not any(each["type"] == "tool_search_call" for each in called):
+            called += [each for each in items if each["type"] == "tool_search_output"]
+        calls.update((number, each["tool_name"] or "") for each in called)
+    return [(name, count, number) for (number, name), count in sorted(calls.items())]
+
+
+async def _said(session: Session) -> list[tuple[Entry, TResponseInputItem]]:
+    """Return the items of the whole path with their entries, but for those that are excluded."""
+    path = project_kept(await session.get_active_path())
+    return [(each.entry, item) for each in path for item in items_of(each)]
+
+
+def _numbered(
+    said: list[tuple[Entry, TResponseInputItem]],
+) -> Iterator[tuple[int, Entry, Mapping[str, object]]]:
+    number = 0
+    for entry, item in said:
+        fields: Mapping[str, object] = item  # type: ignore[assignment]
+        number += fields.get("role") == "user"
+        yield number, entry, fields
+
+
+def _told(turn: Asked, characters: int | None = None) -> ConversationTurn:
+    content = turn.item.get("content", "")
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    is_cut = characters is not None and len(text) > characters
+    return ConversationTurn(
+        turn=turn.number,
+        content=f"{text[:characters]}..." if is_cut else text,
+        full_content=content,
+        timestamp=turn.entry.created_at.isoformat(),
+        can_branch=True,
+    )
+
+
+def _texts(item: Mapping[str, object]) -> list[str]:
+    content = item.get("content", "")
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts = [part.get("text", "") for part in parts if isinstance(part, dict)]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def _type_of(item: Mapping[str, object]) -> str:
+    role = item.get("role")
+    return str(role) if role in ("user", "assistant") else str(item.get("type") or "other")
+
+
+def _tool_of(item: Mapping[str, object]) -> str | None:
+    kind, name = str(item.get("type")), item.get("name")
+    if kind in _OF_A_SERVER and "server_label" in item:
+        named = [str(part) for part in (item["server_label"], name) if part]
+        return ".".join(named) or None
+    if kind in _SEARCHES:
+        return "tool_search"
+    if kind in _NAMED_BY_TYPE:
+        return kind
+    if name is None:
+        return None
+    space = item.get("namespace")
+    return f"{space}.{name}" if name and space and space != name else str(name)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What `AdvancedSQLiteSession` tells of branches and turns, from forks and the ledger.
+
+_NAME = re.compile(r"[^\0\ud800-\udfff]+")
+
+
+class Branch(TypedDict):
+    """A branch: how many items `get_items` gives, turns to branch from, whether it is in use, when it was made.
+
+    The time is in ISO 8601, in UTC.
+    """
+
+    branch_id: str
+    message_count: int
+    user_turns: int
+    is_current: bool
+    created_at: str
+
+
+class TurnUsage(TypedDict, total=False):
+    """What a turn paid for: calls and tokens. ``user_turn_number`` counts from 1, where all turns are asked for."""
+
+    user_turn_number: int
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_tokens_details: dict[str, int]
+    output_tokens_details: dict[str, int]
+
+
+class SessionUsage(TypedDict):
+    """What a session or a branch paid for, and how many of its turns did."""
+
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    total_turns: int
+
+
+async def branched(store: Store, below: Below, turn: int, name: str | None) -> str:
+    """Begin a branch before a turn, counted from 1, and return its name. Raises `InvalidArgument`."""
+    session = await below.found(store)
+    turns = [] if session is None else await turns_of(session)
+    if isinstance(turn, bool) or not isinstance(turn, int) or not 1 <= turn <= len(turns):
+        raise InvalidArgument(f"turn_number: {shown(turn)} is not one of the {len(turns)} turns of this branch")
+    if name is not None and not (isinstance(name, str) and name.strip() and _NAME.fullmatch(name)):
+        raise InvalidArgument(f"branch_name: {shown(name)} is not a name; leave it out, or give one")
+    return await below.branched(store, turns[turn - 1].entry.parent_id, name, f"branch_from_turn_{turn}")
+
+
+async def branched_at_content(store: Store, below: Below, term: str, name: str | None) -> str:
+    """Begin a branch before the first turn in which the user said a text. Raises `InvalidArgument`."""
+    session = await below.found(store)
+    found = [] if session is None else await turns_with(session, term)
+    if not found:
+        raise InvalidArgument(f"search_term: nobody said {shown(term)} on this branch")
+    return await branched(store, below, found[0]["turn"], name)
+
+
+async def deleted(store: Store, below: Below, branch: str, *, force: bool) -> None:
+    """Delete a branch other than the main one; what its own branches see stays. Raises `InvalidArgument`."""
+    if branch == MAIN:
+        raise InvalidArgument("branch_id: the main branch cannot be deleted; clear_session() empties the session")
+    session = _named(await below.branches(store), branch)
+    if branch == below.branch:
+        if not force:
+            raise InvalidArgument(f"branch_id: {shown(branch)} is in use; switch to another one, or say force=True")
+        await below.switched(store, MAIN)
+    await store.delete_session_tree(session)
+
+
+async def cleared(store: Store, below: Below) -> None:
+    """Move the leaves of all branches to before their first items, in one transaction, and use the main one."""
+    while True:
+        branches = await below.branches(store)
+        try:
+            async with store.atomic() as batch:
+                for session in branches.values():
+                    if session.leaf_id is not None:
+                        batch.move_leaf(session, None, why="clear_session")
+        except (LeafConflict, SessionNotFound):
+            continue
+        below.forget()
+        return
+
+
+async def listed(store: Store, below: Below) -> list[Branch]:
+    """Return the branches in the order they were made. O(contexts)."""
+    found = []
+    for name, session in (await below.branches(store)).items():
+        shown_items = await session.build_context_entries()
+        found.append(
+            Branch(
+                branch_id=name,
+                message_count=sum(len(items_of(each)) for each in shown_items),
+                user_turns=len(await turns_of(session)),
+                is_current=name == below.branch,
+                created_at=session.info.created_at.isoformat(),
+            )
+        )
+    return found
+
+
+async def session_usage(store: Store, below: Below, branch: str | None) -> SessionUsage | None:
+    """Return what all branches paid for, or one; None if nothing is known to be paid."""
+    branches = await below.branches(store)
+    sessions = list(branches.values()) if branch is None else [_named(branches, branch)]
+    paid = (await store.usage(sessions)).total if sessions else UsageRow()
+    if not paid.calls:
+        return None
+    turns = [each for session in sessions for each in await _turns(store, session)]
+    tokens = tokens_of(paid)
+    return SessionUsage(
+        requests=paid.calls,
+        input_tokens=tokens["input_tokens"],
+        output_tokens=tokens["output_tokens"],
+        total_tokens=tokens["total_tokens"],
+        total_turns=len(turns),
+    )
+
+
+async def turn_usage(store: Store, below: Below, turn: int | None, branch: str | None) -> list[TurnUsage] | TurnUsage:
+    """Return what each turn that a branch itself has paid for used, or one of them: empty if that paid for nothing."""
+    branches = await below.branches(store)
+    session = branches.get(below.branch) if branch is None else _named(branches, branch)
+    found = [] if session is None else await _turns(store, session)
+    if turn is None:
+        return found
+    for each in found:
+        if each.pop("user_turn_number") == turn:
+            return each
+    return TurnUsage()
+
+
+async def chosen(store: Store, below: Below, branch: str | None) -> Session | None:
+    """Return the session of a branch, or of the one in use; None if nothing was ever written to that."""
+    return await below.found(store) if branch is None else _named(await below.branches(store), branch)
+
+
+def _named(branches: dict[str, Session], branch: str) -> Session:
+    if not isinstance(branch, str) or branch not in branches:
+        raise InvalidArgument(f"branch_id: {shown(branch)} does not exist; list_branches() names those that do")
+    return branches[branch]
+
+
+async def _turns(store: Store, session: Session) -> list[TurnUsage]:
+    turns = [turn.entry for turn in await turns_of(session)]
+    if not turns:
+        # No user has spoken: a greeting, or items that are encrypted.
+        return []
+    ends = [*(turn.parent_id for turn in turns[1:]), session.leaf_id]
+    found = []
+    for number, (turn, end) in enumerate(zip(turns, ends, strict=True), 1):
+        if turn.session_id != session.id:
+            continue
+        paid = (await store.usage(session, leaf=end, since=turn.parent_id)).total
+        if paid.calls:
+            tokens = tokens_of(paid)
+            used = TurnUsage(
+                user_turn_number=number,
+                requests=paid.calls,
+                input_tokens=tokens["input_tokens"],
+                output_tokens=tokens["output_tokens"],
+                total_tokens=tokens["total_tokens"],
+                input_tokens_details={"cached_tokens": paid.cache_read, "cache_write_tokens": paid.cache_write},
+                output_tokens_details={"reasoning_tokens": paid.reasoning},
+            )
+            found.append(used)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Compaction of a session by a model of the caller: who writes the summary, and when.
+
+Told: TypeAlias = "Callable[[Usage], None]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """How a session is compacted.
+
+    ``model`` writes the summary: a model of the SDK, or a coroutine function that takes a `SummaryRequest` and returns
+    a `SummaryReply` (see `flue_py.compaction.summarize`). ``context_window`` is how many tokens the agent's model
+    takes: a run compacts after a turn when fewer than ``settings.reserve_tokens`` of them are left. 0 compacts only
+    when it is asked for. Raises `InvalidArgument`.
+    """
+
+    model: Model | Complete
+    context_window: int = 0
+    settings: CompactionSettings = field(default_factory=CompactionSettings)
+
+    def __post_init__(self) -> None:
+        if not callable(self.model) and not isinstance(self.model, Model):
+            raise InvalidArgument(f"model: should be a model or a coroutine function, not {shown(self.model)}")
+        if isinstance(self.context_window, bool) or not isinstance(self.context_window, int) or self.context_window < 0:
+            raise InvalidArgument(f"context_window: should be tokens, 0 or more, not {shown(self.context_window)}")
+
+    def completing(self, told: Told) -> Complete:
+        """Return what makes one call of the model; ``told`` is called with what each used, where the SDK says."""
+        model = self.model
+        if not isinstance(model, Model):
+            return model
+
+        async def complete(request: SummaryRequest) -> SummaryReply:
+            response = await model.get_response(
+                system_instructions=request.system_prompt,
+                input=request.prompt,
+                model_settings=ModelSettings(max_tokens=request.max_tokens),
+                tools=[],
+                output_schema=None,
+                handoffs=[],
+                tracing=ModelTracing.DISABLED,
+                previous_response_id=None,
+                conversation_id=None,
+                prompt=None,
+            )
+            told(response.usage)
+            usage = usage_of(response.usage) if response.usage.requests or response.usage.total_tokens else {}
+            named = {"callId": response.response_id} if response.response_id else {}
+            return SummaryReply(_text_of(response), {**usage, **named})
+
+        return complete
+
+
+async def planned(
+    session: Session, compaction: Compaction, *, force: bool
+) -> tuple[str | None, SessionCompactionPlan] | None:
+    """Return the leaf and where to cut its context; None where no compaction is due, or nothing can be cut off.
+
+    With ``force`` the size does not matter: if nothing else can be cut off, the last turn is kept. O(context).
+    """
+    items = await session.build_context_entries()
+    leaf = session.leaf_id
+    size = estimate_context_tokens(items).tokens
+    if not force and not should_compact(size, compaction.context_window, compaction.settings):
+        return None
+    if any(item.role == OTHER for item in items):
+        # Nobody can sum up what is encrypted.
+        return None
+    latest, pins = await session.latest_compaction(), await session.pins()
+    found = plan_session_compaction(items, latest, compaction.settings, pinned=pins)
+    if isinstance(found, NoCompaction) and force:
+        settings = replace(compaction.settings, keep_recent_tokens=_last_turn_tokens(items))
+        found = plan_session_compaction(items, latest, settings, pinned=pins)
+    return None if isinstance(found, NoCompaction) else (leaf, found)
+
+
+def _last_turn_tokens(items: Sequence[ContextEntry]) -> int:
+    starts = [number for number, item in enumerate(items) if item.role == "user" and item.kind == MESSAGE]
+    return sum(estimate_tokens(item.data) for item in items[starts[-1] if starts else 0 :])
+
+
+async def append_compaction(
+    session: Session, leaf: str | None, found: SessionCompactionPlan, summary: CompactionSummary
+) -> bool:
+    """Append a compaction at the leaf that it was planned for. If the session has moved on, only its calls are kept."""
+    try:
+        await session.append_compaction(
+            summary.text,
+            first_kept_entry_id=found.first_kept_entry_id,
+            tokens_before=found.plan.tokens_before,
+            details=summary.details,
+            calls=summary.usages,
+            expected_leaf=leaf,
+        )
+    except (LeafConflict, EntryNotFound):
+        await record_discarded(session, summary.calls)
+        return False
+    return True
+
+
+async def record_discarded(session: Session, calls: Sequence[AnsweredCall]) -> None:
+    """Write into the ledger what was paid for a summary that is not used."""
+    for call in calls:
+        usage = cast("JsonObject", dict(call.usage or {}))
+        call_id = usage.pop("callId", None)
+        named = call_id if isinstance(call_id, str) else None
+        await session.record_call(usage, purpose="compaction", outcome="discarded", call_id=named)
+
+
+def _text_of(response: ModelResponse) -> str:
+    parts = [part for item in response.output if item.type == "message" for part in item.content]
+    return "".join(part.text for part in parts if part.type == "output_text")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sessions of the SDK's own files, `SQLiteSession` and `AdvancedSQLiteSession`, brought into a store.
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedSessions:
+    """What an import did: the ids of the sessions and, as (session, branch), of the branches that it made.
+
+    ``already_there`` are sessions whose key the store had before; they were left as they are, but for branches of
+    theirs that were missing. ``skipped`` counts rows whose item is not JSON, which the SDK skips, too.
+    """
+
+    sessions: tuple[str, ...]
+    branches: tuple[tuple[str, str], ...]
+    already_there: tuple[str, ...]
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    id: int
+    turn: int | None
+    item: object
+    created_us: int | None
+
+
+async def import_sqlite_sessions(
+    path: str | Path,
+    target: Target,
+    *,
+    sessions_table: str = "agent_sessions",
+    messages_table: str = "agent_messages",
+) -> ImportedSessions:
+    """Import the sessions of a file of the SDK, branches and usage included, and report what was done.
+
+    The file is only read. What is there already is left alone, so that the same import can be run again, also after one
+    that broke off. Raises `UnreadableFile` if the file is not the SDK's. O(file).
+    """
+    access = Access(target)
+    try:
+        with closing(_opened(Path(path), sessions_table, messages_table)) as file:
+            source = _Source(file, sessions_table, messages_table)
+            done = _Done()
+            for session_id, created in source.sessions():
+                await access.run(lambda store, id=session_id, at=created: _bring(store, source, id, at, done))  # type: ignore[misc]
+            return ImportedSessions(
+                tuple(done.sessions), tuple(done.branches), tuple(done.already_there), source.skipped
+            )
+    finally:
+        await access.aclose()
+
+
+class _Done:
+    def __init__(self) -> None:
+        self.sessions: list[str] = []
+        self.branches: list[tuple[str, str]] = []
+        self.already_there: list[str] = []
+
+
+async def _bring(store: Store, source: _Source, session_id: str, created_us: int | None, done: _Done) -> None:
+    """Import one session: its main branch, then the others, each from the longest beginning that is there."""
+    known: dict[tuple[int, ...], tuple[str, str]] = {}
+    try:
+        await store.open_session(key_of(session_id))
+        done.already_there.append(session_id)
+        is_new = False
+    except SessionNotFound:
+        is_new = True
+    for branch in source.branches(session_id):
+        rows = source.rows(session_id, branch)
+        path = tuple(row.id for row in rows)
+        shared = next((n for n in range(len(path), 0, -1) if path[:n] in known), 0)
+        at, owner = known.get(path[:shared], (None, MAIN))
+        entries, ends = _chained(rows[shared:], session_id, branch, at, source.usage(session_id, branch))
+        for number, end in enumerate(ends, shared + 1):
+            known.setdefault(path[:number], (end, branch))
+        leaf = entries[-1].id if entries else at
+        if branch == MAIN:
+            if is_new:
+                new = NewSession(
+                    key=key_of(session_id), metadata_text=json.dumps(metadata_of(session_id)), created_us=created_us
+                )
+                await store.import_session(new, entries, leaf=leaf)
+                done.sessions.append(session_id)
+            continue
+        if await _branch(store, Below(session_id), owner, at, branch, entries):
+            done.branches.append((session_id, branch))
+
+
+async def _branch(
+    store: Store, below: Below, owner: str, at: str | None, branch: str, entries: Sequence[NewEntry]
+) -> bool:
+    """Make a branch at an entry of another one, with entries of its own; return whether anything was missing."""
+    fork = (await below.branches(store)).get(branch)
+    is_new = fork is None
+    if fork is None:
+        await below.switched(store, owner)
+        await below.branched(store, at, branch, branch)
+        fork = await below.made(store)
+    if not entries or await fork.get_entry(str(entries[0].id)) is not None:
+        return is_new
+    await fork.import_entries(entries, leaf=entries[-1].id)
+    return True
+
+
+def _chained(
+    rows: Sequence[_Row], session_id: str, branch: str, parent: str | None, usage: dict[int, list[Call]]
+) -> tuple[list[NewEntry], list[str]]:
+    """Return rows as a chain of entries, and the id that each row ends with. Each turn has the calls it paid for."""
+    names: dict[str, str] = {}
+    entries: list[NewEntry] = []
+    ends: list[str] = []
+    for turn, grouped in groupby(rows, key=lambda row: row.turn):
+        group = list(grouped)
+        calls = usage.get(turn, []) if turn is not None else []
+        made = entries_of([row.item for row in group], names, calls)
+        for number, entry in enumerate(made):
+            row = group[min(number, len(group) - 1)]
+            # An entry for calls without an answer comes behind the rows of its turn.
+            what = "item" if number < len(group) else "usage"
+            own = derived_id("openai-agents", session_id, branch, row.id, what)
+            entries.append(replace(entry, id=own, parent_id=parent, created_us=row.created_us))
+            parent = own
+            if number < len(group):
+                ends.append(own)
+        ends[-1] = parent or ends[-1]
+    return entries, ends
+
+
+def _opened(path: Path, sessions_table: str, messages_table: str) -> sqlite3.Connection:
+    for table in (sessions_table, messages_table):
+        if not isinstance(table, str) or not table.isidentifier():
+            raise InvalidArgument(f"table: {table!r} is not the name of a table")
+    file = None
+    try:
+        file = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        file.execute(f"SELECT session_id, message_data, created_at FROM {messages_table} LIMIT 0")  # noqa: S608 - checked
+        file.execute(f"SELECT session_id, created_at FROM {sessions_table} LIMIT 0")  # noqa: S608 - checked
+    except sqlite3.Error as error:
+        if file is not None:
+            file.close()
+        raise UnreadableFile(f"{path}: not a file of sessions of the OpenAI Agents SDK ({error})") from error
+    return file
+
+
+class _Source:
+    """What is in a file of the SDK."""
+
+    def __init__(self, file: sqlite3.Connection, sessions_table: str, messages_table: str) -> None:
+        self._file = file
+        self._sessions, self._messages = sessions_table, messages_table
+        tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        self._has_branches = {"message_structure", "turn_usage"} <= tables
+        self.skipped = 0
+
+    def sessions(self) -> list[tuple[str, int | None]]:
+        query = f"SELECT session_id, created_at FROM {self._sessions} ORDER BY created_at, session_id"  # noqa: S608 - checked
+        return [(id, _microseconds(at)) for id, at in self._file.execute(query)]
+
+    def branches(self, session_id: str) -> list[str]:
+        """Return the main branch, and the others in the order they were made."""
+        if not self._has_branches:
+            return [MAIN]
+        query = "SELECT branch_id FROM message_structure WHERE session_id = ? GROUP BY branch_id ORDER BY MIN(id)"
+        return [MAIN, *(name for (name,) in self._file.execute(query, [session_id]) if name != MAIN)]
+
+    def rows(self, session_id: str, branch: str) -> list[_Row]:
+        structured = f"""SELECT m.id, s.user_turn_number, m.message_data, m.created_at FROM message_structure s
+            JOIN {self._messages} m ON m.id = s.message_id
+            WHERE s.session_id = ? AND s.branch_id = ? ORDER BY s.sequence_number"""  # noqa: S608 - checked
+        plain = f"SELECT id, NULL, message_data, created_at FROM {self._messages} WHERE session_id = ? ORDER BY id"  # noqa: S608 - checked
+        found = self._file.execute(structured, [session_id, branch]).fetchall() if self._has_branches else []
+        if not found and branch == MAIN and not self._is_structured(session_id):
+            found = self._file.execute(plain, [session_id]).fetchall()
+        return list(self._read(found))
+
+    def usage(self, session_id: str, branch: str) -> dict[int, list[Call]]:
+        """Return what each turn of a branch paid for: as many calls as there were, the first with the sum of them."""
+        if not self._has_branches:
+            return {}
+        query = """SELECT user_turn_number, requests, input_tokens, output_tokens, total_tokens, input_tokens_details,
+            output_tokens_details FROM turn_usage WHERE session_id = ? AND branch_id = ?"""
+        found: dict[int, list[Call]] = {}
+        for turn, requests, taken, made, total, of_input, of_output in self._file.execute(query, [session_id, branch]):
+            whole: Call = {
+                "input_tokens": taken,
+                "output_tokens": made,
+                "total_tokens": total,
+                "input_tokens_details": json.loads(of_input or "{}"),
+                "output_tokens_details": json.loads(of_output or "{}"),
+            }
+            found[turn] = [whole, *({} for _ in range((requests or 1) - 1))]
+        return found
+
+    def _is_structured(self, session_id: str) -> bool:
+        query = "SELECT 1 FROM message_structure WHERE session_id = ? LIMIT 1"
+        return self._has_branches and self._file.execute(query, [session_id]).fetchone() is not None
+
+    def _read(self, found: list[tuple[int, int | None, str, str]]) -> Iterator[_Row]:
+        for row_id, turn, data, at in found:
+            try:
+                item = json.loads(data)
+            except (TypeError, ValueError):
+                item = None
+            if isinstance(item, dict):
+                yield _Row(row_id, turn, item, _microseconds(at))
+            else:
+                self.skipped += 1
+
+
+def _microseconds(text: object) -> int | None:
+    """Return a time as SQLite writes it, in UTC; None if it is something else."""
+    try:
+        return to_microseconds(datetime.fromisoformat(str(text)).replace(tzinfo=UTC))
+    except ValueError:
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What settings leave of the context for an agent, as items of the SDK that the Responses API takes.
+
+
+class Sent:
+    """Settings of a context, for one agent. Raises `InvalidArgument` naming each field that is wrong by its path."""
+
+    def __init__(
+        self,
+        settings: ContextSettings | Mapping[str, object],
+        agent: str | None,
+        sources: Mapping[str, SourceReader] | None,
+        model: str | None,
+    ) -> None:
+        self._settings = context_settings(settings)
+        self._agent = checked_text(agent, "agent")
+        self._sources = checked_sources(sources)
+        self._model = model
+
+    async def request(self, session: Session) -> ContextRequest:
+        """Return what the agent is sent: items as they were added, but for what a step or a repair changed. O(size).
+
+        An item that is in no form of the API, such as an envelope of `EncryptedSession`, stays as it is.
+        """
+        found = await session.request(agent=self._agent, settings=self._settings, sources=self._sources)
+        said: list[Said] = []
+        for item, message in zip(found.items, found.messages, strict=True):
+            if item.how is None and item.source is not None and message is item.message:
+                said += said_of_item(item.source, message)
+            else:
+                said.append(Said(message, entry_id=item.entry_id))
+        # What was produced under another beginning has been left out already: here nobody knows system and tools.
+        sent = wire_request(SHAPE, said, model=self._model, keeps_stale_reasoning=True)
+        return changed(
+            found,
+            target=sent.target,
+            messages=[*map(_as_it_was, sent.messages)],
+            repairs=(*found.repairs, *sent.repairs),
+            broken=sent.broken,
+        )
+
+
+def _as_it_was(item: JsonObject) -> JsonObject:
+    content = item.get("content")
+    return content.item if isinstance(content, Aside) else item
+
+
+def last_items(items: Sequence[JsonObject], most: int | None) -> list[TResponseInputItem]:
+    """Return the last items, at most so many, beginning with no half of an answer or a call. O(items)."""
+    start = 0 if most is None else max(len(items) - most, 0)
+    while 0 < start < len(items) and is_of_the_model(items[start]) and is_of_the_model(items[start - 1]):
+        start += 1
+    called = {_sending_call_id(item) for item in items[:start] if is_of_the_model(item)}
+    kept = [item for item in items[start:] if not (_is_output(item) and _sending_call_id(item) in called)]
+    return cast("list[TResponseInputItem]", kept)
+
+
+def _is_output(item: JsonObject) -> bool:
+    return kind_of(item).endswith("_output")
+
+
+def _sending_call_id(item: JsonObject) -> object:
+    # The output of a local shell has the id of its call as its own.
+    return item.get("call_id", item.get("id"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The last items of a session: reading them, and taking the last one back.
+
+Shown: TypeAlias = "tuple[ContextEntry, list[TResponseInputItem]]"
+
+_MORE = 2
+"""How many entries more are read at first: where calls and their results stand together, that is enough."""
+_ALL = 1_000_000
+
+
+async def ending(session: Session, wanted: int | None) -> list[Shown]:
+    """Return the last entries of the context that have ``wanted`` items or more, with these; all where there are fewer.
+
+    O(items wanted), and what lies between results and their calls.
+    """
+    if wanted is None or wanted >= _ALL:
+        return [(each, items_of(each)) for each in await session.build_context_entries()]
+    # A read of the end never begins between a call and its result, so it may return fewer than were asked for.
+    size = wanted + _MORE
+    while True:
+        entries = await session.build_context_entries(limit=size)
+        found: list[Shown] = []
+        missing = wanted
+        while missing > 0 and len(found) < len(entries):
+            last = entries[-1 - len(found)]
+            found.append((last, items_of(last)))
+            missing -= len(found[-1][1])
+        is_all = not entries or entries[0].kind == COMPACTION or entries[0].entry.depth + len(entries) <= size
+        if missing <= 0 or is_all:
+            found.reverse()
+            return found
+        size *= 2
+
+
+async def popped(store: Store, session: Session) -> TResponseInputItem | None:
+    """Retract the last item of a session, and return it; None if there is none. Raises `LeafConflict`."""
+    last, items = next(((each, items) for each, items in reversed(await ending(session, 1)) if items), (None, []))
+    leaf = session.leaf_id
+    if last is None:
+        return None
+    entry = last.entry
+    if len(items) == 1 and entry.kind == COMPACTION:
+        await session.move_leaf(None, why="pop_item", expected_leaf=leaf)
+    elif len(items) > 1 or await _is_divided(session, last, leaf):
+        await replaced(store, session, 1, leaf, [])
+    elif entry.id != leaf or not await session.remove_leaf_message(entry.id, why="pop_item", expected_leaf=leaf):
+        await session.move_leaf(entry.parent_id, why="pop_item", expected_leaf=leaf)
+    return items[-1]
+
+
+async def replaced(
+    store: Store,
+    session: Session,
+    wanted: int,
+    leaf: str | None,
+    items: list[TResponseInputItem],
+    is_expired: Callable[[TResponseInputItem], bool] | None = None,
+) -> None:
+    """Begin a branch at ``leaf`` that has ``items`` in place of the last ``wanted``. What was there stays where it was.
+
+    Of what is kept, the branch is without what is expired at its beginning. Raises `LeafConflict` if the leaf is not
+    the stored one, `InvalidEntry`. O(context).
+    """
+    shown = await session.build_context_entries(leaf=leaf)
+    held = [items_of(each) for each in shown]
+    kept = sum(map(len, held)) - wanted
+    at = 0
+    while kept and len(held[at]) <= kept:
+        kept -= len(held[at])
+        at += 1
+    # Where no leaf has just what is kept, as within an entry of several items, that is written again.
+    to = shown[at - 1].entry_id if at else None
+    before = [item for each in held for item in each][:-wanted]
+    expired = 0 if is_expired is None else sum(1 for _ in takewhile(is_expired, before))
+    if expired or kept or (at and await _is_divided(session, shown[at - 1], leaf)):
+        to, before = None, before[expired:]
+    else:
+        before = []
+    async with store.atomic() as batch:
+        batch.move_leaf(session, to, why="items replaced", expected_leaf=leaf)
+        if before or items:
+            batch.append_entries(session, entries_of([*before, *items], {}))
+
+
+async def _is_divided(session: Session, last: ContextEntry, leaf: str | None) -> bool:
+    """Return whether a leaf at an item of the context would have another context than what comes up to that item."""
+    behind = await session.get_active_path_since(last.entry_id, leaf=leaf)
+    return last.kind == COMPACTION or any(each.kind in (COMPACTION, EXCLUSION) for each in behind)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The session of a conversation: what `agents.SQLiteSession` does, on a tree that forgets nothing.
 
 _Told = TypeVar("_Told")
 
@@ -182,7 +1288,7 @@ class FlueSession:
 
         The leaf of each branch moves to before its first item, in one transaction. O(branches).
         """
-        await self._run(lambda store: branches.cleared(store, self._below))
+        await self._run(lambda store: cleared(store, self._below))
 
     async def run_compaction(
         self,
@@ -224,14 +1330,14 @@ class FlueSession:
         A branch is a fork: it copies nothing. Raises `InvalidArgument` (a ValueError) for a turn that there is not, and
         for a name that is empty or was used before. O(turns).
         """
-        return await self._run(lambda store: branches.branched(store, self._below, turn_number, branch_name))
+        return await self._run(lambda store: branched(store, self._below, turn_number, branch_name))
 
     async def create_branch_from_content(self, search_term: str, branch_name: str | None = None) -> str:
         """Begin a branch before the first turn in which the user said ``search_term``; use it, and return its name.
 
         Raises `InvalidArgument` (a ValueError) if nobody said it, and as `create_branch_from_turn` does. O(path).
         """
-        return await self._run(lambda store: branches.branched_at_content(store, self._below, search_term, branch_name))
+        return await self._run(lambda store: branched_at_content(store, self._below, search_term, branch_name))
 
     async def switch_to_branch(self, branch_id: str) -> None:
         """Use another branch, in this object. Raises `InvalidArgument` (a ValueError) if there is none. O(branches)."""
@@ -243,46 +1349,46 @@ class FlueSession:
         Its name stays taken, and what it cost stays in the ledger. Raises `InvalidArgument` (a ValueError) if there is
         no such branch, for the main one, and, without ``force``, for the one in use. O(items deleted).
         """
-        await self._run(lambda store: branches.deleted(store, self._below, branch_id, force=force))
+        await self._run(lambda store: deleted(store, self._below, branch_id, force=force))
 
     async def list_branches(self) -> list[Branch]:
         """Return the branches in the order they were made; "main" is the first. O(their paths)."""
-        return await self._run(lambda store: branches.listed(store, self._below))
+        return await self._run(lambda store: listed(store, self._below))
 
     async def get_conversation_turns(self, branch_id: str | None = None) -> list[ConversationTurn]:
         """Return the turns of a branch, or of the one in use: what the user said in each, and when.
 
         Raises `InvalidArgument` (a ValueError) if there is no such branch. O(path).
         """
-        return await self._of_branch(branch_id, turns.conversation_turns, [])
+        return await self._of_branch(branch_id, conversation_turns, [])
 
     async def find_turns_by_content(self, search_term: str, branch_id: str | None = None) -> list[ConversationTurn]:
         """Return the turns in which the user said ``search_term``; ASCII letters match in either case.
 
         ``content`` is all that was said, as text. Raises as `get_conversation_turns`. O(path).
         """
-        return await self._of_branch(branch_id, lambda session: turns.turns_with(session, search_term), [])
+        return await self._of_branch(branch_id, lambda session: turns_with(session, search_term), [])
 
     async def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[TurnItem]]:
         """Return the types and tools of the items of a branch, by turn; what comes before the first is turn 0.
 
         Raises as `get_conversation_turns`. O(path).
         """
-        return await self._of_branch(branch_id, turns.by_turns, {})
+        return await self._of_branch(branch_id, by_turns, {})
 
     async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
         """Return how often each tool was called in each turn of a branch: its name, the calls, the turn.
 
         Raises as `get_conversation_turns`. O(path).
         """
-        return await self._of_branch(branch_id, turns.tools_used, [])
+        return await self._of_branch(branch_id, tools_used, [])
 
     async def get_session_usage(self, branch_id: str | None = None) -> SessionUsage | None:
         """Return what all branches paid for, from the ledger, or what one did itself; None if that is nothing.
 
         Raises `InvalidArgument` (a ValueError) if there is no such branch. O(calls).
         """
-        return await self._run(lambda store: branches.session_usage(store, self._below, branch_id))
+        return await self._run(lambda store: session_usage(store, self._below, branch_id))
 
     async def get_turn_usage(
         self, user_turn_number: int | None = None, branch_id: str | None = None
@@ -292,7 +1398,7 @@ class FlueSession:
         The turns that a branch shares with the one that it was made from belong to that. Raises `InvalidArgument` (a
         ValueError) if there is no such branch. O(turns).
         """
-        return await self._run(lambda store: branches.turn_usage(store, self._below, user_turn_number, branch_id))
+        return await self._run(lambda store: turn_usage(store, self._below, user_turn_number, branch_id))
 
     async def store_run_usage(self, result: RunResultBase) -> None:
         """Write into the ledger what a run paid for, as far as it is not there yet.
@@ -318,7 +1424,7 @@ class FlueSession:
             raise NotAStore(f"{error}. import_sqlite_sessions() brings sessions of the SDK's own file over") from error
 
     async def _read(self, wanted: int | None, branch: str | None, store: Store) -> list[TResponseInputItem]:
-        session = await branches.chosen(store, self._below, branch)
+        session = await chosen(store, self._below, branch)
         if session is None or wanted == 0:
             return []
         try:
@@ -337,7 +1443,7 @@ class FlueSession:
         """Return what is told of a branch, or of the one in use; ``nothing`` if nothing was ever written to that."""
 
         async def work(store: Store) -> _Told:
-            session = await branches.chosen(store, self._below, branch)
+            session = await chosen(store, self._below, branch)
             try:
                 return nothing if session is None else await told(session)
             except SessionNotFound:

@@ -14,6 +14,6 @@ try:
 except ImportError as error:
     raise MissingExtra("pydantic-ai", "flue_py.adapters.pydantic_ai") from error
 
-from flue_py.adapters.pydantic_ai.conversations import FlueConversationStore
+from flue_py.adapters.pydantic_ai.store import FlueConversationStore
 
 __all__ = ["FlueConversationStore"]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from flue_py.core.frozen import frozen
+from flue_py.core.json import frozen
 from flue_py.errors import FixTheSetup
 from flue_py.lazy import lazy_module
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 else:
     # An estimate does not need them, and they would slow down the start of a command.
     hashlib = lazy_module("hashlib")
-    lzma = lazy_module("lzma")
     resources = lazy_module("importlib.resources")
+    lzma = lazy_module("lzma")
 
 
 @frozen

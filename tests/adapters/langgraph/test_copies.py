@@ -19,7 +19,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 import flue_py
 from flue_py.adapters.langgraph import FlueSaver
-from flue_py.store.backend import Backend
+from flue_py.db.backend import Backend
 from tests.adapters.langgraph.graphs import answers, chat, thread
 
 

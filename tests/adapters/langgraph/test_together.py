@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 import flue_py
 from flue_py.adapters.langgraph import FlueSaver, ThreadOwned
-from flue_py.store.backend import Backend
+from flue_py.db.backend import Backend
 from tests.adapters.langgraph.graphs import answers, chat, thread
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import flue_py
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.projection import ContextEntry
+from flue_py.core.context import ContextEntry
+from flue_py.core.json import JsonObject
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, lines_of
 
 TRANSCRIPTS = (CLAUDE, CODEX_REAL, CODEX_MADE, "pi/large-session.jsonl.gz")

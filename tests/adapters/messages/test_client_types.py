@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from flue_py.adapters.messages import Context, to_anthropic, to_gemini, to_openai, to_responses
-from flue_py.adapters.messages.values import said_of
-from flue_py.context.provider import editing_of
+from flue_py.adapters.messages import Context, said_of, to_anthropic, to_gemini, to_openai, to_responses
+from flue_py.context.request import editing_of
 from flue_py.context.settings import context_settings
-from flue_py.wire.lists.said import Said
-from flue_py.wire.marks import CacheMarks
-from flue_py.wire.requests import wire_request
+from flue_py.providers.lists import Said
+from flue_py.providers.request import CacheMarks, wire_request
 from tests.adapters.messages.contexts import EVERYTHING, TRANSCRIPTS, context_of
 from tests.adapters.needed import needs
 

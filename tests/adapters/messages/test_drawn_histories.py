@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from flue_py.core.jsontext import JsonObject
-from flue_py.wire.lists.said import Said
-from flue_py.wire.requests import WireRequest, wire_request
+from flue_py.core.json import JsonObject
+from flue_py.providers.lists import Said
+from flue_py.providers.request import WireRequest, wire_request
 from tests.adapters.needed import needs
 from tests.wire.hostile import histories
 

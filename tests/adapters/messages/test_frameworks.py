@@ -11,9 +11,9 @@ import pytest
 
 from flue_py import InvalidEntry
 from flue_py.adapters.messages import from_langchain, from_pydantic_ai, to_langchain, to_pydantic_ai
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from flue_py.core.messages import check_complete, validate_message
-from flue_py.core.usage_shapes import read_reported
+from flue_py.core.usage import read_reported
 from tests.adapters.messages.contexts import EVERYTHING, PNG, TRANSCRIPTS, context_of
 from tests.adapters.needed import needs
 

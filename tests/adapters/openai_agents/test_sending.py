@@ -17,9 +17,9 @@ needs("openai-agents", "agents")
 
 import flue_py.sync
 from flue_py.adapters.openai_agents import FlueSession
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidEntry
-from flue_py.wire import broken_rules
+from flue_py.providers import broken_rules
 from tests.wire.hostile import histories
 
 HELLO: Any = {"role": "user", "content": "Hello"}

@@ -14,10 +14,10 @@ needs("openai-agents", "agents")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flue_py import wire
-from flue_py.adapters.openai_agents import shortcuts
+from flue_py import providers as wire
+from flue_py.adapters.openai_agents import items as shortcuts
 from flue_py.errors import InvalidEntry
-from flue_py.wire.differences import close_difference
+from flue_py.providers.base import close_difference
 from tests.adapters.openai_agents.test_session import ITEMS
 
 TEXT = st.sampled_from(["", "x", "{}", '{"a":1}', '{"a": 1}', '{"a":1e400}', "[1]", "e\u0301", "\ud83d"])
@@ -97,7 +97,7 @@ def test_what_is_printed_is_what_the_general_way_prints(item: dict[str, Any], be
     except InvalidEntry:
         return
     for found in (own, beside):
-        printed = shortcuts.printed(message, found)
+        printed = shortcuts.shortcuts_printed(message, found)
         if printed is not None:
             general = wire.to_provider(message, "openai-responses", {"openaiResponses": found})
             assert [json.dumps(printed, sort_keys=True)] == [
@@ -118,7 +118,7 @@ ANSWER: Any = {
 def test_they_are_taken_for_what_agents_say(item: Any) -> None:
     read = shortcuts.read(item, {})
     assert read is not None
-    assert shortcuts.printed(*read) == item
+    assert shortcuts.shortcuts_printed(*read) == item
 
 
 def test_they_are_taken_for_what_people_say() -> None:

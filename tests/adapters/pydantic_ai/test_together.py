@@ -226,7 +226,7 @@ def test_of_two_processes_that_have_seen_the_same_one_wins(
 
 
 def test_nothing_imports_a_framework_that_was_not_asked_for(tmp_path: Path) -> None:
-    program = "import sys, flue_py, flue_py.cli, flue_py.adapters.keys; print('pydantic_ai' in sys.modules)"
+    program = "import sys, flue_py, flue_py.cli, flue_py.adapters.common; print('pydantic_ai' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"
 

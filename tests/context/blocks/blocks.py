@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 from flue_py.context.blocks import BlockText
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.json import JsonObject
 
 CET = timezone(timedelta(hours=1), "CET")
 MORNING = datetime(2026, 3, 28, 9, 5, tzinfo=CET)

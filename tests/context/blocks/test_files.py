@@ -10,7 +10,7 @@ import pytest
 import flue_py
 import flue_py.sync
 from flue_py.context.blocks import FileIndex
-from flue_py.core.documents import DocumentName, NewDocument
+from flue_py.core.sessions import DocumentName, NewDocument
 from flue_py.errors import InvalidArgument
 
 pytestmark = pytest.mark.anyio

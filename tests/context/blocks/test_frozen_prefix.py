@@ -10,8 +10,8 @@ import pytest
 import flue_py
 from flue_py import JsonObject, Session, Store
 from flue_py.context.blocks import Block, FileIndex, Gitignore, LocalMemory, RuntimeEnvironment
-from flue_py.core.jsontext import JsonValue, encode_json
-from flue_py.wire import LIMITS
+from flue_py.core.json import JsonValue, encode_json
+from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.blocks.blocks import Clock
 from tests.sessions.talk import assistant, user

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.context.blocks import memory_text
-from flue_py.context.blocks.memory import MEMORY_HEADER, MOST_MEMORY_CHARS
+from flue_py.context.blocks import MEMORY_HEADER, MOST_MEMORY_CHARS, memory_text
 from flue_py.errors import InvalidArgument
 
 

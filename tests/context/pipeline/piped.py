@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flue_py.context.choosing import steps_of
-from flue_py.context.counters import counter_for
-from flue_py.context.pipeline import Piped, run_steps
+from flue_py.context.items import Step, View
+from flue_py.context.pipeline import Piped, run_steps, steps_of
 from flue_py.context.settings import AgentContext, context_settings
-from flue_py.context.steps.protocol import Step, View
+from flue_py.context.tokens import counter_for
+from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
-from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.core.projection import ContextEntry
+from flue_py.core.json import JsonObject, JsonValue, encode_json
 
 
 def context(*said: JsonObject, kinds: dict[int, str] | None = None) -> list[ContextEntry]:

@@ -10,9 +10,9 @@ import pytest
 import flue_py
 from flue_py import ContextOverflow, InvalidArgument, Session
 from flue_py.context import Attempt, ask_fitting
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.model_seam import FunctionModel, ModelRequest
-from flue_py.wire import LIMITS
+from flue_py.core.json import JsonObject
+from flue_py.core.model import FunctionModel, ModelRequest
+from flue_py.providers import LIMITS
 from tests.context.pipeline.piped import answer, call, result, user
 
 pytestmark = pytest.mark.anyio

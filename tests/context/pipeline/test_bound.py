@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from flue_py import sync
 from flue_py.context import ContextRequest
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.json import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument
-from flue_py.wire.bound import STALE
+from flue_py.providers.request import STALE
 from tests.effort import examples
 
 SIGNING = ("anthropic", "openai-responses", "gemini")

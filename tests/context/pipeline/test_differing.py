@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from flue_py.context.counters import counter_for
-from flue_py.context.items import Item
-from flue_py.context.requests import ContextRequest, context_request
+from flue_py.context.items import Item, Over, View
+from flue_py.context.request import ContextRequest, context_request
 from flue_py.context.settings import context_settings
-from flue_py.context.steps.protocol import Over, View
-from flue_py.core.projection import ContextEntry
+from flue_py.context.tokens import counter_for
+from flue_py.core.context import ContextEntry
 from flue_py.errors import InvalidArgument
-from flue_py.wire import LIMITS
+from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, result, user
 from tests.context.pipeline.test_epochs import PARTS, begins_with, ends_of_requests

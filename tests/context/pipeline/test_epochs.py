@@ -7,17 +7,14 @@ from typing import Any
 
 import pytest
 
-from flue_py.context.choosing import steps_of
-from flue_py.context.counters import counter_for
-from flue_py.context.epochs import EpochRules, Rewritten, epoch_end
-from flue_py.context.pipeline import Piped, run_steps
-from flue_py.context.requests import context_request
+from flue_py.context.items import View
+from flue_py.context.pipeline import EpochRules, Piped, Rewritten, epoch_end, run_steps, steps_of
+from flue_py.context.request import context_request
 from flue_py.context.settings import ContextSettings, context_settings
-from flue_py.context.steps.protocol import View
-from flue_py.core.frozen import changed
-from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.core.projection import ContextEntry
-from flue_py.wire import LIMITS
+from flue_py.context.tokens import counter_for
+from flue_py.core.context import ContextEntry
+from flue_py.core.json import JsonObject, JsonValue, changed, encode_json
+from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, piped, result, texts, user
 

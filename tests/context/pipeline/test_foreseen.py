@@ -9,18 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.context.choosing import steps_of
-from flue_py.context.counters import counter_for
-from flue_py.context.epochs import EpochRules, Rewritten
-from flue_py.context.foreseen import FORESEEN, Foreseen
-from flue_py.context.items import Item
-from flue_py.context.pipeline import Piped, run_steps
+from flue_py.context.items import Item, Over, Step, View
+from flue_py.context.pipeline import FORESEEN, EpochRules, Foreseen, Piped, Rewritten, run_steps, steps_of
 from flue_py.context.settings import AgentContext, context_settings
-from flue_py.context.steps.microcompact import Microcompact
-from flue_py.context.steps.protocol import Over, Step, View
-from flue_py.core.frozen import changed, frozen
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.projection import ContextEntry
+from flue_py.context.steps import Microcompact
+from flue_py.context.tokens import counter_for
+from flue_py.core.context import ContextEntry
+from flue_py.core.json import JsonObject, changed, frozen
 from tests.context.pipeline.piped import answer, call, context, result, user
 
 COUNTER = counter_for("gpt-5")

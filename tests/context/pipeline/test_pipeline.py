@@ -10,17 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.context.choosing import steps_of
-from flue_py.context.counters import counter_for
-from flue_py.context.items import Item, added
-from flue_py.context.pipeline import turn_start
-from flue_py.context.requests import context_request
+from flue_py.context.items import Item, Over, View, added, as_parts
+from flue_py.context.pipeline import steps_of, turn_start
+from flue_py.context.request import context_request
 from flue_py.context.settings import ContextSettings, context_settings
-from flue_py.context.steps.content import as_parts
-from flue_py.context.steps.protocol import Over, View
-from flue_py.core.jsontext import JsonObject
+from flue_py.context.tokens import counter_for
+from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument
-from flue_py.wire import LIMITS
+from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
 from tests.effort import examples

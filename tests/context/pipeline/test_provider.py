@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from flue_py.context.counters import counter_for
-from flue_py.context.requests import ContextRequest, context_request
+from flue_py.context.request import ContextRequest, context_request
 from flue_py.context.settings import context_settings
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.context.tokens import counter_for
+from flue_py.core.json import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument
-from flue_py.wire import LIMITS
+from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, result, user
 

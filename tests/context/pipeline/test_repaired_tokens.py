@@ -7,9 +7,9 @@ import json
 import pytest
 
 from flue_py import sync
-from flue_py.core.jsontext import JsonObject
-from flue_py.wire.lists.said import NO_RESULT
-from flue_py.wire.rules import LIMITS
+from flue_py.core.json import JsonObject
+from flue_py.providers.base import LIMITS
+from flue_py.providers.lists import NO_RESULT
 from tests.context.pipeline.piped import answer, call, result, user
 
 WORDS = "hm, I see " * 200

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.context import Item, View, added
-from flue_py.context.answered import SentRequests
-from flue_py.context.reshaping import Reshaped, Reshaping
-from flue_py.core.bound import seen_by_model, signatures_in
-from flue_py.core.jsontext import JsonObject, to_json
+from flue_py.context.request import Reshaped, Reshaping, SentRequests
+from flue_py.core.json import JsonObject, to_json
+from flue_py.core.kinds import seen_by_model, signatures_in
 from flue_py.errors import InvalidArgument
 from tests.context.pipeline.piped import answer, call, result, user
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from flue_py.context.counters import counter_for
-from flue_py.context.explained import explained_row, state_of
-from flue_py.context.requests import context_request
+from flue_py.context.request import context_request, explained_row, state_of
 from flue_py.context.settings import context_settings
-from flue_py.context.steps.resume import MISSING
-from flue_py.core.jsontext import JsonObject
-from flue_py.render.report_sent import sent_json
+from flue_py.context.steps import MISSING
+from flue_py.context.tokens import counter_for
+from flue_py.core.json import JsonObject
+from flue_py.render.report import sent_json
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
 
 THOUGHT: JsonObject = {"type": "thinking", "thinking": "hm"}

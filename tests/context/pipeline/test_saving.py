@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from flue_py.context.steps.in_turn_pairs import OMITTED
-from flue_py.context.steps.in_turn_tokens import OMITTED as OVER_BUDGET
-from flue_py.context.steps.microcompact import CLEARED
-from flue_py.context.steps.superseded import OVERWRITTEN, REPEATED
-from flue_py.core.jsontext import JsonObject
-from flue_py.core.projection import ContextEntry
+from flue_py.context.steps import CLEARED, OMITTED, OVERWRITTEN, REPEATED
+from flue_py.context.steps import IN_TURN_TOKENS_OMITTED as OVER_BUDGET
+from flue_py.core.context import ContextEntry
+from flue_py.core.json import JsonObject
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
 
 

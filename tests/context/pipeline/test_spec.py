@@ -7,16 +7,21 @@ from typing import Any
 
 import pytest
 
-from flue_py.context.choosing import steps_of
-from flue_py.context.counters import counter_for
-from flue_py.context.items import Item
-from flue_py.context.pipeline import Piped, run_steps
+from flue_py.context.items import Item, View
+from flue_py.context.pipeline import Piped, run_steps, steps_of
 from flue_py.context.settings import ContextSource, context_settings
-from flue_py.context.sources.changes import changes_of, changes_text, listed_changes
-from flue_py.context.sources.gathering import cut_source, label_of
-from flue_py.context.sources.protocol import GatheredContext, Section, SkippedSource
-from flue_py.context.steps.protocol import View
-from flue_py.core.projection import ContextEntry
+from flue_py.context.sources import (
+    GatheredContext,
+    Section,
+    SkippedSource,
+    changes_of,
+    changes_text,
+    cut_source,
+    label_of,
+    listed_changes,
+)
+from flue_py.context.tokens import counter_for
+from flue_py.core.context import ContextEntry
 from flue_py.errors import InvalidArgument
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
 

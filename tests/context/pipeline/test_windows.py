@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flue_py.context.steps.tail import CORRECTIONS
-from flue_py.core.jsontext import JsonObject
+from flue_py.context.steps import CORRECTIONS
+from flue_py.core.json import JsonObject
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
 
 HISTORY: list[JsonObject] = [

@@ -1,0 +1,830 @@
+"""Parts of Gemini's contents as parts of our messages, and back, as far as they go.
+
+What a message would not give back is written beside it, by `events`. The parts are those of `flue_py.providers`;
+results of tools are written here, since ADK has its own way to put what a tool returned into an object.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from base64 import b64decode, b64encode, urlsafe_b64decode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import pairwise
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, cast
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+from uuid import uuid4
+
+from google.adk.sessions.state import State as StateNames
+from pydantic_core import to_jsonable_python
+
+from flue_py.adapters.common import metadata_of, shown_groups
+from flue_py.compaction.plan import estimate_context_tokens
+from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.kinds import COMPACTION, MESSAGE, SUMMARIZED_ROLES, SYSTEM
+from flue_py.core.usage import read_reported
+from flue_py.errors import InvalidArgument, InvalidEntry, shown
+from flue_py.providers.base import Leftovers, difference, restored
+from flue_py.providers.gemini import part_from_gemini, printed_part
+from flue_py.sessions.session import Session
+
+if TYPE_CHECKING:
+    from google.adk.events.event import Event
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Parts of Gemini's contents as parts of our messages, and back, as far as they go.
+#
+# What a message would not give back is written beside it, by `events`. The parts are those of `flue_py.providers`;
+# results of
+# tools are written here, since ADK has its own way to put what a tool returned into an object.
+
+
+def part_of_ours(part: JsonObject, number: int) -> JsonValue:
+    """Return a part of Gemini's (JSON, camel case) as ours. Not for function responses: they are messages. O(size)."""
+    call = part.get("functionCall")
+    signature: JsonValue = part.get("thoughtSignature")
+    if isinstance(call, dict) and isinstance(call.get("name"), str):
+        arguments = call.get("args")
+        return {
+            "type": "toolCall",
+            "id": call.get("id") or f"call:{call['name']}:{number}",
+            "name": call["name"],
+            "arguments": {} if arguments is None else arguments,
+            **({} if signature is None else {"thoughtSignature": signature}),
+        }
+    if part.get("thought") is True and isinstance(part.get("text"), str):
+        signed: JsonObject = {} if signature is None else {"thinkingSignature": signature}
+        return {"type": "thinking", "thinking": part["text"], **signed}
+    return part_from_gemini(part)
+
+
+def part_of_gemini(part: JsonObject) -> JsonValue:
+    """Return a part of ours as Gemini's; one that Gemini has no place for is ``{}``. O(size)."""
+    printed = printed_part(part, Leftovers(), is_google=True)
+    return printed[0] if printed else {}
+
+
+def result_of_ours(part: JsonObject, number: int, agent: JsonValue) -> JsonObject:
+    """Return a part with a function's response as a message of ours: the result of a tool. O(size)."""
+    held = part["functionResponse"]
+    response = held if isinstance(held, dict) else {}
+    said = response.get("response")
+    plain = said.get("result") if isinstance(said, dict) and len(said) == 1 else None
+    return {
+        "role": "toolResult",
+        "toolCallId": response.get("id") or f"call:{response.get('name')}:{number}",
+        "toolName": response.get("name"),
+        "content": plain if isinstance(plain, str) else json.dumps(said, ensure_ascii=False, separators=(",", ":")),
+        **({"isError": True} if isinstance(said, dict) and "error" in said else {}),
+        **({"agent": agent} if isinstance(agent, str) else {}),
+    }
+
+
+def result_of_gemini(message: JsonObject) -> JsonObject:
+    """Return the result of a tool as a part with a function's response. O(size)."""
+    text = text_of(message.get("content"))
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = None
+    return {
+        "functionResponse": {
+            "id": message.get("toolCallId"),
+            "name": message.get("toolName"),
+            "response": said if isinstance(said, dict) else {"error" if message.get("isError") else "result": text},
+        }
+    }
+
+
+def text_of(content: JsonValue) -> str:
+    """Return the text of a message's content, its parts one after the other."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
+def with_usual_base64(content: JsonValue) -> JsonValue:
+    """Return a content whose files are in the base64 that everybody reads; ADK prints the one for URLs. O(size)."""
+    parts = content.get("parts") if isinstance(content, dict) else None
+    for part in parts if isinstance(parts, list) else ():
+        data = part.get("inlineData") if isinstance(part, dict) else None
+        if isinstance(data, dict) and isinstance(data.get("data"), str):
+            data["data"] = b64encode(_from_base64(str(data["data"]))).decode()
+    return content
+
+
+def _from_base64(text: str) -> bytes:
+    return urlsafe_b64decode(text) if "-" in text or "_" in text else b64decode(text)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Events of ADK as entries of ours, and back, value for value.
+#
+# An event with content is one message, or several: each response of a function is the result of a tool. What such
+# messages would not give back stands beside the last of them, in its ``extra``, as a difference (`BESIDE`). An event
+# without content is an entry of a kind of its own (`EVENT`). The last entry has the event's id, the others have ids
+# that
+# were drawn.
+#
+# Events are JSON here, as ADK prints them: camel case, without what is as its default.
+
+EVENT = "adk.event"
+"""The kind of an event without content: what an agent did, such as a change of the state."""
+
+STATE = "adk.state"
+"""The kind of an entry with state that came with no event (see `states`)."""
+
+BESIDE = "adk"
+"""The field of an entry's ``extra`` with what its message would not give back, and with what is known there."""
+
+_PART = "part"  # an entry of an event that goes on in the next one
+_PART_TEXT = f'{{"{BESIDE}":{{"{_PART}":true}}}}'
+_TEXT = "text"  # the whole event as text: what no JSON in UTF-8 can hold
+_STOPS: dict[JsonValue, str] = {"STOP": "stop", "MAX_TOKENS": "length"}
+_FINISHES = {"stop": "STOP", "toolUse": "STOP", "length": "MAX_TOKENS"}
+
+
+class Found(NamedTuple):
+    """An event as its entries have it: nothing is decoded before it is asked for, and nothing is kept decoded.
+
+    ``by_hand`` is what the event is if none made the entry.
+    """
+
+    entries: tuple[Entry, ...]
+    by_hand: JsonObject | None = None
+
+    @property
+    def entry(self) -> Entry:
+        """The entry that ends it."""
+        return self.entries[-1]
+
+    @property
+    def event(self) -> JsonObject:
+        """The event, made afresh. O(size)."""
+        return _restored(self.entries, beside_of(self.entry) or {}) if self.by_hand is None else self.by_hand
+
+    @property
+    def time(self) -> float:
+        """When it happened, in seconds since 1970. O(size of what stands beside it)."""
+        return timestamp_of(self.entry) if self.by_hand is None else cast("float", self.by_hand["timestamp"])
+
+
+def entries_of(event: JsonObject, beside: JsonObject, entry_id: str, *, is_same_call: bool = True) -> list[NewEntry]:
+    """Return an event as entries, with what else is to stand beside the last of them. O(size).
+
+    What it paid for goes by its own id, also where its entry has another one, unless ``is_same_call`` is False.
+    """
+    kept, is_whole = _storable(event)
+    messages = _messages_of(kept)
+    if not is_whole:
+        beside = {**beside, _TEXT: as_text(event, "event")}
+    if not messages:
+        data = {name: value for name, value in kept.items() if name != "id" or value != entry_id}
+        return [NewEntry.custom(EVENT, data if is_whole else None, id=entry_id, extra=_extra(beside))]
+    if is_whole:
+        beside = {**_difference(messages, event, entry_id), **beside}
+    first = [NewEntry.message(message, extra={BESIDE: {_PART: True}}) for message in messages[:-1]]
+    calls = _calls(messages[-1].get("usage"), event, entry_id) if is_same_call else []
+    return [*first, NewEntry.message(messages[-1], id=entry_id, extra=_extra(beside), calls=calls)]
+
+
+def _calls(usage: JsonValue, event: JsonObject, entry_id: str) -> list[JsonObject]:
+    """Return what an event paid for under its own id, where its entry has another one."""
+    return [{**usage, "callId": event["id"]}] if isinstance(usage, dict) and entry_id != event["id"] else []
+
+
+class Compaction(NamedTuple):
+    """What a compaction of ours says; ``first_kept`` is None where nothing is kept."""
+
+    summary: str
+    first_kept: str | None
+    tokens: int
+
+
+def compaction_entries(
+    event: JsonObject, beside: JsonObject, entry_id: str, compaction: Compaction, *, is_same_call: bool
+) -> list[NewEntry]:
+    """Return an event that compacts as a compaction of ours, behind an entry with the event. O(size).
+
+    Where nothing is kept, the compaction names that entry, which no model sees, as the first one kept.
+    """
+    kept, is_whole = _storable(event)
+    usage = kept.get("usageMetadata")
+    held = uuid4().hex
+    return [
+        NewEntry.custom(EVENT, kept, id=held, extra={BESIDE: {_PART: True}}),
+        NewEntry.compaction(
+            compaction.summary,
+            first_kept_entry_id=compaction.first_kept or held,
+            tokens_before=compaction.tokens,
+            usage=usage if isinstance(usage, dict) else None,
+            calls=_calls(usage, event, entry_id) if is_same_call else [],
+            id=entry_id,
+            extra=_extra(beside if is_whole else {**beside, _TEXT: as_text(event, "event")}),
+        ),
+    ]
+
+
+def events_of(entries: Iterable[Entry]) -> Iterator[Found]:
+    """Yield the events that entries of a path are, in its order. O(size).
+
+    Messages that no event made, of a session that was begun by hand, are events too. Raises `InvalidArgument` for one
+    that ADK has no event for.
+    """
+    yield from _events(_groups(entries))
+
+
+def events_shown(path: Sequence[Entry]) -> list[Found]:
+    """Return the events that the model is sent of a whole path, in order. Raises as `events_of`. O(size)."""
+    found = list(_events(shown_groups(list(_groups(path)), is_own=_is_own_compaction)))
+    # The framework puts them in the order of their times, and a summary is younger than what is kept behind it.
+    for each, after in reversed([*pairwise(found)]):
+        if each.by_hand is not None:
+            each.by_hand["timestamp"] = min(each.time, after.time)
+    return found
+
+
+def _is_own_compaction(entry: Entry) -> bool:
+    return entry.kind == COMPACTION and is_event(entry)
+
+
+def _groups(entries: Iterable[Entry]) -> Iterator[Sequence[Entry]]:
+    before: list[Entry] = []
+    for entry in entries:
+        before.append(entry)
+        if entry.extra != _PART_TEXT:
+            # The rest of an event whose end is not on this path stands for itself.
+            is_whole = entry.kind != STATE and is_event(entry)
+            yield from [before] if is_whole else ([each] for each in before)
+            before = []
+    yield from ([each] for each in before)
+
+
+def _events(groups: Iterable[Sequence[Entry]]) -> Iterator[Found]:
+    for group in groups:
+        last = group[-1]
+        if last.kind != STATE and is_event(last) and last.extra != _PART_TEXT:
+            yield Found((*group,))
+        elif (event := _event_by_hand(last)) is not None:
+            yield Found((last,), event)
+
+
+def beside_of(entry: Entry) -> JsonObject | None:
+    """Return what stands beside an entry that is of an event, or None. O(size)."""
+    if not is_event(entry):
+        return None
+    found = entry.extra_fields.get(BESIDE)
+    return found if isinstance(found, dict) else None
+
+
+def is_event(entry: Entry) -> bool:
+    """Return whether an entry is of an event. O(size)."""
+    return entry.extra is not None and f'"{BESIDE}"' in entry.extra
+
+
+def is_part(beside: JsonObject) -> bool:
+    """Return whether what stands beside an entry says that its event goes on in the next one."""
+    return _PART in beside
+
+
+def delta_of(entry: Entry) -> JsonObject:
+    """Return how the event that an entry ends changed the state. O(size)."""
+    beside = beside_of(entry) or {}
+    text = beside.get(_TEXT)
+    event = json.loads(text) if isinstance(text, str) else entry.fields if entry.kind == EVENT else beside.get("set")
+    actions = event.get("actions") if isinstance(event, dict) else None
+    delta = actions.get("stateDelta") if isinstance(actions, dict) else None
+    return delta if isinstance(delta, dict) else {}
+
+
+def timestamp_of(entry: Entry) -> float:
+    """Return the time of the event that an entry ends; of one that no event made, its own. O(size)."""
+    beside = beside_of(entry)
+    if beside is None or is_part(beside) or entry.kind == STATE:
+        return entry.created_us / 1_000_000
+    text = beside.get(_TEXT)
+    event = json.loads(text) if isinstance(text, str) else entry.fields if entry.kind == EVENT else beside.get("set")
+    told = event.get("timestamp") if isinstance(event, dict) else None
+    if not isinstance(told, (int, float)):
+        told = beside.get("timestamp")
+    return told if isinstance(told, (int, float)) else entry.created_us / 1_000_000
+
+
+# --- An event as messages ---------------------------------------------------------------------------------------------
+
+
+def _messages_of(event: JsonObject) -> list[JsonObject]:
+    """Return the messages that an event is, none if it says nothing."""
+    content = event.get("content")
+    parts = content.get("parts") if isinstance(content, dict) else None
+    author = event.get("author")
+    made: list[JsonObject] = []
+    said: list[JsonValue] = []
+    for number, part in enumerate(parts if isinstance(parts, list) else ()):
+        if not isinstance(part, dict):
+            return []
+        if isinstance(part.get("functionResponse"), dict):
+            if said:
+                made.append(_said(said, author))
+                said = []
+            made.append(result_of_ours(part, number, author))
+        else:
+            said.append(part_of_ours(part, number))
+    if said:
+        made.append(_said(said, author))
+    is_answer = author != "user" and ("usageMetadata" in event or "errorCode" in event)
+    if not made and is_answer:
+        made.append({"role": "assistant", "content": None, "agent": author})
+    if made and made[-1]["role"] == "assistant":
+        made[-1].update(_answered(event, made[-1]))
+    return made
+
+
+def _said(parts: list[JsonValue], author: JsonValue) -> JsonObject:
+    first = parts[0]
+    is_text = len(parts) == 1 and isinstance(first, dict) and first.get("type") == "text"
+    content = first["text"] if is_text and isinstance(first, dict) else parts
+    if author == "user":
+        return {"role": "user", "content": content}
+    return {"role": "assistant", "content": content, "agent": author}
+
+
+def _answered(event: JsonObject, message: JsonObject) -> JsonObject:
+    """Return the fields of an answer: who gave it, what it used, and how it ended."""
+    fields: JsonObject = {}
+    model = event.get("modelVersion")
+    if isinstance(model, str):
+        fields["model"] = model
+        if model.startswith(("gemini", "models/gemini")):
+            fields["provider"] = "google"
+    if isinstance(event.get("usageMetadata"), dict):
+        fields["usage"] = event["usageMetadata"]
+    content = message.get("content")
+    calls = isinstance(content, list) and any(isinstance(p, dict) and p.get("type") == "toolCall" for p in content)
+    if "errorCode" in event:
+        fields["stopReason"] = "error"
+        fields["errorMessage"] = str(event.get("errorMessage") or event["errorCode"])
+    elif "finishReason" in event:
+        stop = _STOPS.get(event["finishReason"], "error")
+        fields["stopReason"] = "toolUse" if calls and stop == "stop" else stop
+    return fields
+
+
+# --- And back ---------------------------------------------------------------------------------------------------------
+
+
+def _printed(messages: Sequence[JsonObject], entry_id: str) -> JsonObject:
+    """Return the event that messages are as far as they go."""
+    event: JsonObject = {"id": entry_id}
+    parts: list[JsonValue] = []
+    for message in messages:
+        content = message.get("content")
+        if message.get("role") == "toolResult":
+            parts.append(result_of_gemini(message))
+        elif isinstance(content, str):
+            parts.append({"text": content})
+        elif isinstance(content, list):
+            parts += [part_of_gemini(part) for part in content if isinstance(part, dict)]
+    last = messages[-1]
+    role = "model" if last.get("role") == "assistant" else "user"
+    if parts:
+        event["content"] = {"parts": parts, "role": role}
+    event["author"] = "user" if last.get("role") == "user" else last.get("agent")
+    for ours, theirs in (("model", "modelVersion"), ("usage", "usageMetadata")):
+        if last.get("role") == "assistant" and ours in last:
+            event[theirs] = last[ours]
+    stop = last.get("stopReason")
+    if isinstance(stop, str) and stop in _FINISHES:
+        event["finishReason"] = _FINISHES[stop]
+    if "errorMessage" in last:
+        event["errorMessage"] = last["errorMessage"]
+    return event
+
+
+def _difference(messages: Sequence[JsonObject], event: JsonObject, entry_id: str) -> JsonObject:
+    """Return what makes the event of what its messages print."""
+    printed = _printed(messages, entry_id)
+    ours, theirs = printed.get("content"), event.get("content")
+    parts: JsonObject = {}
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        made, wanted = ours["parts"], theirs.get("parts")
+        assert isinstance(made, list)
+        assert isinstance(wanted, list)
+        for number, (one, other) in enumerate(zip(made, wanted, strict=True)):
+            if one != other or json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True):
+                assert isinstance(one, dict)
+                assert isinstance(other, dict)
+                parts[str(number)] = difference(one, other)
+        event = {**event, "content": {**theirs, "parts": made}}
+    found = difference(printed, event)
+    if parts:
+        found["parts"] = parts
+    changed = found.get("set")
+    if isinstance(changed, dict) and isinstance(changed.get("content"), dict) and "content" in printed:
+        # Only the role can be another one: the parts are told above.
+        found["role"] = event["content"].get("role") if isinstance(event["content"], dict) else None
+        del changed["content"]
+    return found
+
+
+def _restored(entries: Sequence[Entry], beside: JsonObject) -> JsonObject:
+    """Return the event that entries with this beside them are."""
+    text, last = beside.get(_TEXT), entries[-1]
+    if isinstance(text, str):
+        event = json.loads(text)
+        assert isinstance(event, dict)
+        return event
+    if last.kind != MESSAGE:
+        # What was read may begin between the two entries of a compaction.
+        told = (
+            {"timestamp": beside["timestamp"]} if len(entries) == 1 and last.kind == COMPACTION else entries[0].fields
+        )
+        return {"id": last.id, **told}
+    printed = _printed([entry.fields for entry in entries], last.id)
+    content, parts = printed.get("content"), beside.get("parts")
+    if isinstance(content, dict):
+        if isinstance(parts, dict):
+            made = content["parts"]
+            assert isinstance(made, list)
+            content["parts"] = [
+                restored(part, parts.get(str(number))) if isinstance(part, dict) else part
+                for number, part in enumerate(made)
+            ]
+        if "role" in beside:
+            content["role"] = beside["role"]
+    return restored(printed, beside)
+
+
+def _event_by_hand(entry: Entry) -> JsonObject | None:
+    """Return the event that an entry is which no event made; None if it says nothing to ADK.
+
+    ADK has no messages of the system among its events: what one says is said by the user. Raises `InvalidArgument` for
+    a role that ADK has no event for.
+    """
+    if entry.kind != MESSAGE:
+        return None
+    if entry.role not in (*SUMMARIZED_ROLES, *SYSTEM):
+        raise InvalidArgument(
+            f"entry {entry.id!r}: ADK has no event for a message of the role {shown(entry.role)}; leave it out of the "
+            "path, or read the session with flue_py"
+        )
+    event: JsonObject = {"id": entry.id, "invocationId": entry.id, "timestamp": entry.created_us / 1_000_000}
+    printed = _printed([entry.fields], entry.id)
+    content = printed.get("content")
+    if isinstance(content, dict) and isinstance(content["parts"], list):
+        content["parts"] = [part for part in content["parts"] if part]
+    if "usageMetadata" in printed:
+        printed["usageMetadata"] = _usage(printed["usageMetadata"])
+    author = "user" if entry.role in SYSTEM else printed.get("author") or "model"
+    return {**event, **printed, "author": author}
+
+
+def _usage(reported: JsonValue) -> JsonObject:
+    """Return usage in any known shape as Gemini's, which counts what comes from a cache as part of the prompt."""
+    found = read_reported(reported)
+    tokens = found.totals
+    prompt = tokens.input + tokens.cache_read + tokens.cache_write
+    counts = {
+        "promptTokenCount": prompt if "input" in found.told else None,
+        "cachedContentTokenCount": tokens.cache_read if "cacheRead" in found.told else None,
+        "candidatesTokenCount": tokens.output if "output" in found.told else None,
+        "totalTokenCount": prompt + tokens.output if found.is_known else None,
+    }
+    return {name: count for name, count in counts.items() if count is not None}
+
+
+# --- What JSON in UTF-8 can hold ----------------------------------------------------------------------------------
+
+
+def _storable(event: JsonObject) -> tuple[JsonObject, bool]:
+    """Return an event as it can be stored, and whether it is the same."""
+    try:
+        _, replaced = encode_json(event, "event")
+        return event, not replaced
+    except InvalidEntry:
+        pass
+    # NaN and infinities are null to who reads it without ADK; what is nested too deep is only in the text.
+    kept: JsonObject = {"author": event.get("author")}
+    for name, value in event.items():
+        try:
+            finite = _finite(value)
+            encode_json(finite, name)
+        except InvalidEntry:
+            continue
+        kept[name] = finite
+    return kept, False
+
+
+def _finite(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {name: _finite(inside) for name, inside in value.items()}
+    if isinstance(value, list):
+        return [_finite(inside) for inside in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_text(value: JsonObject, what: str) -> str:
+    """Return JSON as text: what no JSON in UTF-8 can hold. Raises `InvalidArgument` if it could not be read again."""
+    try:
+        return json.dumps(value)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(
+            f"{what}: it could not be read again ({error}); make text of large integers, and flatten what is nested"
+        ) from None
+
+
+def _extra(beside: JsonObject) -> JsonObject:
+    return {BESIDE: beside}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Compactions of ADK as compactions of ours.
+#
+# ADK's stands for the events of a span of time, and leaves the others as they are. Ours stands for all that comes
+# before
+# the first kept entry. So the summary of ours is that of all of ADK's that count, one below the other; where they leave
+# out something that came before, the event is kept as an event only.
+
+
+class _Span(NamedTuple):
+    start: float
+    end: float
+    text: str
+
+
+async def compaction_of(
+    session: Session, leaf: str | None, event: JsonObject, before: Sequence[Found]
+) -> Compaction | None:
+    """Return the compaction that an event asks for below the events of its path; None if ours has no form for it."""
+    spans = [span for each in (*(found.event for found in before), event) if (span := _span(each)) is not None]
+    spans = [span for number, span in enumerate(spans) if not _is_within(span, spans[number + 1 :])]
+    raw = [found for found in before if _span(found.event) is None]
+    end = max(span.end for span in spans)
+    old = [found for found in raw if found.time <= end]
+    kept = [found for found in raw if found.time > end]
+    is_prefix = all(any(span.start <= found.time <= span.end for span in spans) for found in old)
+    if not old or not is_prefix or raw != [*old, *kept]:
+        return None
+    context = await session.build_context_entries(leaf=leaf)
+    summary = "\n\n".join(span.text for span in sorted(spans))
+    first = None if not kept else kept[0].entries[0].id
+    return Compaction(summary, first, estimate_context_tokens(context).tokens)
+
+
+def _is_within(span: _Span, later: Sequence[_Span]) -> bool:
+    return any(other.start <= span.start and span.end <= other.end for other in later)
+
+
+def _span(event: JsonObject) -> _Span | None:
+    actions = event.get("actions")
+    told = actions.get("compaction") if isinstance(actions, dict) else None
+    if not isinstance(told, dict):
+        return None
+    start, end, content = told.get("startTimestamp"), told.get("endTimestamp"), told.get("compactedContent")
+    if not isinstance(start, (int, float)) or not isinstance(end, (int, float)) or not isinstance(content, dict):
+        return None
+    return _Span(start, end, _text(content.get("parts")))
+
+
+def _text(parts: JsonValue) -> str:
+    said = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return "\n".join(str(part["text"]) for part in said if part.get("text") and not part.get("thought"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where the sessions of an app and a user are: their scope, and the keys in it.
+#
+# The scope is ``app/user``, with a slash, a percent sign and what no scope may hold written as ``%`` and two
+# hexadecimal
+# digits for each byte, so that it can be read, typed and split again. State that the sessions of a user share, and
+# state
+# that an app shares, has a session of its own, in a scope that no session of a user is in.
+
+_APP_STATE = "app"
+_USER_STATE = "user:"
+_NAMES = "adkNames"
+_LONGEST = 450
+"""How long one of the two names may be in a scope, of 1,000 bytes at most; a longer one is there as its digest."""
+
+_ODD = re.compile(r"[%/\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def scope_of(app_name: str, user_id: str) -> str:
+    """Return the scope of the sessions of a user of an app. No two users have the same. O(length)."""
+    return f"{_written(app_name)}/{_written(user_id)}"
+
+
+def app_prefix(app_name: str) -> str:
+    """Return how the scopes of all users of an app begin, and those of no other app. O(length)."""
+    return f"{_written(app_name)}/"
+
+
+def names_of(scope: str, metadata: Mapping[str, JsonValue] = MappingProxyType({})) -> tuple[str, str]:
+    """Return the app and the user whose scope this is.
+
+    ``metadata`` are those of a session in it: names that are too long for a scope are there. Raises `InvalidArgument`
+    for another scope. O(length).
+    """
+    kept = metadata.get(_NAMES)
+    if isinstance(kept, str):
+        names = json.loads(kept)
+        return (str(names[0]), str(names[1]))
+    parts = scope.split("/")
+    if len(parts) != 2:
+        raise InvalidArgument(f"scope: {shown(scope)} is not that of an app and a user; scope_of makes it")
+    return _read(parts[0]), _read(parts[1])
+
+
+def session_metadata(app_name: str, user_id: str, session_id: str) -> JsonObject:
+    """Return the metadata of a new session: empty, unless its names are not in its scope and key as they are."""
+    found = metadata_of(session_id)
+    if _is_long(app_name) or _is_long(user_id):
+        found[_NAMES] = json.dumps([app_name, user_id])
+    return found
+
+
+def state_place(app_name: str, user_id: str | None) -> tuple[str, str]:
+    """Return the scope and the key of the session with the state of an app, or of a user of it."""
+    return _written(app_name), _APP_STATE if user_id is None else _USER_STATE + _written(user_id)
+
+
+def _is_long(name: str) -> bool:
+    if not isinstance(name, str):
+        raise InvalidArgument(f"app_name, user_id: should be strings, not {shown(name)}")
+    return len(_quoted(name).encode()) > _LONGEST
+
+
+def _written(name: str) -> str:
+    # A percent sign that two other characters follow is never what quoting makes.
+    return f"%sha256:{sha256(_bytes(name)).hexdigest()}" if _is_long(name) else _quoted(name)
+
+
+def _quoted(name: str) -> str:
+    return _ODD.sub(lambda found: quote_from_bytes(_bytes(found[0]), safe="") if found[0] != "%" else "%25", name)
+
+
+def _read(written: str) -> str:
+    # What is not quoted is kept as it is: `unquote` would take other characters for bytes of UTF-8.
+    return re.sub(
+        r"(?:%[0-9A-F]{2})+", lambda found: unquote_to_bytes(found[0]).decode("utf-8", "surrogatepass"), written
+    )
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Events and state of ADK as JSON, with what the JSON that ADK prints leaves out.
+#
+# That JSON has null for NaN and infinities, and other names for those with half of a surrogate pair. Here they stay as
+# they are; how they are stored is said in `events`.
+
+_log = logging.getLogger("flue_py.adapters.adk")
+
+_OPEN_PARTS = (
+    ("functionCall", "function_call", "args"),
+    ("functionResponse", "function_response", "response"),
+    ("toolCall", "tool_call", "args"),
+    ("toolResponse", "tool_response", "response"),
+)
+"""The fields of a part with a field in them that may hold anything."""
+
+
+def printed_event(event: Event) -> JsonObject:
+    """Return an event as JSON in camel case, without what is as its default, and without temporary state. O(size).
+
+    Raises `InvalidArgument` for what JSON has no form for.
+    """
+    try:
+        made: JsonObject = _without_state(event).model_dump(
+            mode="json", by_alias=True, exclude_defaults=True, exclude_none=True
+        )
+    except ValueError as error:
+        raise InvalidArgument(
+            f"event {shown(event.id)}: {error}; let tools return, and events hold, what JSON has a form for"
+        ) from error
+    # What a model has by default is left out, and these two are never the default.
+    made["id"], made["timestamp"] = event.id, event.timestamp
+    with_usual_base64(made.get("content"))
+    _set_exactly(made, event)
+    # Fields with a serializer of their own are printed whatever they hold.
+    made = {name: value for name, value in made.items() if value is not None}
+    actions = made.pop("actions", None)
+    done: JsonObject = {}
+    if isinstance(actions, dict):
+        done = {name: value for name, value in actions.items() if value is not None}
+    temporary = StateNames.TEMP_PREFIX
+    delta = {name: value for name, value in event.actions.state_delta.items() if not name.startswith(temporary)}
+    if delta:
+        done["stateDelta"] = printed_state(delta)
+    if done:
+        made["actions"] = done
+    return made
+
+
+def printed_state(state: Mapping[str, object]) -> JsonObject:
+    """Return state as JSON. O(size).
+
+    What JSON has no form for is kept as its text, with a warning, as ADK's own services do. Raises `InvalidArgument`
+    for bytes that are no text, and for what is no mapping.
+    """
+    if not isinstance(state, Mapping):
+        raise InvalidArgument(f"state: should be a mapping of names to values, not {shown(state)}")
+    try:
+        made = cast("JsonObject", to_jsonable_python(dict(state)))
+    except ValueError:
+        # ADK's own way out refuses names with half of a surrogate pair, too.
+        made = {str(name): _printing_printed(value, f"state[{shown(name)}]") for name, value in state.items()}
+    return cast("JsonObject", _exact(made, dict(state)))
+
+
+def _without_state(event: Event) -> Event:
+    # To leave it out by `exclude` would look up names inside of other fields, and refuse halves of surrogate pairs.
+    if not event.actions.state_delta:
+        return event
+    return event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": {}})})
+
+
+def _printing_printed(value: object, where: str) -> JsonValue:
+    if isinstance(value, Mapping):
+        return {
+            name if isinstance(name, str) else str(to_jsonable_python(name, serialize_unknown=True)): _printing_printed(
+                inside, f"{where}[{shown(name)}]"
+            )
+            for name, inside in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_printing_printed(inside, f"{where}[{number}]") for number, inside in enumerate(value)]
+    if isinstance(value, (bytes, bytearray)):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise InvalidArgument(
+                f"{where}: bytes that are no text have no form in JSON; save them as an artifact, or as text in base64"
+            ) from None
+    if isinstance(value, str):
+        return value
+    try:
+        return cast("JsonValue", to_jsonable_python(value))
+    except ValueError:
+        _log.warning("%s is not JSON, and is kept as its text.", where, exc_info=True)
+        return cast("JsonValue", to_jsonable_python(value, serialize_unknown=True))
+
+
+def _set_exactly(made: JsonObject, event: Event) -> None:
+    """Put what fields that may hold anything hold, where printing them has changed it."""
+    content = made.get("content")
+    printed = content.get("parts") if isinstance(content, dict) else None
+    parts = event.content.parts if event.content is not None else None
+    for one, part in zip(printed if isinstance(printed, list) else (), parts or (), strict=True):
+        if not isinstance(one, dict):
+            continue
+        for alias, name, field in _OPEN_PARTS:
+            held = one.get(alias)
+            if isinstance(held, dict) and field in held:
+                held[field] = _exact(held[field], getattr(getattr(part, name), field))
+        if "partMetadata" in one:
+            one["partMetadata"] = _exact(one["partMetadata"], part.part_metadata)
+    for alias, value in (("customMetadata", event.custom_metadata), ("output", event.output)):
+        if value is not None:
+            made[alias] = _exact(made.get(alias), value)
+    _set_actions_exactly(made.get("actions"), event)
+
+
+def _set_actions_exactly(made: JsonValue, event: Event) -> None:
+    if not isinstance(made, dict):
+        return
+    actions = event.actions
+    for alias, value in (("agentState", actions.agent_state), ("setModelResponse", actions.set_model_response)):
+        if value is not None:
+            made[alias] = _exact(made.get(alias), value)
+    confirmations = made.get("requestedToolConfirmations")
+    for id, asked in actions.requested_tool_confirmations.items():
+        one = confirmations.get(id) if isinstance(confirmations, dict) else None
+        if isinstance(one, dict) and asked.payload is not None:
+            one["payload"] = _exact(one.get("payload"), asked.payload)
+    widgets = made.get("renderUiWidgets")
+    for one, widget in zip(widgets if isinstance(widgets, list) else (), actions.render_ui_widgets or (), strict=True):
+        if isinstance(one, dict):
+            one["payload"] = _exact(one.get("payload"), widget.payload)
+
+
+def _exact(printed: JsonValue, held: object) -> JsonValue:
+    """Return what is printed with the numbers and the names that it was printed from. O(size)."""
+    if isinstance(printed, dict) and isinstance(held, dict) and len(printed) == len(held):
+        return {
+            name if isinstance(name, str) else alias: _exact(one, inside)
+            for (alias, one), (name, inside) in zip(printed.items(), held.items(), strict=True)
+        }
+    if isinstance(printed, list) and isinstance(held, (list, tuple)) and len(printed) == len(held):
+        return [_exact(one, inside) for one, inside in zip(printed, held, strict=True)]
+    if printed is None and isinstance(held, float) and not math.isfinite(held):
+        return held
+    return printed

@@ -1,0 +1,406 @@
+"""Sessions of a store whose event loop runs in another thread, as handles for the loop that asked for them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from hashlib import sha256
+from inspect import iscoroutinefunction
+from os import PathLike, fspath
+from typing import Protocol, TypeAlias, TypeVar, cast
+
+import flue_py.sync
+from flue_py.core import messages
+from flue_py.core.context import ContextEntry, latest_compaction, project
+from flue_py.core.entries import Entry
+from flue_py.core.json import JsonObject, JsonValue, changed, encode_json
+from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE, SHOWN_KINDS
+from flue_py.core.sessions import check_new_name
+from flue_py.db.backend import Backend
+from flue_py.db.ops import append, base, read
+from flue_py.db.runner import CommittedBeforeCancellation, is_trio, waiting_here
+from flue_py.db.waiting import POLL_SECONDS, ended
+from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
+from flue_py.sessions.handle import Handle, reach_by
+from flue_py.sessions.store import Store
+from flue_py.sync import OnThisThread, Way, parts_of
+from flue_py.system import in_full
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sessions of a store whose event loop runs in another thread, as handles for the loop that asked for them.
+
+Result = TypeVar("Result")
+
+
+class Bridge(Protocol):
+    """Runs a coroutine function where a store is, and returns what that returns, or raises what it raises."""
+
+    async def __call__(self, function: Callable[[], Coroutine[object, object, Result]], /) -> Result: ...
+
+
+def use_from_here(session: Handle, backend: Backend, bridge: Bridge) -> None:
+    """Let a handle, and those that it makes, be used in the event loop that runs now; ``backend`` is elsewhere."""
+    # It has the methods of a backend, made of those of that one.
+    reach_by(session, cast("Backend", _BackendElsewhere(backend, bridge)))
+
+
+class _BackendElsewhere:
+    """A `Backend` whose calls run where another one is."""
+
+    def __init__(self, backend: Backend, bridge: Bridge) -> None:
+        self._backend = backend
+        self._bridge = bridge
+        self.waiting = waiting_here()
+
+    def __getattr__(self, name: str) -> object:
+        found: object = getattr(self._backend, name)
+        if not iscoroutinefunction(found):
+            return found
+        there: Callable[..., Coroutine[object, object, object]] = found
+
+        async def call(*args: object, **named: object) -> object:
+            return await self._bridge(lambda: there(*args, **named))
+
+        return call
+
+    async def notifications(self, session_id: str) -> AsyncGenerator[None, None]:
+        """Yield as `Backend.notifications` does; what others change is noticed when it is looked for."""
+        from anyio import sleep  # noqa: PLC0415 - it takes 30 ms to load, and most programs watch nothing
+
+        last: int | None = -1
+        while True:
+            try:
+                info = await self._bridge(lambda: self._backend.get_session(session_id))
+            except StoreClosed:
+                if last == -1:
+                    raise
+                return
+            revision = None if info is None else info.revision
+            if revision != last:
+                last = revision
+                yield
+            await sleep(POLL_SECONDS)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How an adapter gets at a store: a path, a URL or an open store, from whichever event loop or thread asks.
+#
+# Frameworks make their sessions by a plain call, use another event loop for each run, and never say that they are done.
+# So a path or a URL is opened when it is first used, shared by all adapters of the process that name it, and closed
+# with
+# the last of them. What they ask for runs on a worker thread; a store in memory answers at once. A store that the
+# caller has opened is used as it is, and stays open.
+
+Target: TypeAlias = "str | PathLike[str] | Store | flue_py.sync.Store"
+"""The path of an SQLite file, ``":memory:"``, a URL as `flue_py.open` takes it, or a store that is open."""
+
+Handled = TypeVar("Handled", bound=Handle)
+Work: TypeAlias = Callable[[Store], Coroutine[object, object, Result]]
+
+_MEMORY = (":memory:", "memory://")
+
+LOADED = (append, base, messages, read)
+"""What the first write of a store needs: loaded with an adapter, since a framework goes on while it writes."""
+
+
+class Access:
+    """The store of one adapter object."""
+
+    def __init__(self, target: Target) -> None:
+        """Note which store is meant; nothing is opened yet. Raises `InvalidArgument` if it cannot be one. O(1)."""
+        self._given: Store | None = None
+        self._way: Way | None = None
+        self._store: Store | None = None
+        self._location = ""
+        self._is_here = False
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._release: Callable[[], object] | None = None
+        if isinstance(target, flue_py.sync.Store):
+            self._way, self._store = parts_of(target)
+        elif isinstance(target, Store):
+            self._given = target
+            if not target.backend.waiting.needs_loop:
+                self._way, self._store = OnThisThread("the store"), target
+        elif isinstance(target, (str, PathLike)):
+            self._location = _location(fspath(target))
+            self._is_here = self._location in _MEMORY
+        else:
+            raise InvalidArgument(f"target: {shown(target)} is not a path, a URL or an open store")
+
+    async def run(self, work: Work[Result]) -> Result:
+        """Return what ``work`` returns, called with the store. Whoever is cancelled is so when it has ended.
+
+        Raises what it raises, what `flue_py.open` raises, and `StoreClosed` after `close`.
+        """
+        self._require_open()
+        if self._given is not None:
+            return await work(self._given)
+        if self._is_here:
+            return self.run_blocking(work)
+        return await _on_worker(partial(self.run_blocking, work))
+
+    async def session(self, work: Work[Handled | None]) -> Handled | None:
+        """Return the handle on a session that ``work`` returns, to be used where this is called.
+
+        Unless the caller has opened the store for this event loop, what the handle asks for runs where `run` runs it.
+        Raises as `run`.
+        """
+        found = await self.run(work)
+        if found is not None and self._given is None and self._store is not None:
+            use_from_here(found, self._store.backend, lambda function: self.run(lambda _: function()))
+        return found
+
+    def run_blocking(self, work: Work[Result]) -> Result:
+        """Return what ``work`` returns, called with the store, and block this thread meanwhile.
+
+        Raises as `run`, and `WrongEventLoop` for an open store whose event loop is elsewhere.
+        """
+        self._require_open()
+        if self._way is None or self._store is None:
+            self._open()
+        assert self._way is not None
+        assert self._store is not None
+        return self._way.call(partial(work, self._store))
+
+    def close(self) -> None:
+        """Let go of the store: it is closed if it was opened here and nobody else uses it. Closing twice is nothing."""
+        with self._lock:
+            self._is_closed = True
+            release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    async def aclose(self) -> None:
+        """Close it as `close` does, without holding up the event loop."""
+        if self._release is None or self._is_here:
+            self.close()
+        else:
+            await _on_worker(self.close)
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosed("this has been closed; make another one")
+
+    def _open(self) -> None:
+        if self._given is not None:
+            raise WrongEventLoop(
+                "a blocking call cannot use a store that belongs to an event loop; give the path, or a store that was "
+                "opened by flue_py.sync.open or with threads=False"
+            )
+        with self._lock:
+            self._require_open()
+            if self._store is None:
+                opened = _opened(self._location)
+                # Frameworks rarely close what they use: it is closed with the adapter's object, or with the process.
+                self._release = weakref.finalize(self, _let_go, opened)
+                self._way, self._store = opened.parts
+
+
+class _Opened:
+    """A store that is open, and how many use it."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self.users = 1
+        self.process = os.getpid()
+        self.manager: AbstractContextManager[flue_py.sync.Store] = flue_py.sync.open(location)
+        self.parts: tuple[Way, Store] = parts_of(self.manager.__enter__())
+        self.identity = _identity(location)
+
+
+_shared: dict[str, _Opened] = {}
+_sharing = threading.RLock()
+
+
+def _forget() -> None:
+    """Forget all stores in a child of a fork: it may use none of them, and nobody there would free the lock."""
+    global _sharing  # noqa: PLW0603 - a lock cannot be made free otherwise
+    _sharing = threading.RLock()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _opened(location: str) -> _Opened:
+    """Return the store at a place, which one more uses from now on."""
+    if location in _MEMORY:
+        return _Opened(location)
+    with _sharing:
+        found = _shared.get(location)
+        # A file that has been replaced meanwhile is another store; who has the old one will be told by it.
+        if found is not None and found.identity == _identity(location):
+            found.users += 1
+            return found
+        _shared[location] = opened = _Opened(location)
+        return opened
+
+
+def _let_go(opened: _Opened) -> None:
+    if opened.process != os.getpid():
+        return
+    with _sharing:
+        opened.users -= 1
+        if opened.users:
+            return
+        if _shared.get(opened.location) is opened:
+            del _shared[opened.location]
+    opened.manager.__exit__(None, None, None)
+
+
+def _location(target: str) -> str:
+    """Return what names a store in this process, whatever its working directory becomes."""
+    is_path = target not in _MEMORY and "://" not in target
+    return os.path.abspath(in_full(target)) if is_path and target else target
+
+
+def _identity(location: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(location)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+async def _on_worker(function: Callable[[], Result]) -> Result:
+    """Return what a function returns that blocks, called on a worker thread. It is never left running behind."""
+    if is_trio():
+        from anyio import to_thread  # noqa: PLC0415 - it takes 30 ms to load
+
+        return await to_thread.run_sync(function)
+    running = asyncio.get_running_loop().run_in_executor(None, function)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError as cancelled:
+        if running.cancelled():
+            raise
+        await ended(running)
+        raise cancelled from running.exception() or CommittedBeforeCancellation(running.result())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The key of a session whose id a framework chose: that id, wherever a key can be it.
+
+FRAMEWORK_ID = "frameworkId"
+"""The field of a session's metadata that has the id, as JSON text in ASCII, where the key is another."""
+
+_MADE = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def key_of(id: str) -> str:
+    """Return the key of the session with this id: the id itself, or its digest where no key can be that.
+
+    No two ids have one key. Raises `InvalidArgument` if the id is not a string. O(length).
+    """
+    if not isinstance(id, str):
+        raise InvalidArgument(f"id: should be a string, not {shown(id)}")
+    return id if _can_be_key(id) else f"sha256:{sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def metadata_of(id: str) -> JsonObject:
+    """Return what the session's metadata must hold so that `id_of` gives the id back; empty where the key is it."""
+    return {} if _can_be_key(id) else {FRAMEWORK_ID: json.dumps(id)}
+
+
+def id_of(key: str, metadata: Mapping[str, JsonValue]) -> str:
+    """Return the id of the session with this key and these metadata. O(length)."""
+    kept = metadata.get(FRAMEWORK_ID)
+    if isinstance(kept, str) and _MADE.fullmatch(key):
+        try:
+            id = json.loads(kept)
+        except ValueError:
+            return key
+        if isinstance(id, str) and key_of(id) == key:
+            return id
+    return key
+
+
+def _can_be_key(id: str) -> bool:
+    # An id that looks like a key that is made here gets one, too: else it would be taken for another's.
+    if _MADE.fullmatch(id):
+        return False
+    try:
+        check_new_name(id, "id")
+    except InvalidArgument:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What every adapter shows of a session: what the model is sent at its leaf, each as a message.
+#
+# A summary, of a compaction or of a branch, is the message of the user that the model reads; what exclusions leave out
+# is
+# left out. So a framework goes on with the context that flue_py itself would send, whoever has changed that.
+
+PROMPT = ":system"
+"""What the id of the system message that a compaction has ends with, behind that of the compaction."""
+
+
+def as_message(item: ContextEntry) -> Entry:
+    """Return an item of a context as an entry with its message: its own one, where that is shown as it is. O(size)."""
+    entry = item.entry
+    if entry.kind == MESSAGE and not item.excluded_parts:
+        return entry
+    id = entry.id + PROMPT if item.is_prompt else entry.id
+    payload, _ = encode_json(item.data, "message")
+    return changed(entry, id=id, kind=MESSAGE, role=item.role, payload=payload, extra=None)
+
+
+def context(path: Sequence[Entry]) -> list[Entry]:
+    """Return the context at the end of a path, from its root, each item as `as_message` has it. O(path)."""
+    return [as_message(item) for item in project(path)]
+
+
+def is_plain(entry: Entry) -> bool:
+    """Return whether an entry is shown as it is, or not at all, and others are shown the same with it. O(1)."""
+    return entry.kind == MESSAGE or (entry.kind != EXCLUSION and entry.kind not in SHOWN_KINDS)
+
+
+def shown_groups(
+    groups: Sequence[Sequence[Entry]], is_own: Callable[[Entry], bool] = lambda _: False
+) -> list[Sequence[Entry]]:
+    """Return those groups of the entries of a whole path that the model is sent, in its order. O(path).
+
+    A group is what a framework has one value for. Of one that is shown in part, each message that is left is a group.
+    What no context shows stays where it is in what is kept; so does what ``is_own`` says is the framework's.
+    """
+    path = [entry for group in groups for entry in group if not is_own(entry)]
+    if all(map(is_plain, path)):
+        return list(groups)
+    items = project(path)
+    at = {item.entry_id: item for item in items if not item.is_prompt}
+    group_of: dict[str, Sequence[Entry]] = {}
+    beside: list[Sequence[Entry]] = []
+    for group in groups:
+        said = [entry for entry in group if entry.kind in SHOWN_KINDS and not is_own(entry)]
+        if said and all(entry.id in at and as_message(at[entry.id]) is entry for entry in said):
+            group_of |= {entry.id: group for entry in said}
+        elif not said and group[-1].kind != EXCLUSION:
+            beside.append(group)
+    in_place = [item.entry.depth for item in items if _is_in_place(item)]
+    compaction = latest_compaction(path)
+    if compaction is not None:
+        cut = min([*in_place, compaction.depth])
+        beside = [group for group in beside if group[-1].depth > cut]
+    found: list[Sequence[Entry]] = []
+    for item in items:
+        while beside and _is_in_place(item) and beside[0][-1].depth < item.entry.depth:
+            found.append(beside.pop(0))
+        # What stands beside a part of a group is of the whole.
+        group = group_of.get(item.entry_id) or [changed(as_message(item), extra=None)]
+        if not found or found[-1] is not group:
+            found.append(group)
+    return found + beside
+
+
+def _is_in_place(item: ContextEntry) -> bool:
+    return item.entry.kind != COMPACTION and not item.is_pinned

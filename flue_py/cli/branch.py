@@ -1,0 +1,331 @@
+"""The back command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from flue_py.cli.output import Answer, appended, look, moved, said, shown_leaf
+from flue_py.cli.running import (
+    BY,
+    ENTRY,
+    ENTRY_NAME,
+    LEAF,
+    SESSION,
+    SESSION_NAME,
+    command,
+    end_of,
+    project_option,
+    session_argument,
+    text_from_stdin,
+    why_option,
+)
+from flue_py.core.context import kept_turns
+from flue_py.core.json import JsonObject
+from flue_py.core.sessions import LeafChoice, LogLine, Moved
+from flue_py.errors import InvalidArgument
+from flue_py.lazy import lazy_module
+from flue_py.render.lines import counted, text_of
+from flue_py.render.views import log_lines, log_row, session_row
+from flue_py.runtime.harness import redo_last, undo_last
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+if TYPE_CHECKING:
+    from flue_py import models
+    from flue_py.compaction import settings
+else:
+    settings = lazy_module("flue_py.compaction.settings")
+    models = lazy_module("flue_py.models")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The back command.
+
+
+@command()
+@session_argument
+@click.argument("revision", type=click.IntRange(min=0))
+@click.option("--before", is_flag=True, help="Restore what was there before that line instead.")
+@why_option
+async def back(session: Session, revision: int, before: bool, why: str | None) -> Answer:
+    """Restore what line REVISION of the log of SESSION set: the leaf, or a title, label or pin.
+
+    REVISION 0 is the session as it was created. With --json: an object: sessionId, changed, line (the new line, as
+    in log, or null).
+    """
+    line = await session.go_back(to=revision, before=before, by=BY, why=why)
+    shown = None if line is None else log_row(line)
+    row: JsonObject = {"sessionId": session.id, "changed": line is not None, "line": shown}
+    if line is None:
+        return said("nothing changed: it is like that already", row)
+    return Answer(lambda: [((text_of(each).strip(), ""),) for each in log_lines([line], look())], lambda: row)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The cherry-pick command.
+
+
+@command()
+@session_argument
+@click.argument("entries", metavar="ENTRY...", type=ENTRY_NAME, nargs=-1, required=True)
+@click.option(
+    "--from",
+    "source",
+    metavar="SESSION",
+    type=SESSION,
+    help="The session to copy from (default: SESSION itself).",
+)
+async def cherry_pick(session: Session, entries: tuple[str, ...], source: Session | None) -> Answer:
+    """Append copies of entries of another branch or session below the leaf of SESSION.
+
+    A tool call and its result come together. Costs are not counted again. Repeating the command changes nothing.
+
+    The copies are in order of depth. With --json: an object: sessionId, entryIds, leafId, replayed (whether they
+    were there already).
+    """
+    there = source or session
+    done = await session.cherry_pick([await there.resolve_entry_id(entry) for entry in entries], source=there)
+    copies = counted(len(done.entry_ids), "entry", "entries")
+    what = "were there already; nothing was changed" if done.replayed else "copied"
+    return appended(session, f"{copies} {what}; the leaf is {done.leaf_id}", done)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The fork command.
+
+
+def _check(at: str | None, branches: bool, **_: object) -> None:
+    if branches and at is not None:
+        raise click.UsageError("--branches copies all of SESSION, with its leaf; leave --at out")
+
+
+@command(check=_check)
+@session_argument
+@click.option("--at", metavar="ENTRY", type=LEAF, help="Begin at this entry (default: the leaf).")
+@click.option("--branches", is_flag=True, help="Copy all of SESSION, the branches beside the path, too.")
+@click.option("--key", help="The key of the new session, by which a program opens it.")
+@click.option("--title", help="The title of the new session.")
+@project_option("The folder that the new session works in (default: that of SESSION).")
+async def fork(
+    session: Session, at: LeafChoice, branches: bool, key: str | None, title: str | None, project: str | None
+) -> Answer:
+    """Create a session that begins at an entry of SESSION, which does not change.
+
+    Nothing is copied. With --branches the new session has all of SESSION as entries, labels and pins of its own.
+
+    With --branches the copies have the ids of their originals. With --json: the new session, as in sessions.
+    """
+    if branches:
+        made = await session.copy(key=key, title=title, cwd=project)
+    else:
+        made = await session.fork(at=at, key=key, title=title, cwd=project)
+    info = made.info
+    return said(f"session {info.id} begins at {shown_leaf(info.leaf_id)}", session_row(info, await made.name()))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The merge-back command.
+
+
+def _read(ctx: click.Context, param: click.Parameter, summary: str | None) -> str | None:
+    if summary is None:
+        return None
+    text = text_from_stdin("--summary").strip() if summary == "-" else summary
+    if not text.strip():
+        raise click.UsageError("the summary is empty")
+    return text
+
+
+def _merge_back_check(
+    summary: str | None, summarize: bool, mode: str | None, model: str | None, instructions: str | None, **_: object
+) -> None:
+    if (summary is None) != summarize:
+        raise click.UsageError("give --summary, or --summarize to have one made")
+    if not summarize and (mode or model or instructions):
+        raise click.UsageError("--mode, --model and --instructions are for --summarize")
+
+
+@command(check=_merge_back_check)
+@session_argument
+@click.argument("source", type=SESSION_NAME)
+@click.option(
+    "--summary",
+    metavar="TEXT",
+    callback=_read,
+    help="The summary; - reads it from standard input.",
+)
+@click.option("--summarize", is_flag=True, help="Have the summary made.")
+@click.option("--mode", metavar="MODE", help="How the summary is made (default: llm with a model, else intent).")
+@click.option("--model", metavar="MODEL", help="The model that is asked, such as openai:gpt-5 (extra: models).")
+@click.option("--instructions", metavar="TEXT", help="What the summary is to attend to.")
+async def merge_back(
+    store: Store,
+    session: Session,
+    source: str,
+    summary: str | None,
+    summarize: bool,
+    mode: str | None,
+    model: str | None,
+    instructions: str | None,
+) -> Answer:
+    """Append a summary of what SOURCE did since it left SESSION, below the leaf of SESSION.
+
+    SOURCE is a fork or a task session, SESSION@ENTRY, or @ENTRY on another branch of SESSION. Repeating the command
+    changes nothing.
+
+    If the summary that --summarize asks for fails, nothing changes. With --json: as cherry-pick.
+    """
+    there, leaf = await end_of(store, source, session)
+    done = await session.merge_back(
+        summary,
+        source=there,
+        source_leaf=leaf,
+        model=models.open_model(model) if model else None,
+        mode=mode,
+        settings=settings.CompactionSettings(mode="llm" if model else "intent") if summarize else None,
+        instructions=instructions,
+    )
+    what = "was there already; nothing was changed" if done.replayed else "appended"
+    return appended(session, f"summary {done.entry_id} {what}", done)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The move command.
+
+
+def _move_check(
+    entry: str | None,
+    before_first: bool,
+    summarize: bool,
+    mode: str | None,
+    model: str | None,
+    instructions: str | None,
+    **_: object,
+) -> None:
+    if (entry is None) != before_first:
+        raise click.UsageError("name an ENTRY, or give --before-first")
+    if summarize and before_first:
+        raise click.UsageError("--summarize goes to an ENTRY")
+    if not summarize and (mode or model or instructions):
+        raise click.UsageError("--mode, --model and --instructions are for --summarize")
+
+
+@command(check=_move_check)
+@session_argument
+@click.argument("entry", type=ENTRY, required=False)
+@click.option("--before-first", is_flag=True, help="Move before the first entry: the next entry is a new root.")
+@click.option("--summarize", is_flag=True, help="Append a summary of what is left below ENTRY.")
+@click.option("--mode", metavar="MODE", help="How the summary is made (default: llm with a model, else intent).")
+@click.option("--model", metavar="MODEL", help="The model that is asked, such as openai:gpt-5 (extra: models).")
+@click.option("--instructions", metavar="TEXT", help="What the summary is to attend to.")
+@why_option
+async def move(
+    session: Session,
+    entry: str | None,
+    before_first: bool,
+    summarize: bool,
+    mode: str | None,
+    model: str | None,
+    instructions: str | None,
+    why: str | None,
+) -> Answer:
+    """Set the leaf of SESSION to ENTRY, on any branch.
+
+    With --summarize, what the path has below the common ancestor is summarized in one entry at the new leaf; if ENTRY
+    is a message of the user, that is its parent. If the summary fails, nothing changes.
+
+    With --json: an object: sessionId, moved, reason, fromId, leafId; with --summarize sessionId, fromId, leafId,
+    summaryId.
+    """
+    if not summarize or entry is None:
+        return moved(session, await session.move_leaf(to=entry, by=BY, why=why))
+    went = await session.navigate(
+        entry,
+        by=BY,
+        why=why,
+        model=models.open_model(model) if model else None,
+        mode=mode,
+        settings=settings.CompactionSettings(mode="llm" if model else "intent"),
+        instructions=instructions,
+    )
+    text = f"the leaf went from {shown_leaf(went.from_id)} to {shown_leaf(went.to_id)}"
+    if went.summary_id is not None:
+        text += f", the summary of what was left: entry {went.summary_id}"
+    return said(
+        text, {"sessionId": session.id, "fromId": went.from_id, "leafId": went.to_id, "summaryId": went.summary_id}
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The redo command.
+
+
+@command()
+@session_argument
+@why_option
+async def redo(session: Session, why: str | None) -> Answer:
+    """Redo what was undone last in SESSION.
+
+    With --json: as move; moved is false if there was nothing to redo.
+    """
+    return moved(session, await redo_last(session, by=BY, why=why), nothing="there is nothing to do again")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The rewind command.
+
+
+def _rewind_check(to: str | None, turns: str | None, **_: object) -> None:
+    if (to is None) == (turns is None):
+        raise click.UsageError("give either --to ENTRY or --turns N")
+    if turns is not None:
+        try:
+            kept_turns(turns, 0)
+        except InvalidArgument as error:
+            raise click.BadParameter(str(error), param_hint="--turns") from error
+
+
+@command(check=_rewind_check)
+@session_argument
+@click.option("--to", metavar="ENTRY", type=ENTRY, help="Make this entry of the active path the leaf.")
+@click.option("--turns", metavar="N", help="Keep the first N turns; -N drops the last N.")
+@why_option
+async def rewind(session: Session, to: str | None, turns: str | None, why: str | None) -> Answer:
+    """Go back on the active path of SESSION. Nothing is deleted, and undo reverses it.
+
+    Either --to or --turns is needed. --turns 0 drops all, -0 none; a number out of range is clamped. With --json:
+    as move.
+    """
+    if to is not None:
+        done = await session.rewind(to=to, by=BY, why=why)
+    else:
+        done = await session.rewind(turns=kept_turns(turns or "", len(await session.turns())), by=BY, why=why)
+    return moved(session, done, nothing="there is nothing to go back over")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The undo command.
+
+
+@command()
+@session_argument
+@click.option("--turn", is_flag=True, help="Undo the whole last turn: the last user message and what followed.")
+@why_option
+async def undo(session: Session, turn: bool, why: str | None) -> Answer:
+    """Take back what was done last to SESSION: a move of the leaf, or an edit of a title, label or pin.
+
+    Nothing is deleted. undo also reverses undo --turn, and redo reverses undo.
+
+    An append, a move, a retraction or an import is undone by setting the leaf back; an edit of a title, the
+    metadata, a label or a pin if somebody is named for it. undo --turn is one operation of the log, the same as
+    rewind --turns -1. With --json: as move; moved is false if there was nothing to undo, or if an edit was undone,
+    whose new line of the log is line.
+    """
+    done: Moved | LogLine | None
+    if not turn:
+        done = await undo_last(session, by=BY, why=why)
+    else:
+        done = await session.rewind(turns=-1, by=BY, why=why) if await session.turns() else None
+    return moved(session, done, nothing="there is nothing to undo")

@@ -1,0 +1,273 @@
+"""Which database a command works on."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from copy import copy
+from importlib import import_module
+from keyword import iskeyword
+from os.path import abspath, exists
+from pathlib import Path
+from types import MappingProxyType
+from typing import NoReturn, TextIO, TypeVar
+
+import click
+
+from flue_py.core.json import frozen
+from flue_py.errors import FlueError
+from flue_py.system import in_full
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which database a command works on.
+
+Result = TypeVar("Result")
+
+
+def expanded(target: str) -> str:
+    """Return a path with ``~`` expanded, and a URL as it is. Raises `InvalidArgument` for the home of no user."""
+    return target if "://" in target else in_full(target)
+
+
+def absolute(folder: str) -> str:
+    """Return the absolute path of a folder, ``~`` expanded. Raises `InvalidArgument` for the home of no user."""
+    return abspath(in_full(folder))
+
+
+@frozen
+class Place:
+    """The database of this run. ``is_named`` says that the user chose it, rather than taking the default."""
+
+    target: str
+    is_named: bool = False
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file rather than the URL of a server."""
+        return "://" not in self.target
+
+    @property
+    def threads(self) -> bool | None:
+        """How to open it: a file without threads, since a command does one thing after the other."""
+        return False if self.is_file else None
+
+
+def is_only_readable(target: str) -> bool:
+    """Return whether a target is an existing file that cannot be written: read-only, or on a full disk."""
+    from flue_py.db.sqlite.file import why_not_writable
+
+    return "://" not in target and exists(target) and why_not_writable(Path(target)) is not None
+
+
+def finished(work: Coroutine[object, object, Result], *, needs_loop: bool) -> Result:
+    """Return what a coroutine returns. On files nothing has to wait for anything else, so it needs no event loop."""
+    if needs_loop:
+        import asyncio
+
+        return asyncio.run(work)
+    from flue_py.db.waiting import run_here
+
+    return run_here(work)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The group of all commands. It imports a command when it is needed, and shows every error in one line.
+
+_ELSEWHERE = {"demo": "flue_py.demo.demo"}
+"""Commands that are in other modules than their names say."""
+
+INTERRUPTED = 130
+READER_GONE = 141
+_FAILED = 1
+
+_OBJECTS_BEFORE_COLLECTION = 50_000
+"""Importing makes many objects and hardly any garbage: looking for it takes a tenth of a short command's time."""
+
+
+class WrongCall(click.ClickException):
+    """A wrong call, shown in one line."""
+
+    exit_code = 2
+
+
+class Told(click.ClickException):
+    """An error of this library, shown in one line."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        # click says that all of a class have the same.
+        object.__setattr__(self, "exit_code", code)
+
+
+class HelpfulGroup(click.Group):
+    """A group that takes --db after a command, too, and suggests a command for an unknown one."""
+
+    synonyms: Mapping[str, str] = MappingProxyType({})
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the named command, with the option --db. Raises `click.UsageError` for an unknown one."""
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}{self._meant(ctx, args[0])}")
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, None if command is None else _with_database(command), rest
+
+    def _meant(self, ctx: click.Context, name: str) -> str:
+        from difflib import get_close_matches
+
+        names = self.list_commands(ctx)
+        close = get_close_matches(name, names, n=1)
+        meant = self.synonyms.get(name.lower()) or (close[0] if close else "")
+        return f". Did you mean {meant!r}?" if meant else ""
+
+
+def _with_database(command: click.Command) -> click.Command:
+    """Return a command that takes --db as the group of all commands does."""
+    if any("--db" in param.opts for param in command.params):
+        return command
+    taking = copy(command)
+    option = click.Option(["--db", "other_database"], metavar="PATH", hidden=True, expose_value=False, callback=_take)
+    taking.params = [*command.params, option]
+    return taking
+
+
+def _take(ctx: click.Context, _: click.Parameter, database: str | None) -> None:
+    if database is not None:
+        ctx.obj = Place(expanded(database), is_named=True)
+        ctx.find_root().params["database"] = database
+
+
+class LazyGroup(HelpfulGroup):
+    """A group that imports a command when it is needed, and shows every error in one line."""
+
+    synonyms = MappingProxyType({
+        "ls": "sessions", "list": "sessions", "session": "show", "cat": "show", "view": "show",
+        "logs": "log", "reflog": "log", "delete": "rm", "remove": "rm", "del": "rm", "cost": "usage",
+        "costs": "usage", "stats": "usage", "graph": "tree", "branch": "fork", "checkout": "move",
+        "switch": "move", "goto": "move", "revert": "undo", "messages": "history", "chat": "history",
+        "load": "import", "dump": "export", "html": "report", "md": "transcript", "markdown": "transcript",
+        "check": "verify", "fsck": "verify", "doctor": "verify", "status": "info", "repair": "salvage",
+        "restore": "salvage", "upgrade": "migrate", "clone": "copy", "budgets": "budget", "memories": "memory",
+        "merge": "merge-back", "pick": "cherry-pick", "tag": "label", "continue": "resume",
+        "ui": "browse", "tui": "browse", "browser": "browse", "explore": "browse", "open": "browse",
+        "find": "search", "grep": "search",
+        "create": "new", "add": "append", "write": "append",
+    })  # fmt: skip
+
+    def __init__(
+        self, *args: object, sections: Mapping[str, Mapping[str, str]], modules: Mapping[str, str], **extra: object
+    ) -> None:
+        super().__init__(*args, **extra)  # type: ignore[arg-type]
+        self._sections = sections
+        self._names = [name for section in sections.values() for name in section]
+        self._modules = {name: modules[title] for title, section in sections.items() for name in section}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, in the order of the overview."""
+        return self._names
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command, imported now; None if the name is unknown."""
+        if cmd_name not in self._names:
+            return None
+        name = cmd_name.replace("-", "_") + "_" * iskeyword(cmd_name)
+        command = getattr(import_module(_ELSEWHERE.get(name, f"flue_py.cli.{self._modules[cmd_name]}")), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the overview from the table of commands, without importing one."""
+        for title, commands in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([*commands.items()])
+
+    def main(  # type: ignore[override, unused-ignore]
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: object,
+    ) -> object:
+        """Run the command line. Unwritten output is dropped, since the interpreter's last flush must not fail."""
+        thresholds = gc.get_threshold()
+        gc.set_threshold(_OBJECTS_BEFORE_COLLECTION, *thresholds[1:])
+        try:
+            return super().main(args, prog_name, complete_var, standalone_mode, **extra)
+        except OSError:  # not even the error could be written
+            sys.exit(_FAILED)
+        finally:
+            gc.set_threshold(*thresholds)
+            for stream in (sys.stdout, sys.stderr):
+                _drop_unwritten(stream)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        """Return the context of a run. Wrong options before the command are shown in one line.
+
+        Without a command it is a wrong call, except at a terminal: there the group itself says what to do next.
+        """
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        self.invoke_without_command, self.no_args_is_help = is_terminal, not is_terminal
+        with _told_in_one_line(info_name or "flue-py"):
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command, and flush what it printed.
+
+        An error of this library or of the system is one line on stderr; its exit code is that of `cli.codes`, or 1. A
+        wrong call exits 2, an interruption 130, and a closed pipe 141, as SIGPIPE would.
+        """
+        with _told_in_one_line(ctx.command_path):
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+
+
+@contextmanager
+def _told_in_one_line(command_path: str) -> Iterator[None]:
+    try:
+        yield
+    except FlueError as error:
+        from flue_py.cli.errors import exit_code_of, in_commands
+
+        raise Told(on_one_line(in_commands(str(error))), exit_code_of(error)) from error
+    except click.UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command gets its help
+            raise
+        where = command_path if error.ctx is None else error.ctx.command_path
+        raise WrongCall(on_one_line(f"{error.format_message().rstrip('.')}; see {where} --help")) from error
+    except BrokenPipeError:
+        _exit(READER_GONE)
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        raise click.ClickException(on_one_line(f"{where}{error.strerror or error}")) from error
+    except KeyboardInterrupt:
+        from flue_py.cli.output import tell
+
+        tell("Interrupted; what was committed before stays")
+        _exit(INTERRUPTED)
+
+
+def _exit(code: int) -> NoReturn:
+    raise click.exceptions.Exit(code)
+
+
+def _drop_unwritten(stream: TextIO) -> None:
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+def on_one_line(text: str) -> str:
+    """Return a text as one line with nothing in it that a terminal would act on."""
+    return "".join(char if char.isprintable() else " " for char in text)

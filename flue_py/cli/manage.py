@@ -1,0 +1,731 @@
+"""The backup command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from os.path import abspath, exists
+from pathlib import Path
+from types import MappingProxyType
+
+import click
+from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
+
+import flue_py
+from flue_py.cli.main import HelpfulGroup, Place, expanded, finished, is_only_readable
+from flue_py.cli.output import (
+    Answer,
+    joined,
+    look,
+    name_of,
+    plain_lines,
+    print_document,
+    print_json,
+    progress_bar,
+    said,
+)
+from flue_py.cli.running import SESSION_NAME, Plan, command, destructive, plan_for, scope_option
+from flue_py.core.entries import from_microseconds
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.sessions import Deletion, DocumentInfo, Problem, ScopeDeletion
+from flue_py.core.trees import Loss, SalvageReport
+from flue_py.db.files import make_private_folder
+from flue_py.db.migrate import dialect_of
+from flue_py.db.migrate import migrate as bring_up_to_date
+from flue_py.db.schema import Migrated, creation_sql, migrations_directory, upgrade_sql
+from flue_py.db.waiting import ON_LOOP, OnCaller
+from flue_py.errors import InvalidArgument, StoreUnavailable
+from flue_py.render.lines import Line, Span, counted, one_line, printable, table
+from flue_py.render.views import (
+    DASH,
+    deletion_lines,
+    deletion_row,
+    document_row,
+    dollars,
+    facts_lines,
+    info_row,
+    minute,
+    scope_deletion_lines,
+    scope_deletion_row,
+    store_facts,
+    store_row,
+    verify_row,
+)
+from flue_py.runtime.housekeeping import DEFAULT_AGE, find_completed, find_older, find_prunable, parse_age
+from flue_py.sessions.search import all_sessions
+from flue_py.sessions.store import Store
+from flue_py.system import in_full
+from flue_py.transfer.copy import CopyProgress, CopyReport, salvage_file
+from flue_py.transfer.export import FilesReport, add_files
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The backup command.
+
+
+@command()
+@click.argument("target", metavar="TARGET", type=click.Path(path_type=Path))
+@click.option("--overwrite", is_flag=True, help="Replace an existing file, once the copy is complete.")
+@click.option("--no-verify", is_flag=True, help="Do not verify the copy.")
+async def backup(store: Store, target: Path, overwrite: bool, no_verify: bool) -> Answer:
+    """Copy the database, as it is now, to the file TARGET. Others may go on writing.
+
+    The copy is verified, readable by its owner only, and gets its name once it is complete. Only for SQLite files.
+
+    A store on PostgreSQL is backed up by pg_dump. With --json: an object: path, sizeBytes, sessions, entries,
+    verified.
+    """
+    with progress_bar("backing up", "pages") as tell:
+        made = await store.backup(target, overwrite=overwrite, verify=not no_verify, progress=tell)
+    row: JsonObject = {
+        "path": made.path,
+        "sizeBytes": made.size_bytes,
+        "sessions": made.sessions,
+        "entries": made.entries,
+        "verified": made.is_verified,
+    }
+    holds = f"{counted(made.sessions, 'session')}, {counted(made.entries, 'entry', 'entries')}"
+    checked = "verified" if made.is_verified else "not verified"
+    return said(f"{made.path}: {holds}, {made.size_bytes:,} bytes, {checked}", row)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The cleanup command.
+
+
+def _parse(ctx: click.Context, param: click.Parameter, age: str) -> timedelta:
+    try:
+        return parse_age(age)
+    except InvalidArgument as error:
+        raise click.BadParameter(str(error), param_hint="AGE") from error
+
+
+@destructive()
+@click.argument("age", default=DEFAULT_AGE, callback=_parse)
+@scope_option
+async def cleanup(store: Store, age: timedelta) -> Plan:
+    """Delete sessions that were last active AGE ago or earlier: 30d (the default), 4w or 12h.
+
+    Task sessions are deleted with their parents only. At a terminal it asks first.
+
+    A session with a task session that was active since stays. Nothing is ever deleted by itself: run this by a
+    timer, with --yes. With --json: as prune.
+    """
+    return await plan_for(store, find_older(store, age, datetime.now(UTC)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The completion command.
+
+_SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+_VARIABLE = "_FLUE_PY_COMPLETE"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(list(_SHELLS)))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options, sessions and entries in SHELL: bash, zsh or fish.
+
+    For bash, put this into ~/.bashrc, for zsh the same with zsh into ~/.zshrc: eval "$(flue-py completion bash)".
+    For fish: flue-py completion fish > ~/.config/fish/completions/flue-py.fish.
+    """
+    root = ctx.find_root()
+    source = _SHELLS[shell](root.command, {}, "flue-py", _VARIABLE)
+    # Not source(): it starts a bash to ask for its version, which need not be the one that will read this.
+    print_document(source.source_template % source.source_vars())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The copy command.
+
+_SHOWN = 10
+
+
+@command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--no-verify", is_flag=True, help="Do not verify both databases at the end.")
+def copy(source: str, target: str, no_verify: bool) -> Answer:
+    """Copy all sessions of SOURCE to TARGET, each a file or a URL, while both are in use.
+
+    If it is interrupted, run it again: later runs copy what has changed. A session that differs in TARGET, or was
+    changed there, is reported and left alone; the others are copied. Nothing else in TARGET is touched.
+
+    The exit code is 1 if a part is refused, or if either end has problems. The database of flue-py --db plays no
+    part.
+
+    With --json: an object: complete (what the exit code says), treesCopied, treesRefreshed, treesUnchanged;
+    sessions, entries, paidCalls, budgets, documents, payloadBytes (what was written); budgetsKept and documentsKept
+    (TARGET has them so already), budgetsLeft and documentsLeft (not copied, each with a reason, and refused if
+    TARGET has another one in its place); removedIds (deleted in SOURCE, and now in TARGET); refused (sessionId,
+    reason); onlyInTarget (how many), onlyInTargetIds (the first thousand); source, target (as info); sourceWentOn
+    (it held less or more at the end); verified, sourceProblems, targetProblems (as verify).
+    """
+    ours, theirs = Place(expanded(source)), Place(expanded(target))
+    needs_loop = not (ours.is_file and theirs.is_file)
+    report = finished(_copy(ours, theirs, verify=not no_verify, needs_loop=needs_loop), needs_loop=needs_loop)
+    return Answer(lambda: _lines(report), lambda: _row(report), code=0 if report.is_complete else 1)
+
+
+async def _copy(source: Place, target: Place, *, verify: bool, needs_loop: bool) -> CopyReport:
+    _require_file(source)
+    threads = None if needs_loop else False
+    async with flue_py.open(source.target, read_only=is_only_readable(source.target), threads=threads) as ours:
+        if target.is_file:
+            make_private_folder(Path(target.target).parent)
+        async with flue_py.open(target.target, threads=threads) as theirs:
+            with progress_bar("copying", "sessions") as tell:
+
+                def on_progress(now: CopyProgress) -> None:
+                    tell(now.sessions, now.sessions_total, now.phase)
+
+                return await flue_py.copy_store(ours, theirs, progress=on_progress, verify=verify)
+
+
+def _require_file(place: Place) -> None:
+    """Raise `StoreUnavailable` if a file is missing, which opening it would make."""
+    scheme, _, path = place.target.partition(":///")
+    if place.is_file or scheme.startswith("sqlite"):
+        path = place.target if place.is_file else path.partition("?")[0]
+        if not exists(path):
+            raise StoreUnavailable(f"there is no database at {path}; name one that is there")
+
+
+def _lines(report: CopyReport) -> list[Line]:
+    trees = joined(
+        [
+            f"{number:,} {what}" if number else ""
+            for number, what in (
+                (report.trees_copied, "copied"),
+                (report.trees_refreshed, "brought up to date"),
+                (report.trees_unchanged, "unchanged"),
+                (len(report.refused), "refused"),
+            )
+        ]
+    )
+    lines: list[Line] = [
+        ((f"trees: {trees or 'none'}", "bold"),),
+        ((f"written: {_written(report)}", ""),),
+        ((f"source: {_held(report.source.sessions, report.source.entries, report.source.ledger_rows)}", ""),),
+        ((f"target: {_held(report.target.sessions, report.target.entries, report.target.ledger_rows)}", ""),),
+    ]
+    lines += [((f"refused: {printable(refusal.reason)}", "red"),) for refusal in report.refused]
+    left_behind = [
+        *((left.reason, left.is_refused) for left in report.budgets_left),
+        *((left.reason, left.is_refused) for left in report.documents_left),
+    ]
+    lines += [((f"not copied: {printable(why)}", "red" if refused else "yellow"),) for why, refused in left_behind]
+    if report.removed_ids:
+        text = f"deleted in the source, and now in the target: {_named(report.removed_ids, len(report.removed_ids))}"
+        lines.append(((text, "yellow"),))
+    if report.only_in_target:
+        text = f"only in the target: {_named(report.only_in_target_ids, report.only_in_target)}"
+        lines.append(((text, "yellow"),))
+    if report.source_went_on:
+        lines.append((("the source has gone on meanwhile; copy again to catch up", "yellow"),))
+    for end, problems in (("source", report.source_problems), ("target", report.target_problems)):
+        lines += [((f"{end}: {printable(str(problem))}", "red"),) for problem in problems]
+    if report.verified:
+        found = counted(len(report.source_problems) + len(report.target_problems), "problem")
+        lines.append(((f"verified at both ends: {found}", "bold"),))
+    return lines
+
+
+def _written(report: CopyReport) -> str:
+    return joined(
+        [
+            counted(report.sessions, "session"),
+            counted(report.entries, "entry", "entries"),
+            counted(report.calls, "paid call"),
+            counted(report.budgets, "budget") if report.budgets else "",
+            counted(report.documents, "document") if report.documents else "",
+            counted(report.payload_bytes, "byte") + " of payload",
+        ]
+    )
+
+
+def _held(sessions: int, entries: int, calls: int) -> str:
+    return ", ".join([counted(sessions, "session"), counted(entries, "entry", "entries"), counted(calls, "paid call")])
+
+
+def _named(ids: tuple[str, ...], count: int) -> str:
+    more = count - len(ids[:_SHOWN])
+    listed = ", ".join(printable(session_id) for session_id in ids[:_SHOWN])
+    return f"{counted(count, 'session')} ({listed}{f', and {more:,} more' if more else ''})"
+
+
+def _row(report: CopyReport) -> JsonObject:
+    refused: list[JsonValue] = [
+        {"sessionId": refusal.session_id, "reason": refusal.reason} for refusal in report.refused
+    ]
+    return {
+        "complete": report.is_complete,
+        "treesCopied": report.trees_copied,
+        "treesRefreshed": report.trees_refreshed,
+        "treesUnchanged": report.trees_unchanged,
+        "sessions": report.sessions,
+        "entries": report.entries,
+        "paidCalls": report.calls,
+        "budgets": report.budgets,
+        "budgetsKept": report.budgets_kept,
+        "budgetsLeft": [
+            {"budgetId": left.budget_id, "refused": left.is_refused, "reason": left.reason}
+            for left in report.budgets_left
+        ],
+        "documents": report.documents,
+        "documentsKept": report.documents_kept,
+        "documentsLeft": [
+            {**left.document._asdict(), "refused": left.is_refused, "reason": left.reason}
+            for left in report.documents_left
+        ],
+        "payloadBytes": report.payload_bytes,
+        "removedIds": list(report.removed_ids),
+        "refused": refused,
+        "onlyInTarget": report.only_in_target,
+        "onlyInTargetIds": list(report.only_in_target_ids),
+        "source": store_row(report.source),
+        "target": store_row(report.target),
+        "sourceWentOn": report.source_went_on,
+        "verified": report.verified,
+        "sourceProblems": _problem_rows(report.source_problems),
+        "targetProblems": _problem_rows(report.target_problems),
+    }
+
+
+def _problem_rows(problems: tuple[Problem, ...]) -> list[JsonValue]:
+    return [{"kind": problem.kind, "where": problem.where, "detail": problem.detail} for problem in problems]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The info command.
+
+
+@command()
+async def info(store: Store) -> Answer:
+    """Show where the database is, its format and its size.
+
+    With --json: an object: location, backend, formatVersion, sessions, entries, ledgerRows, documents, sizeBytes.
+    """
+    found = await store.info()
+    return Answer(lambda: facts_lines(store_facts(found), look()), lambda: store_row(found))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The migrate command.
+
+
+@command()
+@click.option("--sql", "only_sql", is_flag=True, help="Print the SQL that creates a database, and connect to nothing.")
+@click.option("--from", "found", metavar="N", type=int, help="With --sql: print the SQL that upgrades from format N.")
+@click.option("--ini", "only_ini", is_flag=True, help="Print the path of the ini file for alembic's own commands.")
+def migrate(place: Place, only_sql: bool, found: int | None, only_ini: bool, as_json: bool) -> Answer:
+    """Create the database, or upgrade it to the current format.
+
+    Opening a database does the same. Use this command to choose the time, or to read the SQL first.
+
+    An older file is backed up beside itself first. --sql is in the dialect of the database that --db names. With
+    --json: an object: location, did (created, upgraded or nothing), fromFormat (null if it was empty),
+    formatVersion, backup (null if none was needed).
+    """
+    if only_ini and (only_sql or as_json or found is not None):
+        raise click.UsageError("--ini prints a path, and goes with no other option")
+    if only_ini:
+        return Answer(document=f"{migrations_directory() / 'alembic.ini'}\n")
+    if only_sql and as_json:
+        raise click.UsageError("--sql prints SQL; leave out --json")
+    if found is not None and not only_sql:
+        raise click.UsageError("--from goes with --sql; what format a database has is written in it")
+    dialect = dialect_of(place.target)
+    if only_sql:
+        return Answer(document=creation_sql(dialect) if found is None else upgrade_sql(dialect, found))
+    if place.is_file:
+        make_private_folder(Path(place.target).parent)
+    here = dialect == "sqlite"
+    done = finished(bring_up_to_date(place.target, waiting=OnCaller() if here else ON_LOOP), needs_loop=not here)
+    row: JsonObject = {
+        "location": done.location,
+        "did": _did(done),
+        "fromFormat": done.found,
+        "formatVersion": done.format,
+        "backup": None if done.backup is None else str(done.backup),
+    }
+    return said(_sentence(done), row)
+
+
+def _did(done: Migrated) -> str:
+    if done.found is None:
+        return "created"
+    return "nothing" if done.found == done.format else "upgraded"
+
+
+def _sentence(done: Migrated) -> str:
+    did = _did(done)
+    if did == "created":
+        return f"{done.location}: created, format {done.format}"
+    if did == "nothing":
+        return f"{done.location}: format {done.format} is the current one; nothing was changed"
+    backup = "" if done.backup is None else f"; a backup is at {done.backup}"
+    return f"{done.location}: upgraded from format {done.found} to {done.format}{backup}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The prune command.
+
+
+@destructive()
+@scope_option
+@click.option("--without-config", is_flag=True, help="Delete sessions that never had a configuration file, too.")
+async def prune(store: Store, without_config: bool) -> Plan:
+    """Delete sessions whose configuration file is gone, completed or not.
+
+    Sessions that never had one are kept. Task sessions are deleted with their parents only. At a terminal it asks
+    first.
+
+    A relative path is one in the session's folder. Of a program that gives its sessions no configuration file,
+    --without-config is all of them. With --json: an object: dryRun, sessionIds (task sessions that go along among
+    them), entriesDeleted (null with --dry-run).
+    """
+    return await plan_for(store, find_prunable(store, without_config=without_config))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The reprice command.
+
+
+@command(bar="pricing")
+@click.option("--yes", is_flag=True, help="Write the costs. Without it they are only shown.")
+async def reprice(store: Store, yes: bool) -> Answer:
+    """Price the calls whose cost is unknown, at the prices of their day.
+
+    What was reported, or priced before, is never changed. Without --yes nothing is.
+
+    The prices are your own or published ones. It shows how many calls of which model get a cost, how much that is,
+    and which stay unknown, and why: no usage (their tokens are unknown), no model, tokens of no kind (only a
+    total), no price. Budgets are not changed.
+
+    With --json: an object: dryRun, calls and costUsd (what gets a cost), unknownCalls, and rows with provider,
+    model, calls, costUsd (a decimal string; null if it stays unknown) and why.
+    """
+    done = await store.reprice(dry_run=not yes)
+
+    def lines() -> Iterable[Line]:
+        if done.rows:
+            heads = ("provider", "model", "calls", "US dollars", "stays unknown")
+            rows = [
+                (
+                    row.provider or DASH,
+                    row.model or DASH,
+                    f"{row.calls:,}",
+                    DASH if row.usd is None else dollars(row.usd),
+                    row.why or "",
+                )
+                for row in done.rows
+            ]
+            cells = [[(text, "dim") for text in heads], *([(text, "") for text in row] for row in rows)]
+            yield from table(cells, right=frozenset((2, 3)))
+        if not done.rows:
+            said = "every call has a known cost"
+        else:
+            would = "would get a cost" if done.dry_run else "got a cost"
+            said = f"{counted(done.calls, 'call')} {would}, {dollars(done.usd)} US dollars in all"
+            said += f"; {done.unknown_calls:,} unknown" if done.unknown_calls else ""
+        yield ((said, "bold"),)
+        if done.dry_run and done.calls:
+            yield (("nothing was changed; --yes writes it", "yellow"),)
+
+    return Answer(lines, done.to_json)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The rm command.
+
+
+@destructive()
+@click.argument("session", type=SESSION_NAME, required=False)
+@scope_option
+async def rm(store: Store, session: str | None) -> Plan:
+    """Delete SESSION, its task sessions and theirs, and every entry that no other session sees.
+
+    Forks are kept with all they see, and so is the record of costs. At a terminal it shows what would go, and asks; if
+    SESSION changes meanwhile, it is kept.
+    If SESSION is "all", and no session has that id or key, all completed sessions are deleted.
+    With --scope and without SESSION everything of that tenant or user is deleted: sessions, memories, files, budgets,
+    and from the record of costs folders and agents. What was paid stays.
+
+    With --json: an object: dryRun, sessionIds, missingIds (linked, but not there), entriesDeleted, entriesKept; of
+    all the object of prune; of a scope dryRun, sessionIds, entriesDeleted and entriesKept (null with --dry-run),
+    memories, files, budgets, callsKept.
+    """
+    if session is None:
+        return await _plan_for_scope(store)
+    if session.lower() == "all" and not any(
+        session in (info.id, info.key) for info in await all_sessions(store.backend, scope=store.scope)
+    ):
+        return await plan_for(store, find_completed(store))
+    found = await store.find_session(session)
+    seen = found.revision
+    planned = await store.delete_session_tree(found.id, dry_run=True, expected_revision=seen)
+    names = {each: await name_of(store, each) for each in planned.session_ids}
+
+    def shown(deletion: Deletion, *, dry_run: bool) -> Answer:
+        return Answer(
+            lambda: deletion_lines(deletion, names, dry_run=dry_run), lambda: deletion_row(deletion, dry_run=dry_run)
+        )
+
+    async def go(store: Store) -> Answer:
+        with progress_bar("deleting"):
+            return shown(await store.delete_session_tree(found.id, expected_revision=seen), dry_run=False)
+
+    return Plan(counted(len(planned.session_ids), "session"), shown(planned, dry_run=True), go)
+
+
+async def _plan_for_scope(store: Store) -> Plan:
+    if store.scope is None:
+        raise click.UsageError("name a SESSION, or give --scope for everything of a tenant or user")
+    scope = store.scope
+    planned = await store.delete_scope(scope, dry_run=True)
+
+    def shown(deletion: ScopeDeletion) -> Answer:
+        return Answer(lambda: scope_deletion_lines(deletion), lambda: scope_deletion_row(deletion))
+
+    async def go(store: Store) -> Answer:
+        with progress_bar("deleting"):
+            return shown(await store.delete_scope(scope, dry_run=False))
+
+    is_empty = not (planned.session_ids or planned.memories or planned.files or planned.budgets or planned.calls)
+    what = "" if is_empty else f"everything of scope {printable(repr(scope))}"
+    return Plan(what, shown(planned), go)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The salvage command.
+
+SOMETHING_LOST = 3
+"""The exit code of a rescue that was not complete: 1 is an error, 2 a wrong call."""
+
+_SALVAGE_SHOWN = 20
+
+
+@command()
+@click.argument("damaged", metavar="DAMAGED", type=click.Path(path_type=Path))
+@click.argument("new", metavar="NEW", type=click.Path(path_type=Path))
+def salvage(damaged: Path, new: Path) -> Answer:
+    """Write what can be read of a DAMAGED SQLite file to the file NEW, and report what is lost.
+
+    DAMAGED and its write-ahead log are only read; stop programs that write to them first. NEW must not exist. Exit
+    code 0 if everything was rescued, 3 if something was lost.
+
+    With --json: an object: path, complete, sessions, entries, calls, documents (how many were rescued),
+    damagedPages, and lost and changed, lists of objects: what, sessionId, entryId, detail.
+    """
+    with progress_bar("rescuing"):
+        report = salvage_file(damaged, new)
+    code = 0 if report.is_complete else SOMETHING_LOST
+    return Answer(lambda: _salvage_lines(report, new), lambda: _salvage_row(report, new), code=code)
+
+
+def _salvage_lines(report: SalvageReport, new: Path) -> list[Line]:
+    lines: list[Line] = [((f"lost {printable(str(loss))}", "red"),) for loss in report.losses[:_SALVAGE_SHOWN]]
+    lines += _more(len(report.losses), "more were lost")
+    lines += [((f"changed {printable(str(change))}", "yellow"),) for change in report.changes[:_SALVAGE_SHOWN]]
+    lines += _more(len(report.changes), "more were changed")
+    found = f"{counted(report.sessions, 'session')}, {counted(report.entries, 'entry', 'entries')}"
+    pages = counted(len(report.damaged_pages), "damaged page")
+    said = (
+        "everything is as it was" if report.is_complete else f"{len(report.losses)} lost, {len(report.changes)} changed"
+    )
+    calls = counted(report.calls, "paid call") + (f", {counted(report.documents, 'document')}" * bool(report.documents))
+    lines.append(((f"{new}: {found}, {calls}; {pages}: {said}", "bold"),))
+    return lines
+
+
+def _more(count: int, what: str) -> list[Line]:
+    return [((f"{count - _SALVAGE_SHOWN} {what}; --json tells all", "dim"),)] if count > _SALVAGE_SHOWN else []
+
+
+def _salvage_row(report: SalvageReport, new: Path) -> JsonObject:
+    return {
+        "path": str(new),
+        "complete": report.is_complete,
+        "sessions": report.sessions,
+        "entries": report.entries,
+        "calls": report.calls,
+        "documents": report.documents,
+        "damagedPages": list(report.damaged_pages),
+        "lost": _loss_rows(report.losses),
+        "changed": _loss_rows(report.changes),
+    }
+
+
+def _loss_rows(losses: tuple[Loss, ...]) -> list[JsonValue]:
+    return [
+        {"what": loss.what, "sessionId": loss.session_id, "entryId": loss.entry_id, "detail": loss.detail}
+        for loss in losses
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The command that prints what a message is.
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of a message, as append_message takes it. No database is needed."""
+    from flue_py.core.messages import message_schema
+
+    print_json(message_schema())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The store command.
+
+
+class _Stored(HelpfulGroup):
+    synonyms = MappingProxyType({"ls": "list", "import": "add", "remove": "rm", "delete": "rm", "cat": "show"})
+
+
+@click.group(cls=_Stored)
+def store() -> None:
+    """Add, list, show and remove files that agents read: texts, and the text of documents.
+
+    A file has a name, in a project (a folder; default: for all) and a scope.
+    """
+
+
+_project = click.option("--project", metavar="FOLDER", help="What is for this folder alone (default: for all).")
+
+
+def _in_full(project: str | None) -> str:
+    return "" if project is None else abspath(in_full(project))
+
+
+@command(create=True)
+@click.argument("path")
+@click.option("--name", metavar="NAME", help="The name it gets; of a folder, what its files' names begin with.")
+@_project
+@scope_option
+async def add(store: Store, path: str, name: str | None, project: str | None) -> Answer:
+    """Add PATH, a file or a folder, in place of what has its name.
+
+    Of .pdf, .docx, .pptx and .xlsx files the text is stored, with flue-py[documents]. Hidden files and links in a
+    folder are passed over.
+
+    Everything else has to be text in UTF-8. Exit code 1 if a file of a folder was not added. With --json: an
+    object: added (as in list), refused (a list of name, reason), notes.
+    """
+    report = await add_files(store, path, name=name, project=_in_full(project))
+    return Answer(lambda: _report_lines(report), lambda: _report_json(report), code=1 if report.refused else 0)
+
+
+@command("list", paged=True)
+@click.option("--project", metavar="FOLDER", help="Only those for this folder.")
+@scope_option
+async def list_(store: Store, project: str | None) -> Answer:
+    """List the files with type and size, by project and name.
+
+    With --json: a list of name, type, space (empty), project (null for all folders), scope, source, characters,
+    createdAt, changedAt.
+    """
+    found = await store.files(project=None if project is None else _in_full(project))
+    return Answer(lambda: _store_lines(found), lambda: [info_row(file) for file in found])
+
+
+@command(paged=True)
+@click.argument("name")
+@_project
+@scope_option
+async def show(store: Store, name: str, project: str | None) -> Answer:
+    """Show the text of the file NAME.
+
+    With --json: an object as in list, with text.
+    """
+    folder = _in_full(project)
+    found = await store.read_file(name, project=folder)
+    if found is None:
+        raise InvalidArgument(f"there is no file {_called(name, folder)}; list has their names")
+    return Answer(lambda: plain_lines(found.body), lambda: document_row(found))
+
+
+@destructive("rm")
+@click.argument("name")
+@_project
+@scope_option
+async def store_rm(store: Store, name: str, project: str | None) -> Plan:
+    """Delete the file NAME. Its text is kept nowhere.
+
+    With --json: an object: dryRun, and deleted, as in list, or null if there was none.
+    """
+    folder = _in_full(project)
+    found = await store.read_file(name, project=folder)
+
+    def answer(info: DocumentInfo | None, done: str, *, dry_run: bool) -> Answer:
+        row: JsonObject = {"dryRun": dry_run, "deleted": None if info is None else info_row(info)}
+        if info is None:
+            return said(f"there is no file {_called(name, folder)}", row)
+        return said(f"{done} {_called(name, folder)}, {counted(info.chars, 'character')}", row)
+
+    async def go(store: Store) -> Answer:
+        is_gone = await store.remove_file(name, project=folder)
+        return answer(found.info if found is not None and is_gone else None, "deleted", dry_run=False)
+
+    what = "" if found is None else f"file {_called(name, folder)}"
+    return Plan(what, answer(None if found is None else found.info, "would delete", dry_run=True), go)
+
+
+def _called(name: str, folder: str) -> str:
+    return f"{printable(repr(name))} for {printable(folder)}" if folder else printable(repr(name))
+
+
+def _store_lines(found: Sequence[DocumentInfo]) -> list[Line]:
+    if not found:
+        return plain_lines("there are no files")
+    rows: list[list[Span]] = [[(name, "dim") for name in ("file", "characters", "changed", "type", "project")]]
+    for file in found:
+        about: list[Span] = [(f"{file.chars:,}", ""), (minute(from_microseconds(file.changed_us)), "")]
+        rows.append([(one_line(file.name), "bold"), *about, (one_line(file.type), ""), (one_line(file.project), "dim")])
+    return table(rows, right=frozenset({1}))
+
+
+def _report_lines(report: FilesReport) -> list[Line]:
+    lines = plain_lines(f"added {counted(len(report.added), 'file')}")
+    if report.added:
+        lines += _store_lines(report.added)
+    for refusal in report.refused:
+        lines += plain_lines(f"not added: {one_line(refusal.name)}: {one_line(refusal.reason)}")
+    for note in report.notes:
+        lines += plain_lines(f"note: {one_line(note)}")
+    return lines
+
+
+def _report_json(report: FilesReport) -> JsonObject:
+    return {
+        "added": [info_row(file) for file in report.added],
+        "refused": [{"name": refusal.name, "reason": refusal.reason} for refusal in report.refused],
+        "notes": [*report.notes],
+    }
+
+
+for each in (add, list_, show, store_rm):
+    store.add_command(each)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The verify command.
+
+
+@command(bar="verifying")
+async def verify(store: Store) -> Answer:
+    """Check everything that is stored twice, and show what disagrees. Exit code 1 if something does.
+
+    With --json: an object: sessions, entries (how many were looked at), problems (kind, where, detail).
+    """
+    report = await store.verify()
+
+    def lines() -> Iterable[Line]:
+        for problem in report.problems:
+            yield ((str(problem), "red"),)
+        problems = counted(len(report.problems), "problem")
+        entries = counted(report.entries, "entry", "entries")
+        yield ((f"{counted(report.sessions, 'session')}, {entries}: {problems}", "bold"),)
+
+    return Answer(lines, lambda: verify_row(report), code=1 if report.problems else 0)

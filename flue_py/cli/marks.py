@@ -1,0 +1,434 @@
+"""The budget command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os.path import abspath
+from types import MappingProxyType
+from typing import Literal
+
+import click
+
+from flue_py.cli.main import HelpfulGroup
+from flue_py.cli.output import Answer, context_change, look, marked, part_option, said
+from flue_py.cli.running import (
+    BY,
+    SESSION,
+    Plan,
+    command,
+    destructive,
+    entry_argument,
+    scope_option,
+    session_argument,
+    text_from_stdin,
+    why_option,
+)
+from flue_py.core.json import JsonObject
+from flue_py.core.ledger import Budget, Money, shown_amount
+from flue_py.core.sessions import Document, DocumentFilter, DocumentInfo, DocumentName
+from flue_py.errors import AmbiguousId, BudgetNotFound
+from flue_py.render.lines import counted, printable
+from flue_py.render.views import (
+    budget_facts,
+    budget_lines,
+    budget_row,
+    document_row,
+    facts_lines,
+    held_row,
+    info_row,
+    memory_lines,
+    place_of,
+)
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import REPL, Store
+from flue_py.system import in_full
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The budget command.
+
+_PAGE = 1000
+
+
+class _Budgets(HelpfulGroup):
+    synonyms = MappingProxyType(
+        {"ls": "list", "delete": "rm", "remove": "rm", "add": "set", "new": "set", "create": "set"}
+    )
+
+
+@click.group(cls=_Budgets)
+def budget() -> None:
+    """Set, list, show and delete budgets of tokens or of money.
+
+    BUDGET is a budget's id or the beginning of it. With --json: an object, of list an array of them: id, covers
+    (session, tasks or scope), sessionId, scope, unit (tokens or usd), allowed, spent, reserved, left, beganWith,
+    createdAt, updatedAt; of rm also dryRun; of show also held: reservationId, sessionId, amount, createdAt,
+    expiresAt. Money is a string in US dollars.
+    """
+
+
+budget_argument = click.argument("budget_id", metavar="BUDGET")
+
+
+def _begins(text: str | None, cost: str | None) -> Money | Literal["ledger"] | None:
+    if text is None or cost is not None or text == "ledger":
+        return text
+    if not (text.isascii() and text.isdigit()):
+        raise click.BadParameter(f"{text!r} is neither a number of tokens nor 'ledger'", param_hint="--spent-so-far")
+    return int(text[:30])
+
+
+def _check_set(
+    session: str | None,
+    scope: str | None,
+    scope_prefix: str | None,
+    tasks: bool,
+    tokens: int | None,
+    cost: str | None,
+    spent_so_far: str | None,
+    **_: object,
+) -> None:
+    if [session, scope, scope_prefix].count(None) != 2:
+        raise click.UsageError("name a SESSION, or give --scope or --scope-prefix")
+    if (tokens is None) == (cost is None):
+        raise click.UsageError("give either --tokens or --cost; set a budget for each")
+    if tasks and session is None:
+        raise click.UsageError("--tasks is for a SESSION; a budget of a scope covers all of its sessions")
+    _begins(spent_so_far, cost)
+
+
+@command("set", check=_check_set)
+@click.argument("session", type=SESSION, required=False)
+@click.option("--scope", help="Cover all sessions of this tenant or user, instead of SESSION.")
+@click.option("--scope-prefix", help="Cover all sessions whose scope begins with this, instead of SESSION.")
+@click.option("--tasks", is_flag=True, help="Cover the task sessions of SESSION, too, and theirs.")
+@click.option("--tokens", type=click.IntRange(min=0), help="The tokens that may be used in all.")
+@click.option("--cost", metavar="USD", help="The US dollars that may be spent in all.")
+@click.option(
+    "--spent-so-far",
+    metavar="AMOUNT",
+    help="The amount that a new budget starts with, or 'ledger' for what the ledger has.",
+)
+async def set_(
+    store: Store,
+    session: Session | None,
+    scope_prefix: str | None,
+    tasks: bool,
+    tokens: int | None,
+    cost: str | None,
+    spent_so_far: str | None,
+) -> Answer:
+    """Set what SESSION, or a scope, may use. An existing budget keeps what it has counted."""
+    begins = _begins(spent_so_far, cost)
+    made = await store.set_budget(
+        session, scope_prefix=scope_prefix, tasks=tasks, tokens=tokens, cost=cost, spent_so_far=begins
+    )
+    text = (
+        f"budget {made.id} of {made.target}: {shown_amount(made.allowed, made.unit)} allowed, "
+        f"{shown_amount(made.left, made.unit)} left"
+    )
+    return said(text, budget_row(made))
+
+
+def _check_list(session: str | None, scope: str | None, scope_prefix: str | None, **_: object) -> None:
+    if session is not None and (scope, scope_prefix) != (None, None):
+        raise click.UsageError("name a SESSION or give --scope or --scope-prefix, not both")
+
+
+@command("list", check=_check_list)
+@click.argument("session", type=SESSION, required=False)
+@scope_option
+@click.option("--scope-prefix", help="Only the budgets of scopes that begin with this.")
+async def list_(store: Store, session: Session | None, scope_prefix: str | None) -> Answer:
+    """List all budgets, oldest first, or those that cover SESSION."""
+    found = await _all_budgets(store, scope_prefix) if session is None else await session.budgets()
+    return Answer(lambda: budget_lines(found), lambda: [budget_row(each) for each in found])
+
+
+async def _all_budgets(store: Store, scope_prefix: str | None = None) -> list[Budget]:
+    found: list[Budget] = []
+    while True:
+        after = found[-1].id if found else None
+        page = await store.list_budgets(scope_prefix=scope_prefix, after=after, limit=_PAGE)
+        found += page
+        if len(page) < _PAGE:
+            return found
+
+
+async def _find_budget(store: Store, name: str) -> Budget:
+    """Return the one budget whose id is, or begins with, ``name``. Raises `BudgetNotFound`, `AmbiguousId`."""
+    exact = await store.get_budget(name)
+    if exact is not None:
+        return exact
+    found = [each for each in await _all_budgets(store) if name and each.id.startswith(name)]
+    if not found:
+        raise BudgetNotFound(name)
+    if len(found) > 1:
+        raise AmbiguousId(name, tuple(each.id for each in found))
+    return found[0]
+
+
+@command()
+@budget_argument
+async def show(store: Store, budget_id: str) -> Answer:
+    """Show BUDGET: what is allowed, spent, reserved and left, and the open reservations."""
+    found = await _find_budget(store, budget_id)
+    held = await store.held_amounts(found.id)
+    return Answer(
+        lambda: facts_lines(budget_facts(found, held), look()),
+        lambda: {**budget_row(found), "held": [held_row(each, found.unit) for each in held]},
+    )
+
+
+@destructive()
+@budget_argument
+async def rm(store: Store, budget_id: str) -> Plan:
+    """Delete BUDGET and its reservations. The ledger is kept."""
+    found = await _find_budget(store, budget_id)
+
+    def shown(each: Budget, done: str, *, dry_run: bool) -> Answer:
+        text = f"{done} budget {each.id} of {each.target}, {shown_amount(each.spent, each.unit)} spent"
+        return said(text, {**budget_row(each), "dryRun": dry_run})
+
+    async def go(store: Store) -> Answer:
+        return shown(await store.delete_budget(found.id), "deleted", dry_run=False)
+
+    return Plan(f"budget {found.id} of {found.target}", shown(found, "would delete", dry_run=True), go)
+
+
+for each in (set_, list_, show, rm):
+    budget.add_command(each)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The exclude command.
+
+
+@command()
+@session_argument
+@entry_argument
+@part_option
+@why_option
+async def exclude(session: Session, entry: str, part: int | str | None, why: str | None) -> Answer:
+    """Leave ENTRY of SESSION, or a part of it, out of the context. What follows stays, and undo reverses it.
+
+    A tool call goes with its results. It says how many tokens that saves. With --json: as pin.
+    """
+    return marked(session, "excluded", entry, await session.exclude(entry, part, by=BY, why=why))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The include command.
+
+
+@command()
+@session_argument
+@entry_argument
+@part_option
+@why_option
+async def include(session: Session, entry: str, part: int | str | None, why: str | None) -> Answer:
+    """Put ENTRY of SESSION, or a part of it, back into the context.
+
+    With --json: as pin.
+    """
+    return marked(session, "included", entry, await session.include(entry, part, by=BY, why=why))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The label command.
+
+
+def _check(text: str | None, clear: bool, **_: object) -> None:
+    if bool(text) == clear:
+        raise click.UsageError("give the TEXT of the label, or --clear")
+
+
+@command(check=_check)
+@session_argument
+@entry_argument
+@click.argument("text", required=False)
+@click.option("--clear", is_flag=True, help="Remove the label.")
+@why_option
+async def label(session: Session, entry: str, text: str | None, clear: bool, why: str | None, as_json: bool) -> Answer:
+    """Label ENTRY of SESSION with TEXT, in the views of this session.
+
+    With --json: an object: sessionId, entryId, label.
+    """
+    await session.set_label(entry, text, by=BY, why=why)
+    from flue_py.context.tokens import count_tokens
+
+    tokens = 0 if as_json else count_tokens(await session.build_context()).tokens
+    done = f"entry {entry} is called {text}" if text else f"entry {entry} has no label"
+    row: JsonObject = {"sessionId": session.id, "entryId": entry, "label": text}
+    return said(f"{done}; {context_change(tokens, tokens)}", row)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The memory command.
+
+
+class _Memories(HelpfulGroup):
+    synonyms = MappingProxyType(
+        {
+            "ls": "list",
+            "delete": "rm",
+            "remove": "rm",
+            "forget": "rm",
+            "set": "add",
+            "remember": "add",
+            "find": "search",
+        }
+    )
+
+
+@click.group(cls=_Memories)
+def memory() -> None:
+    """Keep, list, find and delete what agents remember from session to session.
+
+    With --json, of add an object: name, type, space (repl, or agents/ and a name), project (null for all folders),
+    scope, source, characters, createdAt, changedAt; of list and search an array of them, each with text; of rm an
+    object: dryRun, and forgotten, which is one, or null if there was none.
+    """
+
+
+agent_option = click.option("--agent", metavar="NAME", help="The memory of this agent (default: that of the REPL).")
+project_option = click.option("--project", metavar="FOLDER", help="What is for this folder alone (default: for all).")
+
+
+def _space(agent: str | None) -> str:
+    return REPL if agent is None else f"agents/{agent}"
+
+
+def _project(folder: str | None) -> str:
+    return "" if folder is None else abspath(in_full(folder))
+
+
+@command(create=True)
+@click.argument("name")
+@click.argument("text")
+@click.option("--type", "type_", metavar="WORD", default="user", show_default=True, help="What it is about.")
+@agent_option
+@project_option
+@scope_option
+async def add(store: Store, name: str, text: str, type_: str, agent: str | None, project: str | None) -> Answer:
+    """Remember TEXT under NAME, in place of what was remembered under it. "-" reads TEXT from standard input.
+
+    A WORD of --type is user, feedback, project, reference or another one. A database that is missing is made.
+    """
+    body = text_from_stdin("TEXT") if text == "-" else text
+    kept = await store.remember(name, body, type=type_, space=_space(agent), project=_project(project))
+    return said(f"remembered {kept.name!r}{place_of(kept)}, {counted(kept.chars, 'character')}", info_row(kept))
+
+
+@command("list", paged=True)
+@agent_option
+@project_option
+@scope_option
+async def memory_list_(store: Store, agent: str | None, project: str | None) -> Answer:
+    """List what is remembered: everything, or of one agent or folder, in order of agent, folder and name."""
+    where = DocumentFilter(
+        "memory",
+        store.scope or "",
+        None if agent is None else _space(agent),
+        None if project is None else _project(project),
+    )
+    return _listed(await _all(store, where), "nothing is remembered")
+
+
+async def _all(store: Store, where: DocumentFilter) -> list[Document]:
+    found: list[Document] = []
+    while True:
+        page = await store.backend.read_documents(where, after=found[-1].info.id if found else None, limit=_PAGE)
+        found += page
+        if len(page) < _PAGE:
+            return found
+
+
+@command(paged=True)
+@click.argument("words", metavar="WORDS...", nargs=-1, required=True)
+@agent_option
+@project_option
+@scope_option
+async def search(store: Store, words: tuple[str, ...], agent: str | None, project: str | None) -> Answer:
+    """Find memories whose names or texts have all WORDS, taken literally and in any case."""
+    found: list[Document] = []
+    after: DocumentName | None = None
+    while True:
+        page = await store.search_memories(
+            " ".join(words),
+            space=None if agent is None else _space(agent),
+            project=None if project is None else _project(project),
+            after=after,
+            limit=_PAGE,
+        )
+        found += page.documents
+        after = page.after
+        if after is None:
+            return _listed(found, "nothing found")
+
+
+def _listed(found: Sequence[Document], nothing: str) -> Answer:
+    if not found:
+        return said(nothing, [])
+    return Answer(lambda: memory_lines(found), lambda: [document_row(each) for each in found])
+
+
+@destructive("rm")
+@click.argument("name")
+@agent_option
+@project_option
+@scope_option
+async def memory_rm(store: Store, name: str, agent: str | None, project: str | None) -> Plan:
+    """Forget the memory NAME. Its text is kept nowhere."""
+    asked = DocumentName(store.scope or "", "memory", _space(agent), _project(project), name)
+    found = await store.backend.get_document(asked)
+
+    def answer(info: DocumentInfo | None, done: str, *, dry_run: bool) -> Answer:
+        row: JsonObject = {"dryRun": dry_run, "forgotten": None if info is None else info_row(info)}
+        if info is None:
+            return said(f"there is no memory {printable(repr(name))}{place_of(asked)}", row)
+        return said(f"{done} {printable(repr(name))}{place_of(asked)}, {counted(info.chars, 'character')}", row)
+
+    async def go(store: Store) -> Answer:
+        is_gone = await store.forget(name, space=asked.space, project=asked.project)
+        return answer(found.info if found is not None and is_gone else None, "forgot", dry_run=False)
+
+    info = None if found is None else found.info
+    what = "" if info is None else f"memory {printable(repr(name))}{place_of(asked)}"
+    return Plan(what, answer(info, "would forget", dry_run=True), go, verb="forget")
+
+
+for memory_each in (add, memory_list_, search, memory_rm):
+    memory.add_command(memory_each)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The pin command.
+
+
+@command()
+@session_argument
+@entry_argument
+@why_option
+async def pin(session: Session, entry: str, why: str | None) -> Answer:
+    """Keep ENTRY word for word in every later compaction of SESSION, a tool call with its results.
+
+    It says how many tokens that is. With --json: an object: sessionId, entryId, entryIds, exclusionIds,
+    tokensBefore, tokensAfter (of the context), ownTokens (of the entries).
+    """
+    return marked(session, "pinned", entry, await session.pin(entry, by=BY, why=why))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The unpin command.
+
+
+@command()
+@session_argument
+@entry_argument
+@why_option
+async def unpin(session: Session, entry: str, why: str | None) -> Answer:
+    """Let compactions of SESSION summarize ENTRY again.
+
+    With --json: as pin.
+    """
+    return marked(session, "unpinned", entry, await session.unpin(entry, by=BY, why=why))

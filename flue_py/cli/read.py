@@ -1,0 +1,1114 @@
+"""The commands: a module for each, named as the command. The table of them is in `flue_py.cli`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias, get_args
+
+import click
+
+from flue_py.cli.main import HelpfulGroup, Place, is_only_readable
+from flue_py.cli.output import (
+    MOST_LINES,
+    Answer,
+    Tell,
+    count_option,
+    entry_sizes,
+    ids_in,
+    item_sizes,
+    look,
+    marks_of,
+    models_of,
+    plain_lines,
+    print_answer,
+    print_line,
+    said,
+)
+from flue_py.cli.running import (
+    ENTRY,
+    ENTRY_NAME,
+    SESSION,
+    SESSION_NAME,
+    SessionChoice,
+    choice_options,
+    chooser,
+    chosen_sessions,
+    command,
+    end_of,
+    last_option,
+    leaf_option,
+    moment,
+    newest_argument,
+    require_database,
+    scope_option,
+    session_argument,
+)
+from flue_py.core.context import entry_costs
+from flue_py.core.entries import Artifact
+from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.kinds import Shape
+from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension
+from flue_py.core.sessions import ORDERS, STORED, LeafChoice, Scalar, SessionInfo, SessionKind, SessionOrder, TaskLink
+from flue_py.errors import AmbiguousId, ArtifactNotFound, InvalidArgument, SessionNotFound
+from flue_py.formats.registry import FORMATS
+from flue_py.lazy import lazy_module
+from flue_py.render.lines import Cost, Line, Span, cost_text, counted, one_line, plan_tree, table, without_program_rows
+from flue_py.render.views import (
+    begun_lines,
+    bill_lines,
+    context_lines,
+    context_summary,
+    diff_lines,
+    diff_row,
+    entry_block,
+    entry_row,
+    event_row,
+    facts_lines,
+    log_lines,
+    log_row,
+    minute,
+    name_among,
+    path_lines,
+    plan_costs,
+    plan_lines,
+    search_lines,
+    search_row,
+    session_facts,
+    session_lines,
+    session_row,
+    spent,
+    spent_tokens,
+    task_lines,
+    task_row,
+    tree_row,
+    usage_lines,
+    usage_row,
+)
+from flue_py.search import DEFAULT_PARTS, PARTS, How, Part
+from flue_py.sessions.search import forks_seen, sources_of
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+if TYPE_CHECKING:
+    from flue_py.cli import output, running
+    from flue_py.context import request as explained
+    from flue_py.context import settings
+    from flue_py.context.artifacts import ArtifactExcerpt
+    from flue_py.context.request import ContextRequest
+    from flue_py.search import SearchAnswer
+else:
+    output = lazy_module("flue_py.cli.output")
+    running = lazy_module("flue_py.cli.running")
+    explained = lazy_module("flue_py.context.request")
+    settings = lazy_module("flue_py.context.settings")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The artifacts command.
+
+
+class _Artifacts(HelpfulGroup):
+    synonyms = MappingProxyType({"ls": "list", "read": "show", "cat": "show", "grep": "show"})
+
+
+@click.group(cls=_Artifacts)
+def artifacts() -> None:
+    """List and show results of tools that are stored beside the conversation."""
+
+
+@command("list", paged=True)
+@session_argument
+async def list_(session: Session) -> Answer:
+    """List the artifacts that SESSION sees, on the active path or off it, in the order they came.
+
+    With --json: a list of id, tool, hint, characters, callId, entryId, createdAt.
+    """
+    found = await session.artifacts()
+    return Answer(lambda: _lines(found), lambda: [artifact.json for artifact in found])
+
+
+def _lines(found: Sequence[Artifact]) -> list[Line]:
+    if not found:
+        return plain_lines("there are no artifacts")
+    rows: list[list[Span]] = [[(name, "dim") for name in ("artifact", "characters", "made", "tool")]]
+    for artifact in found:
+        said = " | ".join(one_line(text, 80) for text in (artifact.tool, artifact.hint) if text)
+        about: list[Span] = [(f"{artifact.characters:,}", ""), (minute(artifact.created_at), ""), (said, "")]
+        rows.append([(one_line(artifact.id, 64), "bold"), *about])
+    return table(rows, right=frozenset({1}))
+
+
+@command("show", paged=True)
+@session_argument
+@click.argument("artifact")
+@click.option(
+    "--start", metavar="N", type=click.IntRange(min=0), default=0, help="The character to begin at, from 0 (default)."
+)
+@click.option(
+    "--length", metavar="N", type=click.IntRange(min=1), help="How many characters to show at most (default: all)."
+)
+@click.option("--grep", metavar="WORDS", help="Only the lines that have WORDS, taken literally, in any case.")
+async def artifacts_show(session: Session, artifact: str, start: int, length: int | None, grep: str | None) -> Answer:
+    """Show the text of ARTIFACT, an id or the beginning of one: all of it, a range, or the lines with some words.
+
+    With --grep, --length counts the characters of those lines. With --json: an object: artifact (as in list), text,
+    start, end, firstLine, found (a list of number, text), leftOut.
+    """
+    found = await session.read_artifact(await _named(session, artifact), start=start, length=length, grep=grep)
+    if grep is None:
+        return Answer(lambda: plain_lines(found.text), lambda: found.json)
+    return Answer(lambda: _found_lines(found), lambda: found.json)
+
+
+async def _named(session: Session, name: str) -> str:
+    """Return the one id that is, or begins with, ``name``. Raises `ArtifactNotFound`, `AmbiguousId`."""
+    ids = list(dict.fromkeys(artifact.id for artifact in await session.artifacts()))
+    fitting = [each for each in ids if name and each.startswith(name.lower())]
+    if not fitting:
+        raise ArtifactNotFound(session.id, name)
+    if len(fitting) > 1 and fitting[0] != name.lower():
+        raise AmbiguousId(name, tuple(fitting))
+    return fitting[0]
+
+
+def _found_lines(found: ArtifactExcerpt) -> Iterable[Line]:
+    if not found.found:
+        yield (("nothing found", "dim"),)
+    for line in found.found:
+        yield ((f"{line.number}: ", "dim"), (line.text, ""))
+    if found.left_out:
+        yield ((f"({counted(found.left_out, 'more line')}; go on with --start {found.end})", "dim"),)
+
+
+for each in (list_, artifacts_show):
+    artifacts.add_command(each)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The browse command.
+
+
+def _check(session: str | None, entry: str | None, **_: object) -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("this needs a terminal; without one, sessions, tree, show and search print the same")
+
+
+@command(check=_check, json=False)
+@click.argument("session", type=SESSION_NAME, required=False)
+@click.argument("entry", required=False)
+def browse(place: Place, session: str | None, entry: str | None) -> Answer:
+    """Look at all sessions, or at SESSION from ENTRY on, and change them, with the keyboard.
+
+    The key ? shows the keys (F1 where text is typed). Secrets are hidden until they are asked for. It follows what
+    other programs write. Needs the extra tui: pip install 'flue-py[tui]'.
+
+    A database that can only be read is not changed. After a signal that ends it, the exit code is 128 and the
+    number of the signal.
+    """
+    from flue_py.tui.opening import browse as run_browser
+
+    require_database(place)
+    code = run_browser(place.target, read_only=is_only_readable(place.target), session=session, entry=entry)
+    return Answer(code=code)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The context command.
+
+if TYPE_CHECKING:
+    _Request: TypeAlias = Awaitable[ContextRequest]
+
+_HEAD = 100
+"""How many messages are shown from the beginning of a context that is too long to be shown whole."""
+_FIELDS = {"openai-responses": ("instructions", "input"), "gemini": ("systemInstruction", "contents")}
+"""What a provider calls the system prompt and the messages, where it is not ``system`` and ``messages``."""
+
+
+def _print_schema(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        print_answer(Answer(row=settings.context_schema), as_json=True)
+        ctx.exit()
+
+
+def _context_check(
+    explain: bool,
+    agent: str | None,
+    settings: str | None,
+    system: str | None,
+    tools: str | None,
+    model: str | None,
+    target: str | None,
+    last: int | None,
+    count: bool,
+    **_: object,
+) -> None:
+    asked = any(option is not None for option in (agent, settings, system, tools, model))
+    if asked and not explain and target is None:
+        raise click.UsageError("--agent, --settings, --system, --tools and --model are for --explain or --target")
+    if (explain or target is not None) and (last is not None or count):
+        raise click.UsageError(
+            "--last and --count show the context as it is; leave them out with --explain and --target"
+        )
+
+
+@command(check=_context_check, bar="reading", paged=True)
+@session_argument
+@leaf_option("Read at this entry instead of the stored leaf.")
+@last_option
+@count_option
+@click.option("--explain", is_flag=True, help="Show what an agent is sent of it, by step and by entry, and why.")
+@click.option("--agent", metavar="NAME", help="The agent that is asked.")
+@click.option("--settings", metavar="FILE", help="The settings of the pipeline, a JSON file (default: none).")
+@click.option("--system", metavar="FILE", help="The system prompt that goes before it, a text.")
+@click.option("--tools", metavar="FILE", help="The tools that are offered beside it, a JSON list.")
+@click.option(
+    "--model", metavar="MODEL", help="The model that is asked: what another one reasoned is no part of its --target."
+)
+@click.option(
+    "--target", type=click.Choice(get_args(Shape)), help="The request of this provider, and what is repaired for it."
+)
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON schema of the settings.",
+)
+async def context(
+    session: Session,
+    leaf: LeafChoice,
+    last: int | None,
+    count: bool,
+    explain: bool,
+    agent: str | None,
+    settings: str | None,
+    system: str | None,
+    tools: str | None,
+    model: str | None,
+    target: str | None,
+    as_json: bool,
+) -> Answer:
+    """Show what the model sees of SESSION, with sizes in tokens.
+
+    Of a very long one the beginning and the end are shown, 10,000 messages, unless --last says how many.
+    With --json: the list of messages, exactly as the model gets them. With --target: the request of a provider.
+
+    --explain shows the steps with counts and tokens, and of each entry whether it is sent whole, cut, replaced or
+    not at all, and why; and whether the context begins with all of the last request, or else the first entry that
+    differs, and the step that made it differ. With --json the same for programs. What stands beside the messages,
+    by --system and --tools, counts, and signed reasoning is kept or left out by it. A request is JSON with the
+    provider's own names. With --schema no session is named.
+    """
+    if explain or target is not None:
+        ask = partial(
+            session.request,
+            target,
+            agent=agent,
+            settings=running.settings_in(settings),
+            model=model,
+            system=running.system_in(system),
+            tools=running.tools_in(tools),
+        )
+        return await _request(session, leaf, ask, explain=explain)
+    if as_json:
+        messages = await session.build_context(leaf=leaf)
+        return Answer(row=lambda: [*messages[-(last or 0) :]])
+    items, marks = await session.build_context_entries(leaf=leaf), await marks_of(session)
+
+    def lines() -> Iterable[Line]:
+        sizes = item_sizes(items, count=count)
+        tokens = sum(size.tokens for size in sizes.values())
+        is_estimate = any(size.is_estimate for size in sizes.values())
+        summary, head, tail = context_summary(items, tokens, is_estimate=is_estimate), None, 0
+        if last is not None:
+            head, tail = 0, last
+        elif len(items) > MOST_LINES:
+            head, tail = _HEAD, MOST_LINES - _HEAD
+            summary += f"; the first {head} and the last {tail:,} are shown (--last N shows more, --json all)"
+        yield ((summary, "bold"),)
+        style = look(sizes={entry: size.tokens for entry, size in sizes.items()}, counted=count, labels=marks)
+        yield from context_lines(items, style, head=head, tail=tail)
+
+    return Answer(lines)
+
+
+async def _request(session: Session, leaf: LeafChoice, ask: Callable[..., _Request], *, explain: bool) -> Answer:
+    items = await session.build_context_entries(leaf=leaf)
+    sent = await ask(leaf=leaf)
+    if explain:
+        last = next((item.entry for item in reversed(items) if item.role == "assistant"), None)
+        before = None
+        if last is not None and last.parent_id is not None:
+            before = await ask(leaf=last.parent_id)
+        return Answer(
+            lambda: output.explained_lines(items, sent, before),
+            lambda: explained.explained_row(items, sent, before),
+        )
+
+    def request() -> JsonValue:
+        prompt_field, messages_field = _FIELDS.get(sent.target or "", ("system", "messages"))
+        system: JsonObject = {} if sent.system is None else {prompt_field: sent.system}
+        tools: JsonObject = {"tools": [*sent.tools]} if sent.tools else {}
+        return {**system, **tools, messages_field: [*sent.messages], **sent.extra}
+
+    return Answer(document=json.dumps(request(), ensure_ascii=False, indent=2) + "\n", is_json=True, row=request)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The diff command.
+
+
+@command()
+@click.argument("a", metavar="A", type=SESSION_NAME)
+@click.argument("b", metavar="B", type=SESSION_NAME)
+@click.option("--all", "show_all", is_flag=True, help="Show every entry; otherwise long stretches are folded.")
+async def diff(store: Store, a: str, b: str, show_all: bool) -> Answer:
+    """Compare two leaves: what they share, and what each has alone (messages, tools, cost).
+
+    A and B are each a SESSION, at its leaf, or SESSION@ENTRY; B may be @ENTRY of the same session.
+
+    With --json: an object: ancestorId, same, and left and right with sessionId, leafId, messages (by role), kinds,
+    tools (calls, errors), usage (as the entries report it), cost and costIsWhole (as the ledger knows it) and
+    entries.
+    """
+    left, leaf = await end_of(store, a)
+    right, other_leaf = await end_of(store, b, left)
+    found = await left.diff(right, leaf=leaf, other_leaf=other_leaf)
+    ancestor = None if found.ancestor_id is None else await left.get_entry(found.ancestor_id)
+    names = {each.id: await each.name() for each in (left, right)}
+    return Answer(lambda: diff_lines(found, ancestor, names, look(), show_all=show_all), lambda: diff_row(found))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The events command.
+
+
+@command(json=False)
+@click.option(
+    "--session", "session", type=SESSION_NAME, multiple=True, help="Only of this session; may be given again."
+)
+@scope_option
+@click.option("--after", metavar="EVENT", multiple=True, help="Go on behind the event with this id, in its session.")
+@click.option("--after-file", metavar="FILE", multiple=True, help="Go on behind the events that this file has.")
+@click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
+async def events(
+    store: Store,
+    session: Sequence[str],
+    after: Sequence[str],
+    after_file: Sequence[str],
+    follow: bool,
+) -> Answer:
+    """Print what happened to all sessions as JSON lines, one for each event.
+
+    The events of a session are in order. --session also takes the id of a deleted session that an earlier event
+    names. --session, --after and --after-file may be given several times. A last line of a file without an end is
+    passed over; if the output goes to that file, it is an error. --follow goes on with the commits of any process
+    until it is interrupted (exit code 130) or its reader goes away (141).
+
+    A line is an object: id, session (null of a budget of a scope), time (null if it is not known), type, and of
+    these what the event has: entryId, what, words, role, model, provider, stopReason, tool, callId, isError,
+    fromId, toId, keptId, tokensBefore, otherSessionId, status, by, why, budgetId, scope, unit, allowed, spent.
+    """
+
+    def seen() -> Iterator[str]:
+        yield from after
+        for file in after_file:
+            yield from ids_in("--after-file", file)
+
+    named = [await _found(store, name) for name in session]
+    told = store.events(sessions=named or None, after=seen(), follow=follow)
+    async with aclosing(told) as found:
+        async for event in found:
+            print_line(event_row(event))
+    return Answer()
+
+
+async def _found(store: Store, name: str) -> Session | str:
+    """Return the session that is meant; a name that none has may be the id of one whose deletion is to be told."""
+    try:
+        return await store.find_session(name)
+    except SessionNotFound:
+        return name
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The log command.
+
+
+@command()
+@session_argument
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Show this many lines.")
+@click.option("--before", type=click.IntRange(min=1), metavar="REVISION", help="Show the lines before this one.")
+async def log(session: Session, limit: int, before: int | None) -> Answer:
+    """Show what was done to SESSION, newest first. Each line is a revision that `back` can go back to.
+
+    With --json: a list of objects: sessionId, revision, what, at, fromId, toId, entryCount, entryIds (the first
+    20), kinds, edits (what, entryId, before, after), refersTo, by, why, words.
+    """
+    lines = await session.log(limit=limit, before=before)
+    return Answer(lambda: log_lines(lines, look()), lambda: [log_row(line) for line in lines])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The path command.
+
+
+@command(bar="reading", paged=True)
+@session_argument
+@leaf_option("Read at this entry instead of the stored leaf.")
+@last_option
+@count_option
+async def path(session: Session, leaf: LeafChoice, last: int | None, count: bool, as_json: bool) -> Answer:
+    """Show the active path of SESSION, root to leaf, with sizes in tokens.
+
+    Of a very long one the last 10,000 entries are shown, unless --last says how many.
+
+    With --json: a list of whole entries: id, parentId, sessionId, kind, role, source, depth, createdAt, payload,
+    and extra if an imported row carried more.
+    """
+    most = max(last or 0, MOST_LINES)
+    entries = await session.get_active_path(leaf=leaf, limit=None if as_json else most)
+    labels = await session.labels()
+
+    def lines() -> Iterable[Line]:
+        shown = entries
+        if entries and entries[0].depth > 0:
+            shown = entries[-(last or 0) :]
+            yield (
+                (f"{shown[0].depth:,} earlier entries are not shown; --last N shows more, --json all", "dim italic"),
+            )
+        style = look(sizes=entry_sizes(shown, count=count), counted=count, labels=labels)
+        end = entries[-1].id if entries else None
+        yield from path_lines(shown, style, leaf=end, head=None if last is None else 0, tail=last or 0)
+
+    return Answer(lines, lambda: [entry_row(entry) for entry in entries[-(last or 0) :]])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The search command.
+
+_OPTIONS = {
+    "sessions": "leave out --session, --program, --model, --git-branch, --newest",
+    "exclude": "leave out --exclude-session",
+    "scope": "leave out --scope",
+    "project": "leave out --project",
+    "role": "leave out --role",
+    "tool": "leave out --tool",
+    "since": "leave out --since",
+    "until": "leave out --until",
+    "parts": "--in " + ",".join(PARTS),
+    "substring": "--substring",
+}
+_INDEXING = "indexing once, about half the size of the text"
+_OTHER_NAMES = {"tool": "toolResult", "result": "toolResult"}
+
+
+@command(bar="searching", paged=True)
+@click.argument("words", metavar="WORDS...", nargs=-1, required=True)
+@click.option("--query", "how", flag_value="query", help='Read WORDS as a query: AND, OR, NOT, "a phrase", begin*, ().')
+@click.option("--substring", "how", flag_value="substring", help="Find WORDS as a piece of text. Reads everything.")
+@click.option("--regex", "how", flag_value="regex", help="Find WORDS as a regular expression. Reads everything.")
+@click.option(
+    "--in",
+    "parts",
+    metavar="PART,...",
+    help=f"Search these parts (default: {','.join(DEFAULT_PARTS)}; there is also thinking).",
+)
+@click.option("--session", "sessions", type=SESSION, multiple=True, help="Only this session, with its tasks.")
+@click.option("--exclude-session", "exclude", type=SESSION, multiple=True, help="Not in this session.")
+@scope_option
+@choice_options
+@click.option("--role", help="Only messages of this role: user, assistant, tool.")
+@click.option("--tool", help="Only calls and results of this tool.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most this many.")
+async def search(
+    store: Store,
+    words: tuple[str, ...],
+    how: How | None,
+    parts: str | None,
+    sessions: list[Session],
+    exclude: list[Session],
+    program: str | None,
+    project: str | None,
+    model: str | None,
+    git_branch: str | None,
+    since: str | None,
+    until: str | None,
+    newest: int | None,
+    role: str | None,
+    tool: str | None,
+    limit: int,
+    tell: Tell,
+) -> Answer:
+    """Find WORDS in what was said, in all sessions. The best match comes first.
+
+    Every word has to be in the text. They are taken literally, in any case: it's, src/pool.py and TODO: are words, and
+    userName is found in getUserName. The id of an entry or of a session finds that one. With each hit comes where it
+    lies on the tree, if not on the active path, and the command that shows it.
+
+    With --session, its tasks are searched, too, and what it sees of the sessions it was forked from. Each regular
+    expression has five seconds of CPU time at most for a text. The last line says what was searched, up to which
+    revision, and which parts were not.
+
+    With --json: an object: words, how (the kind of search), hits, hasMore, searched (sessions, entries, revisions,
+    newest: sessionId and revision of the session that was active last, parts, leftOut, byIndex, whyNot), widen
+    (what was not tried, by the name of the argument) and suggestions. A hit has sessionId, sessionName, scope,
+    revision (up to which the session was searched), entryId (null for a title), part, role, tool, at, place
+    (active, abandoned, compacted, title), snippet, matches (pairs of places in the snippet), isCut (the text is
+    longer than what is searched of it), go, the command, and byId (WORDS are its id, or that of its session where
+    entryId is null).
+    """
+    begin, end = moment(since, "--since"), moment(until, "--until", is_end=True)
+    choice = SessionChoice(program, project, model, git_branch, newest=newest)
+    ids: list[str] | None = [session.id for session in sessions] or None
+    if choice.reads_sessions or model is not None:
+        ids = [info.id for info in await chosen_sessions(store, choice) if ids is None or info.id in ids]
+    answer = await store.search(
+        " ".join(words),
+        how=how or "words",
+        parts=_parts(parts),
+        sessions=ids,
+        exclude=exclude,
+        project=project,
+        role=None if role is None else _OTHER_NAMES.get(role, role),
+        tool=tool,
+        since=begin,
+        until=end,
+        limit=limit,
+        progress=lambda done, total: tell(done, total, _step(done, total)),
+    )
+    infos = [group.session for group in answer.sessions]
+    sources = await sources_of(store.backend, infos)
+    names = {info.id: name_among(info, sources) for info in infos}
+    return Answer(lambda: _search_lines(answer, names), lambda: search_row(answer, names))
+
+
+def _step(done: int, total: int) -> str:
+    return "searching" if done == total else f"{_INDEXING}: {done:,} of {total:,} entries"
+
+
+def _search_lines(answer: SearchAnswer, names: Mapping[str, str]) -> Iterable[Line]:
+    if not answer.sessions:
+        yield (("nothing found", "bold"),)
+        if answer.suggestions:
+            yield ((f"did you mean: {', '.join(answer.suggestions)}", ""),)
+        if answer.widen:
+            yield ((f"not tried: {'; '.join(_OPTIONS[name] for name in answer.widen)}", ""),)
+    yield from search_lines(answer, names)
+
+
+def _parts(text: str | None) -> list[Part] | None:
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    known: dict[str, Part] = {part: part for part in PARTS}
+    for name in names:
+        if name not in known:
+            raise InvalidArgument(f"--in: {name!r} is no part; give some of {', '.join(PARTS)}")
+    return [known[name] for name in names]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The sessions command.
+
+_PAGE = 1000
+
+
+@command(bar="reading", paged=True)
+@scope_option
+@click.option("--kind", type=click.Choice(["root", "fork", "task"]), help="Only the sessions of this kind.")
+@click.option("--all", "show_all", is_flag=True, help="Completed sessions, too.")
+@choice_options
+@click.option("--limit", type=click.IntRange(min=1), help="List at most this many (default: all).")
+@click.option("--sort", "order", type=click.Choice(ORDERS), default="activity", help="Sort by this, the most first.")
+@click.option("--reverse", is_flag=True, help="Reverse the order.")
+@click.option("--title", help="Only the sessions whose title contains this, in any case.")
+@click.option("--scope-prefix", help="Only the sessions whose scope begins with this.")
+@click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="Only those with this in their metadata.")
+async def sessions(
+    store: Store,
+    kind: SessionKind | None,
+    show_all: bool,
+    program: str | None,
+    project: str | None,
+    model: str | None,
+    git_branch: str | None,
+    since: str | None,
+    until: str | None,
+    newest: int | None,
+    limit: int | None,
+    order: SessionOrder,
+    reverse: bool,
+    title: str | None,
+    scope_prefix: str | None,
+    metadata: tuple[str, ...],
+) -> Answer:
+    """List the sessions that are not completed, most recently active first.
+
+    Completed is a task that has ended, a run whose file says so, and what a program has marked as completed.
+    The name is the title that was given, else the one that a program made, else the key, else the first words; a fork
+    also shows what it was forked from. The model is the one of most calls. "+ ?" after a cost means that some calls
+    have no known price; "-" means that none has one. A VALUE that is a JSON number, true, false or null is that; a text
+    may be given in quotes. Where --metadata is repeated, all have to be there.
+
+    A session was last active at the time of its newest entry, one without entries when it was made. Messages and
+    costs are its own. The project is the last part of its folder. Titles are sorted as they are listed, whatever
+    their case. If completed sessions are left out, a line on stderr says so.
+
+    With --json: a list of objects: id, name (as it is listed), key, title, autoTitle, scope, kind, forkedFrom
+    (sessionId, entryId, or null), leafId, revision, cwd, entryCount, messageCount, firstMessage, spentTokens and
+    spent (null where nobody knows them), unpricedCalls, unknownCalls (those of which nobody knows the tokens
+    either), metadata, completedAt, createdAt, activeAt, updatedAt, model.
+    """
+    wanted = dict(map(_pair, metadata)) or None
+    begin, end = moment(since, "--since"), moment(until, "--until", is_end=True)
+    completed = None if show_all else False
+    choice = SessionChoice(program, project, model, git_branch, begin, end, newest)
+    if newest is None:
+        is_chosen = await chooser(store, choice)
+    else:
+        ids = {info.id for info in await chosen_sessions(store, choice, completed=completed)}
+        is_chosen = lambda info: info.id in ids  # noqa: E731
+    found: list[SessionInfo] = []
+    cursor = None
+    # The store knows only titles, not names: all sessions are read before they are put in the order of their names.
+    enough = None if order == "title" else limit
+    listing = partial(store.list_sessions, kind=kind, title=title, scope_prefix=scope_prefix, metadata=wanted)
+    while enough is None or len(found) < enough:
+        page = await listing(
+            order_by=order,
+            descending=reverse if order == "title" else not reverse,
+            completed=completed,
+            limit=_PAGE if enough is None or choice != SessionChoice() else min(enough - len(found), _PAGE),
+            cursor=cursor,
+        )
+        found += filter(is_chosen, page.sessions)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    sources = await sources_of(store.backend, found if order == "title" else found[:limit])
+    if order == "title":
+        found.sort(key=lambda info: _place_by_name(info, sources), reverse=reverse)
+    listed = found[:limit]
+    models = await models_of(store, listed)
+    has_others = not show_all and (await listing(completed=True, limit=1)).sessions
+    return Answer(
+        lambda: session_lines(listed, look(), models=models, sources=sources),
+        lambda: [{**session_row(info, name_among(info, sources)), "model": models.get(info.id)} for info in listed],
+        notes=("completed sessions are left out; --all lists them, too",) if has_others else (),
+    )
+
+
+def _pair(text: str) -> tuple[str, Scalar]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--metadata")
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return key, value
+    return key, value if isinstance(found, (dict, list)) else found
+
+
+def _place_by_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> tuple[str, str]:
+    """Return what puts sessions in the order of the names that are listed, whatever their case."""
+    name = name_among(info, sources)
+    return name.casefold(), name
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The show command.
+
+
+def _show_check(entry: str | None, print_leaf: bool, **_: object) -> None:
+    if print_leaf and entry is not None:
+        raise click.UsageError("--print-leaf is of a session; leave ENTRY out")
+
+
+@command(check=_show_check, bar="reading", paged=True)
+@session_argument
+@click.argument("entry", type=ENTRY, required=False)
+@click.option(
+    "--print-leaf", is_flag=True, help="Print the id of the leaf alone; an empty line before the first entry."
+)
+async def show(store: Store, session: Session, entry: str | None, print_leaf: bool) -> Answer:
+    """Show the facts about SESSION, or one ENTRY of it in full.
+
+    "set to" is the model that is asked next, "model" the one of most calls. With --json: the object of sessions,
+    with settings (thinkingLevel, provider, model) and tasks (taskId, sessionId, entryId: the entry below which it
+    began, or null; status and summary: how it ended); or the object of path for ENTRY, with its label.
+    """
+    if print_leaf:
+        return said(session.leaf_id or "", session.leaf_id)
+    if entry is None:
+        return await _session(store, session)
+    found, label = await session.get_entry(entry), (await session.labels()).get(entry)
+    assert found is not None
+    return Answer(lambda: entry_block(found, label), lambda: {**entry_row(found), "label": label})
+
+
+async def _session(store: Store, session: Session) -> Answer:
+    """Return the facts of a session. Its model is the one of most calls; its settings say which one comes next."""
+    settings = await session.settings()
+    thinking = settings.thinking_level or "off"
+    info = await session.refresh()
+    model = (await models_of(store, [info])).get(info.id)
+    name, tasks, parents = await session.name(), await session.task_links(), await session.task_parents()
+
+    def lines() -> list[Line]:
+        facts = session_facts(info, name)
+        facts.append(("model", one_line(model or "")))
+        facts.append(("set to", "/".join(part for part in (settings.provider, settings.model) if part)))
+        facts.append(("thinking", thinking))
+        facts += [("task of", f"{link.parent_id} as {link.task_id}") for link in parents]
+        facts += [("task", _told(link)) for link in tasks]
+        return facts_lines(facts, look())
+
+    def row() -> JsonObject:
+        set_to: JsonObject = {
+            "thinkingLevel": thinking,
+            "provider": settings.provider,
+            "model": settings.model,
+        }
+        return {
+            **session_row(info, name),
+            "model": model,
+            "settings": set_to,
+            "tasks": [task_row(link) for link in tasks],
+        }
+
+    return Answer(lines, row)
+
+
+def _told(link: TaskLink) -> str:
+    """Return a task on one line: its session, what the parent calls it, and how it ended."""
+    said = f"{link.child_id} as {link.task_id}" + (f", {link.status}" if link.status is not None else "")
+    return said if link.summary is None else f"{said}: {one_line(link.summary)}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The tree command.
+
+_MOST_TASKS = 100
+
+
+def _tree_check(count: bool, sizes: bool, **_: object) -> None:
+    if count and not sizes:
+        raise click.UsageError("--count and --no-sizes contradict each other; give one of them")
+
+
+@command(check=_tree_check, bar="reading", paged=True)
+@newest_argument
+@click.option("--all", "show_all", is_flag=True, help="Show every entry, and leave out nothing.")
+@click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Show branches only up to this depth.")
+@click.option("--sizes/--no-sizes", default=True, help="Show or hide sizes in tokens.", show_default=True)
+@count_option
+async def tree(
+    store: Store,
+    session: Session,
+    show_all: bool,
+    depth: int | None,
+    sizes: bool,
+    count: bool,
+    as_json: bool,
+) -> Answer:
+    """Draw the tree of SESSION, by default the newest: branches, leaf, labels, forks, tasks, and what each branch cost.
+
+    A line stands for a run of entries, and shows the id of the last one. Costs come from the ledger, whichever session
+    paid; the first line shows what SESSION itself paid. A + means that some calls have no known cost, a dash that
+    none has one.
+
+    The active path goes straight down (●); what branches off is indented below the entry it left (○). A turn in
+    which nothing branches is one line, of the last 40 turns; a history of up to 24 entries has a line for each
+    entry. A line shows how many messages it stands for, the first words of the user in it, its size and its cost.
+    Sessions that fork off stand below the entry (↳), task sessions at the end. The last line of a branch has the
+    sum of the branch (Σ), if several of its lines cost something. Of more than 50 branches the smallest are folded
+    away (+3 branches). Depth 0 is main lines only.
+
+    With --json: an object: sessionId, name, leafId; entries, parents before children: id, parentId, kind, role,
+    depth, createdAt, text (its beginning), size (in tokens; null if it is never part of a context), label, and of a
+    call cost and costIsWhole; sizesCounted (false for estimates); spentTokens, spent, unpricedCalls and
+    unknownCalls, as in sessions; branches: fromId (the entry it left), tipId, entries, active, cost (null if nobody
+    knows it, or nothing was called), costIsWhole (false if some calls have no known cost); forks (as in sessions)
+    and tasks (as in show).
+    """
+    info, name = await session.refresh(), await session.name()
+    entries = await session.get_tree()
+    labels = await session.labels() if as_json else await marks_of(session)
+    forks = await forks_seen(store.backend, info, {entry.id for entry in entries})
+    forked = [fork for begun in forks.values() for fork in begun]
+    links = await session.task_links()
+    tasks = {}
+    for link in links[:_MOST_TASKS]:
+        child = await store.get_session(link.child_id)
+        if child is not None:
+            tasks[link.child_id] = child.info
+    ends = {entry_id for entry_id in (*forks, *(link.entry_id for link in links)) if entry_id is not None}
+    drawn = entries
+    if not (show_all or as_json):
+        prefixes = tuple(f"{form.name.replace('-', '_')}." for form in FORMATS)
+        drawn = without_program_rows(entries, prefixes, {*ends, *labels, *([info.leaf_id] if info.leaf_id else [])})
+    plan = plan_tree(drawn, info.leaf_id, fold=not show_all, depth=depth, landmarks=labels, ends=ends)
+    costs = entry_costs(entries, await session.entry_costs())
+    line_costs, branch_costs = plan_costs(plan, drawn, costs, whole=as_json)
+    sources = await sources_of(store.backend, [info, *forked]) if as_json else {}
+
+    def tokens() -> dict[str, int] | None:
+        return entry_sizes(entries, count=count) if sizes else None
+
+    def row() -> JsonObject:
+        branches = [(branch, branch_costs.get(branch.tip_id)) for branch in plan.branches]
+        names = [name_among(fork, sources) for fork in forked]
+        return {
+            **tree_row(info, name, entries, labels, tokens() or {}, count, branches, costs),
+            "forks": [session_row(fork, name) for fork, name in zip(forked, names, strict=True)],
+            "tasks": [task_row(link) for link in links],
+        }
+
+    def lines() -> Iterable[Line]:
+        style = replace(look(sizes=tokens(), counted=count, labels=labels), costs=line_costs, branch_costs=branch_costs)
+        numbers = [
+            counted(len(entries), "entry", "entries"),
+            counted(len(plan.branches), "branch", "branches"),
+            *([f"{spent_tokens(info)} tokens used"] if info.spent_tokens else []),
+            _spent(info),
+        ]
+        told = "".join(f", {number}" for number in numbers)
+        yield ((style.fit(name, max(16, style.width - len(told))) + told, "bold"),)
+        begun = {entry_id: infos for entry_id, infos in forks.items() if entry_id is not None}
+        yield from plan_lines(plan, info.leaf_id, style, forks=begun, links=links, tasks=tasks)
+        if len(drawn) < len(entries):
+            rows = counted(len(entries) - len(drawn), "row", "rows")
+            yield ((f"{rows} that the program wrote for itself left out; see --all", "dim"),)
+        if info.leaf_id is None:
+            yield (("the leaf is before the first entry", "bold green"),)
+        yield from begun_lines("begun before the first entry", forks.get(None, ()), style)
+        ids = {run.id for run in plan.runs}
+        yield from task_lines([link for link in links if link.entry_id not in ids], tasks, style)
+
+    return Answer(lines, row)
+
+
+def _spent(info: SessionInfo) -> str:
+    amount = spent(info, f"${cost_text(Cost(info.spent_picodollars))}")
+    return "no known cost" if amount == "-" else amount
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The usage command.
+
+_day = click.DateTime(["%Y-%m-%d"])
+
+RECENT_DAYS = 30
+"""The default number of days that the view of the whole store goes back."""
+
+
+@frozen
+class _Days:
+    """The days, first and last included, that a bill is of; None is without end. The heading says so to people."""
+
+    first: date | None = None
+    last: date | None = None
+    heading: str | None = None
+
+    def to_json(self) -> JsonObject:
+        return {
+            "firstDay": None if self.first is None else self.first.isoformat(),
+            "lastDay": None if self.last is None else self.last.isoformat(),
+        }
+
+
+def _days_shown(
+    session: str | None, first: datetime | None, last: datetime | None, days: int | None, *, always: bool
+) -> _Days:
+    """Return the days that were asked for. Raises `InvalidArgument` for two answers to one question."""
+    if sum((first is not None or last is not None, days is not None, always)) > 1:
+        raise InvalidArgument("--days, --all and --first-day with --last-day exclude each other; give one of them")
+    if first is not None or last is not None:
+        return _Days(None if first is None else first.date(), None if last is None else last.date())
+    if always or (session is not None and days is None):
+        return _Days()
+    count = RECENT_DAYS if days is None else days
+    today = datetime.now(UTC).date()
+    start = today - timedelta(days=min(count - 1, today.toordinal() - 1))
+    more = "; --all shows what was before" if days is None else ""
+    span = "today" if count == 1 else f"the last {count:,} days"
+    return _Days(start, today, f"{span}, {start} to {today} (UTC){more}")
+
+
+def _usage_check(
+    session: str | None,
+    program: str | None,
+    git_branch: str | None,
+    since: str | None,
+    until: str | None,
+    newest: int | None,
+    leaf: str | None,
+    path: bool,
+    first_day: datetime | None,
+    last_day: datetime | None,
+    days: int | None,
+    always: bool,
+    **_: object,
+) -> None:
+    if session is None and (path or leaf is not None):
+        raise InvalidArgument("--path and --leaf are of a session; name it")
+    if session is not None and (until or newest or program or git_branch):
+        raise InvalidArgument("--program, --git-branch, --until and --newest choose sessions; leave out SESSION")
+    if session is None:
+        first_day, last_day = _days_between(since, until, first_day, last_day)
+    _days_shown(session, first_day, last_day, days, always=always)
+
+
+def _days_between(
+    since: str | None, until: str | None, first_day: datetime | None, last_day: datetime | None
+) -> tuple[datetime | None, datetime | None]:
+    """Return the first and the last day of --since and --until, which name days as --first-day and --last-day do."""
+    if (since and first_day) or (until and last_day):
+        raise InvalidArgument("--since and --first-day, or --until and --last-day, are the same; give one of them")
+    return moment(since, "--since") or first_day, moment(until, "--until") or last_day
+
+
+@command(check=_usage_check, bar="reading")
+@click.argument("session", type=SESSION_NAME, required=False)
+@click.option("--leaf", metavar="ENTRY", type=ENTRY_NAME, help="Read at this entry instead of the stored leaf.")
+@click.option(
+    "--by",
+    "group_by",
+    type=click.Choice(DIMENSIONS),
+    multiple=True,
+    help="Group the calls by this; may be given several times.",
+)
+@click.option("--path", is_flag=True, help="Calls for the entries on the path, whichever session paid.")
+@click.option("--tree", is_flag=True, help="Calls of all sessions of the same tree.")
+@click.option("--tasks", is_flag=True, help="Include the task sessions, and theirs.")
+@scope_option
+@click.option("--scope-prefix", help="Only calls of scopes that begin with this.")
+@click.option("--provider", help="Only calls of this provider.")
+@choice_options
+@click.option("--agent", help="Only calls of this agent, or of the program that a session was imported from.")
+@click.option("--purpose", help="Only calls for this purpose: turn, compaction, branch_summary ...")
+@click.option("--outcome", help="Only calls with this outcome: failed, aborted ...")
+@click.option("--branch", type=click.Choice(BRANCH_STATES), help="Only calls whose entry is there.")
+@click.option("--first-day", type=_day, metavar="DAY", help="Only calls of this day (YYYY-MM-DD, in UTC) and later.")
+@click.option("--last-day", type=_day, metavar="DAY", help="Only calls of this day and earlier.")
+@click.option("--days", type=click.IntRange(min=1, max=100_000), help="Only calls of the last N days, today included.")
+@click.option("--all", "always", is_flag=True, help="All calls, of any day.")
+async def usage(
+    store: Store,
+    session: str | None,
+    leaf: str | None,
+    group_by: tuple[Dimension, ...],
+    path: bool,
+    tree: bool,
+    tasks: bool,
+    scope_prefix: str | None,
+    provider: str | None,
+    program: str | None,
+    project: str | None,
+    model: str | None,
+    git_branch: str | None,
+    since: str | None,
+    until: str | None,
+    newest: int | None,
+    agent: str | None,
+    purpose: str | None,
+    outcome: str | None,
+    branch: BranchState | None,
+    first_day: datetime | None,
+    last_day: datetime | None,
+    days: int | None,
+    always: bool,
+) -> Answer:
+    """Show the tokens and the exact cost of the path of SESSION, or of all calls.
+
+    With SESSION, --since is an entry of it; --since and --leaf show a part of the path. With any other option, or
+    without SESSION, the numbers come from the ledger, which keeps every paid call. Without SESSION they are of the last
+    30 days, by day, unless other days or --by are given. Days are in UTC; a week is named by its Monday. A project is
+    the folder that a session worked in at its first paid call; an agent is the one that a message names, else the
+    program that a session was imported from. "-" means unknown.
+
+    With --since or --leaf, the ledger's numbers are for the entries of that part of the path. The calls of a
+    deleted session are found by its whole id. --branch: active and abandoned are calls whose entry is on the active
+    path of a session, or on that of none; gone are those of deleted entries; alone are those that never had one.
+
+    With --json, of the path: an object: input, output, cacheRead, cacheWrite, totalTokens (integers, null if no
+    call reported any), cost (total: what the ledger knows of the calls, or what the entries report if that is more,
+    because another session paid; input, output, cacheRead, cacheWrite as reported; decimal strings, null if nobody
+    knows), calls, unpricedCalls, unknownCalls, paidTokens (the ledger's, branch summaries included), sinceId,
+    leafId, onPath. Of the ledger: total, rows and onPath; a row has its groups, calls, unpricedCalls, unknownCalls,
+    input, output, cacheRead, cacheWrite5m, cacheWrite1h, reasoning, totalTokens (each null if none of its calls
+    reported any), costPicodollars and costUsd (a decimal string; both null if no cost is known).
+    """
+    filters = (
+        store.scope,
+        scope_prefix,
+        provider,
+        project,
+        agent,
+        model,
+        purpose,
+        outcome,
+        branch,
+        first_day,
+        last_day,
+        days,
+        program,
+        git_branch,
+        until,
+        newest,
+    )
+    asks_ledger = group_by or path or tree or tasks or always or any(value is not None for value in filters)
+    found: Session | None = None
+    after: str | None = None
+    end: LeafChoice = STORED
+    if session is not None:
+        try:
+            found = await store.find_session(session)
+        except SessionNotFound:
+            # What a deleted session paid is asked for by its whole id.
+            if not asks_ledger or path or since is not None or leaf is not None:
+                raise
+    if found is not None:
+        after = None if since is None else await found.resolve_entry_id(since)
+        end = STORED if leaf is None else await found.resolve_entry_id(leaf)
+        if not asks_ledger:
+            window = await found.aggregate_usage_since(after, leaf=end, told=True)
+            return Answer(lambda: usage_lines(window), lambda: usage_row(window))
+    if session is None:
+        first_day, last_day = _days_between(since, until, first_day, last_day)
+    shown = _days_shown(session, first_day, last_day, days, always=always)
+    payers: list[SessionInfo] | None = None
+    choice = SessionChoice(program, project, model, git_branch, newest=newest)
+    if choice.reads_sessions:
+        payers = await chosen_sessions(store, choice)
+    groups: tuple[Dimension, ...] = group_by or (("day",) if session is None else ())
+    report = await store.usage(
+        payers if payers is not None else session if found is None else found.id,
+        tree=tree,
+        tasks=tasks,
+        scope_prefix=scope_prefix,
+        provider=provider,
+        model=model,
+        agent=agent,
+        project=project,
+        purpose=purpose,
+        outcome=outcome,
+        branch=branch,
+        first_day=shown.first,
+        last_day=shown.last,
+        group_by=groups,
+        path=path,
+        since=after,
+        leaf=end,
+    )
+    heading: list[Line] = [] if shown.heading is None else [((shown.heading, "dim"),)]
+    return Answer(lambda: [*heading, *bill_lines(report, groups)], lambda: {**report.to_json(), **shown.to_json()})

@@ -1,0 +1,626 @@
+"""The bundle command."""
+
+from __future__ import annotations
+
+import webbrowser
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from os.path import exists, isdir
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+import flue_py
+from flue_py.cli.errors import in_commands
+from flue_py.cli.main import INTERRUPTED, Place
+from flue_py.cli.output import BYTES, Answer, Tell, joined, progress_bar, said
+from flue_py.cli.running import SESSION, command, leaf_option, newest_argument, run, scope_option, session_argument
+from flue_py.core.json import JsonObject
+from flue_py.core.kinds import Shape
+from flue_py.core.sessions import LeafChoice
+from flue_py.db.files import write_whole
+from flue_py.errors import FixTheCall, FlueError, InvalidArgument, shown
+from flue_py.formats.registry import FORMATS, canonical_name, export_names, format_names, known_format, programs_seen
+from flue_py.lazy import lazy_module
+from flue_py.render.lines import Line, counted, printable
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+from flue_py.transfer.bundle import BundleCounts, read_bundle, write_bundle
+from flue_py.transfer.export import export_session, transcripts_of_tasks, write_transcript
+from flue_py.transfer.export import transcript as transcript_of
+from flue_py.transfer.importing import (
+    AUTO,
+    ImportedFiles,
+    ImportReport,
+    ImportSource,
+    find_files,
+    import_source,
+    usual_places,
+)
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from flue_py.cli import running
+else:
+    running = lazy_module("flue_py.cli.running")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The bundle command.
+
+
+@command()
+@click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("sessions", metavar="SESSION...", type=SESSION, nargs=-1)
+@click.option("--keep-paths", is_flag=True, help="Keep the folders and configuration paths of sessions.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+async def bundle(store: Store, target: Path, sessions: list[Session], keep_paths: bool, overwrite: bool) -> Answer:
+    """Write the trees of the named sessions, or of all, to one FILE: history, blobs and costs.
+
+    The forks and task sessions of a session go with it. Messages may name people and files: look before you share.
+
+    The same trees give the same bytes. With --json: an object: file, trees, sessions, entries, calls, bytes.
+    """
+    ids = [session.id for session in sessions]
+    report = await write_bundle(store, target, ids, keep_paths=keep_paths, overwrite=overwrite)
+    row: JsonObject = {"file": str(report.path), **held_row(report.counts), "bytes": report.size_bytes}
+    return said(f"{report.path}: {held(report.counts)}, {report.size_bytes:,} bytes", row)
+
+
+def held(counts: BundleCounts) -> str:
+    """Return what a bundle holds, in words."""
+    return joined(
+        [
+            counted(counts.trees, "tree"),
+            counted(counts.sessions, "session"),
+            counted(counts.entries, "entry", "entries"),
+            counted(counts.calls, "paid call"),
+        ]
+    )
+
+
+def held_row(counts: BundleCounts) -> JsonObject:
+    """Return what a bundle holds, for programs."""
+    return {
+        "trees": counts.trees,
+        "sessions": counts.sessions,
+        "entries": counts.entries,
+        "calls": counts.calls,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The export command.
+
+
+class _Format(click.Choice):  # type: ignore[type-arg, unused-ignore]
+    """A format that can be exported."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the format. Raises `click.UsageError`, which says where it belongs."""
+        found = known_format(value)
+        if found is None or found.write is None or found.name != value:
+            raise click.UsageError(
+                f"{value!r} is not a format that can be exported: {', '.join(export_names())}; "
+                "FORMAT comes before SESSION",
+                ctx,
+            )
+        return value
+
+
+def _check(output: Path | None, **_: object) -> None:
+    if output is not None and output.exists():
+        raise InvalidArgument(f"{output} is there already; name another file, or remove it")
+
+
+@command(check=_check, json=False)
+@click.argument("wanted", metavar="FORMAT", type=_Format([each.name for each in FORMATS if each.write]))
+@session_argument
+@leaf_option("Export at this entry instead of the stored leaf.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a new file, readable by its owner only, instead of printing.",
+)
+async def export(session: Session, wanted: str, leaf: LeafChoice, output: Path | None) -> Answer:
+    """Export SESSION in the format of another program.
+
+    FORMAT is pi or flue (the whole tree), or openai-chat, openai-responses or anthropic (what the model sees). What
+    the format cannot hold is reported on stderr.
+
+    A file that is there is not written over.
+    """
+    exported = await export_session(session, wanted, leaf=leaf)
+    notes = [str(note) for note in exported.notes]
+    if output is None:
+        return Answer(document=exported.text, is_json=True, notes=notes)
+    write_whole(output, exported.text.encode())
+    return Answer(notes=notes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The import command.
+
+_SHOWN_NOTES = 20
+
+
+class _FormatOrPath(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A format that can be imported, or the first of the files."""
+
+    name = "format"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the formats that begin with ``incomplete``; where there are none, have the shell complete a path."""
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in (AUTO, *format_names()) if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
+
+
+@command("import")
+@click.argument("named", metavar="FORMAT|auto", type=_FormatOrPath(), required=False)
+@click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path))
+@scope_option
+@click.option("--discover", is_flag=True, help="Import from the usual folders of the programs, too.")
+@click.option("--finish", is_flag=True, help="Import a last message that may be incomplete: the file will not grow.")
+@click.option("--again", is_flag=True, help="Import sessions that were deleted here, too.")
+def import_(
+    place: Place,
+    named: str | None,
+    paths: tuple[Path, ...],
+    scope: str | None,
+    discover: bool,
+    finish: bool,
+    again: bool,
+) -> Answer:
+    """Import session files of other programs, or folders of them.
+
+    FORMAT is {formats}, or auto, which recognizes each file. In a folder, files of unknown formats are skipped.
+
+    Importing a file again adds only what is new; a session that was deleted stays deleted. A file that cannot be
+    imported is reported, and the others are imported. An import that is interrupted says what it has imported; the
+    same import goes on from there.
+
+    A session keeps the id of its file. The leaf moves along with what is new, unless the session has moved on
+    since. A last message that may be incomplete is held back for a later import, unless --finish is given. With
+    --discover, programs that are there and cannot be read are named on stderr. Ctrl-C prints what was imported so
+    far, and exits 130.
+
+    With --json: a list with an object for each file: file, format, sessionId, created, changed, rows (lines that
+    are not blank), added and alreadyThere (entries), leafId, leafKept (the session had moved on), skipped and
+    repaired (objects with line, or the index of an item of a list, and text; the first thousand of each),
+    skippedRows and repairedRows (how many in all), mergedRows (that became part of another row's entry), leftOut
+    (rows that say nothing of their own, by reason), heldBackRows and heldBackFromLine, unknownKinds (entries kept,
+    by kind), surrogatesReplaced, and sessions: of each session of the file sessionId, created, added, alreadyThere,
+    leafId, leafKept, taskOf, booked, and oddities (usage that is kept and not counted, as sums would be too large).
+    The fields before sessions are about the first of them, added and alreadyThere about all.
+    """
+    wanted = AUTO if named is None else canonical_name(named)
+    if named is not None and wanted != AUTO and known_format(wanted) is None:
+        if not Path(named).exists():
+            formats = ", ".join((AUTO, *format_names()))
+            raise click.UsageError(f"{named!r} is neither a file or folder that is there, nor a format: {formats}")
+        # FORMAT was left out: what stands in its place is the first path.
+        wanted, paths = AUTO, (Path(named), *paths)
+    if not paths and not discover:
+        raise click.UsageError("name a file or a folder to import, or use --discover")
+    for path in paths:
+        if not path.exists():
+            raise click.BadParameter(f"{printable(str(path))} does not exist", param_hint="PATH")
+    others: Counter[str] = Counter()
+    reports: list[ImportReport] = []
+    failures: list[FlueError] = []
+    files: list[Path] = []
+    is_interrupted = False
+    with progress_bar("looking for session files", BYTES) as tell:
+        bar = _Bar(tell)
+
+        def sources(unchanged: Callable[[Path], ImportReport | None]) -> Generator[ImportSource | ImportReport]:
+            places = [*paths, *(usual_places(wanted) if discover else ())]
+            seen: Counter[str] = Counter()
+            files[:], failures[:] = find_files(places, wanted, others=seen, is_session=unchanged), ()
+            others.update(seen - others)
+            bar.begin(files)
+            return _started(files, wanted, failures, unchanged, bar, finish=finish)
+
+        async def work(store: Store) -> None:
+            remembered = ImportedFiles(store, scope or "", finish=finish, wanted=wanted, version=flue_py.__version__)
+            await remembered.read()
+            with closing(sources(remembered.report)) as started:
+                await _import(store, started, reports, failures, bar, scope, remembered, again=again)
+
+        try:
+            # No database is made where no file can be read.
+            if (place.is_file and exists(place.target)) or _has_some(sources(lambda _: None)):
+                run(place, work, create=True)
+        except KeyboardInterrupt:
+            is_interrupted = True
+    searched = ", ".join([*map(str, paths), *(["the usual places"] if discover else [])])
+    lines = [line for report in reports for line in _lines(report)]
+    if len(files) > 1:
+        lines.append(_total(reports, failures, len(files)))
+    elif not files:
+        lines = [((f"no session files were found in {searched}", ""),)]
+    notes = [f"Error: {in_commands(str(failure))}" for failure in failures]
+    if is_interrupted:
+        counts = _counts(reports, failures, len(files))
+        notes.append(f"Interrupted; what was committed before stays: {counts}. The same import goes on from there")
+    else:
+        notes += _passed_over(others if wanted == AUTO else Counter(), discover=discover)
+    return Answer(
+        lambda: lines,
+        lambda: [report.to_json() for report in reports],
+        notes=notes,
+        code=INTERRUPTED if is_interrupted else int(bool(failures)),
+    )
+
+
+import_.help = (import_.help or "").replace("{formats}", ", ".join(each.name for each in FORMATS))
+
+
+class _Bar:
+    """The bar of an import: the bytes of all its files, and which one is read."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._what = ""
+        self.begin(())
+
+    def begin(self, files: Sequence[Path]) -> None:
+        """Begin with the first of these files."""
+        self._sizes = [_size(path) for path in files]
+        self._total = sum(self._sizes)
+        self._number = self._before = self._after = 0
+
+    def next_file(self, path: Path) -> None:
+        """Show that the next file is read."""
+        self._before = self._after
+        self._after += self._sizes[self._number]
+        self._number += 1
+        count = len(self._sizes)
+        which = f"file {self._number:,} of {count:,}: " if count > 1 else ""
+        self._what = f"importing {which}{printable(path.name)[:40]}"
+        self.show(0, 0)
+
+    def show(self, done: int, _size: int) -> None:
+        """Show how much of the file was read."""
+        self._tell(self._before + done, max(self._total, self._before + done), self._what)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # its import says what is wrong
+        return 0
+
+
+def _started(
+    files: Sequence[Path],
+    wanted: str,
+    failures: list[FlueError],
+    unchanged: Callable[[Path], ImportReport | None],
+    bar: _Bar,
+    *,
+    finish: bool,
+) -> Generator[ImportSource | ImportReport, None, None]:
+    """Yield the files that can be read, each open until the next one is asked for; add to ``failures`` for others.
+
+    Of one that is as it was when it was imported, the report is yielded.
+    """
+    for path in files:
+        bar.next_file(path)
+        if (report := unchanged(path)) is not None:
+            yield report
+            continue
+        with ImportSource(path, wanted, take_all=finish) as source:
+            try:
+                source.start()
+            except FlueError as error:
+                failures.append(error)
+                continue
+            yield source
+
+
+def _has_some(sources: Generator[ImportSource | ImportReport]) -> bool:
+    with closing(sources):
+        return next(sources, None) is not None
+
+
+async def _import(
+    store: Store,
+    sources: Iterator[ImportSource | ImportReport],
+    reports: list[ImportReport],
+    failures: list[FlueError],
+    bar: _Bar,
+    scope: str | None,
+    remembered: ImportedFiles,
+    *,
+    again: bool,
+) -> None:
+    """Import file after file, adding to ``reports``."""
+    try:
+        for source in sources:
+            if isinstance(source, ImportReport):
+                reports.append(source)
+                continue
+            try:
+                reports.append(await import_source(store, source, scope=scope, again=again, progress=bar.show))
+                remembered.note(source, reports[-1])
+            except FixTheCall as error:
+                failures.append(error)
+    finally:
+        # What this one has finished, the next import need not read again, however it ends.
+        await remembered.write()
+
+
+def _total(reports: Sequence[ImportReport], failures: Sequence[FlueError], files: int) -> Line:
+    return (("total: ", "bold"), (_counts(reports, failures, files), ""))
+
+
+def _counts(reports: Sequence[ImportReport], failures: Sequence[FlueError], files: int) -> str:
+    """Return what became of files, and how many sessions and entries are new."""
+    sessions = [session for report in reports for session in report.sessions]
+    counts = [
+        f"{len(reports):,} of {counted(files, 'file')} imported",
+        counted(sum(each.created for each in sessions), "new session"),
+        counted(sum(each.added for each in sessions), "new entry", "new entries"),
+    ]
+    if failures:
+        counts.append(f"{counted(len(failures), 'file')} not imported")
+    return ", ".join(counts)
+
+
+def _passed_over(others: Counter[str], *, discover: bool) -> list[str]:
+    """Return a line for each program whose sessions are there, and which no format reads."""
+    seen = {name: f"{counted(count, 'file')} passed over" for name, count in others.items()}
+    if discover:
+        seen |= {
+            name: f"{counted(count, 'file')} in its usual places, such as {printable(_shown_path(first))}"
+            for name, count, first in programs_seen()
+        }
+    return [f"{name}: {what}; flue-py cannot read its sessions" for name, what in sorted(seen.items())]
+
+
+def _lines(report: ImportReport) -> list[Line]:
+    first = report.sessions[0]
+    if first.deleted:
+        did = f"session {first.session_id} was deleted here, and stays deleted; --again imports it"
+    elif first.created:
+        did = f"imported as session {first.session_id}: {counted(first.added, 'entry', 'entries')}"
+    elif first.added:
+        did = f"session {first.session_id} has grown by {counted(first.added, 'entry', 'entries')}"
+    else:
+        did = f"session {first.session_id} was already here; nothing was changed"
+    lines: list[Line] = [
+        ((_shown_path(report.file), "bold"), (f": {did}", "")),
+        ((f"  {counted(report.rows, 'row')} read, {report.already_there:,} already there", "dim"),),
+    ]
+    for session in report.sessions[1:]:
+        what = f"task session {session.session_id}" if session.task_of else f"session {session.session_id}"
+        if session.deleted:
+            lines.append(((f"  {what}: was deleted here, and stays deleted", "dim"),))
+            continue
+        lines.append(((f"  {what}: {counted(session.added, 'new entry', 'new entries')}", "dim"),))
+    return lines + _row_lines(report)
+
+
+def _row_lines(report: ImportReport) -> list[Line]:
+    """Return what became of rows that made no entry of their own, or another one than they say."""
+    dim = [f"{counted(count, 'row')} left out: {reason}" for reason, count in report.left_out.items()]
+    if report.merged:
+        dim.insert(0, f"{counted(report.merged, 'row')} merged into the message they belong to")
+    striking = [
+        f"the session had moved on: its leaf stays at {session.leaf_id}"
+        for session in report.sessions
+        if session.leaf_kept
+    ]
+    if report.held_back:
+        held = f"{counted(report.held_back, 'row')} from line {report.held_back_from} on"
+        striking.append(f"held back: {held} may not be a whole message; --finish takes them")
+    if booked := sum(session.booked for session in report.sessions):
+        dim.append(f"{counted(booked, 'paid call')} in the ledger before the message is complete")
+    lines: list[Line] = [((f"  {text}", "dim"),) for text in dim]
+    lines += [((f"  {text}", "yellow"),) for text in striking]
+    for kind, count in report.unknown_kinds.items():
+        lines.append((("  kept although unknown: ", "yellow"), (f"{counted(count, 'entry', 'entries')} {kind!r}", "")))
+    if report.surrogates_replaced:
+        lines.append(((f"  {counted(report.surrogates_replaced, 'lone surrogate')} replaced", "yellow"),))
+    for word, notes, count in (
+        ("skipped", report.skipped, report.skipped_rows),
+        ("repaired", report.repaired, report.repaired_rows),
+    ):
+        lines += [((f"  {word} ", "yellow"), (printable(in_commands(str(note))), "")) for note in notes[:_SHOWN_NOTES]]
+        if count > _SHOWN_NOTES:
+            lines.append(((f"  {word} {count - _SHOWN_NOTES:,} more; --json lists them", "yellow"),))
+    lines += [(("  paid before with other numbers: ", "yellow"), (str(call), "")) for call in report.call_conflicts]
+    odd = [oddity for session in report.sessions for oddity in session.oddities]
+    lines += [(("  not counted: ", "yellow"), (printable(oddity), "")) for oddity in odd[:_SHOWN_NOTES]]
+    if len(odd) > _SHOWN_NOTES:
+        lines.append(((f"  not counted: {len(odd) - _SHOWN_NOTES:,} more; --json lists them", "yellow"),))
+    return lines
+
+
+def _shown_path(file: str) -> str:
+    """Return a path as people write it: from their home, where it is in there."""
+    try:
+        return f"~/{PurePath(file).relative_to(Path.home())}"
+    except (ValueError, RuntimeError):
+        return file
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The report command.
+
+_STDOUT = "-"
+_ENDINGS = {"html": "html", "snapshots": "jsonl"}
+
+
+def _report_check(output: str | None, show: bool, form: str, **_: object) -> None:
+    if show and (output == _STDOUT or form != "html"):
+        raise click.UsageError("--open needs a page in a file; leave out --output - and --format")
+
+
+@command(check=_report_check, json=False)
+@newest_argument
+@click.option("--output", metavar="FILE", help="Write to this file; - is standard output. [default: report-ID.html]")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file, once the new one is complete.")
+@click.option("--open", "show", is_flag=True, help="Open the report in the browser.")
+@click.option("--warn-at", type=click.IntRange(min=0), default=0, help="Draw a line at this many input tokens.")
+@click.option("--cutover-at", type=click.IntRange(min=0), default=0, help="Draw a red line at this many input tokens.")
+@click.option("--sizes/--no-sizes", default=True, help="Count tokens, or skip it to save time.", show_default=True)
+@click.option("--settings", metavar="FILE", help="Show what these settings leave of the context, as `context` does.")
+@click.option("--agent", metavar="NAME", help="Show what this agent is sent of the context.")
+@click.option("--target", type=click.Choice(get_args(Shape)), help="Show what this provider is sent, repaired.")
+@click.option("--no-time", is_flag=True, help="Leave out the time, so that the same session gives the same bytes.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(_ENDINGS)),
+    default="html",
+    show_default=True,
+    help="The page, or the data of its chart as JSON lines.",
+)
+async def report(
+    session: Session,
+    output: str | None,
+    overwrite: bool,
+    show: bool,
+    warn_at: int,
+    cutover_at: int,
+    sizes: bool,
+    settings: str | None,
+    agent: str | None,
+    target: str | None,
+    no_time: bool,
+    form: str,
+) -> Answer:
+    """Write a report of SESSION, by default the newest, and its tasks: one HTML file that needs no network.
+
+    It shows the tree and its branches, what the model sees at each entry and what is stored, how the context of each
+    agent grew, and the cost by model. The file holds all messages, so only its owner can read it.
+    """
+    if form == "snapshots":
+        text = await session.context_snapshots(warn_at=warn_at, cutover_at=cutover_at)
+    else:
+        made_at = None if no_time else datetime.now(UTC)
+        text = await session.html_report(
+            warn_at=warn_at,
+            cutover_at=cutover_at,
+            made_at=made_at,
+            sizes=sizes,
+            settings=running.settings_in(settings),
+            agent=agent,
+            target=target,
+        )
+    if output == _STDOUT:
+        return Answer(document=text, is_json=form != "html")
+    name = f"report-{_safe(session.id)}.{_ENDINGS[form]}" if output is None else output
+    return _write(Path(name), text, overwrite=overwrite, show=show)
+
+
+def _safe(session_id: str) -> str:
+    """Return the beginning of an id as part of a file's name, whatever an imported id holds."""
+    return "".join(char if char.isascii() and char.isalnum() else "-" for char in session_id[:8])
+
+
+def _write(path: Path, text: str, *, overwrite: bool, show: bool) -> Answer:
+    if isdir(path) or path.name in ("", ".."):
+        raise InvalidArgument(f"--output: {shown(str(path))} is a folder; name a file in it")
+    write_whole(path, text.encode(), overwrite=overwrite)
+    if show:
+        webbrowser.open(path.resolve().as_uri())
+    return Answer(lambda: [((f"{printable(str(path))}: {len(text.encode()):,} bytes", ""),)])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The transcript command.
+
+
+def _transcript_check(
+    output: Path | None, append: bool, overwrite: bool, tasks: bool, as_json: bool, **_: object
+) -> None:
+    if output is None and (append or overwrite or as_json):
+        raise click.UsageError("--append, --overwrite and --json go with --output FILE")
+    if output is not None and tasks:
+        raise click.UsageError("--tasks prints; give it without --output, and redirect what is printed")
+    if append and overwrite:
+        raise click.UsageError("give either --append or --overwrite")
+
+
+@command(check=_transcript_check)
+@session_argument
+@leaf_option("Write the path to this entry instead of the stored leaf.")
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write to this file; otherwise print.")
+@click.option("--append", is_flag=True, help="Continue the transcript in FILE with what is new.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--tasks", is_flag=True, help="Print the transcripts of the task sessions, too.")
+async def transcript(
+    store: Store,
+    session: Session,
+    leaf: LeafChoice,
+    output: Path | None,
+    append: bool,
+    overwrite: bool,
+    tasks: bool,
+) -> Answer:
+    """Write the path of SESSION as Markdown: who said what when, tokens and cost, tool calls folded.
+
+    A dash stands for a price that is not known. With --output and --json: an object: file, outcome (new, continued,
+    rewound, unchanged), entries, leafId.
+    """
+    if output is None:
+        parts = [await transcript_of(session, leaf=leaf)]
+        if tasks:
+            parts += [part async for part in transcripts_of_tasks(store, session)]
+        return Answer(document="\n".join(parts))
+    report = await write_transcript(session, output, leaf=leaf, append=append, overwrite=overwrite)
+    row: JsonObject = {
+        "file": str(report.path),
+        "outcome": report.outcome,
+        "entries": report.entries,
+        "leafId": report.leaf_id,
+    }
+    return said(f"{report.path}: {report.outcome}, {counted(report.entries, 'entry', 'entries')} written", row)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The unbundle command.
+
+
+@command(create=True)
+@click.argument("source", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+async def unbundle(store: Store, source: Path) -> Answer:
+    """Add the trees of a bundle to the database, unless they are there already.
+
+    The bundle is verified first. Repeating the command changes nothing.
+
+    Nothing is written unless the bundle is whole and sound. A tree that the database has in another way is refused
+    and reported, and the exit code is 1. With --json: an object: trees, sessions, entries, calls (of the bundle),
+    added, refreshed, unchanged (trees), refused (sessionId, reason).
+    """
+    report = await read_bundle(store, source)
+    done = {
+        "added": report.trees_added,
+        "brought up to date": report.trees_refreshed,
+        "there already": report.trees_unchanged,
+        "refused": len(report.refused),
+    }
+    trees = joined([f"{number:,} {what}" if number else "" for what, number in done.items()])
+    lines: list[Line] = [
+        ((f"{source}: {held(report.counts)}", "bold"),),
+        ((f"  trees: {trees or 'none'}", ""),),
+        *((("  refused ", "yellow"), (printable(refusal.reason), "")) for refusal in report.refused),
+    ]
+    row: JsonObject = {
+        **held_row(report.counts),
+        "added": report.trees_added,
+        "refreshed": report.trees_refreshed,
+        "unchanged": report.trees_unchanged,
+        "refused": [{"sessionId": refusal.session_id, "reason": refusal.reason} for refusal in report.refused],
+    }
+    return Answer(lambda: lines, lambda: row, code=1 if report.refused else 0)

@@ -1,0 +1,1295 @@
+"""A block: a text around a summary, with what the next compaction has to know of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field as dataclasse_field
+from dataclasses import replace
+from fnmatch import translate
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+
+from flue_py.compaction.facts import ARGUMENT_CHARS, Facts, facts_of
+from flue_py.compaction.material import Material, called_on, unanswered_calls
+from flue_py.compaction.plan import FileLists, appended_file_lists, content_parts, file_call, path_argument
+from flue_py.compaction.settings import (
+    OWN_WORDS,
+    CompactionSettings,
+    attribute,
+    fenced,
+    on_one_line,
+    quoted,
+    shown_id,
+    without_tags,
+)
+from flue_py.core.entries import REGISTERED, REGISTERED_KINDS, RegisteredText, tool_calls
+from flue_py.core.json import JsonObject, JsonValue, frozen, js_json
+from flue_py.core.kinds import ASSISTANT, TOOL_RESULT, Message, message_text, string_field
+from flue_py.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+__all__ = [
+    "Around",
+    "Block",
+    "fenced",
+    "key_facts",
+    "last_handoff",
+    "open_work",
+    "reasoning_excerpts",
+    "registered_block",
+    "reread_files",
+    "symbol_graph",
+    "user_words",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A block: a text around a summary, with what the next compaction has to know of it.
+
+
+@frozen
+class Block:
+    """A text to put around a summary, "" for none; ``details`` are stored beside it, ``notes`` are for the caller."""
+
+    text: str = ""
+    details: JsonObject = dataclasse_field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is worth keeping that no other block carries: errors, decisions with their reasons, and names.
+#
+# A list of operations says what was done. Why it was done stands in a sentence of the model's, what went wrong in a
+# line
+# of some output, and by which names to look for it, anywhere. They are copied out word for word, by the rules of
+# `flue_py.compaction.facts`, and stored in the details of each compaction, from which the next takes them over.
+
+HEADING = "[WORTH KEEPING — copied from what is not shown any more]"
+MOST_TOKENS = 1_200
+"""What the block takes in a large window, a third of it for each of its lists."""
+MOST_LINES = 24
+MOST_NAMES = 250
+READ_CHARS = 80_000
+SEARCHED_CHARS = 250_000
+"""So much text is read for names, and searched for errors and decisions, the newest first: a compaction takes no longer
+for a longer session."""
+
+_SHARE = 24
+_TITLES_TOKENS = 60
+"""What the heading and the titles of the lists take of the room that there is."""
+_WORD_CHARS = 120
+_SIGNS_OF_ERRORS = ("rror:", "rror[", "RROR", "xception:", "atal:", "ATAL:", "panic", "FAILED")
+_SIGNS_OF_DECISIONS = (
+    "cause",
+    "nstead of",
+    "ather than",
+    "ecid",
+    "ecision",
+    "onclu",
+    "urns out",
+    "urned out",
+    "he fix ",
+    "he plan ",
+    "he reason ",
+    "he solution ",
+    "he approach ",
+)
+"""What lines have that may say so, without first letters: finding them takes a hundredth of reading all text."""
+_QUOTES = "\"'.,;:!?[]{}<>*#=-–—"
+
+_Lists = dict[str, dict[str, str]]
+"""The texts of each list, the newest first, with the id of the entry of each; "" for names."""
+
+
+def key_facts(material: Material) -> Block:
+    """Return errors, decisions and names of what leaves, and of what left before: the newest that fit.
+
+    They take at most `MOST_TOKENS`, a 24th of the window, and an eighth of what leaves. No block without any.
+    O(messages), and O(text) of the newest `SEARCHED_CHARS` characters.
+    """
+    carried = _carried(material.earlier)
+    leaving = material.size_leaving
+    most = material.at_most(min(MOST_TOKENS, leaving // 8, (material.window or leaving) // _SHARE))
+    if material.room is not None:
+        most = max(min(most, material.room - _TITLES_TOKENS), 0)
+    room = most // len(_TITLES)
+    both = {
+        name: {**found, **{text: at for text, at in carried[name].items() if text not in found}}
+        for name, found in _found(material).items()
+    }
+    return _block(_fitting(material, both, room))
+
+
+def carried_facts(material: Material) -> Block:
+    """Return the block as earlier compactions left it, for a mode that adds nothing to it: the newest that fit."""
+    room = material.at_most(MOST_TOKENS, _SHARE) // len(_TITLES)
+    return _block(_fitting(material, _carried(material.earlier), room))
+
+
+# -- finding them ------------------------------------------------------------------------------------------------------
+
+
+def _found(material: Material) -> _Lists:
+    errors: dict[str, str] = {}
+    decisions: dict[str, str] = {}
+    words: dict[str, None] = {}
+    read = 0
+    roles = material.roles
+    for at in range(len(roles) - 1, -1, -1):
+        role = roles[at]
+        if read > SEARCHED_CHARS:
+            break
+        if role not in (ASSISTANT, TOOL_RESULT):
+            continue
+        message = material.message(at)
+        texts = _read(message)
+        read += sum(map(len, texts))
+        if len(errors) < MOST_LINES and (found := _errors(message, texts)):
+            _add(errors, found, material.leaving[at].entry_id)
+        if role == ASSISTANT:
+            if len(decisions) < MOST_LINES and (found := _decisions(texts[0])):
+                _add(decisions, found, material.leaving[at].entry_id)
+            if read <= READ_CHARS:
+                for text in texts:
+                    words.update(dict.fromkeys(text.split()))
+    shown: set[str] = set()
+    for item in material.staying:
+        for text in _read(item.data):
+            shown.update(text.split())
+    names = _names([word for word in words if word not in shown])
+    return {"errors": errors, "decisions": decisions, "names": dict.fromkeys(names, "")}
+
+
+def _read(message: Message) -> list[str]:
+    """Return what a message says, and then the short arguments of its calls."""
+    texts = [message_text(message)]
+    for call in tool_calls(message):
+        arguments = call.get("arguments")
+        values = arguments.values() if isinstance(arguments, Mapping) else ()
+        texts += [value for value in values if isinstance(value, str) and len(value) <= ARGUMENT_CHARS]
+    return texts
+
+
+def _add(lines: dict[str, str], found: Sequence[str], entry_id: str) -> None:
+    for text in reversed(found):
+        lines.setdefault(text, entry_id)
+
+
+def _errors(message: Message, texts: Sequence[str]) -> list[str]:
+    said = _lines_with(_SIGNS_OF_ERRORS, texts[0])
+    if not said and message.get("isError") is True:
+        said = texts[0][:ARGUMENT_CHARS]
+    if not said:
+        return []
+    read: JsonObject = {"role": message.get("role"), "content": said, "isError": message.get("isError") is True}
+    return [fact.text for fact in facts_of([read]).errors]
+
+
+def _decisions(text: str) -> list[str]:
+    said = _lines_with(_SIGNS_OF_DECISIONS, text)
+    return [fact.text for fact in _facts_in(said).decisions] if said else []
+
+
+def _lines_with(signs: Sequence[str], text: str) -> str:
+    there = [sign for sign in signs if sign in text]
+    if not there:
+        return ""
+    return "\n".join(line for line in text.splitlines() if any(sign in line for sign in there))
+
+
+def _names(words: Sequence[str]) -> list[str]:
+    """Return the identifiers among words, in their order."""
+    telling = [word for word in words if len(word) <= _WORD_CHARS and _may_name(word.strip(_QUOTES))]
+    return [fact.text for fact in _facts_in(" ".join(telling[: 2 * MOST_NAMES])).identifiers]
+
+
+def _may_name(word: str) -> bool:
+    """Return whether a word may have a name in it: most words are plain, and need not be looked at."""
+    return "_" in word or "`" in word or "()" in word or word[1:].lower() != word[1:] or not word.isalpha()
+
+
+def _facts_in(text: str) -> Facts:
+    return facts_of([{"role": ASSISTANT, "content": text}])
+
+
+# -- what fits ---------------------------------------------------------------------------------------------------------
+
+
+def _fitting(material: Material, lists: _Lists, room: int) -> _Lists:
+    """Return the newest of each list that take at most so many tokens."""
+    return {
+        name: _newest_names(material, found, room) if name == "names" else _newest_lines(material, found, room)
+        for name, found in lists.items()
+    }
+
+
+def _newest_lines(material: Material, found: Mapping[str, str], room: int) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for text, entry_id in list(found.items())[:MOST_LINES]:
+        room -= material.tokens_of(_line(text, entry_id))
+        if room < 0:
+            break
+        kept[text] = entry_id
+    return kept
+
+
+def _newest_names(material: Material, found: Mapping[str, str], room: int) -> dict[str, str]:
+    names = list(found)[:MOST_NAMES]
+    tokens = material.tokens_of(", ".join(names)) if names else 0
+    return dict.fromkeys(names[: len(names) * room // tokens] if tokens > room else names, "")
+
+
+# -- the block ---------------------------------------------------------------------------------------------------------
+
+
+def _line(text: str, entry_id: str) -> str:
+    return f"- {without_tags(text)} [entry {shown_id(entry_id)}]"
+
+
+def _lines(found: Mapping[str, str]) -> str:
+    return "\n".join(_line(text, entry_id) for text, entry_id in reversed(list(found.items())))
+
+
+_TITLES: Mapping[str, tuple[str, Callable[[Mapping[str, str]], str]]] = {
+    "errors": ("Errors, oldest first:", _lines),
+    "decisions": ("Decisions and reasons, oldest first:", _lines),
+    "names": ("Names that occur, newest first:", lambda names: without_tags(", ".join(names))),
+}
+
+
+def _block(kept: _Lists) -> Block:
+    parts = [f"{title}\n{shown(kept[name])}" for name, (title, shown) in _TITLES.items() if kept[name]]
+    if not parts:
+        return Block()
+    stored: JsonObject = {name: [[text, at] for text, at in found.items()] for name, found in kept.items() if found}
+    return Block("\n".join([HEADING, *parts]), {"keyFacts": stored})
+
+
+def _carried(earlier: Mapping[str, JsonValue] | None) -> _Lists:
+    stored = (earlier or {}).get("keyFacts")
+    return {name: dict(_pairs(stored.get(name) if isinstance(stored, Mapping) else None)) for name in _TITLES}
+
+
+def _pairs(stored: JsonValue) -> Iterator[tuple[str, str]]:
+    for each in stored if isinstance(stored, (list, tuple)) else ():
+        if isinstance(each, (list, tuple)) and len(each) == 2:
+            text, at = each
+            if isinstance(text, str) and isinstance(at, str):
+                yield text, at
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files that were in use: as they are now, read by a function of the caller's, or as they were read last.
+
+ReadFile: TypeAlias = Callable[[str], str | None]
+"""Returns the text of a file, None if it is gone. What it raises leaves the file out, and is noted."""
+
+MOST_FILES = 5
+MOST_CHARS = 50_000
+_WINDOW_PART = 8
+
+
+def reread_files(
+    material: Material, read: ReadFile | None, *, most: int = MOST_FILES, chars: int = MOST_CHARS
+) -> Block:
+    """Return the files that were read, written or edited last in what leaves, at most ``most``, the newest first.
+
+    Without ``read``, those that were read last and not changed since, as the stored results have them. They take
+    ``chars`` characters together, and no more than an eighth of the window has room for; the last one is cut to that.
+    No block without any. O(messages).
+    """
+    if read is None:
+        stored = _read_last(material, most)
+        paths, read, when = list(stored), stored.get, "as they were read last"
+    else:
+        paths, when = _recent(material, most), "as they are now"
+    shown: list[str] = []
+    notes: list[str] = []
+    left, tokens = chars, material.at_most(chars, _WINDOW_PART)
+    for path in paths:
+        if left <= 0 or tokens <= 0:
+            break
+        try:
+            text = read(path)
+        except Exception as error:  # noqa: BLE001 - a reader of the caller's, and a file is no reason to fail
+            notes.append(f"the file {path} could not be read again: {error}")
+            continue
+        if isinstance(text, str) and text:
+            empty = material.tokens_of(fenced("file", f"\n[… {len(text)} more characters]", attribute("path", path)))
+            begun = material.begun(text[:left], tokens - empty)
+            if not begun:
+                break
+            more = f"\n[… {len(text) - len(begun)} more characters]" if len(begun) < len(text) else ""
+            shown.append(fenced("file", begun + more, attribute("path", path)))
+            left -= len(text)
+            tokens -= material.tokens_of(shown[-1])
+    text = "\n".join([f"[FILES IN USE — {when}]", *shown]) if shown else ""
+    return Block(text, notes=tuple(notes))
+
+
+def _read_last(material: Material, most: int) -> dict[str, str]:
+    """Return files by path as the last results of reading them have them: those in what stays are left out there.
+
+    So are those that were written or edited after that, or that may have been.
+    """
+    policy, pairing = material.planned.plan.policy, material.pairing
+    stays = [file_call(call, policy) for item in material.staying for call in tool_calls(item.data)]
+    seen = {used.path for used in stays if used is not None}
+    found: dict[str, str] = {}
+    for call, results in reversed(pairing.results.items()):
+        used = file_call(pairing.parts[call], policy)
+        if used is None or used.path in seen or (results and results[0] in material.failed):
+            continue
+        if used.use == "read" and not results:
+            continue
+        seen.add(used.path)
+        if used.use == "read" and "\n" not in used.path:
+            found[used.path] = message_text(material.message(results[0]))
+            if len(found) == most:
+                break
+    return found
+
+
+def _recent(material: Material, most: int) -> list[str]:
+    """Return the paths that were last used, the newest first, each once."""
+    found: dict[str, None] = {}
+    for message in reversed(material.messages):
+        for call in reversed(tool_calls(message)):
+            used = file_call(call, material.planned.plan.policy)
+            if used is not None and "\n" not in used.path:
+                found[used.path] = None
+        if len(found) >= most:
+            break
+    return list(found)[:most]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The last handoff: which agent the work was passed to, which a router reads from the conversation.
+
+HANDOFFS = ("handoff*", "transfer_to_*", "route_to_*", "delegate_to_*")
+"""How the tools are named that pass the work on, as shell patterns."""
+_MOST_CHARS = 2_000
+_MOST_TOKENS = 1_000
+"""What is shown of it in a large window; in a small one no more than a sixteenth of it."""
+_HANDOFF_WINDOW_PART = 16
+_LEAST_CHARS = 120
+"""What is shown of it in a window however small: to whom the work was passed."""
+
+
+def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
+    """Return the last call in what leaves whose tool's name matches, or else the one that was carried on.
+
+    No block where a later handoff stays in the context, or none was made. O(messages).
+    """
+    # A conversation of ten thousand calls has a few tools.
+    matches = cache(re.compile("|".join(map(translate, names)) or r"(?!)").match)
+    if any(matches(string_field(call, "name")) for item in material.staying for call in tool_calls(item.data)):
+        return Block()
+    carried = (material.earlier or {}).get("lastHandoff")
+    line = without_tags(carried) if isinstance(carried, str) else None
+    for call, part in reversed(material.pairing.parts.items()):
+        if matches(string_field(part, "name")):
+            line = _handoff_line(part, material.leaving[call.at].entry_id)
+            break
+    if line is None:
+        return Block()
+    begun = material.begun(line, material.at_most(_MOST_TOKENS, _HANDOFF_WINDOW_PART))
+    shown = line if begun == line else f"{begun or line[:_LEAST_CHARS]}…"
+    return Block(f"[LAST HANDOFF]\n{shown}", {"lastHandoff": line})
+
+
+def _handoff_line(call: JsonObject, entry_id: str) -> str:
+    name, arguments = string_field(call, "name"), js_json(call.get("arguments"))
+    return f"{quoted(name, 80)}({quoted(arguments, _MOST_CHARS)}) (entry {shown_id(entry_id)})"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Open work by id: calls that nothing answers, tasks that run, approvals that are waited for.
+
+MOST = 50
+"""How many calls, tasks and approvals are listed, of each."""
+OPEN_WORK_MOST_TOKENS = 4_000
+"""What the block takes in a large window; in a small one no more than a sixteenth of it."""
+ID_CHARS = 80
+"""What is shown of the id of a call, which may be of any length."""
+_SIZES = ((MOST, 200), (25, 200), (12, 200), (6, 200), (6, 60), (3, 60), (1, 60))
+"""How many of each are listed, and how many characters of a line, the first of these that fit; the last in any case."""
+
+
+def open_work(
+    material: Material,
+    tasks: Sequence[str] = (),
+    approvals: Sequence[str] = (),
+    *,
+    calls: bool = True,
+    tokens: int = OPEN_WORK_MOST_TOKENS,
+) -> Block:
+    """Return what is still to be done, each a line with its id; no block without any.
+
+    These are the task sessions that run and ``tasks``, ``approvals``, and the calls in what leaves that have no result,
+    newest last. A call that is still running is never among what leaves: those that are listed were left without an
+    answer, since the conversation went on. It takes at most ``tokens`` where one of each does. O(messages).
+    """
+    found = unanswered_calls(material) if calls else []
+    running = [*material.tasks, *tasks]
+    if not found and not running and not approvals:
+        return Block()
+    text, most = "", material.at_most(tokens, _HANDOFF_WINDOW_PART)
+    for listed, chars in _SIZES:
+        lines = [*_listed("task", "tasks", running, listed, chars)]
+        lines += [*_listed("approval", "approvals", approvals, listed, chars), *_without_result(found, listed, chars)]
+        text = "\n".join(["[OPEN WORK]", *lines])
+        if material.tokens_of(text) <= most:
+            break
+    return Block(text)
+
+
+def _listed(word: str, words: str, items: Sequence[str], most: int, chars: int) -> list[str]:
+    lines = [f"- {word} {quoted(item, chars)}" for item in items[:most]]
+    return [*lines, f"- {len(items) - most} more {words}"] if len(items) > most else lines
+
+
+def _without_result(found: Sequence[tuple[str, JsonObject, str]], most: int, chars: int) -> list[str]:
+    lines = [
+        f"- call {quoted(call_id, ID_CHARS)}: {quoted(called_on(part), chars)}, "
+        f"without a result (entry {shown_id(entry_id)})"
+        for call_id, part, entry_id in found[-most:]
+    ]
+    return [f"- {len(found) - most} earlier calls without a result", *lines] if len(found) > most else lines
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Excerpts of what the model thought: why something was done is often said nowhere else.
+
+TOKENS_A_TURN = 500
+TOKENS_IN_ALL = 4_000
+_TAG_TOKENS = 40
+"""What the tags around an excerpt take, and the heading."""
+
+
+def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_all: int = TOKENS_IN_ALL) -> Block:
+    """Return the newest thinking in what leaves, oldest first, each under the id of its entry.
+
+    At most ``per_turn`` tokens of a message and ``in_all`` together, and a sixteenth of the window. No block without
+    any. O(messages).
+    """
+    found: list[str] = []
+    left = material.at_most(in_all, _HANDOFF_WINDOW_PART)
+    for at in range(len(material.leaving) - 1, -1, -1):
+        most = min(per_turn, left - _TAG_TOKENS)
+        if most <= 0:
+            break
+        item, message = material.leaving[at], material.message(at)
+        text = _cut(material, _thinking(material, message), most) if _may_think(message) else ""
+        if text:
+            shown = fenced("reasoning", text, attribute("entry", item.entry_id))
+            found.append(shown)
+            left -= material.tokens_of(shown)
+    return Block("\n".join(["[REASONING EXCERPTS]", *reversed(found)])) if found else Block()
+
+
+def _may_think(message: object) -> bool:
+    return isinstance(message, dict) and message.get("role") == ASSISTANT
+
+
+def _thinking(material: Material, message: object) -> str:
+    assert isinstance(message, dict)
+    parts = content_parts(message, material.planned.plan.policy)
+    return "\n".join(string_field(part, "thinking") for part in parts if part.get("type") == "thinking").strip()
+
+
+def _cut(material: Material, text: str, most: int) -> str:
+    begun = material.begun(text, most)
+    return text if begun == text else f"{begun[:-1].rstrip()}…"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a source file of another language than Python defines and imports, by tree-sitter's grammars (an extra).
+
+EXTRA = "symbols"
+
+
+class Grammar(NamedTuple):
+    """A language: where its grammar is, and what in a tree defines something, imports something, or holds either."""
+
+    module: str
+    function: str
+    defines: Mapping[str, str]
+    """The word for what a node of this type defines; its name is in a field of the node."""
+    imports: Mapping[str, str]
+    """The field of a node of this type that names what is imported; "" for the whole node but its first word."""
+    holds: frozenset[str]
+
+
+_JS_DEFINES = {
+    "function_declaration": "function",
+    "generator_function_declaration": "function",
+    "class_declaration": "class",
+    "variable_declarator": "const",
+}
+_JS_IMPORTS = {"import_statement": "source", "export_statement": "source"}
+_JS_HOLDS = frozenset({"export_statement", "lexical_declaration", "variable_declaration"})
+_TS_DEFINES = {
+    **_JS_DEFINES,
+    "abstract_class_declaration": "class",
+    "interface_declaration": "interface",
+    "type_alias_declaration": "type",
+    "enum_declaration": "enum",
+    "internal_module": "namespace",
+}
+_TS_HOLDS = _JS_HOLDS | {"expression_statement", "ambient_declaration"}
+_JAVASCRIPT = Grammar("tree_sitter_javascript", "language", _JS_DEFINES, _JS_IMPORTS, _JS_HOLDS)
+_TYPESCRIPT = Grammar("tree_sitter_typescript", "language_typescript", _TS_DEFINES, _JS_IMPORTS, _TS_HOLDS)
+_TSX = _TYPESCRIPT._replace(function="language_tsx")
+_GO = Grammar(
+    "tree_sitter_go",
+    "language",
+    {"function_declaration": "func", "method_declaration": "func", "type_spec": "type"},
+    {"import_spec": "path"},
+    frozenset({"type_declaration", "import_declaration", "import_spec_list"}),
+)
+_RUST = Grammar(
+    "tree_sitter_rust",
+    "language",
+    {
+        "function_item": "fn",
+        "struct_item": "struct",
+        "enum_item": "enum",
+        "trait_item": "trait",
+        "impl_item": "impl",
+        "mod_item": "mod",
+        "type_item": "type",
+        "macro_definition": "macro",
+    },
+    {"use_declaration": "argument"},
+    frozenset(),
+)
+_JAVA = Grammar(
+    "tree_sitter_java",
+    "language",
+    {
+        "class_declaration": "class",
+        "interface_declaration": "interface",
+        "enum_declaration": "enum",
+        "record_declaration": "record",
+        "annotation_type_declaration": "@interface",
+    },
+    {"import_declaration": ""},
+    frozenset(),
+)
+_C = Grammar(
+    "tree_sitter_c",
+    "language",
+    {
+        "function_definition": "function",
+        "struct_specifier": "struct",
+        "enum_specifier": "enum",
+        "union_specifier": "union",
+        "type_definition": "typedef",
+    },
+    {"preproc_include": "path"},
+    frozenset({"preproc_ifdef", "preproc_if", "preproc_else", "declaration", "linkage_specification"}),
+)
+
+GRAMMARS: Mapping[str, Grammar] = {
+    **dict.fromkeys((".js", ".jsx", ".mjs", ".cjs"), _JAVASCRIPT),
+    **dict.fromkeys((".ts", ".mts", ".cts"), _TYPESCRIPT),
+    ".tsx": _TSX,
+    ".go": _GO,
+    ".rs": _RUST,
+    ".java": _JAVA,
+    **dict.fromkeys((".c", ".h"), _C),
+}
+"""The languages by the ending of a file."""
+
+
+def parsed_symbols(grammar: Grammar, content: str) -> tuple[list[str], list[str]]:
+    """Return what a file defines, each with its word, and what it imports, in order.
+
+    What does not parse is passed over. Raises `MissingExtra`. O(size).
+    """
+    defined: list[str] = []
+    imported: list[str] = []
+    source = content.encode("utf-8", "replace")
+    for node in _outer(_parser(grammar.module, grammar.function).parse(source).root_node, grammar):
+        if (field := grammar.imports.get(node.type)) is not None:
+            imported.extend(_imported(node, field))
+        if (word := grammar.defines.get(node.type)) is not None:
+            found = _required(node)
+            imported.extend(found)
+            name = "" if found else _name(node)
+            defined.extend([f"{word} {name}"] if name else [])
+    return defined, imported
+
+
+@cache
+def _parser(module: str, function: str) -> Parser:
+    try:
+        sitter, grammar = import_module("tree_sitter"), import_module(module)
+    except ImportError as error:
+        raise MissingExtra(EXTRA, "what is defined in files of other languages than Python") from error
+    parser: Parser = sitter.Parser(sitter.Language(getattr(grammar, function)()))
+    return parser
+
+
+def _outer(root: Node, grammar: Grammar) -> Iterator[Node]:
+    """Yield the nodes outside of any definition, in order; inside of what only holds others, too."""
+    waiting = list(reversed(root.children))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if node.type in grammar.holds:
+            waiting.extend(reversed(node.children))
+
+
+def _imported(node: Node, field: str) -> list[str]:
+    named = node.child_by_field_name(field) if field else None
+    if field and named is None:
+        return []
+    text = _text(named) if named is not None else _text(node).partition(" ")[2].removesuffix(";")
+    return [text.strip("\"'<>` ")]
+
+
+def _required(node: Node) -> list[str]:
+    """Return what ``const a = require("b")`` imports."""
+    value = node.child_by_field_name("value")
+    if value is None or value.type != "call_expression":
+        return []
+    called, arguments = value.child_by_field_name("function"), value.child_by_field_name("arguments")
+    if called is None or arguments is None or _text(called) != "require":
+        return []
+    return [_text(arguments).strip("()\"'` ")]
+
+
+def _name(node: Node) -> str:
+    """Return the name that a node gives; that of a C function is inside of its declarators."""
+    for field in ("name", "trait", "type"):
+        named = node.child_by_field_name(field)
+        if named is not None and (field == "name" or node.type == "impl_item"):
+            return _text(named) if field != "trait" else f"{_text(named)} for {_name_of_type(node)}"
+    inner = node.child_by_field_name("declarator")
+    while inner is not None and (deeper := inner.child_by_field_name("declarator")) is not None:
+        inner = deeper
+    return "" if inner is None else _text(inner)
+
+
+def _name_of_type(node: Node) -> str:
+    named = node.child_by_field_name("type")
+    return "" if named is None else _text(named)
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which source file defines and imports what, by the files that were written whole.
+
+SYMBOLS_MOST_FILES = 20
+SYMBOLS_MOST_CHARS = 200_000
+"""Longer files are not read."""
+SYMBOLS_MOST_TOKENS = 3_000
+"""What the graph takes in a large window; in a small one no more than a sixteenth of it."""
+_LINE = 300
+
+
+def symbol_graph(material: Material) -> Block:
+    """Return what the source files define and import that were written last in what leaves, the newest first.
+
+    Python files, and with the extra ``symbols`` those of the languages of `GRAMMARS`; without it a note says which
+    files are missing. Only contents that calls have which write a file are read; what does not parse is passed over. No
+    block without any. O(text of the files).
+    """
+    lines: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    for path, content in _written(material):
+        if len(lines) >= SYMBOLS_MOST_FILES:
+            break
+        if path not in lines and path not in missing:
+            try:
+                lines[path] = file_symbols(path, content)
+            except MissingExtra as error:
+                missing[path] = str(error)
+    shown = [f"{quoted(path, 120)}: {quoted(found, _LINE)}" for path, found in lines.items() if found]
+    text = _graph(shown)
+    while text and (tokens := material.tokens_of(text)) > (
+        most := material.at_most(SYMBOLS_MOST_TOKENS, _HANDOFF_WINDOW_PART)
+    ):
+        text = _graph(shown := shown[: len(shown) * most // tokens])
+    named = ", ".join(on_one_line(path, 120) for path in missing)
+    notes = [f"the symbols of {named} are left out: {why}" for why in list(missing.values())[:1]]
+    return Block(text, notes=tuple(notes))
+
+
+def _graph(shown: Sequence[str]) -> str:
+    return "\n".join(["[SYMBOL DEPENDENCY GRAPH]", *shown]) if shown else ""
+
+
+def file_symbols(path: str, content: str) -> str:
+    """Return what a source file defines and imports as one line; "" where that is unknown, or it does not parse.
+
+    The ending of the path says the language. Raises `MissingExtra` for others than Python. O(size).
+    """
+    if path.endswith(".py"):
+        return _symbols_line(*_of_python(content))
+    grammar = GRAMMARS.get(_ending(path))
+    return "" if grammar is None else _symbols_line(*parsed_symbols(grammar, content))
+
+
+def _written(material: Material) -> Iterator[tuple[str, str]]:
+    """Yield path and content of the source files that were written whole, the newest first."""
+    for message in reversed(material.messages):
+        for call in reversed(tool_calls(message)):
+            arguments = call.get("arguments")
+            written = file_call(call, material.planned.plan.policy)
+            if written is None or written.use != "write" or not isinstance(arguments, dict):
+                continue
+            content = string_field(arguments, "content")
+            if content and len(content) <= SYMBOLS_MOST_CHARS and _ending(written.path) in (".py", *GRAMMARS):
+                yield written.path, content
+
+
+def _ending(path: str) -> str:
+    return f".{path.rpartition('.')[2]}"
+
+
+def _symbols_line(defined: Sequence[str], imported: Sequence[str]) -> str:
+    parts = [", ".join(defined)]
+    if imported:
+        parts.append("imports " + ", ".join(dict.fromkeys(imported)))
+    return on_one_line("; ".join(filter(None, parts)), _LINE)
+
+
+def _of_python(content: str) -> tuple[list[str], list[str]]:
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return [], []
+    defined = filter(None, map(_defined, tree.body))
+    return [*defined], [name for node in tree.body for name in _symbols_imported(node)]
+
+
+def _defined(node: ast.stmt) -> str:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return f"def {node.name}"
+    if not isinstance(node, ast.ClassDef):
+        return ""
+    bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+    return f"class {node.name}({', '.join(bases)})" if bases else f"class {node.name}"
+
+
+def _symbols_imported(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [each.name for each in node.names]
+    return ["." * node.level + (node.module or "")] if isinstance(node, ast.ImportFrom) else []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Messages of the user as a summary shows them: in tags that they cannot close, short ones in one tag for several.
+
+SAID_MOST_LINES = 20
+"""So many short messages share a tag, which names the entries of the first and the last."""
+_LINE_CHARS = 300
+_TAG = "user-said"
+_ASKED = "model-asked"
+
+
+class Said(NamedTuple):
+    """``asked`` is the question of the model that it answers: "the second one" says nothing without."""
+
+    entry_id: str
+    text: str
+    asked: str = ""
+
+    @property
+    def is_line(self) -> bool:
+        """Whether it can be a line among others: none of them can pose as another one."""
+        return not self.asked and len(self.text) <= _LINE_CHARS and len(self.text.splitlines()) == 1
+
+    @property
+    def json(self) -> JsonObject:
+        """It as a compaction stores it."""
+        return {"entryId": self.entry_id, "text": self.text, **({"asked": self.asked} if self.asked else {})}
+
+
+def shown_said(said: Sequence[Said]) -> list[str]:
+    """Return messages in their order, each in a tag with the id of its entry; short ones that follow each other share.
+
+    The tag of several has the ids of the first and the last: those between are stored beside the summary. O(text).
+    """
+    return [_line_tag(run) if len(run) > 1 else _own_tag(run[0]) for run in _runs(said)]
+
+
+def _runs(said: Sequence[Said]) -> Iterator[Sequence[Said]]:
+    run: list[Said] = []
+    for each in said:
+        if run and not (each.is_line and run[-1].is_line and len(run) < SAID_MOST_LINES):
+            yield run
+            run = []
+        run.append(each)
+    if run:
+        yield run
+
+
+def _line_tag(run: Sequence[Said]) -> str:
+    ends = attribute("from", run[0].entry_id) + attribute("to", run[-1].entry_id)
+    return fenced(_TAG, "\n".join(f"- {each.text}" for each in run), ends, foreign=OWN_WORDS)
+
+
+def _own_tag(said: Said) -> str:
+    shown = fenced(_TAG, said.text, attribute("entry", said.entry_id), foreign=OWN_WORDS)
+    return f"{fenced(_ASKED, said.asked, also=[_TAG])}\n{shown}" if said.asked else shown
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the user said, word for word: a summary may forget a constraint, and nobody can ask it again.
+#
+# It is carried on in the details of each compaction, so that the hundredth has what the first one had.
+
+WORDS_HEADING = "[WHAT THE USER SAID — verbatim, oldest first; these requests may have been dealt with since]"
+LEAST_TOKENS = 50
+"""What the first and the newest message are cut to at most, in a window however small."""
+_ASKED_CHARS = 200
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_HEADING_TOKENS = 60
+"""What the heading takes, and the line that counts what did not fit, of the room that there is."""
+_FIRST = 5 / 8
+"""The share of a scarce room that is the user's before anybody else gets any."""
+_REST_PART = 8
+_WITH_TAGS = 3 / 2
+"""How much more than its share the words may take with the tags around them: those of short messages are longer."""
+_MISSES = 50
+"""After so many messages that did not fit, no older one is tried: counting each would take as long as they are."""
+
+
+def words_set_aside(material: Material, *, only_carried: bool = False) -> Material:
+    """Return it with room set aside for what the user said, which matters more than what else is put into a text.
+
+    Where the room is scarce, that is what they take of five eighths of it, and an eighth of the window is left for the
+    rest; with ``only_carried``, what earlier compactions carried of them. Once is enough. O(messages).
+    """
+    if material.room is None or material.set_aside:
+        return material
+    most = min(int(material.room * _FIRST), material.room - (material.window or 0) // _REST_PART)
+    words = (carried_words if only_carried else user_words)(material.within(most))
+    tokens = max(min(material.tokens_of(words.text), material.room), 0) if words.text else 0
+    return replace(material, room=material.room - tokens, set_aside=tokens)
+
+
+def user_words(material: Material) -> Block:
+    """Return what the user said in what leaves, and in what left before, in tags with the ids of entries.
+
+    The words take up to ``settings.user_words_share`` of the window, or of what leaves where the window is unknown, and
+    with the tags around them half as much again; and it all grows by at most three quarters of what leaves, so that
+    compacting always makes room. The first message and the newest are always among it, cut in the middle where they are
+    too long; of the others, the newest that fit. What was set aside for it is room as well. O(messages).
+    """
+    material = _besides_heading(material)
+    share = material.settings.user_words_share
+    if not share:
+        return Block()
+    carried, left_out = _words_carried(material.earlier)
+    known = {said.entry_id for said in carried}
+    new = [at for at in material.spoken if material.leaving[at].entry_id not in known]
+    count = len(carried) + len(new)
+    if not count:
+        return Block()
+
+    def said(number: int) -> _Counted:
+        # Read when it is about to be chosen: of ten thousand messages most do not fit.
+        if number < len(carried):
+            return _Counted(carried[number], material.tokens_of(carried[number].text))
+        return _said(material, new[number - len(carried)])
+
+    before = material.tokens_of(_words_text(carried)) if carried else 0
+    leaving = material.size_leaving
+    most = _Room.of_share(int(share * (material.window or before + leaving)))
+    chosen = _chosen(material, said, count, most.within(material.at_most(before + leaving * 3 // 4)))
+    return _words_block(chosen, left_out + count - len(chosen))
+
+
+def carried_words(material: Material) -> Block:
+    """Return the block as earlier compactions left it, for a mode that adds nothing to it; no more than its share."""
+    material = _besides_heading(material)
+    carried, left_out = _words_carried(material.earlier)
+    if not carried:
+        return Block()
+    tokens = material.tokens_of(_words_text(carried))
+    share = material.settings.user_words_share
+    # What made it had no more room than there was then, in a window that may have been larger.
+    most = _Room.of_share(int(share * material.window)) if share and material.window else _Room(tokens, tokens)
+    most = most.within(material.at_most(tokens))
+    chosen = carried
+    if tokens > min(most.words, most.all):
+
+        def said(number: int) -> _Counted:
+            return _Counted(carried[number], material.tokens_of(carried[number].text))
+
+        chosen = _chosen(material, said, len(carried), most)
+    return _words_block(chosen, left_out + len(carried) - len(chosen))
+
+
+def _besides_heading(material: Material) -> Material:
+    material = material.with_all_room()
+    return material if material.room is None else material.within(material.room - _HEADING_TOKENS)
+
+
+def first_words(material: Material) -> str:
+    """Return what the user said first, "" if that is not known."""
+    carried, _ = _words_carried(material.earlier)
+    if carried:
+        return carried[0].text
+    return next(map(material.words, material.spoken), "")
+
+
+class _Room(NamedTuple):
+    """How many tokens the words may take, and how many with the tags around them."""
+
+    words: int
+    all: int
+
+    @classmethod
+    def of_share(cls, tokens: int) -> _Room:
+        return cls(tokens, int(tokens * _WITH_TAGS))
+
+    def within(self, tokens: int) -> _Room:
+        return _Room(min(self.words, tokens), min(self.all, tokens))
+
+
+class _Counted(NamedTuple):
+    said: Said
+    tokens: int
+    """What its words take, each as a message of its own."""
+
+
+def _words_text(said: Sequence[Said]) -> str:
+    return "\n\n".join(shown_said(said))
+
+
+def _words_block(chosen: Sequence[Said], left_out: int) -> Block:
+    parts = [WORDS_HEADING, *shown_said(chosen)]
+    if left_out:
+        parts.append(f"[{left_out} more of the user's messages did not fit; they are stored]")
+    said: list[JsonValue] = [each.json for each in chosen]
+    details: JsonObject = {"userWords": {"said": said, "leftOut": left_out}}
+    return Block("\n\n".join(parts), details)
+
+
+def _said(material: Material, at: int) -> _Counted:
+    """Return what one of the messages says, with the question that the message of the model before it ends on."""
+    words, known = material.words(at), material.tokens_at(at)
+    # Of a message that says nothing else, it is known what it takes, and counting takes far longer than reading it.
+    tokens = known if known is not None and _only_says(material.message(at), words) else material.tokens_of(words)
+    return _Counted(Said(material.leaving[at].entry_id, words, _question(material, at - 1)), tokens)
+
+
+def _only_says(message: Message, words: str) -> bool:
+    content = message.get("content")
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        content = content[0].get("text") if content[0].get("type") == "text" else None
+    return isinstance(content, str) and content.strip() == words
+
+
+def _question(material: Material, at: int) -> str:
+    if at < 0 or material.roles[at] != ASSISTANT or not material.may_have(at, "?"):
+        return ""
+    text = message_text(material.message(at)).rstrip()
+    if not text.endswith("?"):
+        return ""
+    line = text[-_ASKED_CHARS:].splitlines()[-1]
+    return _SENTENCE_END.split(line)[-1].strip()
+
+
+def _words_carried(earlier: Mapping[str, JsonValue] | None) -> tuple[list[Said], int]:
+    """Return what an earlier compaction carried, and how many messages it had to leave out."""
+    stored = (earlier or {}).get("userWords")
+    if not isinstance(stored, Mapping):
+        return [], 0
+    said, left_out = stored.get("said"), stored.get("leftOut")
+    each = [one for one in said if isinstance(one, Mapping)] if isinstance(said, (list, tuple)) else []
+    found = [
+        Said(cast("str", one["entryId"]), cast("str", one["text"]), string_field(one, "asked"))
+        for one in each
+        if isinstance(one.get("entryId"), str) and isinstance(one.get("text"), str)
+    ]
+    return found, left_out if isinstance(left_out, int) and left_out > 0 else 0
+
+
+def _chosen(material: Material, said: Callable[[int], _Counted], count: int, most: _Room) -> list[Said]:
+    """Return those that fit, in order: the first and the newest, and then from the newest to the oldest."""
+    ends = sorted({0, count - 1})
+    each_end = max(min(most) // len(ends), LEAST_TOKENS)
+    chosen = {at: _words_cut(material, said(at).said, each_end) for at in ends}
+    shown = material.tokens_of(_words_text(list(chosen.values())))
+    words, both = most.words - shown, most.all - shown
+    tags = _Tags(material)
+    newer, misses = chosen[count - 1], 0
+    for at in range(count - 2, 0, -1):
+        if words <= 0 or both <= 0 or misses > _MISSES:
+            break
+        each, tokens = said(at)
+        with_tags = tokens + tags.around(each, newer)
+        if tokens <= words and with_tags <= both:
+            chosen[at] = newer = each
+            words, both = words - tokens, both - with_tags
+        else:
+            misses += 1
+    return [chosen[at] for at in sorted(chosen)]
+
+
+class _Tags:
+    """What the tags around messages take: as much for all ids of a length."""
+
+    def __init__(self, material: Material) -> None:
+        self._material = material
+        self._known: dict[int, int] = {}
+
+    def around(self, said: Said, newer: Said) -> int:
+        """Return what a message takes beside its words: a part of a tag where it is shown with the one after it."""
+        size = len(said.entry_id)
+        if size not in self._known:
+            self._known[size] = self._material.tokens_of(_words_text([said._replace(text="", asked="")]))
+        tag = self._known[size]
+        if said.asked or "<" in said.text:
+            return self._material.tokens_of(_words_text([said])) - self._material.tokens_of(said.text)
+        # A line has a part of the tag, and the tag of several names two entries.
+        return -(-2 * tag // SAID_MOST_LINES) if said.is_line and newer.is_line else tag
+
+
+def _words_cut(material: Material, said: Said, most: int) -> Said:
+    """Return what was said with its middle left out where it takes more than ``most`` tokens."""
+    text = said.text
+    # No counter has less than a token for 40 characters, and a pasted megabyte need not be counted whole.
+    tokens = material.tokens_of(text) if len(text) <= 40 * most else max(len(text) // 4, 1)
+    if tokens <= most:
+        return said
+    kept = max(len(text) * most // tokens - 60, 120)
+    head, tail = text[: kept * 2 // 3], text[-(kept // 3) :]
+    cut = f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
+    return said._replace(text=cut) if len(cut) < len(text) else said
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a mode has put around its text, as far as the caller has to give it.
+
+Tasks: TypeAlias = Sequence[str] | Callable[[], Sequence[str]]
+"""Running tasks, each as its id and a few words; or a function that returns them."""
+
+Approvals: TypeAlias = Sequence[str] | Callable[[], Sequence[str]]
+"""Approvals that are waited for, each as its id and a few words; or a function that returns them."""
+
+
+def _around_fitting(material: Material, block: Block, name: str) -> Block:
+    """Return a block where there is room for it, else its details, which the next compaction may have room for."""
+    if material.fits(block.text):
+        return block
+    return Block("", block.details, (*block.notes, f"the {name} are left out: the window has no room for them"))
+
+
+@frozen
+class Around:
+    """What is put around the text of a mode.
+
+    ``tasks`` are what the caller knows to be running beside task sessions, which a session finds by itself, and
+    ``approvals`` what somebody has yet to allow. One that begins with the id of a call without a result keeps that in
+    the context. ``handoffs`` are the names of the tools that pass work on, as shell
+    patterns, and ``read_file`` reads files that were in use once more; with ``include_files`` in the settings, those
+    that were read are shown without it, as they were read last.
+    """
+
+    tasks: Tasks = ()
+    handoffs: tuple[str, ...] = HANDOFFS
+    read_file: ReadFile | None = None
+    approvals: Approvals = ()
+
+    @property
+    def named_tasks(self) -> Sequence[str]:
+        """The tasks, asked for now."""
+        return self.tasks() if callable(self.tasks) else self.tasks
+
+    @property
+    def named_approvals(self) -> Sequence[str]:
+        """The approvals, asked for now."""
+        return self.approvals() if callable(self.approvals) else self.approvals
+
+    def blocks(self, material: Material, own: str, *, calls: bool = True) -> tuple[list[Block], list[Block]]:
+        """Return the blocks before a mode's own text and those after it, in order; ``calls`` lists those unanswered.
+
+        Where there is little room beside that text, what the user said has what was set aside for it, and what the
+        short ones leave; then come the rest. One for which there is no room is left out, and noted.
+        """
+        settings, left = material.settings, material.beside(own)
+        work = open_work(left, self.named_tasks, self.named_approvals, calls=calls)
+        left = left.beside(work.text)
+        handoff = last_handoff(left, self.handoffs)
+        left = left.beside(handoff.text)
+        facts = _around_fitting(left, key_facts(left), "key facts")
+        left = left.beside(facts.text)
+        words = user_words(left)
+        left = left.with_all_room().beside(words.text)
+        has_files = self.read_file is not None or settings.include_files
+        files = _around_fitting(left, reread_files(left, self.read_file), "files in use") if has_files else Block()
+        left = left.beside(files.text)
+        symbols = _around_fitting(left, symbol_graph(left), "symbols") if settings.include_symbols else Block()
+        left = left.beside(symbols.text)
+        reasoning = (
+            _around_fitting(left, reasoning_excerpts(left), "reasoning") if settings.include_reasoning else Block()
+        )
+        return [symbols, reasoning], [words, facts, work, handoff, files]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Registered texts, word for word, behind every compaction, whichever mode made it.
+
+REGISTERED_HEADING = "[REGISTERED — word for word, as last registered]"
+_LEAST_TOKENS = 40
+"""With less room than this, a text is named, not begun."""
+_JOIN_TOKENS = 3
+"""What two texts may take more together than each by itself."""
+_REST_TOKENS = 60
+"""What is set aside for the line that counts the texts for which there is no room."""
+_MOST_NAMED = 20
+_NAMES_CHARS = 100
+
+
+def registered_block(
+    texts: Sequence[RegisteredText],
+    settings: CompactionSettings,
+    window: int | None,
+    tokens_of: Callable[[str], int],
+) -> Block:
+    """Return the texts: instructions first, then plans, to-do lists and skills, each under its kind and name.
+
+    Each takes up to ``settings.registered_item_tokens``, all of them ``registered_tokens``, and no more than an eighth
+    of the window, the tags around them included. What is longer is cut at its end, what no longer fits is named, and
+    what even that has no room for is counted; the notes say what is missing.
+    Its details name the entries. O(text).
+    """
+    ordered = sorted(texts, key=lambda each: REGISTERED_KINDS.index(each.kind))
+    most = settings.registered_tokens if window is None else min(settings.registered_tokens, window // _WINDOW_PART)
+    left, cap = most - tokens_of(REGISTERED_HEADING), settings.registered_item_tokens
+    kept = _kept(ordered, left, cap, tokens_of)
+    if len(kept) < len(ordered):
+        kept = _kept(ordered, left - _REST_TOKENS, cap, tokens_of)
+    notes = [_note(text, kept[text.entry_id]) for text in ordered if kept.get(text.entry_id, text.text) != text.text]
+    shown = [_shown(text, kept[text.entry_id]) for text in ordered if text.entry_id in kept]
+    rest = [text for text in ordered if text.entry_id not in kept]
+    if rest:
+        shown.append(_rest(rest))
+        notes.append(f"{len(rest)} registered texts are left out, since all of them take at most {most} tokens")
+    named: list[JsonValue] = [text.entry_id for text in texts]
+    return Block("\n\n".join([REGISTERED_HEADING, *shown]) if shown else "", {REGISTERED: named}, tuple(notes))
+
+
+def _kept(texts: Sequence[RegisteredText], left: int, cap: int, tokens_of: Callable[[str], int]) -> dict[str, str]:
+    """Return what is kept of each text for which there is room, by the id of its entry."""
+    kept: dict[str, str] = {}
+    for text in texts:
+        begun = _registered_cut(text.text, min(cap, left - tokens_of(_shown(text, "")) - _JOIN_TOKENS), tokens_of)
+        tokens = tokens_of(_shown(text, begun)) + _JOIN_TOKENS
+        if tokens <= left:
+            left -= tokens
+            kept[text.entry_id] = begun
+    return kept
+
+
+def _note(text: RegisteredText, kept: str) -> str:
+    missing = len(text.text) - len(kept)
+    return (
+        f"the registered {text.kind} {text.name!r} (entry {text.entry_id}) is longer than its cap: "
+        f"{missing} of {len(text.text)} characters are left out"
+    )
+
+
+def _rest(texts: Sequence[RegisteredText]) -> str:
+    """Return one line for those for which there is no room."""
+    names = quoted(", ".join(f"{text.kind} {text.name}" for text in texts[:_MOST_NAMED]), _NAMES_CHARS)
+    more = "1 more registered text does" if len(texts) == 1 else f"{len(texts)} more registered texts do"
+    return f"[… {more} not fit, and {'is' if len(texts) == 1 else 'are'} stored: {names} …]"
+
+
+def _shown(text: RegisteredText, kept: str) -> str:
+    attributes = attribute("kind", text.kind) + attribute("name", text.name)
+    if kept == text.text:
+        return fenced(REGISTERED, kept, attributes, foreign=OWN_WORDS)
+    missing = f"[… {len(text.text) - len(kept)} more characters, stored in entry {shown_id(text.entry_id)} …]"
+    return fenced(REGISTERED, f"{kept}\n{missing}" if kept else missing, attributes, foreign=OWN_WORDS)
+
+
+def _registered_cut(text: str, most: int, tokens_of: Callable[[str], int]) -> str:
+    """Return the beginning of a text that takes at most so many tokens; "" where there is no room worth beginning."""
+    # No counter has less than a token for 40 characters: a text of a megabyte need not be counted whole.
+    begun = text[: 40 * max(most, 0)]
+    tokens = tokens_of(begun) if begun else 0
+    if tokens <= most and len(begun) == len(text):
+        return text
+    if most < _LEAST_TOKENS:
+        return ""
+    while begun and tokens > most:
+        begun = begun[: min(len(begun) * most // tokens, len(begun) - 1)]
+        tokens = tokens_of(begun)
+    return begun
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The lists of files at the end of a summary, which grow with each compaction: as much of them as there is room for.
+
+_ROOM_PART = 4
+"""They take no more of a scarce room than one so many-th."""
+_AROUND_CHARS = 200
+"""What the tags take, and the lines that count what is left out."""
+_COUNTED = "[{} files that were read and {} that were modified: stored with this summary]"
+"""What stands for both lists where no path has room: their tags would take more than a path does."""
+
+
+def shown_file_lists(material: Material) -> tuple[str, bool]:
+    """Return the text of the lists of a compaction, and whether it leaves any out, which it then counts.
+
+    Of each list those stay that were used last in what leaves; files that were modified get three quarters of the room.
+    O(paths), and O(messages) where not all are shown.
+    """
+    files = material.planned.plan.files
+    text = appended_file_lists(files)
+    most = material.at_most(OPEN_WORK_MOST_TOKENS, _HANDOFF_WINDOW_PART)
+    if material.room is not None:
+        most = min(most, material.room // _ROOM_PART)
+    tokens = material.tokens_of(text) if text else 0
+    if tokens <= max(most, 0):
+        return text, False
+    used = list(_used(material))
+    room = max(len(text) * most // tokens - _AROUND_CHARS, 0)
+    modified = _paths_chosen(files.modified_files, used, max(room * 3 // 4, room - _size(files.read_files)))
+    read = _paths_chosen(files.read_files, used, room - _size(modified))
+    if not read and not modified:
+        return f"\n\n{_COUNTED.format(len(files.read_files), len(files.modified_files))}", True
+    shown = FileLists(read, modified)
+    return appended_file_lists(shown, of=files), True
+
+
+def _used(material: Material) -> Iterator[str]:
+    """Yield the paths that calls in what leaves have used, the last one first."""
+    policy = material.planned.plan.policy
+    for message in reversed(material.messages):
+        for call in reversed(tool_calls(message)):
+            if path := path_argument(call.get("arguments"), policy):
+                yield path
+
+
+def _size(paths: Sequence[str]) -> int:
+    return sum(len(path) + 1 for path in paths)
+
+
+def _paths_chosen(paths: Sequence[str], used: Sequence[str], room: int) -> tuple[str, ...]:
+    """Return those of some paths that fit into so many characters, a line each, in their order."""
+    known = set(paths)
+    chosen: set[str] = set()
+    for path in dict.fromkeys([*(each for each in used if each in known), *paths]):
+        room -= len(path) + 1
+        if room < 0:
+            break
+        chosen.add(path)
+    return tuple(path for path in paths if path in chosen)

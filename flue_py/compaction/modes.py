@@ -1,0 +1,1831 @@
+"""What a mode of compaction is: it makes the text that stands for what leaves the context.
+
+A mode does no I/O. What it needs comes with its `Material`; where it needs a model, it asks through an `Asker`, which
+books what each call cost before the mode sees the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from functools import cached_property, partial
+from importlib.metadata import entry_points
+from inspect import isawaitable
+from itertools import accumulate
+from typing import NamedTuple, Protocol, TypeAlias
+
+from flue_py.compaction.blocks import (
+    ID_CHARS,
+    Around,
+    Block,
+    carried_facts,
+    carried_words,
+    first_words,
+    shown_file_lists,
+    words_set_aside,
+)
+from flue_py.compaction.material import (
+    ALIGNED,
+    ALIGNED_EARLIER,
+    DATA_PROMPT,
+    ERROR_CHARS,
+    FENCES,
+    LAYOUTS,
+    LENGTH,
+    MAX_SUMMARY_TOKENS,
+    SYSTEM_PROMPT,
+    TURN_PREFIX_HEADING,
+    Material,
+    Operation,
+    Operations,
+    SummaryKind,
+    allowed_tokens,
+    called_on,
+    gathered,
+    has_operations,
+    instruction,
+    turn_numbers,
+    turns_before,
+)
+from flue_py.compaction.plan import (
+    NO_PRIOR_HISTORY,
+    CompactionPlan,
+    ContextItem,
+    Messages,
+    PlannedContent,
+    RangePlan,
+    SessionCompactionPlan,
+    Told,
+    appended_file_lists,
+    joined,
+    listed_files,
+    serialize_conversation,
+    text_in,
+)
+from flue_py.compaction.settings import (
+    DEFAULT_POLICY,
+    CompactionPolicy,
+    CompactionSettings,
+    checked_settings,
+    fenced,
+    on_one_line,
+    quoted,
+    shown_id,
+    without_tags,
+)
+from flue_py.core.context import ContextEntry, keeping, pinned_ids, project_kept, summary_text
+from flue_py.core.entries import Call, Entry, NewEntry, Pairing, exchange_of, is_silent, tool_calls
+from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json, frozen
+from flue_py.core.kinds import (
+    ASSISTANT,
+    COMPACTION,
+    COMPACTION_PART,
+    COVERS,
+    NATIVE,
+    SHOWN_KINDS,
+    USER,
+    Message,
+    Native,
+    compaction_in,
+    message_text,
+    native_in,
+)
+from flue_py.core.model import ModelReply, ModelRequest
+from flue_py.core.sessions import TaskLink
+from flue_py.core.usage import agent_of
+from flue_py.errors import BudgetExceeded, ContextOverflow, InvalidArgument, ModelAborted, ModelError, SummaryFailed
+from flue_py.errors import shown as shown_value
+from flue_py.providers.base import Leftovers
+from flue_py.providers.lists import Said, answered
+from flue_py.providers.request import without_empty
+
+__all__ = [
+    "GROUP",
+    "HOOK",
+    "Asker",
+    "Hybrid",
+    "Intent",
+    "Llm",
+    "Lossless",
+    "Made",
+    "Material",
+    "Mode",
+    "NativeMode",
+    "Window",
+    "checked_mode",
+    "find_mode",
+    "make_text",
+    "mode_names",
+    "supplied",
+    "with_block",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a mode of compaction is: it makes the text that stands for what leaves the context.
+#
+# A mode does no I/O. What it needs comes with its `Material`; where it needs a model, it asks through an `Asker`, which
+# books what each call cost before the mode sees the answer.
+
+
+@frozen
+class Made:
+    """What a mode made.
+
+    ``text`` stands for what left the context, ``details`` is stored beside it, for the next compaction and for
+    programs. ``mode`` is the mode that made it, which is another than was asked for after a fallback; ``notes`` say
+    in whole sentences what went otherwise than asked.
+    """
+
+    text: str
+    mode: str
+    details: JsonObject = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Asker(Protocol):
+    """Asks the model. What each call cost is in the ledger before its answer is returned."""
+
+    async def ask(self, request: ModelRequest) -> ModelReply:
+        """Return the answer. Raises `ModelError`."""
+
+    async def ask_all(self, requests: Sequence[ModelRequest]) -> list[ModelReply | Exception]:
+        """Return the answers, or the errors, in the order of the requests, which are made at the same time."""
+
+
+class Mode(Protocol):
+    """A way to make the text of a compaction."""
+
+    @property
+    def name(self) -> str:
+        """What it is chosen by."""
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether it cannot do without a model."""
+
+    async def make(self, material: Material, asker: Asker | None) -> Made:
+        """Return the text for what leaves the context. ``asker`` is None where the caller has no model.
+
+        Raises `SummaryFailed` where it cannot; nothing is appended then. It may do nothing but compute and ask.
+        """
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The text of a compaction: what a mode wrote, the blocks around it, the lists of files; and finding it again later.
+#
+# A compaction notes in its details where in the text the mode's own part is (``own``), and where in that stands what an
+# earlier compaction of another mode said (``inherited``). So the next one takes over words, not blocks made anew.
+
+CARRIED = ("userWords", "keyFacts", "lastHandoff")
+"""The details that each compaction hands on to the next, from which a block of it is made again."""
+SPANS = ("own", "inherited")
+"""The details that name a part of the text."""
+RULE = "---"
+"""The line between what stands before a summary and its head, and between parts of it."""
+HOOK = "hook"
+"""What stands for the name of the mode where a hook gave the text."""
+
+
+_MOST_INHERITED = 16_000
+_INHERITED_PART = 4
+_LEFT_OUT = "\n[… {} characters of earlier summaries are left out; they are stored …]\n"
+
+
+def dressed(
+    material: Material,
+    mode: str,
+    own: str,
+    *,
+    around: Around | None = None,
+    calls: bool = True,
+    head: str = "",
+    after: Sequence[Block] = (),
+    inherited: str = "",
+    details: JsonObject | None = None,
+    notes: Sequence[str] = (),
+) -> Made:
+    """Return the text of a mode between its blocks, with the lists of files behind it. ``own`` begins with inherited.
+
+    The blocks are those of ``around``, with calls that nothing answers among them where ``calls`` says so, and then
+    ``after``. ``head`` stands right before ``own``. O(size of the text).
+    """
+    files, is_part = shown_file_lists(material)
+    left = material.beside("\n\n".join([files, head, *(block.text for block in after)]).strip())
+    before, behind_own = ([], []) if around is None else around.blocks(left, own, calls=calls)
+    after = [*behind_own, *after]
+    ahead = "".join(f"{block.text}\n\n" for block in before if block.text)
+    ahead += (f"{RULE}\n\n" if ahead and head else "") + head
+    behind = "".join(f"\n\n{block.text}" for block in after if block.text)
+    stored: JsonObject = {**material.planned.plan.files.details, **_written(material, mode)}
+    if ahead or behind or inherited or is_part:
+        stored["own"] = [len(ahead), len(ahead) + len(own)]
+    if inherited:
+        stored["inherited"] = [len(ahead), len(ahead) + len(inherited)]
+    said = list(notes)
+    for block in (*before, *after):
+        stored.update(block.details)
+        said.extend(block.notes)
+    text = ahead + own + behind + files
+    return Made(text, mode, {**stored, **(details or {})}, tuple(said))
+
+
+def supplied(material: Material, text: str, details: Mapping[str, JsonValue]) -> Made:
+    """Return a text that a hook gives, with its own details, and what every compaction notes beside its text."""
+    return Made(text, HOOK, {**details, **_written(material, HOOK)})
+
+
+def _written(material: Material, mode: str) -> JsonObject:
+    """Return what is noted beside every text: who made it, how many turns leave whole, where they are stored."""
+    ended = turns_before(material.earlier) + material.planned.plan.content.turns_ended
+    noted: JsonObject = {"mode": mode, "turns": ended}
+    ends = _originals(material)
+    return {**noted, "originals": [*ends]} if ends else noted
+
+
+def with_block(made: Made, block: Block) -> Made:
+    """Return what a mode made with one more block behind it, which the next compaction does not take for its words."""
+    if not block.text:
+        return Made(made.text, made.mode, {**made.details, **block.details}, (*made.notes, *block.notes))
+    details = {**made.details, **block.details}
+    if "own" not in details:
+        details["own"] = [0, len(made.text.removesuffix(appended_file_lists(listed_files(made.details))))]
+    return Made("\n\n".join(filter(None, [made.text, block.text])), made.mode, details, (*made.notes, *block.notes))
+
+
+def turns_covered(material: Material) -> int:
+    """Return how many turns this compaction and those before it stand for, the last one perhaps in part."""
+    turns = material.planned.plan.content.turns
+    return turns_before(material.earlier) + (turns[-1] if turns else 0)
+
+
+def earlier_text(material: Material, mode: str | None = None) -> str:
+    """Return what earlier compactions said, without blocks and lists of files; "" for the first compaction.
+
+    With ``mode``, if the latest was made by it, only what that had taken over from another mode: it writes the rest
+    anew, from the details.
+    """
+    text, details = material.previous_summary or "", material.earlier or {}
+    if mode is not None and details.get("mode") == mode:
+        return text_in(text, details.get("inherited")) or ""
+    return Told(text, details).own_text
+
+
+def shortened(material: Material, text: str) -> str:
+    """Return what earlier compactions said for a mode that asks no model, which could say it in fewer words.
+
+    Its middle is left out where it takes more than a quarter of the window, or half of the room: it gets longer with
+    each range that is taken over. O(size).
+    """
+    most = material.at_most(_MOST_INHERITED, _INHERITED_PART)
+    if material.room is not None:
+        most = min(most, material.room // 2)
+    tokens = material.tokens_of(text) if text else 0
+    if tokens <= most:
+        return text
+    if material.tokens_of(_LEFT_OUT) > most:
+        # The line that says what is left out would be all of it. Each text says where the originals are.
+        return ""
+    kept = max(len(text) * most // tokens - len(_LEFT_OUT), 0) // 2
+    return text[:kept] + _LEFT_OUT.format(len(text) - 2 * kept) + text[len(text) - kept :]
+
+
+def covers(material: Material, first: int, what: str) -> str:
+    """Return the heading of a text: what it is, and which turns it stands for, from 1."""
+    return f"[{what} — covers turns {first}–{max(turns_covered(material), first)}]"
+
+
+def summary_head(material: Material) -> str:
+    """Return what stands before a model's summary in the form ``turns``; "" in any other."""
+    if material.settings.summary_form != "turns":
+        return ""
+    first = 1 if earlier_text(material) else turns_before(material.earlier) + 1
+    return covers(material, first, "CONVERSATION SUMMARY") + "\n\n"
+
+
+def entries_named(material: Material) -> str:
+    """Return the ids between which the originals are stored, also those that earlier compactions stood for."""
+    ends = _originals(material)
+    return f"entries {shown_id(ends[0])} to {shown_id(ends[1])}" if ends else "the entries before"
+
+
+def stored_block(material: Material) -> Block:
+    """Return a line that says where the originals are, for a mode whose text may not."""
+    return Block(f"[The originals are stored: {entries_named(material)}]")
+
+
+def _originals(material: Material) -> list[str]:
+    """Return the ids of the first entry that this compaction and those before it stand for, and of the last."""
+    leaving = material.leaving
+    if not leaving:
+        return []
+    known = (material.earlier or {}).get("originals")
+    first = known[0] if isinstance(known, (list, tuple)) and known else None
+    return [first if isinstance(first, str) else leaving[0].entry_id, leaving[-1].entry_id]
+
+
+def noted(earlier: Mapping[str, JsonValue] | None, names: Sequence[str]) -> JsonObject:
+    """Return those of an earlier compaction's details that a mode hands on as they are."""
+    return {name: earlier[name] for name in names if name in earlier} if earlier else {}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What to summarize of a branch that is left, by the modes of compaction.
+
+PREAMBLE = "The user explored a different conversation branch before returning here.\nSummary of that exploration:\n\n"
+MERGED_PREAMBLE = "This was done on another branch, or in a session of its own.\nSummary of that work:\n\n"
+MOST_TOKENS = 2_048
+"""What the text takes at most, with the words before it; half of it is for what a model answers."""
+_MOST_RESERVED = 2_560
+"""A summary takes four fifths of the reserve at most, so these are as many."""
+_WORDS_PART = 4
+"""One so many-th is the user's, whose words come beside what was done."""
+_SAYS_MORE = "\n[… {} more characters]"
+
+
+def plan_branch(items: Sequence[ContextEntry], settings: CompactionSettings) -> SessionCompactionPlan | None:
+    """Return the plan for the items of a context that only the branch has, all of which leave; None for none.
+
+    Summaries among them, of compactions and of ranges on the branch, are taken over. O(items).
+    """
+    summaries = [at for at, item in enumerate(items) if item.kind == COMPACTION]
+    gone = [at for at, item in enumerate(items) if item.kind != COMPACTION]
+    if not items:
+        return None
+    told = joined([Told.of(items[at].entry) for at in summaries], is_first=summaries[:1] == [0])
+    plan = CompactionPlan(
+        first_kept_index=len(items),
+        is_split_turn=False,
+        content=PlannedContent(
+            Messages(items), gone, (), listed_files(None if told is None else told.details), DEFAULT_POLICY
+        ),
+        previous_summary=None if told is None else told.summary,
+        settings=replace(settings, reserve_tokens=min(settings.reserve_tokens, _MOST_RESERVED)),
+        policy=DEFAULT_POLICY,
+    )
+    return SessionCompactionPlan(plan, "", tuple(items[at] for at in gone), (), told, tuple(summaries))
+
+
+def told_by_summaries(planned: SessionCompactionPlan) -> Made:
+    """Return what the summaries of a branch say that has nothing else."""
+    told = planned.previous or Told("", None)
+    details = dict(told.details or {})
+    return Made(told.summary, str(details.get("mode", "")), details)
+
+
+def within_budget(material: Material, preamble: str) -> Material:
+    """Return it with the room that the text of a branch has behind a preamble, in a window however large."""
+    room = _room_behind(preamble, material)
+    aside = room // _WORDS_PART
+    return replace(material, room=room - aside, set_aside=aside, answer_room=MOST_TOKENS // 2)
+
+
+def held_to_budget(made: Made, material: Material, preamble: str) -> Made:
+    """Return what was made, its end left out where it takes too much behind a preamble all the same.
+
+    So it is with a mode that keeps to no room, a model that keeps to no limit, and a branch that is nothing but a long
+    summary. The details do not say then where in the text the mode's own part is.
+    """
+    room = _room_behind(preamble, material)
+    if material.tokens_of(made.text) <= room:
+        return made
+    begun = material.begun(made.text, room - material.tokens_of(_SAYS_MORE.format(len(made.text))))
+    details = {name: value for name, value in made.details.items() if name not in SPANS}
+    note = f"the summary was longer than {MOST_TOKENS:,} tokens, and its end is left out"
+    return Made(begun + _SAYS_MORE.format(len(made.text) - len(begun)), made.mode, details, (*made.notes, note))
+
+
+def _room_behind(preamble: str, material: Material) -> int:
+    return MOST_TOKENS - material.tokens_of(preamble)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the agent did, as a list of the stored calls of tools, and lines that warn above and below it.
+
+INTENT = "intent"
+NO_CALLS = "nothing in it calls a tool"
+NOT_ASKED = ", and no model was asked"
+MARKS = {"done": "✓", "failed": "✗", "pending": "⧖"}
+HEADING = "INTENT-DERIVED RECONSTRUCTION"
+MOST_OPERATIONS = 500
+MOST_WARNINGS = 20
+_WARNING_TOKENS = 4_000
+_WINDOW_PART = 8
+LABEL_CHARS = 300
+"""More than the name of a tool and what it was called on take."""
+_ERROR_CHARS = 160
+LIST_TOKENS = 4_000
+"""What the list of operations takes at most, in a window however large."""
+
+
+def listed(material: Material, around: Around, max_tokens: int = LIST_TOKENS) -> Made:
+    """Return the text of mode ``intent``: the list, behind what earlier compactions of other modes said."""
+    material = words_set_aside(material)
+    inherited = shortened(material, earlier_text(material, INTENT))
+    left = material.beside(inherited).beside(covers(material, 1, HEADING)).beside(_resumption(material))
+    found, lines = _fitting(left, left.half().at_most(max_tokens, _WINDOW_PART))
+    parts = [covers(material, found.first_turn, HEADING), _operations(found, lines)]
+    parts += ["\n".join(warnings(left.beside(parts[-1]), found))]
+    parts.append(_resumption(material))
+    own = "\n\n".join(filter(None, [inherited, *parts]))
+    return dressed(material, INTENT, own, around=around, calls=False, inherited=inherited, details=found.details)
+
+
+def listed_none(material: Material, around: Around, why: str) -> Made:
+    """Return the text of mode ``intent`` without any operation, below a line that says why."""
+    note = f"{why}; the list of operations is empty"
+    line = f"[COMPACTION WARNING: {note}]\n\n"
+    return below(listed(material.beside(line), around), line, note)
+
+
+def below_warning(material: Material, wanted: str, reason: str) -> Material:
+    """Return it with the room that is left below the line that `warned` puts before a text."""
+    return material.beside(_warning(wanted, reason, "a mode by another name"))
+
+
+def _warning(wanted: str, reason: str, used: str) -> str:
+    return f"[COMPACTION WARNING: {wanted!r} mode was requested but {reason}; {used!r} was used]\n\n"
+
+
+def warned(made: Made, wanted: str, reason: str) -> Made:
+    """Return what another mode made, with a first line and a note that say which mode was asked for, and why not."""
+    note = f"mode {wanted!r} was requested but {reason}; {made.mode!r} was used"
+    return below(made, _warning(wanted, reason, made.mode), note)
+
+
+def below(made: Made, line: str, note: str) -> Made:
+    """Return what was made below a line, with a note."""
+    details = dict(made.details)
+    spans = {name: details[name] for name in SPANS if isinstance(details.get(name), list)}
+    for name, span in spans.items():
+        assert isinstance(span, list)
+        details[name] = [at + len(line) for at in span if isinstance(at, int)]
+    if "own" not in details:
+        lists = appended_file_lists(listed_files(made.details))
+        details["own"] = [len(line), len(line) + len(made.text.removesuffix(lists))]
+    return Made(line + made.text, made.mode, details, (note, *made.notes))
+
+
+def _fitting(material: Material, most: int) -> tuple[Operations, list[str]]:
+    """Return the operations whose lines take at most so many tokens, the newest of them, and their lines."""
+    lines: list[str] = []
+    left = most
+
+    def fits(operation: Operation) -> bool:
+        nonlocal left
+        line = operation_line(operation)
+        left -= material.tokens_of(line)
+        if left >= 0:
+            lines.append(line)
+        return left >= 0
+
+    return gathered(material, MOST_OPERATIONS, fits), lines[::-1]
+
+
+def operation_line(operation: Operation) -> str:
+    """Return an operation as a line; the entry is named where somebody may want to look at it."""
+    # Those that were carried on are as they were stored, perhaps by another program.
+    error = f" — {quoted(operation.error, _ERROR_CHARS)}" if operation.error.strip() else ""
+    where = "" if operation.status == "done" else f" [{_where(operation)}]"
+    mark, label = MARKS[operation.status], quoted(operation.label, LABEL_CHARS)
+    return f"  {mark} {label}{error} (turn {operation.turn}, {quoted(operation.agent, LABEL_CHARS)}){where}"
+
+
+def _where(operation: Operation) -> str:
+    """Return the entry of an operation, and the id of its call where that is still to be answered."""
+    entry = f"entry {shown_id(operation.entry_id)}"
+    is_named = operation.status == "pending" and operation.call_id
+    return f"{entry}, call {quoted(operation.call_id, ID_CHARS)}" if is_named else entry
+
+
+def _operations(found: Operations, lines: list[str]) -> str:
+    heading = ["OPERATIONS (chronological):"]
+    if any(found.folded):
+        counts = ", ".join(f"{n} {mark}" for n, mark in zip(found.folded, MARKS.values(), strict=True) if n)
+        heading.append(f"  ({sum(found.folded)} earlier operations are not listed: {counts})")
+    if not lines and not any(found.folded):
+        heading.append("  (no tracked tool calls recorded in this range)")
+    return "\n".join([*heading, *lines])
+
+
+def warnings(material: Material, found: Operations) -> list[str]:
+    """Return a line for each listed operation without a result, the newest `MOST_WARNINGS` of them that fit."""
+    pending = [operation for operation in found.listed if operation.status == "pending"][-MOST_WARNINGS:]
+    lines = [
+        f"WARNING: {quoted(operation.label, LABEL_CHARS)} (turn {operation.turn}, {_where(operation)}) "
+        "has no recorded result; "
+        "it may or may not have taken effect. Check before repeating it."
+        for operation in pending
+    ]
+    left = material.at_most(_WARNING_TOKENS, _WINDOW_PART)
+    for at in range(len(lines) - 1, -1, -1):
+        left -= material.tokens_of(lines[at])
+        if left < 0:
+            return lines[at + 1 :]
+    return lines
+
+
+def _resumption(material: Material) -> str:
+    return (
+        "RESUMPTION NOTE: this was made from the stored record of tool calls, not by a model. What is marked ✓ is done "
+        "and need not be repeated; what is marked ✗ failed and should be retried. "
+        f"The originals are stored: {entries_named(material)}."
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Summarizing what is longer than the summarizer's window: in parts, each of which brings the summary up to date.
+
+RETRIES = 4
+SHRINK = 0.8
+FLOOR = 200
+"""How short messages are cut at the most, in characters, when a request was too long."""
+FIRST_CAP = 8_000
+"""What a cap begins at where there was none and a request was too long, in characters."""
+MARGIN = 0.9
+"""The share of a window that is filled: the tokens of another model's window are an estimate."""
+LEAST_TOKENS = 100
+"""With less room than this, no part of a conversation is worth a call."""
+LEAST_SHARE = 0.2
+"""With less of the window than this left beside it, an earlier summary is summarized, too."""
+
+MOST_CHARS_A_TOKEN = 40
+"""No counter has less than a token for so many characters: what does not fit need not be counted whole."""
+
+Shown: TypeAlias = Callable[[int, int], str]
+"""Returns the text of a message, by its index, cut after so many characters."""
+Asked: TypeAlias = Callable[[SummaryKind, str, str | None, int | None], ModelRequest]
+"""Returns the request of a kind for a text, with the summary of what came before it, for a window."""
+
+
+class Folding:
+    """A summary in the making: the request to make next, until everything is in it.
+
+    Of a request that overflows the window, messages are cut shorter, four times; then it is made for half the window.
+    An earlier summary that leaves no room beside it is summarized as well, before the conversation.
+    """
+
+    def __init__(
+        self,
+        kind: SummaryKind,
+        size: int,
+        *,
+        shown: Shown,
+        asked: Asked,
+        tokens: Callable[[str], int],
+        cap: int,
+        window: int | None,
+        earlier: str | None = None,
+    ) -> None:
+        self.kind = kind
+        self.text: str | None = earlier
+        self._size = size
+        self._shown = shown
+        self._asked = asked
+        self._tokens = tokens
+        self._cap = cap
+        self._window = window
+        """What a request and its answer may take together, in our tokens; None before that is known."""
+        self._earlier = earlier
+        self._at, self._offset = 0, 0
+        self._next = (0, 0)
+        self._chunk = ""
+        self._request: ModelRequest | None = None
+        self._tries = 0
+        self._overflow: ContextOverflow | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything is in the summary."""
+        return self._at >= self._size
+
+    def request(self) -> ModelRequest:
+        """Return the request to make next. Raises `SummaryFailed` where no part of the conversation fits."""
+        self._chunk, self._next = self._filled(self._room())
+        self._request = self._asked(self.kind, self._chunk, self.text, self._window)
+        return self._request
+
+    def take(self, answer: ModelReply | Exception) -> None:
+        """Take the answer to the last request in. Raises `SummaryFailed` if there is no going on."""
+        if isinstance(answer, ContextOverflow):
+            self._make_smaller(answer)
+            return
+        limit = None if self._request is None else self._request.max_tokens
+        self.text = checked_answer(self.kind, answer, limit, self._chunk).text
+        self._at, self._offset = self._next
+
+    def _room(self) -> int | None:
+        """Return how many tokens of conversation fit into the next request; None where that is unknown."""
+        if self._window is None:
+            return None
+        room = self._room_beside(self.text, self._window)
+        if self.text is not None and self.text is self._earlier and room < int(self._window * LEAST_SHARE):
+            self.text, self._at = None, -1
+            room = self._room_beside(None, self._window)
+        if room < LEAST_TOKENS:
+            why = f"a window of {self._window} tokens has no room beside what must be in it"
+            if self._overflow is not None:
+                why = str(self._overflow) or type(self._overflow).__name__
+            raise SummaryFailed(self.kind, why) from self._overflow
+        return room
+
+    def _room_beside(self, earlier: str | None, window: int) -> int:
+        empty = self._asked(self.kind, "", earlier, window)
+        return int(window * MARGIN) - (empty.max_tokens or 0) - self._tokens(_said_by(empty))
+
+    def _text_at(self, at: int) -> str:
+        """Return a message as it is shown; the earlier summary, where it comes first, is at -1."""
+        return f"[Notes of what happened before]\n{self._earlier}" if at < 0 else self._shown(at, self._cap)
+
+    def _filled(self, room: int | None) -> tuple[str, tuple[int, int]]:
+        """Return the text of as many messages as fit, and where the next part begins: message and character."""
+        parts: list[str] = []
+        at, offset, left = self._at, self._offset, room
+        while at < self._size:
+            text = self._text_at(at)[offset:]
+            if text and left is not None:
+                begun = text[: MOST_CHARS_A_TOKEN * (left + 1)]
+                tokens = self._tokens(begun)
+                if tokens > left:
+                    if not parts:
+                        taken = max(int(len(begun) * left / tokens * MARGIN), 1)
+                        parts.append(begun[:taken])
+                        offset += taken
+                    break
+                left -= tokens
+            parts.append(text)
+            at, offset = at + 1, 0
+        return "\n\n".join(filter(None, parts)), (at, offset)
+
+    def _make_smaller(self, error: ContextOverflow) -> None:
+        self._overflow = error
+        sent = 0 if self._request is None else self._tokens(_said_by(self._request)) + (self._request.max_tokens or 0)
+        told = in_our_tokens(error, sent)
+        if told is not None and (self._window is None or told < self._window):
+            self._window = told
+            return
+        # What is left of a message of which a part is in the summary is found by its place in the text as it was cut.
+        longest = max((len(part) for part in self._chunk.split("\n\n[")), default=0)
+        cap = max(FLOOR, int((self._cap or FIRST_CAP) * SHRINK))
+        if self._tries < RETRIES and not self._offset and not self._next[1] and self._cap != cap and longest > FLOOR:
+            self._tries += 1
+            self._cap = cap
+            return
+        self._window = sent // 2
+
+
+def _said_by(request: ModelRequest) -> str:
+    return (request.system or "") + "".join(str(message["content"]) for message in request.messages)
+
+
+def in_our_tokens(error: ContextOverflow, sent: int) -> int | None:
+    """Return the window that an error names, as we count what was sent; None where it names none."""
+    if error.window is None or error.window <= 0:
+        return None
+    return min(error.window, error.window * sent // error.tokens) if error.tokens else error.window
+
+
+def checked_answer(
+    kind: SummaryKind,
+    answer: ModelReply | Exception,
+    limit: int | None,
+    record: str = "",
+    *,
+    may_be_blank: bool = False,
+) -> ModelReply:
+    """Return an answer with a summary in it, of a record if that is known.
+
+    Raises `SummaryFailed` for any other, from the error of a failed call.
+    """
+    if isinstance(answer, Exception):
+        raise SummaryFailed(kind, str(answer) or type(answer).__name__) from answer
+    if answer.stop_reason == "length":
+        raise SummaryFailed(kind, f"the answer was cut off at {limit} tokens")
+    why = "" if may_be_blank and not answer.text.strip() else why_no_summary(answer.text, record)
+    if why:
+        raise SummaryFailed(kind, why)
+    return answer
+
+
+_LEAST_LINES = 20
+_LEAST_ECHO = 40
+_INSTRUCTIONS = "\n".join([*map(instruction, ("initial", "update", "turn_prefix")), *LAYOUTS.values(), LENGTH])
+_SAYS_NOTHING = re.compile(r"[\W_]*(none)?[\W_]*", re.IGNORECASE)
+_LABEL = re.compile(r"\[[^\[\]]*\]?:?")
+_LEAST_LABELS = 3
+_WORD = re.compile(r"\w{3,}")
+
+
+def why_no_summary(text: str, record: str = "") -> str:
+    """Return why an answer can be no summary of a record, or of any; "" where nothing speaks against it. O(size).
+
+    Weak models write no word, one line again and again, the labels of the record, or the instruction in some words.
+    """
+    if not text.strip():
+        return "the answer has no text"
+    lines = [line.strip() for line in text.splitlines() if not _SAYS_NOTHING.fullmatch(line)]
+    if not lines:
+        return "the answer has no words"
+    if len(lines) >= _LEAST_LINES and Counter(lines).most_common(1)[0][1] * 2 > len(lines):
+        return f"the answer repeats one line: {quoted(Counter(lines).most_common(1)[0][0], 80)}"
+    if len(lines) >= _LEAST_LABELS and all(map(_LABEL.fullmatch, lines)):
+        return "the answer has labels of the record, and nothing of what stands behind them"
+    own = [line for line in lines if _NUMBER.sub("{words}", line) not in _INSTRUCTIONS]
+    echoed = sum(map(len, lines)) - sum(map(len, own))
+    said = _words("\n".join(own)) - _words(_INSTRUCTIONS)
+    is_own = bool(said & _words(record) if record and echoed >= sum(map(len, own)) else own)
+    if not is_own and echoed >= _LEAST_ECHO:
+        return "the answer repeats the instruction, and says nothing of the conversation"
+    return ""
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+async def fold(folds: Sequence[Folding], asker: Asker) -> None:
+    """Make the requests of summaries until all are done, one after the other: behind one that failed, none is paid.
+
+    Raises `SummaryFailed`, of the first that failed.
+    """
+    for each in folds:
+        while not each.is_done:
+            [answer] = await asker.ask_all([each.request()])
+            each.take(answer)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Asking for a summary by the request that the model was sent last: most of it is read from the provider's cache.
+
+LEAST_CACHED = 0.85
+"""The share of such a request that has to be in the cache: with less, a transcript is the shorter thing to send."""
+_SHOWN_CHARS = 200
+
+
+def aligned_request(material: Material, known: str, limit: int, purpose: str) -> ModelRequest | str:
+    """Return the last request with one user message more, or in a few words why a summary is not asked for so.
+
+    ``known`` is what is told beside the instruction, ``limit`` how many tokens the answer may have. Its tools are
+    declared, so that the beginning is the same bytes; calls in the answer are not made. There is no message in it
+    that says nothing, no call without a result and no result without its call, as in what providers are sent. O(size).
+    """
+    last = material.last_request
+    if last is None:
+        return material.unaligned or "there is no last request"
+    pairing = Pairing(last.messages)
+    groups = (pairing.group_of(place) for place in range(len(last.messages)))
+    if any(group is not None and group.is_open for group in groups):
+        return "a call of a tool is without its result"
+    prompt = _prompt(material, known)
+    tokens = last.tokens + material.tokens_of(prompt)
+    if last.cached_tokens < LEAST_CACHED * tokens:
+        return f"only {last.cached_tokens:,} of its {tokens:,} tokens would be in the cache"
+    window = material.summarizer_window
+    if window is not None and tokens + limit > window * MARGIN:
+        return f"its {tokens:,} tokens and the answer do not fit into a window of {window:,}"
+    try:
+        return ModelRequest(
+            (*_whole(last.messages), {"role": "user", "content": prompt}),
+            last.system or None,
+            last.tools,
+            max_tokens=limit,
+            purpose=purpose,
+        )
+    except InvalidArgument as error:
+        return str(error)
+
+
+def _whole(messages: Sequence[JsonObject]) -> Iterator[JsonObject]:
+    """Yield messages as a provider is sent them, whose list is the same of these as of those that were given."""
+    said = answered(without_empty(list(map(Said, messages)), Leftovers()), Leftovers(), in_place=True)
+    return (each.message for each in said)
+
+
+def _prompt(material: Material, known: str) -> str:
+    """Return the message that asks for the summary: what it is to stand for, and how to write it."""
+    staying, first_id = material.staying, material.planned.first_kept_entry_id
+    at = next((at for at, item in enumerate(staying) if item.entry_id == first_id), None)
+    first: Message = {"role": ""} if at is None else staying[at].data
+    shown, role = on_one_line(message_text(first), _SHOWN_CHARS), str(first.get("role"))
+    after = len(staying) - (at or 0)
+    cut = f"The last {after} messages stay in sight; the first of them is of role {role}"
+    cut += f" and begins: {shown!r}." if shown else "."
+    if not first_id:
+        cut = "This message is the first that stays in sight."
+    earlier = ALIGNED_EARLIER if material.previous_summary else ""
+    layout = LAYOUTS[material.settings.summary_form]
+    return "\n\n".join(filter(None, [ALIGNED.format(cut=cut, earlier=earlier, layout=layout), known]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a summarizer is shown: each message under a line that names its turn and entry, and no longer than allowed.
+
+_LOOKS_LIKE_A_HEADING = re.compile(r"^(?=\[[^\]\n]{1,80} — Turn \d)", re.MULTILINE)
+_AGENT_CHARS = 80
+_MOST_CALLS = 20
+_CALL_CHARS = 120
+
+
+class Line(NamedTuple):
+    """A message with the line that stands over it, and its calls with what became of each."""
+
+    heading: str
+    message: Message
+    calls: tuple[str, ...]
+
+
+def lines_of(material: Material) -> list[Line]:
+    """Return what leaves, one line a message, in order. O(messages)."""
+    messages = material.messages
+    pairing = material.pairing
+    turns = turn_numbers(material)
+    return [
+        Line(_heading(message, turn, item.entry_id), message, _calls(messages, pairing, at))
+        for at, (item, message, turn) in enumerate(zip(material.leaving, messages, turns, strict=True))
+    ]
+
+
+def _heading(message: Message, turn: int, entry_id: str) -> str:
+    role = message.get("role")
+    agent = quoted((agent_of(message) or "").replace("[", "(").replace("]", ")"), _AGENT_CHARS) or "Agent"
+    speaker = "Human" if role == USER else agent if role == ASSISTANT else "Result"
+    return f"[{speaker} — Turn {turn}, entry {shown_id(entry_id)}]"
+
+
+def _calls(messages: Sequence[Message], pairing: Pairing, at: int) -> tuple[str, ...]:
+    marks = [_mark(messages, results) for results in _results(pairing, at)]
+    parts = [part for part in tool_calls(messages[at]) if isinstance(part.get("id"), str)]
+    return tuple(f"{mark} {_short(called_on(part))}" for mark, part in zip(marks, parts, strict=True))
+
+
+def _results(pairing: Pairing, at: int) -> list[list[int]]:
+    found: dict[Call, list[int]] = pairing.results_of(at)
+    return list(found.values())
+
+
+def _mark(messages: Sequence[Message], results: Sequence[int]) -> str:
+    if not results:
+        return "⧖"
+    return "✗" if messages[results[0]].get("isError") is True else "✓"
+
+
+def _short(text: str) -> str:
+    return on_one_line(text, _CALL_CHARS)
+
+
+def shown(line: Line, policy: CompactionPolicy, most: int) -> str:
+    """Return a message as a summarizer is shown it: cut after ``most`` characters, 0 for none; "" if it says nothing.
+
+    What is cut says how long it was, and which tools it called.
+    """
+    body = serialize_conversation([line.message], policy)
+    if not body:
+        return ""
+    if 0 < most < len(body):
+        body = f"{body[:most]} [TRUNCATED — {len(body)} chars total]"
+        if line.calls:
+            more = ", …" if len(line.calls) > _MOST_CALLS else ""
+            body += f"\n  [Tool calls: {', '.join(line.calls[:_MOST_CALLS])}{more}]"
+    escaped = _LOOKS_LIKE_A_HEADING.sub(r"\\", body)
+    return f"{line.heading}\n{escaped}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mode ``llm``: a model writes the summary.
+
+PURPOSE = "compaction"
+VARIABLES = ("task", "turn_count", "change_log", "history")
+_VARIABLE = re.compile(r"\{\{\$(\w+)\}\}")
+_CHANGE_LOG_CHARS = 20_000
+_CHARS_A_TOKEN = 3
+
+ChangeLog: TypeAlias = Callable[[], str | None]
+"""Returns what has been changed, as far as is known for sure; None for nothing. What it raises is noted."""
+
+
+@frozen
+class Llm:
+    """Asks the model for a summary, which a later compaction asks it to bring up to date.
+
+    It writes in the form that ``summary_form`` of the settings names. What the caller asks for takes the place of our
+    instruction, which the system prompt has then. So does ``template``: ``{{$task}}`` (what the user asked first),
+    ``{{$turn_count}}``, ``{{$change_log}}`` and ``{{$history}}`` (the conversation, which comes before it otherwise)
+    are filled in. ``change_log`` returns what has been changed, which the model is told to believe before the
+    conversation; by default that is what the stored calls of tools say (`Material.changes`). Raises `InvalidArgument`
+    for a template that names anything else.
+    """
+
+    template: str | None = None
+    change_log: ChangeLog | None = None
+    around: Around = Around()
+
+    def __post_init__(self) -> None:
+        if self.template is None:
+            return
+        if not isinstance(self.template, str) or not self.template.strip():
+            raise InvalidArgument(f"template: should be a text or None, not {shown_value(self.template)}")
+        for name in _VARIABLE.findall(self.template):
+            if name not in VARIABLES:
+                known = ", ".join(f"{{{{${each}}}}}" for each in VARIABLES)
+                raise InvalidArgument(f"template: there is no {{{{${name}}}}}; use {known}")
+
+    @property
+    def name(self) -> str:
+        """What it is chosen by."""
+        return "llm"
+
+    @property
+    def needs_model(self) -> bool:
+        """Yes."""
+        return True
+
+    async def make(self, material: Material, asker: Asker | None) -> Made:
+        """Return the model's summary between the blocks, with the lists of files behind it.
+
+        One call, or two for a split turn, one after the other; more where the summarizer's window is too small for
+        one. Raises `SummaryFailed` for a call that fails, an answer that can be no summary, and one that was cut off.
+        """
+        if asker is None:
+            raise InvalidArgument(f"mode {self.name!r} needs a model; give one, or choose a mode that needs none")
+        material = words_set_aside(material)
+        head, after = summary_head(material), [stored_block(material)]
+        text, notes = await self.told(material.beside(head), asker, earlier_text(material))
+        # A model may leave out where what it says comes from: this it cannot.
+        return dressed(material, self.name, text, around=self.around, head=head, after=after, notes=notes)
+
+    async def told(self, material: Material, asker: Asker, earlier: str) -> tuple[str, tuple[str, ...]]:
+        """Return the model's summary alone, and what went otherwise than asked. ``earlier`` is what it continues."""
+        plan = material.planned.plan
+        material = material.beside(shown_file_lists(material)[0]).beside(stored_block(material).text)
+        log, notes = self._read_change_log(material)
+        text, why = await self._told_by_last_request(material, asker, log)
+        if text is not None:
+            return without_tags(text), notes
+        if why is not None:
+            notes = (*notes, f"the summary was made from a transcript: {why}")
+        history = len(plan.messages_to_summarize)
+        lines = lines_of(material)
+        asked = partial(self._asked, material, log)
+
+        def folding(kind: SummaryKind, first: int, last: int, before: str | None) -> Folding:
+            return Folding(
+                kind,
+                last - first,
+                shown=lambda at, cap: shown(lines[first + at], plan.policy, cap),
+                asked=asked,
+                tokens=material.tokens_of,
+                cap=material.settings.max_message_chars,
+                window=material.summarizer_window,
+                earlier=before,
+            )
+
+        folds = [folding("initial", 0, history, earlier or None)] if history else []
+        if history < len(lines):
+            folds.append(folding("turn_prefix", history, len(lines), None))
+        await fold(folds, asker)
+        # What it was shown may have made it write a tag of ours, such as that of what the user said.
+        texts = [without_tags(each.text or "") for each in folds]
+        if not history:
+            texts.insert(0, earlier or NO_PRIOR_HISTORY)
+        return TURN_PREFIX_HEADING.join(texts), notes
+
+    async def _told_by_last_request(self, material: Material, asker: Asker, log: str) -> tuple[str | None, str | None]:
+        """Return the summary that the model writes below its last request; None, and why, where it cannot be asked so.
+
+        Why is None where the caller did not say what goes with the requests. Raises `SummaryFailed`.
+        """
+        if material.last_request is None:
+            return None, material.unaligned
+        if self.template is not None:
+            return None, "a template takes the place of the instruction"
+        known = []
+        if log:
+            known += [
+                "What has been changed, from a log that is right where the above differs:",
+                _fence("change-log", _log_within(log, material.summarizer_window)),
+            ]
+        limit = _limit(material, "initial", material.summarizer_window)
+        known.append(LENGTH.format(words=limit * 2 // 3))
+        if material.instructions:
+            known.append(material.instructions)
+        request = aligned_request(material, "\n\n".join(known), limit, PURPOSE)
+        if isinstance(request, str):
+            return None, request
+        [answer] = await asker.ask_all([request])
+        if isinstance(answer, ContextOverflow):
+            return None, "the last request and a message more were too long for the model"
+        text = checked_answer("initial", answer, request.max_tokens, may_be_blank=True).text
+        if not text.strip():
+            return None, "below the last request, the model wrote nothing, or called tools instead"
+        return text, None
+
+    def _read_change_log(self, material: Material) -> tuple[str, tuple[str, ...]]:
+        if self.change_log is None:
+            return material.changes, ()
+        try:
+            return self.change_log() or "", ()
+        except Exception as error:  # noqa: BLE001 - a function of the caller's, and the conversation is there without it
+            return "", (f"the change log could not be read: {error}",)
+
+    def _asked(
+        self, material: Material, log: str, kind: SummaryKind, text: str, before: str | None, window: int | None
+    ) -> ModelRequest:
+        """Return the request of a kind for a part of the conversation, with the summary of what came before it."""
+        known: list[str] = []
+        log = _log_within(log, window)
+        template = None if kind == "turn_prefix" else self.template
+        conversation = _fence("conversation", text)
+        if template is None or "{{$history}}" not in template:
+            known.append(conversation)
+        if before:
+            known.append(_fence("previous-summary", before))
+        if log and (template is None or "{{$change_log}}" not in template):
+            known.append("What has been changed, from a log that is right where the conversation differs:")
+            known.append(_fence("change-log", log))
+        kind = _of(kind, before)
+        limit = _limit(material, kind, window)
+        system, ours = f"{SYSTEM_PROMPT} {DATA_PROMPT}", instruction(kind, material.settings.summary_form)
+        if template is not None:
+            known.append(self._filled(template, material, log, text))
+        elif material.instructions:
+            system = f"{system}\n\n{ours}"
+        else:
+            known.append(ours)
+        known.append(LENGTH.format(words=limit * 2 // 3))
+        if material.instructions:
+            known.append(material.instructions)
+        prompt = "\n\n".join(known)
+        return ModelRequest(({"role": "user", "content": prompt},), system, max_tokens=limit, purpose=PURPOSE)
+
+    def _filled(self, template: str, material: Material, log: str, text: str) -> str:
+        values: Mapping[str, str] = {
+            "task": _fence("task", first_words(material)),
+            "turn_count": str(turns_covered(material)),
+            "change_log": _fence("change-log", log),
+            "history": _fence("conversation", text),
+        }
+        # In one go: what is filled in may itself look like a variable.
+        return _VARIABLE.sub(lambda found: values[found[1]], template)
+
+
+def _limit(material: Material, kind: SummaryKind, window: int | None) -> int:
+    """Return how many tokens the answer to a request of a kind may have.
+
+    Where the text has little room, that is a third of it, or what is meant for it, half as much for the beginning of a
+    turn, and an eighth of what it may have otherwise in any case: an answer that is cut off is none.
+    """
+    limit = allowed_tokens(kind, material.settings) or MAX_SUMMARY_TOKENS
+    if material.room is not None:
+        most = material.room // 3 if material.answer_room is None else min(material.answer_room, material.room)
+        limit = min(limit, max(most // 2 if kind == "turn_prefix" else most, limit // 8))
+    if window is not None:
+        limit = min(limit, max(window // 4, 1))
+    return limit if material.summarizer_output is None else min(limit, material.summarizer_output)
+
+
+def _log_within(log: str, window: int | None) -> str:
+    """Return as much of the end of a change log as may be shown: an eighth of the window."""
+    most = _CHANGE_LOG_CHARS if window is None else min(_CHANGE_LOG_CHARS, window // 8 * _CHARS_A_TOKEN)
+    return log if len(log) <= most else f"[… {len(log) - most} earlier characters]\n{log[-most:]}"
+
+
+def _of(kind: SummaryKind, before: str | None) -> SummaryKind:
+    """Return the kind of the request: what comes before is brought up to date, where there is any."""
+    return "update" if before else kind
+
+
+def _fence(tag: str, text: str) -> str:
+    return fenced(tag, text, also=FENCES)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mode ``lossless``: where things stand, by evidence: the state, contracts evaluated now, the latest results.
+
+LOSSLESS_HEADING = "[CONTEXT RECONSTRUCTION — derived from durable evidence, not summarised by LLM]"
+MOST_EVIDENCE = 20
+LOSSLESS_MOST_TOKENS = 4_000
+"""What the evidence takes in a large window; in a small one no more than an eighth of it."""
+_REASON_CHARS = 400
+
+State: TypeAlias = str | Callable[[], str | None] | None
+"""Where a state machine stands, or what returns it; None where there is none."""
+
+Verdict: TypeAlias = bool | str | None
+"""What a contract says: True or None if it holds; False, or the reason as a text, if it does not."""
+
+Contract: TypeAlias = Callable[[], Verdict | Awaitable[Verdict]]
+
+
+@frozen
+class Lossless:
+    """Says what is known for sure: ``state``, ``contracts`` by name, which are called now, and the latest results.
+
+    A contract that raises has failed, for the reason that it raised. Where there is none of the three, ``instead``
+    makes the text if it can, and otherwise the mode ``intent``.
+    """
+
+    state: State = None
+    contracts: Mapping[str, Contract] = field(default_factory=dict)
+    around: Around = Around()
+    instead: Mode = Llm()
+
+    @property
+    def name(self) -> str:
+        """What it is chosen by."""
+        return "lossless"
+
+    @property
+    def needs_model(self) -> bool:
+        """No: it asks one only in place of having no evidence at all."""
+        return False
+
+    async def make(self, material: Material, asker: Asker | None) -> Made:
+        """Return what is known for sure, behind what earlier compactions of other modes said. O(messages)."""
+        found = gathered(material, MOST_OPERATIONS)
+        state = self.state() if callable(self.state) else self.state
+        if not found.listed and not state and not self.contracts:
+            why = "there is no state, no contract and no evidence"
+            left, can = below_warning(material, self.name, why), asker is not None or not self.instead.needs_model
+            made = await self.instead.make(left, asker) if can else listed_none(left, self.around, NO_CALLS + NOT_ASKED)
+            return warned(made, self.name, why)
+        material = words_set_aside(material)
+        inherited = shortened(material, earlier_text(material, self.name))
+        evidence = await self.evidence(material.beside(inherited), found, state)
+        own = "\n\n".join(filter(None, [inherited, evidence]))
+        return dressed(
+            material, self.name, own, around=self.around, calls=False, inherited=inherited, details=found.details
+        )
+
+    async def evidence(self, material: Material, found: Operations, state: str | None) -> str:
+        """Return the text itself, without what came before it and is put around it."""
+        parts = [LOSSLESS_HEADING]
+        if state:
+            parts.append(f"STATE MACHINE POSITION:\n  {quoted(state, _REASON_CHARS)}")
+        if self.contracts:
+            parts.append("\n".join(["CONTRACT STATUS:", *await self._verdicts()]))
+        where = f" The state is {quoted(state, _REASON_CHARS)}." if state else ""
+        where += " Satisfy all ✗ contracts before going on." if "\n  ✗ " in parts[-1] else ""
+        resumption = (
+            f"RESUMPTION NOTE: go on from the evidence above.{where} The originals are stored: "
+            f"{entries_named(material)}."
+        )
+        left = material.beside("\n\n".join([*parts, resumption]))
+        if found.listed:
+            parts.append("\n".join(["RECENT EVIDENCE (newest first):", *_newest(left, found)]))
+            parts.append("\n".join(warnings(left.beside(parts[-1]), found)))
+        return "\n\n".join(filter(None, [*parts, resumption]))
+
+    async def _verdicts(self) -> list[str]:
+        """Return a line for each contract: those that hold, then those that do not with their reason."""
+        passed, failed = [], []
+        for name, contract in self.contracts.items():
+            reason = await _reason(contract)
+            if reason is None:
+                passed.append(f"  ✓ {name}")
+            else:
+                failed.append(f"  ✗ {name}\n    Reason: {quoted(reason, _REASON_CHARS)}")
+        return [*passed, *failed]
+
+
+async def _reason(contract: Contract) -> str | None:
+    """Return why a contract does not hold; None if it does."""
+    try:
+        verdict = contract()
+        said = await verdict if isawaitable(verdict) else verdict
+    except Exception as error:  # noqa: BLE001 - a contract of the caller's; that it raises is the finding
+        return str(error) or type(error).__name__
+    if said is None or said is True:
+        return None
+    return said if isinstance(said, str) and said else "it does not hold"
+
+
+def _newest(material: Material, found: Operations) -> list[str]:
+    lines: list[str] = []
+    left = material.half().at_most(LOSSLESS_MOST_TOKENS, _WINDOW_PART)
+    for operation in reversed(found.listed[-MOST_EVIDENCE:]):
+        line = _evidence(operation)
+        tokens = material.tokens_of(line)
+        if tokens > left:
+            # The last thing that was done is told in any case, in a window however small.
+            lines += [] if lines else [line.partition("\n")[0]]
+            break
+        left -= tokens
+        lines.append(line)
+    return lines
+
+
+def _evidence(operation: Operation) -> str:
+    label, entry_id = quoted(operation.label, LABEL_CHARS), shown_id(operation.entry_id)
+    agent = quoted(operation.agent, LABEL_CHARS)
+    line = f"  {MARKS[operation.status]} {label} (turn {operation.turn}, {agent}, entry {entry_id})"
+    output = without_tags(operation.error).strip()[:ERROR_CHARS]
+    return line + "".join(f"\n      {each}" for each in output.splitlines()) if output else line
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mode ``hybrid``: what is known for sure, and a model's summary after it.
+
+BETWEEN = f"\n\n{RULE}\n\n"
+
+
+@frozen
+class Hybrid:
+    """Puts the text of ``lossless`` before that of ``llm``; where the model fails, it is the former alone."""
+
+    lossless: Lossless = Lossless()
+    llm: Llm = Llm()
+    around: Around = Around()
+
+    @property
+    def name(self) -> str:
+        """What it is chosen by."""
+        return "hybrid"
+
+    @property
+    def needs_model(self) -> bool:
+        """Yes: without one, choose ``lossless``."""
+        return True
+
+    async def make(self, material: Material, asker: Asker | None) -> Made:
+        """Return both texts, or that of the evidence and a note if the model failed. Calls as for ``llm``."""
+        if asker is None:
+            raise InvalidArgument(f"mode {self.name!r} needs a model; give one, or choose 'lossless'")
+        material = words_set_aside(material)
+        found = gathered(material, MOST_OPERATIONS)
+        state = self.lossless.state() if callable(self.lossless.state) else self.lossless.state
+        # Of a scarce room, most is for what the model says.
+        for_evidence = material if material.room is None else material.within(material.room // 3)
+        evidence = await self.lossless.evidence(for_evidence, found, state)
+        earlier = earlier_text(material, self.name)
+        head = summary_head(material)
+        notes: tuple[str, ...] = ()
+        try:
+            told, notes = await self.llm.told(material.beside(evidence + head), asker, earlier)
+        except SummaryFailed as error:
+            if isinstance(error.__cause__, ModelAborted):
+                raise
+            # What the model said before is not lost with its failure.
+            head, told = "", shortened(material.beside(evidence), earlier)
+            notes = (f"the model's summary is missing: {error.reason}",)
+        # The evidence is made anew each time, the model's part is what the next compaction takes over: it stands first
+        # in what is noted as inherited, and last in the text.
+        own = BETWEEN.join(filter(None, [evidence, head + told]))
+        details = found.details
+        made = dressed(
+            material, self.name, own, around=self.around, calls=False, inherited=told, details=details, notes=notes
+        )
+        return _with_span_of_told(made, len(told))
+
+
+def _with_span_of_told(made: Made, length: int) -> Made:
+    own = made.details.get("own")
+    if not isinstance(own, list) or not isinstance(own[1], int):
+        return made
+    end = own[1]
+    return Made(made.text, made.mode, {**made.details, "inherited": [end - length, end]}, made.notes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mode ``intent``: what the agent did, told by the stored calls of tools. No model is asked, unless there are none.
+
+_INTENT_REASON_CHARS = 200
+
+
+@frozen
+class Intent:
+    """Lists what was called, on what, and what became of it, and carries the list on from compaction to compaction.
+
+    The list takes ``max_tokens`` at most, and no more than an eighth of the window; older operations are counted.
+    Where nothing has called a tool at all, ``instead`` makes the text if it can, below a line that says so: mode
+    ``lossless`` where it has a state or contracts, else what that has in its place, a model's summary. If none can, or
+    it failed, or is None, a line and a note say that the list is empty, and why.
+    """
+
+    around: Around = Around()
+    instead: Mode | None = Lossless()
+    max_tokens: int = LIST_TOKENS
+
+    @property
+    def name(self) -> str:
+        """What it is chosen by."""
+        return INTENT
+
+    @property
+    def needs_model(self) -> bool:
+        """No: it asks one only where nothing has called a tool."""
+        return False
+
+    async def make(self, material: Material, asker: Asker | None) -> Made:
+        """Return the list, behind what earlier compactions of other modes said. O(messages that leave)."""
+        if has_operations(material):
+            return listed(material, self.around, self.max_tokens)
+        instead, why = self.instead, NO_CALLS
+        if isinstance(instead, Lossless) and not (instead.state or instead.contracts):
+            instead = instead.instead
+        if instead is not None and (asker is not None or not instead.needs_model):
+            try:
+                return warned(await instead.make(below_warning(material, self.name, why), asker), self.name, why)
+            except (SummaryFailed, ModelError, BudgetExceeded) as error:
+                if isinstance(error, ModelAborted) or isinstance(error.__cause__, ModelAborted):
+                    raise
+                why += f", and {instead.name!r} failed: {quoted(str(error), _INTENT_REASON_CHARS)}"
+        else:
+            why += NOT_ASKED
+        return listed_none(material, self.around, why)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Having a mode make its text, with what the settings say about models that must not be asked, and that fail.
+
+
+async def make_text(mode: Mode, material: Material, asker: Asker | None) -> Made:
+    """Return what a mode makes.
+
+    Where ``settings.prefer_deterministic`` says that no model is to be asked, or a model has failed and
+    ``settings.on_failure`` is ``fallback``, ``intent`` makes the text in its place, and a line and a note say so.
+    With ``mark``, the text of a failure says what is missing. Raises `SummaryFailed`, always where the call was ended.
+    What earlier compactions carry on stays in the details, also where the mode knows nothing of it.
+    """
+    made = await _text(mode, material, asker)
+    carried = noted(material.earlier, [name for name in CARRIED if name not in made.details])
+    return replace(made, details={**made.details, **carried}) if carried else made
+
+
+async def _text(mode: Mode, material: Material, asker: Asker | None) -> Made:
+    around = getattr(mode, "around", None)
+    evidence = getattr(mode, "lossless", None)
+    instead = Intent(
+        around if isinstance(around, Around) else Around(), evidence if isinstance(evidence, Lossless) else Lossless()
+    )
+    if material.settings.prefer_deterministic:
+        if mode.needs_model:
+            return await _by(instead, material, mode, "no model was to be asked")
+        # A mode that can do without a model may ask one all the same, in place of having nothing to say.
+        asker = None
+    try:
+        return await _made(mode, material, asker)
+    except SummaryFailed as error:
+        # Whoever ended the call wants no compaction: another text in its place would be one.
+        if material.settings.on_failure == "raise" or isinstance(error.__cause__, ModelAborted):
+            raise
+        if material.settings.on_failure == "fallback":
+            chars = _REASON_CHARS if material.room is None else max(min(_REASON_CHARS, material.room // 2), 100)
+            return await _by(instead, material, mode, f"it failed: {quoted(error.reason, chars)}")
+        return _marked(mode, material, error.reason, instead.around)
+
+
+async def _by(instead: Mode, material: Material, mode: Mode, why: str) -> Made:
+    """Return what another mode makes in the place of one, below a line that says so."""
+    return warned(await instead.make(below_warning(material, mode.name, why), None), mode.name, why)
+
+
+async def _made(mode: Mode, material: Material, asker: Asker | None) -> Made:
+    """Return what a mode makes. A mode of somebody else's may let the model's error through: it failed all the same."""
+    try:
+        return await mode.make(material, asker)
+    except (ModelError, BudgetExceeded) as error:
+        raise SummaryFailed(mode.name, str(error) or type(error).__name__) from error
+
+
+def _marked(mode: Mode, material: Material, reason: str, around: Around) -> Made:
+    """Return a text that says what is missing, behind what earlier compactions said."""
+    material = words_set_aside(material)
+    earlier = shortened(material, earlier_text(material))
+    first = turns_before(material.earlier) + 1
+    marker = "\n".join(
+        [
+            covers(material, first, "COMPACTION FAILED"),
+            "",
+            f"Error: {quoted(reason, _REASON_CHARS)}",
+            "",
+            "- These turns are not summarised here, and are no longer in the context.",
+            f"- They are stored: {entries_named(material)}.",
+            "- What came after them follows word for word; read the state from disk before relying on what they said.",
+        ]
+    )
+    own = "\n\n".join(filter(None, [earlier, marker]))
+    note = f"mode {mode.name!r} failed: {reason}; a marker stands for what it did not summarise"
+    return dressed(material, mode.name, own, around=around, details={"failed": reason}, notes=(note,))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a provider is asked to compact: all that leaves, or as much as its window takes behind what it made before.
+
+_ANSWERS_SHARE = 4
+"""An answer may have a quarter of the window: a small one would have no room for the conversation otherwise."""
+_UNREADABLE = "(what happened before)"
+
+
+class Parts:
+    """A provider's compaction in the making: the request to make next, until everything has been sent.
+
+    No request separates a call from its results. After one that is more than the window, the next is smaller.
+    """
+
+    def __init__(self, material: Material, max_tokens: int) -> None:
+        self.made: Native | None = None
+        self.taken = 0
+        self._material = material
+        self._window = material.summarizer_window
+        self._most = min(max_tokens, material.summarizer_output or max_tokens)
+        self._messages = tuple(map(_plain, material.messages))
+        self._ends = material.pairing.whole_cuts(range(1, len(self._messages) + 1))
+        self._tokens = [0, *accumulate(map(material.count, self._messages))]
+        self._before = _earlier(material)
+        self._at = self._end = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything was sent, or an answer had no compaction."""
+        return not self._ends or (self.taken > 0 and self.made is None)
+
+    def request(self) -> ModelRequest:
+        """Return the request to make next: as many messages as fit, at least one whole exchange."""
+        limit = self._most if self._window is None else min(self._most, max(self._window // _ANSWERS_SHARE, 1))
+        room = None if self._window is None else self._window - limit - self._around()
+        fitting = [end for end in self._ends if room is None or self._tokens[end] - self._tokens[self._at] <= room]
+        self._end = (fitting or self._ends[:1])[-1]
+        return ModelRequest(
+            (*self._before, *self._messages[self._at : self._end]),
+            self._material.system or None,
+            self._material.tools,
+            max_tokens=limit,
+            purpose="compaction",
+            compacts=True,
+        )
+
+    def take(self, reply: ModelReply) -> None:
+        """Take the answer to the last request in."""
+        self.made = native_of(reply)
+        self.taken += 1
+        self._at = self._end
+        self._ends = [end for end in self._ends if end > self._at]
+        if self.made is not None:
+            said = [each for part in self.made.content if isinstance(each := part.get("content"), str)]
+            self._before = [_standing_for("\n\n".join(said).strip() or _UNREADABLE, self.made)]
+
+    def make_smaller(self, error: ModelError) -> bool:
+        """Return whether the next request is smaller than the last one, which failed; it is after an overflow.
+
+        A single exchange cannot be made smaller.
+        """
+        if not isinstance(error, ContextOverflow) or self._end <= self._ends[0]:
+            return False
+        sent = self._around() + self._tokens[self._end] - self._tokens[self._at]
+        told = in_our_tokens(error, sent)
+        self._window = told if told is not None and (self._window is None or told < self._window) else sent // 2
+        return True
+
+    def _around(self) -> int:
+        """Return how many tokens go with the messages: what the system says, the tools, what was made before."""
+        material = self._material
+        texts = [material.system or "", *(encode_json(tool, "tools")[0] for tool in material.tools)]
+        return sum(map(material.count, self._before)) + sum(material.tokens_of(text) for text in texts if text)
+
+
+def native_of(reply: ModelReply) -> Native | None:
+    """Return the compaction that a reply has, with whose it is; None for a reply of anything else."""
+    message = reply.messages[-1]
+    content, provider = message.get("content"), message.get("provider")
+    listed = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    if not isinstance(provider, str) or not (parts := compaction_in(provider, listed)):
+        return None
+    return native_in({**message, "content": [*parts]})
+
+
+def _earlier(material: Material) -> list[JsonObject]:
+    """Return the message that stands for what earlier compactions made, in both forms where there are two."""
+    if material.previous_summary is None:
+        return []
+    native = native_in((material.earlier or {}).get(NATIVE))
+    return [_standing_for(summary_text(COMPACTION, material.previous_summary), native)]
+
+
+def _standing_for(text: str, native: Native | None) -> JsonObject:
+    content: list[JsonValue] = [{"type": "text", "text": text}]
+    own: JsonObject = {} if native is None else {NATIVE: native.json}
+    return {"role": "user", "content": content, **own}
+
+
+def _plain(message: object) -> JsonObject:
+    assert isinstance(message, dict)
+    return message
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mode ``native``: the provider compacts the conversation itself, and takes back what it made of it.
+#
+# What it made is stored as it came, with whose it is, beside a text for every other provider and account.
+
+
+@frozen
+class NativeMode:
+    """Asks the provider of the session's model to compact what leaves.
+
+    The text beside it is the provider's own where it can be read (Anthropic's), else what ``fallback`` makes, which
+    should ask no model. The provider is asked for nothing in particular: its own prompt counts, and instructions of the
+    caller's are noted as left out. It is sent what goes with the session's requests, where that is known. What is more
+    than its window it is sent in parts, cut at whole exchanges, each behind what it made of those before.
+    """
+
+    fallback: Mode = Intent()
+    around: Around = Around()
+    max_tokens: int = 16_000
+
+    @property
+    def name(self) -> str:
+        """What it is chosen by."""
+        return NATIVE
+
+    @property
+    def needs_model(self) -> bool:
+        """Yes, one whose provider can compact."""
+        return True
+
+    async def make(self, material: Material, asker: Asker | None) -> Made:
+        """Return the text, with what the provider made in its details. One call, or one for each part.
+
+        Raises `SummaryFailed` where a call fails, the provider cannot do it, or its answer has no compaction.
+        """
+        if asker is None:
+            raise InvalidArgument(f"mode {self.name!r} needs a model; give one, or choose a mode that needs none")
+        parts = Parts(material, self.max_tokens)
+        while not parts.is_done:
+            try:
+                parts.take(await asker.ask(parts.request()))
+            except ModelError as error:
+                if not parts.make_smaller(error):
+                    raise SummaryFailed(self.name, str(error) or type(error).__name__) from error
+        native = parts.made
+        if native is None:
+            raise SummaryFailed(self.name, "the model's answer has no compaction; choose another mode for it")
+        made = await self._text(material, native)
+        notes = made.notes
+        if parts.taken > 1:
+            notes = (*notes, f"what left is more than a window, and was compacted in {parts.taken} parts")
+        if material.instructions:
+            notes = (*notes, f"mode {self.name!r} gives the provider no instructions; what was asked for is left out")
+        own: JsonObject = {**native.json, COVERS: len(made.text)}
+        return Made(made.text, self.name, {**made.details, NATIVE: own}, notes)
+
+    async def _text(self, material: Material, native: Native) -> Made:
+        said = [part.get("content") for part in native.content if part.get("type") == COMPACTION_PART]
+        text = without_tags("\n\n".join(each for each in said if isinstance(each, str) and each.strip()))
+        if not text:
+            return await self.fallback.make(material, None)
+        return dressed(material, self.name, text, around=self.around)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mode ``window``: what leaves the context is not summarized, and nothing stands in its place.
+
+DROPPED = "dropped"
+"""The detail that says how many messages have left, and which were the first and the last."""
+_LINES = re.compile(r"\n*\[[0-9]+ earlier messages? (?:is|are) not shown here: entries [^\n]*\]")
+
+
+@frozen
+class Window:
+    """Drops the beginning of the context: the end stays that takes ``keep_recent_tokens``, characters / 4 each.
+
+    What an earlier compaction has summarized stays. In the place of a range, or of a branch, a line says what it was.
+    Of ``around``, calls that an approval waits for stay in the context; nothing else is used.
+    """
+
+    around: Around = Around()
+
+    @property
+    def name(self) -> str:
+        """What it is chosen by."""
+        return "window"
+
+    @property
+    def needs_model(self) -> bool:
+        """No: it asks none."""
+        return False
+
+    async def make(self, material: Material, asker: Asker | None) -> Made:
+        """Return what an earlier summary says, "" where there is none. Its details say what left. O(messages)."""
+        material = words_set_aside(material, only_carried=True)
+        before = (material.earlier or {}).get(DROPPED)
+        count, first = (before.get("messages"), before.get("firstEntryId")) if isinstance(before, Mapping) else (0, "")
+        said: JsonObject = {
+            "messages": len(material.leaving) + (count if isinstance(count, int) else 0),
+            "firstEntryId": first if isinstance(first, str) and first else material.leaving[0].entry_id,
+            "lastEntryId": material.leaving[-1].entry_id,
+        }
+        own = earlier_text(material)
+        if isinstance(before, Mapping):
+            own = own.removesuffix(_line(before)).rstrip("\n")
+        is_beginning = bool(material.planned.first_kept_entry_id) and not isinstance(material.planned, RangePlan)
+        if is_beginning:
+            # What stood in the place of a range that leaves now.
+            own = _LINES.sub("", own).lstrip("\n")
+        own = shortened(material, own)
+        is_silent = is_beginning and not own
+        own = own if is_beginning else "\n\n".join(filter(None, [own, _line(said)]))
+        left = material.beside(own).beside(shown_file_lists(material)[0])
+        words = carried_words(left)
+        made = dressed(
+            material,
+            self.name,
+            own,
+            after=[words, carried_facts(left.beside(words.text))],
+            details={**noted(material.earlier, ["lastHandoff"]), DROPPED: said},
+        )
+        return replace(made, text="") if is_silent else made
+
+
+def _line(said: Mapping[str, object]) -> str:
+    first, last = (shown_id(str(said.get(name))) for name in ("firstEntryId", "lastEntryId"))
+    what = "1 earlier message is" if said.get("messages") == 1 else f"{said.get('messages')} earlier messages are"
+    return f"[{what} not shown here: entries {first} to {last}]"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The modes by name: ours, and those that other packages bring through an entry point.
+
+GROUP = "flue_py.compaction_modes"
+"""The group of entry points: each is a function without parameters that returns a `Mode`."""
+
+_OURS: Mapping[str, Callable[[], Mode]] = {
+    "llm": Llm,
+    "intent": Intent,
+    "lossless": Lossless,
+    "hybrid": Hybrid,
+    "window": Window,
+    "native": NativeMode,
+}
+
+
+def mode_names() -> list[str]:
+    """Return the names of all modes that can be chosen here: ours, then those of installed packages, sorted."""
+    return [*_OURS, *sorted({point.name for point in entry_points(group=GROUP)} - _OURS.keys())]
+
+
+def is_mode_name(name: str) -> bool:
+    """Return whether a mode can be chosen by a name. Installed packages are asked only for one that is not ours."""
+    return name in _OURS or name in mode_names()
+
+
+def find_mode(mode: str | Mode) -> Mode:
+    """Return a mode by name; a mode itself is returned as it is. Raises `InvalidArgument` for a name of none."""
+    if not isinstance(mode, str):
+        if not callable(getattr(mode, "make", None)) or not isinstance(getattr(mode, "name", None), str):
+            raise InvalidArgument(f"mode: {shown_value(mode)} is neither the name of a mode nor a mode")
+        return mode
+    if mode in _OURS:
+        return _OURS[mode]()
+    found = next((point for point in entry_points(group=GROUP) if point.name == mode), None)
+    if found is None:
+        raise InvalidArgument(f"mode: there is no {shown_value(mode)}; choose one of {', '.join(mode_names())}")
+    made: Mode = found.load()()
+    return made
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What can be wrong with a compaction before anything is done, found at once: at the start of a program.
+
+
+def checked_mode(
+    mode: str | Mode | None, settings: CompactionSettings | None, *, has_model: bool | None = None
+) -> Mode:
+    """Return the mode that settings, or ``mode`` in place of theirs, lead to.
+
+    With ``has_model``, also whether that can be without a model. Raises `InvalidArgument` whose message begins with the
+    path of the field: ``settings.mode``, ``mode``, ``model``.
+    """
+    settings = checked_settings(settings)
+    if mode is None and not is_mode_name(settings.mode):
+        names = ", ".join(mode_names())
+        raise InvalidArgument(f"settings.mode: there is no {shown_value(settings.mode)}; choose one of {names}")
+    found = find_mode(settings.mode if mode is None else mode)
+    if has_model is False and found.needs_model and not settings.prefer_deterministic:
+        raise InvalidArgument(
+            f"model: mode {found.name!r} asks a model; give one, or choose a mode that needs none, "
+            "or settings.prefer_deterministic"
+        )
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What comes back with a compaction: what is pinned, and was summarized before it was.
+
+
+class Hidden:
+    """The pinned entries of a path that its context does not show, each with what it is pinned with.
+
+    ``path`` goes from the root to the leaf, ``latest`` is the compaction in effect there, ``context`` has its items.
+    """
+
+    def __init__(
+        self, path: Sequence[Entry], latest: Entry | None, pins: Collection[str], context: Iterable[ContextEntry]
+    ) -> None:
+        self._path = path
+        self._latest = latest
+        self._pins = pins
+        self._shown = {item.entry_id for item in context}
+
+    @cached_property
+    def items(self) -> tuple[ContextEntry, ...]:
+        """These as items of a context, in the order of the path. O(path)."""
+        named = [entry for entry in self._on_path.named(self._pins).values() if entry.kind in SHOWN_KINDS]
+        return self._items({member for entry in named for member in self._on_path.group_of(entry.id)})
+
+    def coming_back(self, new: NewEntry) -> tuple[ContextEntry, ...]:
+        """Return those that a compaction appended to the path brings back beside its summary. O(path)."""
+        latest = None if self._latest is None else (self._latest.id, self._latest.fields)
+        let_go = pinned_ids(latest[1]).difference(self._pins) if latest is not None else ()
+        marks = {**dict.fromkeys(self._pins, "on"), **dict.fromkeys(let_go, "off")}
+        kept = keeping(new, marks, latest, self._on_path, len(self._path))
+        return self._items(pinned_ids(decode_object(kept.payload)))
+
+    def _items(self, ids: Collection[str]) -> tuple[ContextEntry, ...]:
+        hidden = [self._left.get(entry.id) for entry in self._path if entry.id in ids and entry.id not in self._shown]
+        return tuple(item for item in hidden if item is not None)
+
+    @cached_property
+    def _on_path(self) -> _OnPath:
+        return _OnPath(self._path)
+
+    @cached_property
+    def _left(self) -> dict[str, ContextEntry]:
+        """What exclusions leave of the path, by entry; no exclusion names a summary."""
+        summaries = (ContextEntry(entry) for entry in self._path if entry.kind == COMPACTION and not is_silent(entry))
+        return {item.entry_id: item for item in (*project_kept(self._path), *summaries)}
+
+
+class _OnPath:
+    """Where entries are on a path."""
+
+    def __init__(self, path: Sequence[Entry]) -> None:
+        self._path = path
+        self._places = {entry.id: at for at, entry in enumerate(path)}
+
+    @cached_property
+    def _pairing(self) -> Pairing:
+        return Pairing(map(exchange_of, self._path))
+
+    def named(self, ids: Iterable[str], /) -> dict[str, Entry]:
+        """Return those of some entries that are on the path, by id, root first."""
+        places = sorted(self._places[each] for each in set(ids) if each in self._places)
+        return {self._path[at].id: self._path[at] for at in places}
+
+    def group_of(self, entry_id: str, /) -> list[str]:
+        """Return what is pinned together with an entry."""
+        at = self._places[entry_id]
+        group = self._pairing.group_of(at)
+        return [self._path[each].id for each in ((at,) if group is None else group.members)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Task sessions that run and approvals that are waited for: which calls of tools wait for them, and for whom.
+
+
+def running_tasks(links: Sequence[TaskLink]) -> tuple[str, ...]:
+    """Return each task session that runs as its id and a few words, in the order they were started."""
+    return tuple(f"{link.task_id}: session {link.child_id}, running" for link in links if link.status == "running")
+
+
+def waited_for(mode: Mode) -> tuple[str, ...]:
+    """Return the tasks and approvals that the caller named for a mode, each as its id and a few words."""
+    around = getattr(mode, "around", None)
+    if not isinstance(around, Around):
+        return ()
+    return (*around.named_tasks, *around.named_approvals)
+
+
+def live_callers(
+    items: Sequence[ContextItem], links: Sequence[TaskLink], waiting: Sequence[str] = ()
+) -> frozenset[str]:
+    """Return the entries whose calls of tools a running task session is to answer, or whose id something waits for.
+
+    These are messages with a call that has no result, below which the task began, or one of whose calls has the task's
+    id, or that of one of ``waiting``, which begin with it. Once the task has ended (`Session.end_task`), or nobody
+    names the call any more, it is no longer among them: a call without a result does not hold a compaction up for ever.
+    O(messages) where anything is waited for, else O(links).
+    """
+    running = [link for link in links if link.status == "running"]
+    if not running and not waiting:
+        return frozenset()
+    started, ids = {link.entry_id for link in running}, {link.task_id for link in running}
+    pairing = Messages(items).pairing(range(len(items)))
+    found = set()
+    for call, results in pairing.results.items():
+        if results:
+            continue
+        caller = items[call.at].entry_id
+        named = {each.id for each in pairing.results_of(call.at)}
+        if caller in started or ids & named or any(_names(text, each) for text in waiting for each in named):
+            found.add(caller)
+    return frozenset(found)
+
+
+def _names(text: str, call_id: str) -> bool:
+    """Return whether a task or an approval is that of a call: its id, and perhaps a few words."""
+    return text == call_id or text.startswith((f"{call_id}:", f"{call_id} "))

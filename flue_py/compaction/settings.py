@@ -1,0 +1,566 @@
+"""When a session's input has grown so much that it is time to warn, or to compact.
+
+A cycle goes from one compaction to the next. The input tokens of all its calls are counted, cached ones included:
+``session.aggregate_usage_since(compaction.id)`` returns that window, so each compaction starts a new count.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from html import escape
+from types import MappingProxyType
+from typing import Literal, Protocol, TypeAlias, TypeGuard
+
+from flue_py.core.json import frozen
+from flue_py.core.usage import MAX_AMOUNT, UsageWindow
+from flue_py.errors import InvalidArgument, shown
+
+# ---------------------------------------------------------------------------------------------------------------------
+# When a session's input has grown so much that it is time to warn, or to compact.
+#
+# A cycle goes from one compaction to the next. The input tokens of all its calls are counted, cached ones included:
+# ``session.aggregate_usage_since(compaction.id)`` returns that window, so each compaction starts a new count.
+
+ContextSignal: TypeAlias = Literal["ok", "warn", "cutover"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextBudget:
+    """The numbers of input tokens in a cycle at which to warn, and to compact; 0 switches it off.
+
+    ``can_compact`` says whether the session has compaction at all. Raises `InvalidArgument` for an amount that is
+    not a number of tokens, and for a ``cutover_at`` above 0 without ``can_compact``.
+    """
+
+    warn_at: int = 0
+    cutover_at: int = 0
+    can_compact: bool = True
+
+    def __post_init__(self) -> None:
+        for amount, what in ((self.warn_at, "warn_at"), (self.cutover_at, "cutover_at")):
+            if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= MAX_AMOUNT:
+                raise InvalidArgument(f"{what}: {shown(amount)} is not a whole number of tokens; 0 switches it off")
+        if not isinstance(self.can_compact, bool):
+            raise InvalidArgument(f"can_compact: {shown(self.can_compact)} is neither True nor False")
+        if self.cutover_at > 0 and not self.can_compact:
+            raise InvalidArgument(
+                f"cutover_at: {self.cutover_at} asks for a compaction, but compaction is off; switch it on, or set "
+                "cutover_at to 0"
+            )
+
+    def is_reached_by(self, sent: int) -> bool:
+        """Return whether so many input tokens are as many as one of the numbers."""
+        return any(0 < amount <= sent for amount in (self.warn_at, self.cutover_at))
+
+
+class InputUsage(Protocol):
+    """What calls of a model used, as far as it was sent."""
+
+    @property
+    def input(self) -> int: ...
+
+    @property
+    def cache_read(self) -> int: ...
+
+    @property
+    def cache_write(self) -> int: ...
+
+
+def input_tokens(usage: InputUsage) -> int:
+    """Return the tokens that were sent to the model: new ones, those read from the cache, and those written to it."""
+    return usage.input + usage.cache_read + usage.cache_write
+
+
+def context_signal(budget: ContextBudget, cycle: UsageWindow, *, before: UsageWindow | None = None) -> ContextSignal:
+    """Return what to do after a call: go on, warn, or compact before the next one.
+
+    ``cycle`` is the window since the latest compaction, ``before`` the one given the last time (None: there was none).
+    ``warn`` is returned once in a cycle, after the call that reaches the limit; ``cutover`` after every call until
+    there is a compaction. A ``before`` of another cycle is ignored.
+    """
+    now = input_tokens(cycle.usage)
+    if 0 < budget.cutover_at <= now:
+        return "cutover"
+    then = input_tokens(before.usage) if before is not None and before.since == cycle.since else 0
+    return "warn" if 0 < budget.warn_at <= now and then < budget.warn_at else "ok"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a caller may set about compaction: its sizes, and how far it departs from the reference.
+
+OnFailure: TypeAlias = Literal["raise", "fallback", "mark"]
+ON_FAILURE: tuple[OnFailure, ...] = ("raise", "fallback", "mark")
+SummaryForm: TypeAlias = Literal["notes", "turns"]
+SUMMARY_FORMS: tuple[SummaryForm, ...] = ("notes", "turns")
+
+
+class _Unset(int):
+    """A number that nobody has set."""
+
+
+TOKEN_BUDGET = 80_000
+"""What mode ``window`` leaves of a context, where nobody says."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    """When to compact, how much to keep, in tokens, and how the summary is made.
+
+    ``reserve_tokens`` is the room left for the next answer: compaction is due above the context window minus
+    this, and it bounds the length of a summary. ``keep_recent_tokens`` is how much of the end of the context
+    stays word for word, 20,000 if nobody sets it, or in mode ``window`` 80,000, counted as characters / 4;
+    ``keep_recent_messages`` how many messages of it do at most, None for any number; one stays in any case, but with 0
+    only what the last turn owes. ``mode`` is the name of the mode that makes the text.
+
+    ``summary_form`` says how a model writes a summary: as ``notes`` (the task, ground rules, state, decisions, next,
+    facts), or by ``turns``: below a line that names the turns it covers, what is completed, open questions, remaining
+    work and key findings.
+
+    ``user_words_share`` is the share of the window up to which a summary carries what the user said, word for word; 0
+    leaves it out. ``on_failure`` says what a model that fails leads to: ``raise``, ``fallback`` (the mode ``intent``
+    makes the text), or ``mark`` (a text that says what is missing). With ``prefer_deterministic`` no model is asked:
+    ``intent`` takes the place of a mode that needs one, as is wise where the window has overflowed.
+    ``max_message_chars`` cuts longer messages in what a model is shown; 0 cuts none. ``include_reasoning`` and
+    ``include_symbols`` put excerpts of the model's thinking, and what defines what in source files, before a summary;
+    ``include_files`` puts up to five files behind it, as they were read last.
+
+    ``registered_item_tokens`` is how much of one registered text a compaction brings back (`Session.register`), and
+    ``registered_tokens`` of all of them. ``summary_timeout`` is the number of seconds after which a model that has not
+    answered is given up, ``rate_limit_wait`` how many seconds one compaction waits in all where a provider says when to
+    call again; 0 waits for none. Raises `InvalidArgument` naming each field that is wrong.
+    """
+
+    reserve_tokens: int = 16_384
+    keep_recent_tokens: int = _Unset(20_000)
+    keep_recent_messages: int | None = None
+    enabled: bool = True
+    mode: str = "llm"
+    summary_form: SummaryForm = "notes"
+    user_words_share: float = 0.2
+    on_failure: OnFailure = "raise"
+    prefer_deterministic: bool = False
+    max_message_chars: int = 8_000
+    include_reasoning: bool = False
+    include_symbols: bool = False
+    include_files: bool = False
+    registered_item_tokens: int = 5_000
+    registered_tokens: int = 25_000
+    summary_timeout: float = 300.0
+    rate_limit_wait: float = 60.0
+
+    def __post_init__(self) -> None:
+        wrong = [f"{name}: {problem}" for name, check in _CHECKS.items() if (problem := check(getattr(self, name)))]
+        if wrong:
+            raise InvalidArgument("; ".join(wrong))
+
+
+def _wrong_amount(value: object) -> str:
+    is_amount = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return "" if is_amount else f"{shown(value)} is negative or no whole number; give one >= 0"
+
+
+def _wrong_number_of_messages(value: object) -> str:
+    return "" if value is None else _wrong_amount(value)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    # A whole number may be too large for a float, which `isfinite` makes of it.
+    return abs(value) <= sys.float_info.max
+
+
+def _wrong_share(value: object) -> str:
+    return "" if _is_number(value) and 0 <= value <= 1 else f"{shown(value)} is no share; give a number from 0 to 1"
+
+
+def _wrong_timeout(value: object) -> str:
+    return "" if _is_number(value) and value > 0 else f"{shown(value)} is no time; give a number of seconds above 0"
+
+
+def _wrong_wait(value: object) -> str:
+    return "" if _is_number(value) and value >= 0 else f"{shown(value)} is no time; give a number of seconds >= 0"
+
+
+def _wrong_flag(value: object) -> str:
+    return "" if isinstance(value, bool) else f"should be True or False, not {shown(value)}"
+
+
+def _wrong_mode(value: object) -> str:
+    return "" if isinstance(value, str) and value else f"{shown(value)} is not the name of a mode"
+
+
+def _wrong_word(words: tuple[str, ...], value: object) -> str:
+    return "" if value in words else f"{shown(value)} is none of {', '.join(words)}"
+
+
+_CHECKS: dict[str, Callable[[object], str]] = {
+    "reserve_tokens": _wrong_amount,
+    "keep_recent_tokens": _wrong_amount,
+    "keep_recent_messages": _wrong_number_of_messages,
+    "enabled": _wrong_flag,
+    "mode": _wrong_mode,
+    "summary_form": partial(_wrong_word, SUMMARY_FORMS),
+    "user_words_share": _wrong_share,
+    "on_failure": partial(_wrong_word, ON_FAILURE),
+    "prefer_deterministic": _wrong_flag,
+    "max_message_chars": _wrong_amount,
+    "include_reasoning": _wrong_flag,
+    "include_symbols": _wrong_flag,
+    "include_files": _wrong_flag,
+    "registered_item_tokens": _wrong_amount,
+    "registered_tokens": _wrong_amount,
+    "summary_timeout": _wrong_timeout,
+    "rate_limit_wait": _wrong_wait,
+}
+"""What is wrong with the value of each field, "" for nothing: all are checked at once, so that one start names all."""
+
+
+DEFAULT_SETTINGS = CompactionSettings()
+WHOLE = CompactionSettings(keep_recent_tokens=0, keep_recent_messages=0)
+"""What somebody who asks for a compaction, and says no more, gets of a model: a summary of all that is over."""
+
+
+def checked_settings(settings: CompactionSettings | None) -> CompactionSettings:
+    """Return settings as they are, or the default ones for None. Raises `InvalidArgument` for anything else."""
+    if settings is None:
+        return DEFAULT_SETTINGS
+    if not isinstance(settings, CompactionSettings):
+        raise InvalidArgument(f"settings: should be CompactionSettings, not {shown(settings)}")
+    return settings
+
+
+def settings_keeping(tokens: int | None) -> CompactionSettings | None:
+    """Return settings that keep so many tokens of the end, with 0 only what the last turn owes; None for None."""
+    messages = None if tokens else 0
+    return None if tokens is None else CompactionSettings(keep_recent_tokens=tokens, keep_recent_messages=messages)
+
+
+def sized_for(settings: CompactionSettings, window: int | None, around: int = 0) -> CompactionSettings:
+    """Return settings whose sizes fit into a context window: reserve at most a quarter, keep half of what is left.
+
+    ``around`` are the tokens of what goes with the messages. A window of None, or not above 0, is unknown, and changes
+    nothing.
+    """
+    if window is None or window <= 0:
+        return settings
+    reserve = min(settings.reserve_tokens, window // 4)
+    keep = min(settings.keep_recent_tokens, max(window - around - reserve, 0) // 2)
+    return replace(settings, reserve_tokens=reserve, keep_recent_tokens=keep)
+
+
+def token_budget(settings: CompactionSettings, default: int = TOKEN_BUDGET) -> int:
+    """Return how many tokens mode ``window`` leaves: what somebody has set, or the default."""
+    kept = settings.keep_recent_tokens
+    return default if isinstance(kept, _Unset) else kept
+
+
+def window_above(settings: CompactionSettings, most: int) -> int:
+    """Return the window in which, by these settings, a compaction is due above a size of ``most`` tokens."""
+    return most + min(settings.reserve_tokens, -(-most // 3))
+
+
+def window_of_messages(window: int | None, around: int) -> int | None:
+    """Return what of a context window so many tokens around the messages leave to these; None where it is unknown."""
+    return None if window is None or window <= 0 else max(window - around, 1)
+
+
+def most_kept(settings: CompactionSettings, window: int | None) -> int | None:
+    """Return how many tokens may stay of a context, so that a summary has room beside them; None for no such limit.
+
+    Three quarters of the window without the reserve. A window of None, or not above 0, is unknown.
+    """
+    return None if window is None or window <= 0 else max(window - settings.reserve_tokens, 0) * 3 // 4
+
+
+def within_budget(
+    settings: CompactionSettings,
+    counts: Sequence[int],
+    budgeted: Sequence[int],
+    sized: CompactionSettings,
+    window: int | None,
+    *,
+    has_summary: bool,
+) -> int | None:
+    """Return how many tokens the end of a context takes that is within the budget of mode ``window``; None for all.
+
+    ``counts`` are the sizes of its items, ``budgeted`` those that the budget counts; the first is a summary that stays
+    where there is one. What a window leaves beside the reserve is the most; one of None, or not above 0, is unknown.
+    O(items).
+    """
+    budget, kept = token_budget(settings), 0
+    most = max(window - sized.reserve_tokens, 0) if window is not None and window > 0 else sys.maxsize
+    if sum(budgeted) <= budget and sum(counts) <= most:
+        return None
+    if has_summary:
+        # What it carries on is written anew, in as much room.
+        budget, most = budget - budgeted[0], most - max(counts[0], (window or 0) // 16)
+    for size, counted in zip(reversed(counts), reversed(budgeted), strict=True):
+        budget -= counted
+        if budget < 0:
+            break
+        kept += size
+    return max(min(kept, most), 0)
+
+
+def room_for_text(settings: CompactionSettings, window: int | None, staying: int) -> int | None:
+    """Return how many tokens the text of a compaction should take beside so many that stay; None for no limit.
+
+    What fifteen sixteenths of the window without the reserve have left: the next message should not be enough for
+    another compaction. A sixteenth of the window in any case. A window of None, or not above 0, is unknown.
+    """
+    if window is None or window <= 0:
+        return None
+    return max((window - settings.reserve_tokens) * 15 // 16 - staying, window // 16)
+
+
+def keeping_less(settings: CompactionSettings, tokens: int) -> CompactionSettings:
+    """Return settings that keep so many tokens less of the end, for something else that will be in the context."""
+    return replace(settings, keep_recent_tokens=max(settings.keep_recent_tokens - tokens, 0)) if tokens else settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPolicy:
+    """Named departures from the reference. Each switch is on by default; `FAITHFUL_POLICY` has all of them off.
+
+    The plan carries its policy, so that planning and summarizing always agree.
+    """
+
+    keep_previous_summary: bool = True
+    """A split turn with no history before it carries the previous summary on. Off: it is lost."""
+
+    cut_before_large_tail: bool = True
+    """If the budget is used up inside the tool results at the end of the context, the cut is at the message that
+    called the tools. Off: such a context is never compacted."""
+
+    ignore_zero_usage: bool = True
+    """An assistant message that reports zero tokens in total is ignored, and an earlier report is used.
+    Off: everything up to it counts as zero."""
+
+    ignore_older_usage: bool = True
+    """Usage that was reported before the latest compaction is ignored: that context is gone. Off: it counts, and a
+    compaction is due again right after a compaction."""
+
+    read_plain_text: bool = True
+    """Content that is a plain string counts, and is summarized, in assistant messages and tool results as in
+    user messages. Off: it counts zero tokens and is left out of summaries."""
+
+    whole_characters: bool = True
+    """The cut of a long tool result never leaves half of a surrogate pair, which could not be encoded. Off: it
+    is made after exactly 2,000 UTF-16 code units."""
+
+    cut_at_message_entries: bool = True
+    """A session is cut at the next message entry where the cut would fall on an entry of another kind, such as
+    a branch summary. Off: it is not compacted then, for the reason ``first_kept_not_message``."""
+
+    keep_exchanges_whole: bool = True
+    """A cut never falls between a tool call and its result, even if other messages are between them. Off: a
+    result may be kept without its call."""
+
+    know_file_tools: bool = True
+    """The lists of files have those of ``read_file``, ``Write``, ``MultiEdit`` and other names that tools for files
+    have, with the path as ``file_path`` and the like. Off: those of ``read``, ``write``, ``edit`` with ``path``."""
+
+    refuse_blank_summary: bool = True
+    """A summary of nothing but white space is a failed call. Off: it takes the place of the history."""
+
+    stop_at_failed_call: bool = True
+    """After a failed summarizer call no other is made. Off: the second of two is still made."""
+
+
+DEFAULT_POLICY = CompactionPolicy()
+"""What sessions use: every known fault of the reference is fixed."""
+
+FAITHFUL_POLICY = CompactionPolicy(
+    keep_previous_summary=False,
+    cut_before_large_tail=False,
+    ignore_zero_usage=False,
+    ignore_older_usage=False,
+    read_plain_text=False,
+    whole_characters=False,
+    cut_at_message_entries=False,
+    keep_exchanges_whole=False,
+    know_file_tools=False,
+    refuse_blank_summary=False,
+    stop_at_failed_call=False,
+)
+"""The reference, exactly."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Text of others inside a text of ours: shortened, and in fences that it cannot close.
+
+_ID_CHARS = 1_000
+_SHORT = 300
+
+OWN_WORDS = ("user-said", "registered", "model-asked")
+"""The tags around words that count as those of the user, or of the program: nothing else may be between them."""
+
+SUMMARY_TAGS = (*OWN_WORDS, "reasoning", "file", "read-files", "modified-files")
+"""The tags in summaries: what is quoted there must not pass for what the user said, or for another block."""
+
+
+def fenced(
+    tag: str, text: str, attributes: str = "", *, also: Sequence[str] = (), foreign: Sequence[str] = SUMMARY_TAGS
+) -> str:
+    """Return a text between an opening and a closing tag.
+
+    A tag of this name in the text, of those in ``also`` or in ``foreign`` no longer is one, so that the text cannot
+    end its own fence, nor begin another. O(text).
+    """
+    return f"<{tag}{attributes}>\n{_without(text, (tag, *also, *foreign))}\n</{tag}>"
+
+
+def attribute(name: str, value: str) -> str:
+    """Return an attribute for `fenced`, on one line: the value can end neither its quotes nor the tag."""
+    line = escape(" ".join(value.splitlines()), quote=False).replace('"', "&quot;")
+    return f' {name}="{line}"'
+
+
+def without_tags(text: str, also: Sequence[str] = ()) -> str:
+    """Return a text in which nothing is a tag of `SUMMARY_TAGS` or of ``also``: their ``<`` is written ``&lt;``."""
+    return _without(text, (*also, *SUMMARY_TAGS))
+
+
+def _without(text: str, tags: Sequence[str]) -> str:
+    if "<" not in text:
+        return text
+    names = "|".join(map(re.escape, tags))
+    return re.sub(rf"<(?=\s*/?\s*(?:{names})\b)", "&lt;", text, flags=re.IGNORECASE)
+
+
+def quoted(text: str, most: int) -> str:
+    """Return the beginning of a text for a line of ours: `on_one_line`, and nothing in it is a tag."""
+    # Names of tools, agents and files are in hundreds of lines.
+    return _quoted(text, most) if len(text) <= _SHORT else without_tags(on_one_line(text, most))
+
+
+@lru_cache(maxsize=1_024)
+def _quoted(text: str, most: int) -> str:
+    return without_tags(on_one_line(text, most))
+
+
+def shown_id(entry_id: str) -> str:
+    """Return the id of an entry for a line of ours: who wrote a file that was imported has chosen it."""
+    return quoted(entry_id, _ID_CHARS)
+
+
+def on_one_line(text: str, most: int) -> str:
+    """Return the beginning of a text as one line of at most ``most`` characters, which says if it was cut."""
+    if len(text) <= most and "  " not in text and text.isprintable():
+        return text.strip()
+    # Far more than is shown may be white space, but a megabyte of output need not be split for one line.
+    line = " ".join(text[: 4 * most].split())
+    return line if len(line) <= most and len(text) <= 4 * most else line[: most - 1].rstrip() + "…"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a caller may set about when a session is compacted.
+
+
+@frozen
+class TriggerSettings:
+    """When to compact. 0 switches a number off.
+
+    ``auto=False`` leaves only what somebody asks for, and warnings: overflows are not recovered from either.
+    ``threshold`` is the size in tokens above which a compaction is due; by default it is the window minus the reserve
+    of `CompactionSettings`, and 100,000 where the window is unknown. ``single_call_limit`` is one, too, and
+    comes first.
+    ``trigger_turns`` is the number of turns that have ended in the context: one agent's answers and results until an
+    answer without calls, another agent or a user. ``keep_recent_turns`` of them stay, whatever ``keep_recent_tokens``
+    says, as far as half of the window has room for them. ``budget``
+    says how much input an agent may send to the model between two compactions, ``agent_budgets`` has those of agents
+    that have one of their own, by name. ``on_resume`` asks before the first call of a process, too.
+
+    ``grace_turns`` is for how many turns after a compaction neither turns nor budgets lead to another.
+    ``thrash_window`` compactions in a row that freed less than ``thrash_share`` of the context each hold the next ones
+    back until the context has grown by that share; one that frees less than ``least_share`` does so by itself. 0 for
+    either of the first two switches all of that off, ``least_share`` too.
+    ``max_failures`` in a row hold back all that nobody asked for. Raises `InvalidArgument` naming the field.
+    """
+
+    auto: bool = True
+    threshold: int | None = None
+    single_call_limit: int = 0
+    trigger_turns: int = 0
+    keep_recent_turns: int = 10
+    budget: ContextBudget = field(default_factory=ContextBudget)
+    agent_budgets: Mapping[str, ContextBudget] = field(default_factory=dict)
+    on_resume: bool = True
+    grace_turns: int = 1
+    thrash_window: int = 10
+    thrash_share: float = 0.1
+    least_share: float = 0.05
+    max_failures: int = 3
+
+    @property
+    def least_freed(self) -> float:
+        """The share that a compaction has to free; 0 where nothing holds fruitless ones back."""
+        return self.least_share if self.thrash_window and self.thrash_share else 0.0
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes in tokens above which a compaction is due, those that were set."""
+        return tuple(most for most in (self.threshold, self.single_call_limit) if most)
+
+    def __post_init__(self) -> None:
+        for name in ("auto", "on_resume"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidArgument(f"{name}: should be True or False, not {shown(getattr(self, name))}")
+        for name in (
+            "single_call_limit",
+            "trigger_turns",
+            "keep_recent_turns",
+            "grace_turns",
+            "thrash_window",
+            "max_failures",
+        ):
+            _check_count(getattr(self, name), name)
+        if self.threshold is not None:
+            _check_count(self.threshold, "threshold")
+        for name in ("thrash_share", "least_share"):
+            _check_share(getattr(self, name), name)
+        if self.trigger_turns:
+            self._check_turns()
+        self._check_budgets()
+
+    def _check_turns(self) -> None:
+        if self.keep_recent_turns < 1:
+            raise InvalidArgument("keep_recent_turns: should be 1 or more where trigger_turns is set")
+        if self.keep_recent_turns >= self.trigger_turns:
+            raise InvalidArgument(
+                f"keep_recent_turns ({self.keep_recent_turns}) must be less than trigger_turns ({self.trigger_turns})"
+            )
+
+    def _check_budgets(self) -> None:
+        if not isinstance(self.budget, ContextBudget):
+            raise InvalidArgument(f"budget: should be a ContextBudget, not {shown(self.budget)}")
+        if not isinstance(self.agent_budgets, Mapping):
+            raise InvalidArgument(f"agent_budgets: should be budgets by agent, not {shown(self.agent_budgets)}")
+        for agent, budget in self.agent_budgets.items():
+            if not isinstance(agent, str) or not isinstance(budget, ContextBudget):
+                raise InvalidArgument(f"agent_budgets[{shown(agent)}]: should be a ContextBudget, not {shown(budget)}")
+        object.__setattr__(self, "agent_budgets", MappingProxyType(dict(self.agent_budgets)))
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether any agent has a budget."""
+        return any(each.warn_at or each.cutover_at for each in (self.budget, *self.agent_budgets.values()))
+
+    def budget_of(self, agent: str) -> ContextBudget:
+        """Return the budget of an agent."""
+        return self.agent_budgets.get(agent, self.budget)
+
+
+def _check_count(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidArgument(f"{name}: {shown(value)} is no whole number >= 0; 0 switches it off")
+
+
+def _check_share(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InvalidArgument(f"{name}: {shown(value)} is no share; give a number from 0 to 1")

@@ -1,0 +1,941 @@
+"""How much becomes of few bytes: compressed data and JSON, measured before they are taken apart.
+
+A few hundred bytes of a zlib stream can stand for a gigabyte, and three bytes of JSON for an object of seventy. What
+comes from elsewhere is therefore measured first, in memory that does not grow with the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import zlib
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, replace
+from hashlib import blake2b
+from math import isfinite
+from operator import attrgetter
+from types import FunctionType, NoneType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast, dataclass_transform
+
+from flue_py.errors import CorruptStore, InvalidEntry, shown
+from flue_py.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import pydantic_core
+else:
+    # Slow to import, and a program that only reads writes no JSON.
+    pydantic_core = lazy_module("pydantic_core")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How much becomes of few bytes: compressed data and JSON, measured before they are taken apart.
+#
+# A few hundred bytes of a zlib stream can stand for a gigabyte, and three bytes of JSON for an object of seventy. What
+# comes from elsewhere is therefore measured first, in memory that does not grow with the answer.
+
+_AT_ONCE = 1 << 16
+
+# What CPython takes for a container, and for any other value with its place in one (rounded up).
+_CONTAINER_BYTES = 232
+_VALUE_BYTES = 64
+_STRING_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_STRING = re.compile(_STRING_TEXT, re.DOTALL)
+_PIECE = re.compile(rb'(?:[^"]{1,4096}+|%b){1,1024}+' % _STRING_TEXT, re.DOTALL)
+
+
+def inflate(packed: bytes, most: int) -> bytes | None:
+    """Return what a zlib stream stands for; None if that is more than ``most`` bytes, or not all there.
+
+    Raises `zlib.error`. Memory: what it stands for, at most ``most`` bytes.
+    """
+    stream = zlib.decompressobj()
+    data = stream.decompress(packed, most + 1)
+    return data if stream.eof and len(data) <= most else None
+
+
+def inflated_size(packed: bytes, most: int) -> int | None:
+    """Return how many bytes a zlib stream stands for; None if they are more than ``most``, or not all there.
+
+    Raises `zlib.error`. A part is looked at a time, and nothing is kept.
+    """
+    stream = zlib.decompressobj()
+    size, rest = 0, packed
+    while not stream.eof:
+        part = stream.decompress(rest, _AT_ONCE)
+        size += len(part)
+        if size > most or not (part or stream.eof):
+            return None
+        rest = stream.unconsumed_tail
+    return size
+
+
+def json_weight(text: bytes | bytearray) -> int:
+    """Return about how much memory the values of a JSON text take beside the text in them. O(size).
+
+    Text that is not JSON has a weight, too. A piece is looked at a time.
+    """
+    containers = values = 0
+    for piece in _PIECE.finditer(text):
+        bare, strings = _STRING.subn(b"", piece[0])
+        inside = bare.count(b"{") + bare.count(b"[")
+        containers += inside
+        values += bare.count(b",") + inside + strings
+    return containers * _CONTAINER_BYTES + values * _VALUE_BYTES
+
+
+_WIDE, _HALF_WIDE = re.compile(rb"[\xf0-\xff]"), re.compile(rb"[\xc4-\xff]")
+_CONTINUING = bytes(range(0x80, 0xC0))
+
+
+def memory_of_utf8(data: bytes | bytearray, start: int, end: int) -> int:
+    """Return about how many bytes Python takes for UTF-8 from ``start`` to ``end``, as a text. O(size).
+
+    Each character takes as much as the widest of them: one beyond Latin-1 makes an ASCII text twice as large, one
+    beyond U+FFFF four times. A piece is looked at a time.
+    """
+    width = 4 if _WIDE.search(data, start, end) else 2 if _HALF_WIDE.search(data, start, end) else 1
+    pieces = (data[at : min(at + _AT_ONCE, end)] for at in range(start, end, _AT_ONCE))
+    return width * sum(len(piece.translate(None, _CONTINUING)) for piece in pieces)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Cutting long base64 out of a payload's text, and putting it back byte for byte.
+#
+# A picture is the largest part of a message by far, does not compress, and comes again: in the next message, in a
+# retry,
+# in a fork. Cut out and decoded, it can be stored once. Only what encoding makes again exactly is cut, so that the text
+# that comes back is the text that was there. Pure functions of bytes: nothing here knows what a message is.
+
+SHORTEST = 16_384
+"""How many characters of base64 are cut out: below that, a row of its own costs more than it saves."""
+
+_RUN = re.compile(rb"[A-Za-z0-9+/]+")
+_OF_NUMBERS = b"0123456789eE+"
+"""The characters of base64 that a JSON number has, too."""
+
+
+class Cut(NamedTuple):
+    """What was cut out: the decoded bytes, and how many bytes of the text that is left stand before it."""
+
+    place: int
+    data: bytes
+
+
+def cut(text: bytes, shortest: int = SHORTEST) -> tuple[bytes, tuple[Cut, ...]]:
+    """Return a JSON text without its base64 of at least ``shortest`` characters, and what was cut, in its order.
+
+    Base64 is what JSON strings have of A-Z, a-z, 0-9, + and / without a break, with its padding: what stands before it,
+    such as ``data:image/png;base64,``, stays. It stays itself where encoding would not make it again: without its
+    padding, in the alphabet for URLs, or over several lines. What is left is JSON, too. O(size).
+    """
+    kept: list[bytes] = []
+    cuts: list[Cut] = []
+    place = end = 0
+    for start, stop in _runs(text, shortest):
+        data = _decoded(text[start:stop])
+        # What follows a cut at once stays: two cuts at one place could not be told apart.
+        if data is None or (cuts and start == end):
+            continue
+        kept.append(text[end:start])
+        place += start - end
+        cuts.append(Cut(place, data))
+        end = stop
+    if not cuts:
+        return text, ()
+    kept.append(text[end:])
+    return b"".join(kept), tuple(cuts)
+
+
+def splice(rest: bytes, pieces: Iterable[tuple[int, bytes]]) -> bytes:
+    """Return the text that ``rest`` was cut from. ``pieces`` are places in it and base64, in order. O(size)."""
+    whole: list[bytes] = []
+    end = 0
+    for place, piece in pieces:
+        whole += (rest[end:place], piece)
+        end = place
+    whole.append(rest[end:])
+    return b"".join(whole)
+
+
+def encoded(data: bytes) -> bytes:
+    """Return bytes in base64."""
+    return b2a_base64(data, newline=False)
+
+
+def encoded_size(size: int) -> int:
+    """Return how many characters of base64 so many bytes are."""
+    return (size + 2) // 3 * 4
+
+
+def _runs(text: bytes, shortest: int) -> Iterator[tuple[int, int]]:
+    """Yield the beginnings and ends of the runs of base64, padding included, that are not too short. O(size).
+
+    Whatever is as long as ``shortest`` lies across a multiple of it: only there a look is taken, and text in which
+    there is none takes no time.
+    """
+    first, probe = 0, shortest - 1
+    while probe < len(text):
+        found = _RUN.match(text, probe)
+        if found is None:
+            probe += shortest
+            continue
+        start = _behind_an_escape(text, _beginning(text, max(first, probe - shortest + 1), probe))
+        first = found.end()
+        padding = -(first - start) % 4
+        if text[first : first + padding] == b"=" * padding and padding < 3:
+            first += padding
+            if first - start >= shortest:
+                yield start, first
+        probe = first + shortest - 1
+
+
+def _beginning(text: bytes, low: int, probe: int) -> int:
+    """Return where the run begins that goes through ``probe``, no lower than ``low``."""
+    start, step = probe, 64
+    while start > low:
+        part = text[max(low, start - step) : start]
+        before = _RUN.match(part[::-1])
+        length = 0 if before is None else before.end()
+        start -= length
+        if length < len(part):
+            break
+        step *= 8
+    return start
+
+
+def _behind_an_escape(text: bytes, start: int) -> int:
+    r"""Return where a run begins whose first letters may end an escape, as in ``\nAAAA`` and ``\u00e9AAAA``."""
+    slashes = 0
+    while text[start - slashes - 1 : start - slashes] == b"\\":
+        slashes += 1
+    if slashes % 2 == 0:
+        return start
+    return start + (5 if text[start : start + 1] == b"u" else 1)
+
+
+def _decoded(run: bytes) -> bytes | None:
+    """Return what base64 stands for; None if encoding that gives something else, or if it may be a number."""
+    last = run[-4:]
+    if encoded(a2b_base64(last)) != last or not run.strip(_OF_NUMBERS):
+        return None
+    return a2b_base64(run, strict_mode=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `frozen`, which makes a class a frozen data class with slots, as `dataclasses.dataclass` does but faster.
+#
+# ``dataclass(frozen=True, slots=True)`` compiles six functions for each class: with eighty classes that was a third of
+# what a short command took to start. Here only ``__init__`` is compiled; what compares, hashes, shows and freezes is
+# shared. The standard library still collects the fields: ``fields``, ``replace``, ``asdict`` and ``match`` work as
+# ever.
+
+Made = TypeVar("Made")
+_Fields = Sequence[Field[Any]]
+
+_set = object.__setattr__
+_become = object.__dict__["__class__"].__set__
+
+_drafts: dict[type, type] = {}
+_Copier = Callable[[Any, Mapping[str, object]], Any]
+_copiers: dict[type, _Copier | None] = {}
+_PAYS_FOR_CHANGING_CLASS = 8
+"""From so many fields on, an object is filled sooner as one of a class that lets itself be assigned to."""
+
+
+class _Factory:
+    """What stands for a default that is made anew, and is shown so in a signature."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_FACTORY = _Factory()
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(cls: type[Made]) -> type[Made]:
+    """Return the class as ``dataclass(frozen=True, slots=True)`` would.
+
+    ``__post_init__`` is called. Every field is a parameter of ``__init__``, and is hashed where it is compared.
+    """
+    made = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
+    found: _Fields = fields(made)  # type: ignore[arg-type] # it is a data class now
+    methods = {"__init__": _init(made, found), **_comparison(found), **_copying(found), **_FROZEN}
+    methods["__repr__"] = _representation(found)
+    for name, method in methods.items():
+        setattr(made, name, method)
+    return made
+
+
+def changed(value: Made, **fields: object) -> Made:
+    """Return a frozen value with other fields, as `dataclasses.replace` does, in a third of the time where it has many.
+
+    Raises `TypeError` for a field that it has not.
+    """
+    cls: type = type(value)
+    if cls not in _copiers:
+        _copiers[cls] = _copier(cls)
+    copied = _copiers[cls]
+    if copied is None:
+        return replace(value, **fields)  # type: ignore[type-var] # only frozen values have this
+    made: Made = copied(value, fields)
+    return made
+
+
+def _copier(cls: type) -> _Copier | None:
+    """Return what copies the values of a class with other fields; None where that is nothing quicker."""
+    draft = _drafts.get(cls)
+    if draft is None or hasattr(cls, "__post_init__"):
+        return None
+    names = frozenset(each.name for each in fields(cls))
+    known: dict[str, Any] = {"_new": object.__new__, "_draft": draft}
+    copies = "\n".join(f" made.{name} = value.{name}" for name in names)
+    exec(f"def copied(value):\n made = _new(_draft)\n{copies}\n return made", known)  # noqa: S102 - own fields
+    copied = known["copied"]
+
+    def changing(value: object, others: Mapping[str, object]) -> object:
+        made = copied(value)
+        for name, item in others.items():
+            if name not in names:
+                raise TypeError(f"{cls.__qualname__} has no field {name!r}")
+            setattr(made, name, item)
+        made.__class__ = cls
+        return made
+
+    return changing
+
+
+def _init(cls: type, found: _Fields) -> FunctionType:
+    """Return ``__init__``, compiled of its source, as the standard library does it: a loop would be slow to call."""
+    known: dict[str, object] = {"_factory": _FACTORY}
+    parameters, given = ["self"], {}
+    for each in found:
+        name = given[each.name] = each.name
+        if each.default is not MISSING:
+            known[f"_default_{name}"] = each.default
+            parameters.append(f"{name}=_default_{name}")
+        elif each.default_factory is not MISSING:
+            known[f"_make_{name}"] = each.default_factory
+            parameters.append(f"{name}=_factory")
+            given[name] = f"_make_{name}() if {name} is _factory else {name}"
+        else:
+            parameters.append(name)
+    lines = _filling_lines(cls, given, known)
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
+    body = "\n".join(f" {line}" for line in lines or ["pass"])
+    exec(f"def __init__({', '.join(parameters)}):\n{body}", known)  # noqa: S102 - own fields
+    made = known["__init__"]
+    assert isinstance(made, FunctionType)
+    made.__annotations__ = {**{each.name: each.type for each in found}, "return": None}
+    made.__module__, made.__qualname__ = cls.__module__, f"{cls.__qualname__}.__init__"
+    return made
+
+
+def _filling_lines(cls: type, given: Mapping[str, str], known: dict[str, object]) -> list[str]:
+    """Return the lines that give each field its value; what they name is added to ``known``."""
+    draft = _draft_of(cls) if len(given) >= _PAYS_FOR_CHANGING_CLASS else None
+    if draft is None:
+        # That of the slot itself: ``object.__setattr__`` would look it up by its name each time.
+        known |= {f"_set_{name}": getattr(cls, name).__set__ for name in given}
+        return [f"_set_{name}(self, {value})" for name, value in given.items()]
+    known |= {"_cls": cls, "_draft": draft, "_become": _become, "_fill": _filling([*given])}
+    return [
+        "if self.__class__ is _cls:",
+        *(f" {name} = {value}" for name, value in given.items() if name != value),
+        " _become(self, _draft)",
+        *(f" self.{name} = {name}" for name in given),
+        " self.__class__ = _cls",
+        # The slots of a subclass are others.
+        "else:",
+        f" _fill(self, {', '.join(given.values())})",
+    ]
+
+
+def _filling(names: Sequence[str]) -> Callable[..., None]:
+    def fill(self: object, *values: object) -> None:
+        for name, value in zip(names, values, strict=True):
+            _set(self, name, value)
+
+    return fill
+
+
+def _draft_of(cls: type) -> type | None:
+    """Return a class of the same slots that is not frozen; None where its objects cannot become those of ``cls``.
+
+    An assignment to a slot takes a few nanoseconds, where the call of a slot's ``__set__`` takes fifty.
+    """
+    if cls.__bases__ != (object,):
+        return None
+    draft = type(cls.__name__, (), {"__slots__": cls.__dict__["__slots__"]})
+    try:
+        _become(object.__new__(cls), draft)
+    except TypeError:
+        return None
+    _drafts[cls] = draft
+    return draft
+
+
+_Method = Callable[..., Any]
+
+
+def _comparison(found: _Fields) -> dict[str, _Method]:
+    names = [each.name for each in found if each.compare]
+    # Of one name attrgetter gives the value itself, and of none there is no attrgetter.
+    compared: _Method = attrgetter(*names) if len(names) > 1 else _values(names)
+
+    def equal(self: object, other: object) -> bool:
+        return compared(self) == compared(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def hashed(self: object) -> int:
+        return hash(compared(self))
+
+    return {"__eq__": equal, "__hash__": hashed}
+
+
+def _values(names: Sequence[str]) -> Callable[[object], tuple[object, ...]]:
+    return lambda self: tuple(getattr(self, name) for name in names)
+
+
+def _representation(found: _Fields) -> _Method:
+    names = [each.name for each in found if each.repr]
+
+    def shown(self: object) -> str:
+        return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+    return shown
+
+
+def _copying(found: _Fields) -> dict[str, _Method]:
+    """Return what `copy` and `pickle` use: a copy has the fields as they are, without ``__post_init__``."""
+    names = [each.name for each in found]
+
+    def taken(self: object) -> list[object]:
+        return [getattr(self, name) for name in names]
+
+    fill = _filling(names)
+
+    def given(self: object, state: Sequence[object]) -> None:
+        fill(self, *state)
+
+    return {"__getstate__": taken, "__setstate__": given}
+
+
+def _refuse_setting(self: object, name: str, value: object) -> NoReturn:
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _refuse_deleting(self: object, name: str) -> NoReturn:
+    raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+_FROZEN: Mapping[str, _Method] = {"__setattr__": _refuse_setting, "__delattr__": _refuse_deleting}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# JSON as it is stored: compact text, keys in the caller's order, nothing a reader could choke on.
+#
+# This is the single write path of every payload. What the caller gives is kept value for value; the only
+# repair is that lone surrogates, which no JSON reader accepts, become U+FFFD, and that is reported.
+
+JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+MAX_JSON_DEPTH = 200
+"""Deeper nesting is refused: common JSON readers, ours included, stop at about this depth."""
+
+_SHOWN_KEY = 60
+
+MAX_DIGITS = 4_300
+"""JSON readers, Python's too, read integers of up to so many digits: whatever can be read can be written."""
+
+LARGEST_INTEGER: int = 10**MAX_DIGITS - 1
+"""Larger integers are refused, of either sign."""
+
+
+_PAYS_FOR_IMPORT = 1_000_000
+"""In the time that importing pydantic_core takes, the standard library reads so many characters of JSON."""
+
+
+def to_json(value: object) -> bytes:
+    """Return what the library made itself as compact JSON. Raises ValueError for half of a surrogate pair. O(size)."""
+    return pydantic_core.to_json(value, inf_nan_mode="constants")
+
+
+def encode_json(value: object, what: str, *, is_json: bool = False) -> tuple[str, int]:
+    """Return ``value`` as compact JSON text in its own key order, and how many lone surrogates were replaced.
+
+    ``what`` names the value in errors; ``is_json`` says that `flue_py.core.json.is_json` holds of it. Raises
+    `InvalidEntry` for what JSON cannot hold: other types, NaN and infinities, keys that are not strings, nesting deeper
+    than `MAX_JSON_DEPTH`, cycles. Cost: O(size).
+    """
+    try:
+        text = to_json(value).decode()
+    except Exception:  # noqa: BLE001 - pydantic_core refuses for several reasons; the careful pass names which
+        return _encode_carefully(value, what)
+    # In so short a text no integer has too many digits.
+    if is_json and len(text) <= MAX_DIGITS:
+        return text, 0
+    # Only these tokens can be wrong in what the fast encoder accepts: NaN and infinities become bare words,
+    # and it quietly accepts tuples, bytes, sets and dates, which would come back as something else.
+    if "NaN" in text or "Infinity" in text or not _is_plain(value, 0):
+        return _encode_carefully(value, what)
+    return text, 0
+
+
+_SIMPLE: frozenset[type] = frozenset((str, float, bool))
+
+
+def _is_plain(value: object, depth: int) -> bool:
+    kind = type(value)
+    if kind is str or kind is float or kind is bool or value is None:
+        return True
+    if kind is int:
+        return -LARGEST_INTEGER <= cast("int", value) <= LARGEST_INTEGER
+    if depth >= MAX_JSON_DEPTH:
+        return False
+    if kind is dict:
+        return _has_plain_fields(cast("dict[object, object]", value), depth + 1)
+    if kind is list:
+        return all(_is_plain(item, depth + 1) for item in cast("list[object]", value))
+    return False
+
+
+def _has_plain_fields(fields: dict[object, object], depth: int) -> bool:
+    for key, item in fields.items():
+        # Most values are text or small numbers: that is seen here, without a call for each.
+        if type(key) is not str or not (type(item) in _SIMPLE or _is_plain(item, depth)):
+            return False
+    return True
+
+
+def _encode_carefully(value: object, what: str) -> tuple[str, int]:
+    replaced = [0]
+    plain = _plain_copy(value, what, 0, replaced)
+    # By the same encoder as everything else: one value has one text, whichever way it came in.
+    return to_json(plain).decode(), replaced[0]
+
+
+def _plain_copy(value: object, where: str, depth: int, replaced: list[int]) -> JsonValue:
+    if isinstance(value, str):
+        cleaned, count = replace_lone_surrogates(str.__str__(value))
+        replaced[0] += count
+        return cleaned
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
+            raise InvalidEntry(f"{where}: an integer of {value.bit_length()} bits is too large; store it as text")
+        return int(value)
+    if isinstance(value, float):
+        if math.isnan(value) or value in (float("inf"), float("-inf")):
+            raise InvalidEntry(f"{where}: {value!r} is not a JSON number; use null or a finite number")
+        return float(value)
+    if depth >= MAX_JSON_DEPTH:
+        raise InvalidEntry(f"{where}: nested deeper than {MAX_JSON_DEPTH} levels; flatten it or store it as text")
+    if isinstance(value, Mapping):
+        copied: JsonObject = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InvalidEntry(f"{where}: key {shown(key)} is a {type(key).__name__}; JSON keys are strings")
+            # As plain text: a subclass may have its own idea of which keys are the same.
+            cleaned, count = replace_lone_surrogates(str.__str__(key))
+            replaced[0] += count
+            inside = f"{where}.{step_shown(cleaned)}"
+            if cleaned in copied:
+                raise InvalidEntry(f"{inside}: two keys are the same text, perhaps once lone surrogates are replaced")
+            copied[cleaned] = _plain_copy(item, inside, depth + 1, replaced)
+        return copied
+    if isinstance(value, (list, tuple)):
+        return [_plain_copy(item, f"{where}[{n}]", depth + 1, replaced) for n, item in enumerate(value)]
+    raise InvalidEntry(f"{where}: a {type(value).__name__} cannot be stored as JSON; convert it first")
+
+
+def step_shown(key: str) -> str:
+    """Return a key as the path in an error message shows it: its beginning, where it is long."""
+    return key if len(key) <= _SHOWN_KEY else f"{key[:_SHOWN_KEY]}..."
+
+
+def replace_lone_surrogates(text: str) -> tuple[str, int]:
+    """Return ``text`` with each lone surrogate replaced by U+FFFD, and how many there were.
+
+    Two halves of a pair that stand side by side as separate code points are one character and are joined.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        cleaned = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in joined)
+        return cleaned, sum("\ud800" <= char <= "\udfff" for char in joined)
+    return text, 0
+
+
+class _FastReader:
+    """The reader of pydantic_core, once it is loaded, or there was enough to read to pay for its import."""
+
+    __slots__ = ("_left", "read")
+
+    def __init__(self) -> None:
+        self._left = _PAYS_FOR_IMPORT
+        self.read: Callable[..., object] | None = None
+
+    def reader_for(self, text: str | bytes) -> Callable[..., object] | None:
+        """Return the reader; None if the standard library is to read this text."""
+        if self.read is None:
+            self._left -= len(text)
+            if self._left > 0 and "pydantic_core" not in sys.modules:
+                return None
+            self.read = pydantic_core.from_json
+        return self.read
+
+
+_FAST = _FastReader()
+
+
+def decode_json(text: str | bytes) -> JsonValue:
+    """Return the value of stored JSON text, or of its UTF-8. Raises `CorruptStore` if it is not JSON."""
+    read = _FAST.read or _FAST.reader_for(text)
+    try:
+        if read is not None:
+            return cast("JsonValue", read(text, allow_inf_nan=False))
+    except (ValueError, TypeError):  # a TypeError for half of a surrogate pair
+        pass
+    try:
+        # The standard library would take bytes of other encodings, too.
+        text = text if isinstance(text, str) else text.decode()
+        return cast("JsonValue", json.loads(text, parse_constant=_refuse_constant))
+    except (ValueError, RecursionError) as error:
+        raise CorruptStore(f"a stored payload is not JSON ({error}); run verify() to find it") from error
+
+
+def _refuse_constant(name: str) -> JsonValue:
+    raise ValueError(f"{name} is not JSON")
+
+
+def decode_object(text: str | bytes) -> JsonObject:
+    """Return the JSON object in ``text``. Raises `CorruptStore` if it is something else."""
+    read = _FAST.read
+    if read is not None:
+        try:
+            value = read(text, allow_inf_nan=False)
+        except (ValueError, TypeError):
+            value = decode_json(text)
+    else:
+        value = decode_json(text)
+    if not isinstance(value, dict):
+        raise CorruptStore(f"a stored payload is a {type(value).__name__}, not an object; run verify() to find it")
+    return value
+
+
+def decode_intact(data: bytes, digest: bytes) -> JsonObject | None:
+    """Return the JSON object in a payload's UTF-8; None if the payload does not have this digest, so is damaged.
+
+    It does what `payload_digest` and `decode_object` do, in one call: a read of a context makes it for each message.
+    """
+    if blake2b(data, digest_size=16).digest() != digest:
+        return None
+    read = _FAST.read
+    if read is not None:
+        try:
+            value = read(data, allow_inf_nan=False)
+        except (ValueError, TypeError):
+            return decode_object(data)
+        if type(value) is dict:
+            return value
+    return decode_object(data)
+
+
+def intact_text(data: bytes | None, digest: bytes) -> str | None:
+    """Return the text of a payload's UTF-8; None if it does not have this digest, so is damaged or not all there."""
+    if data is None or blake2b(data, digest_size=16).digest() != digest:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def payload_digest(text: str | bytes) -> bytes:
+    """Return the 16-byte BLAKE2b digest of a payload's text in UTF-8, by which a damaged one is recognised."""
+    return blake2b(text.encode() if isinstance(text, str) else text, digest_size=16).digest()
+
+
+def utf8_length(text: str) -> int:
+    """Return how many bytes ``text`` is in UTF-8. Raises ValueError for half of a surrogate pair. A piece at a time."""
+    if text.isascii():
+        return len(text)
+    return sum(len(text[at : at + _JSONTEXT_PIECE].encode()) for at in range(0, len(text), _JSONTEXT_PIECE))
+
+
+_JSONTEXT_PIECE = 1 << 16
+_ESCAPED = re.compile(
+    rb'(?:[^\x00-\x1f"\\\x80-\xff]{1,1024}+|[\xc0-\xff][\x80-\xbf]{1,3}+'
+    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|\\u[0-9a-fA-F]{4}|\\[^u]){1,256}+",
+    re.DOTALL,
+)
+
+
+def unescape(line: bytearray, start: int, end: int) -> int:
+    """Write what stands in a JSON string into its own place, from ``start`` on, as UTF-8; return where that ends.
+
+    ``start`` and ``end`` are within the quotes. What it stands for is never longer. Raises ValueError for what JSON
+    does not allow. Memory: a piece at a time, however long it is.
+    """
+    control = _CONTROL.search(line, start, end)
+    if control is not None:
+        raise ValueError(f"a control character at byte {control.start()}")
+    at = written = line.find(b"\\", start, end)
+    if at < 0:
+        return end
+    while at < end:
+        piece = _ESCAPED.match(line, at, end)
+        if piece is None:
+            raise ValueError(f"neither UTF-8 nor an escape at byte {at}")
+        text = json.loads(b'"%b"' % piece[0]).encode()
+        line[written : written + len(text)] = text
+        at, written = piece.end(), written + len(text)
+    return written
+
+
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+
+
+def utf16_length(text: str) -> int:
+    """Return the length of ``text`` in UTF-16 code units, as JavaScript counts it (an astral character is 2)."""
+    if text.isascii():
+        return len(text)
+    return len(text) + sum(char > "\uffff" for char in text)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Text as JavaScript measures and prints it.
+#
+# Estimates and summaries follow an implementation in JavaScript, where a string is a sequence of UTF-16 code units
+# and ``JSON.stringify`` has rules of its own for numbers and keys. A difference of one unit can move a cut, so this
+# module follows those rules exactly.
+
+PropertyValue: TypeAlias = "JsonValue | Mapping[str, JsonValue]"
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_EXACT_INTEGERS = 2**53
+_ARRAY_INDEX_LIMIT = 2**32 - 1
+
+
+def js_json(value: PropertyValue, depth: int = 0) -> str:
+    """Return ``value`` as ``JSON.stringify`` prints it: compact, nothing escaped beyond what JSON requires.
+
+    Numbers are doubles, array-index keys come first in their objects, and lone surrogates are escaped. What
+    JSON cannot hold is printed as ``null``. Raises `InvalidEntry` for nesting deeper than `MAX_JSON_DEPTH`, which
+    no entry can have. Cost: O(size).
+    """
+    if isinstance(value, str):
+        return js_string(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return js_number(value)
+    if isinstance(value, (Mapping, list, tuple)) and depth >= MAX_JSON_DEPTH:
+        raise InvalidEntry(f"arguments: nested deeper than {MAX_JSON_DEPTH} levels, as no entry can be")
+    if isinstance(value, Mapping):
+        return "{" + ",".join([f"{js_string(key)}:{js_json(item, depth + 1)}" for key, item in js_entries(value)]) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join([js_json(item, depth + 1) for item in value]) + "]"
+    return "null"
+
+
+def js_entries(value: Mapping[str, JsonValue]) -> list[tuple[str, JsonValue]]:
+    """Return the properties of an object in JavaScript's order: array indexes ascending, then as inserted."""
+    entries = list(value.items())
+    if any(_is_array_index(key) for key, _ in entries):
+        indexes = sorted((entry for entry in entries if _is_array_index(entry[0])), key=lambda e: int(e[0]))
+        return indexes + [entry for entry in entries if not _is_array_index(entry[0])]
+    return entries
+
+
+def _is_array_index(key: str) -> bool:
+    if not key.isascii() or not key.isdigit() or len(key) > 10:
+        return False
+    return (key == "0" or key[0] != "0") and int(key) < _ARRAY_INDEX_LIMIT
+
+
+def js_string(text: str) -> str:
+    """Return ``text`` quoted as ``JSON.stringify`` quotes it."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    if quoted.isascii() or not _SURROGATE.search(quoted):
+        return quoted
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", _joined_pairs(quoted))
+
+
+def js_number(value: float) -> str:
+    """Return a number as JavaScript prints the double nearest to it; ``null`` if that is not finite.
+
+    The digits are the shortest that read back as the same double, as in Python; the layout differs: ``1.0`` is
+    ``1``, ``1e-05`` is ``0.00001``, ``1e+20`` is a 1 and twenty zeros.
+    """
+    if isinstance(value, int) and -_EXACT_INTEGERS <= value <= _EXACT_INTEGERS:
+        return str(value)
+    try:
+        double = float(value)
+    except OverflowError:
+        return "null"
+    if not math.isfinite(double):
+        return "null"
+    if double == 0:
+        return "0"
+    sign = "-" if double < 0 else ""
+    mantissa, _, exponent = repr(abs(double)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(digits) - len(fraction) + int(exponent or 0)
+    return sign + _laid_out(digits.rstrip("0"), point)
+
+
+def _laid_out(digits: str, point: int) -> str:
+    """Return ``0.DIGITS`` times ten to the ``point`` in the layout of ECMAScript's Number::toString."""
+    if len(digits) <= point <= 21:
+        return digits.ljust(point, "0")
+    if 0 < point <= 21:
+        return f"{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"0.{'0' * -point}{digits}"
+    fraction = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{digits[0]}{fraction}e{point - 1:+d}"
+
+
+def utf16_prefix(text: str, units: int, *, whole_characters: bool) -> str:
+    """Return the first ``units`` UTF-16 code units of ``text``.
+
+    Where the cut falls inside a surrogate pair, its first half stays at the end as a lone surrogate, or is
+    left out with ``whole_characters``. Cost: O(units).
+    """
+    head = text[:units]
+    if head.isascii():
+        return head
+    prefix = head.encode("utf-16-le", "surrogatepass")[: 2 * units].decode("utf-16-le", "surrogatepass")
+    if whole_characters and "\ud800" <= prefix[-1:] <= "\udbff":
+        return prefix[:-1]
+    return prefix
+
+
+def utf16_sort_key(text: str) -> bytes:
+    """Return a key that sorts strings as JavaScript does: by UTF-16 code units, not by code points."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def _joined_pairs(text: str) -> str:
+    """Return ``text`` with the two halves of each surrogate pair joined to one character, as UTF-16 has them."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The strict copy of a JSON value: the rules of `flue_py.core.json`, with the path of what breaks them.
+
+SCALARS: frozenset[type] = frozenset((str, int, bool, NoneType))
+"""Types that are JSON whatever their value. A float is not among them: it may be NaN."""
+
+
+class Refusal(ValueError):
+    """Why a value is refused. The path to it grows on the way out, so that accepting costs no path."""
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.path.removeprefix('.')}: {self.reason}" if self.path else self.reason
+
+    def at(self, where: str) -> InvalidEntry:
+        # A key with half a surrogate pair must not make the error itself impossible to print.
+        return InvalidEntry(replace_lone_surrogates(f"{where}{self.path}: {self.reason}")[0])
+
+
+def plain_copy(value: object, depth: int) -> JsonValue:
+    """Return a copy of a JSON value, by the rules of `encode_json`. Raises `Refusal` for anything else.
+
+    One frame per level, so that the deepest value it accepts fits the interpreter's stack with room to spare.
+    """
+    if type(value) is not dict and type(value) is not list:
+        value = _of_exact_type(value)
+        if not isinstance(value, (dict, list)):
+            return cast("JsonValue", value)
+    if depth >= MAX_JSON_DEPTH:
+        raise Refusal(f"nested deeper than {MAX_JSON_DEPTH} levels; flatten it or store it as text")
+    step: str | int | None = None
+    try:
+        if isinstance(value, dict):
+            plain: JsonObject = {}
+            for raw_key, item in value.items():
+                step = None
+                step = key = raw_key if type(raw_key) is str else plain_key(raw_key, plain)
+                plain[key] = item if type(item) in SCALARS else plain_copy(item, depth + 1)
+            return plain
+        plain_list: list[JsonValue] = []
+        for number, item in enumerate(value):
+            step = number
+            plain_list.append(item if type(item) in SCALARS else plain_copy(item, depth + 1))
+    except Refusal as refusal:
+        if step is not None:
+            refusal.path = f"{_step_text(step)}{refusal.path}"
+        raise
+    return plain_list
+
+
+def _step_text(step: str | int) -> str:
+    return f".{step_shown(step)}" if isinstance(step, str) else f"[{step}]"
+
+
+def _of_exact_type(value: object) -> object:
+    """Return what stands for a value whose class only derives from a JSON type, such as an enum of strings."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return _finite(float(value))
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    raise Refusal(f"a {type(value).__name__} cannot be stored as JSON; convert it first")
+
+
+def plain_key(key: object, taken: Container[str]) -> str:
+    if not isinstance(key, str):
+        raise Refusal(f"key {shown(key)} is a {type(key).__name__}; JSON keys are strings")
+    plain = str.__str__(key)
+    if plain in taken:  # a subclass may have its own idea of which keys are the same
+        raise Refusal(f"two keys are the text {shown(plain)}; leave one of them out")
+    return plain
+
+
+def _finite(value: float) -> float:
+    if not isfinite(value):
+        raise Refusal(f"{value!r} is not a JSON number; use null or a finite number")
+    return value
+
+
+def is_json(value: object, depth: int) -> bool:
+    """Return whether `plain_copy` would give the same value back."""
+    kind = type(value)
+    if kind in SCALARS:
+        return True
+    if kind is dict and depth < MAX_JSON_DEPTH:
+        for key, item in cast("dict[object, object]", value).items():
+            inside = type(item)
+            # Most values are text or numbers: those are seen here, without a call for each.
+            is_plain = inside in SCALARS or (inside is float and isfinite(cast("float", item)))
+            if type(key) is not str or not (is_plain or is_json(item, depth + 1)):
+                return False
+        return True
+    if kind is list and depth < MAX_JSON_DEPTH:
+        for item in cast("list[object]", value):  # noqa: SIM110 - a generator would double the frames per level
+            if not (type(item) in SCALARS or is_json(item, depth + 1)):
+                return False
+        return True
+    return kind is float and isfinite(cast("float", value))

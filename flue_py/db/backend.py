@@ -1,0 +1,1236 @@
+"""What a store promises, and how it keeps it: each method is one transaction of one operation, run by a `Runner`.
+
+The docstrings are the contract. `tests.contract` proves it on every runner. What a transaction does is in
+`ops`, a file for each idea.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flue_py.core.context import ContextRead, EntryCost
+from flue_py.core.entries import Entry, NewEntry, PathSettings
+from flue_py.core.ledger import (
+    Amounts,
+    Budget,
+    CallId,
+    CallPrice,
+    CallRow,
+    HeldAmount,
+    LedgerQuery,
+    NewBudget,
+    Reached,
+    Recorded,
+    Reservation,
+    UnpricedCall,
+    UsageReport,
+)
+from flue_py.core.operations import Committed, Operation
+from flue_py.core.sessions import (
+    ANY_SESSION,
+    DEFAULT_LIMITS,
+    LAST_ACTIVE_FIRST,
+    NO_NOTE,
+    STORED,
+    Appended,
+    Change,
+    Deletion,
+    Document,
+    DocumentFilter,
+    DocumentInfo,
+    DocumentName,
+    DocumentsFound,
+    EditMetadata,
+    EntryPlace,
+    Expected,
+    LeafChoice,
+    Listing,
+    LogLine,
+    Mark,
+    MessagesRead,
+    Moved,
+    MoveReason,
+    Navigated,
+    NewDocument,
+    NewSession,
+    Note,
+    OnConflict,
+    Ordering,
+    PathRead,
+    Problem,
+    ReadStamp,
+    ScopeContents,
+    Seen,
+    SessionFilter,
+    SessionHead,
+    SessionInfo,
+    SessionKind,
+    SessionPage,
+    Stored,
+    StoreInfo,
+    TaskEnd,
+    TaskLink,
+    VerifyReport,
+)
+from flue_py.core.usage import PaidCall, UsageWindow
+from flue_py.db import ops, sql
+from flue_py.db.runner import Runner, Sources
+from flue_py.db.schema import FORMAT_VERSION
+from flue_py.errors import CorruptStore, StoreClosed
+
+if TYPE_CHECKING:
+    from flue_py.core.ledger import BudgetCopy, BudgetState
+    from flue_py.core.sessions import DocumentRow, DocumentState
+    from flue_py.core.trees import BackupReport, GonePayer, Standing, TreeCopy, TreeHead
+    from flue_py.db.words import WordIndex
+
+
+MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
+
+
+def _is_repeatable(expected: Expected) -> bool:
+    """Return whether what changes no leaf can be done twice: not where it expects a revision that it ends itself."""
+    return not (isinstance(expected, Seen) and expected.revision is not None)
+
+
+class Backend:
+    """One store of sessions. A method's docstring says what is its own. This holds for all of them.
+
+    Atomicity: a call is one transaction. A write happens as a whole or not at all, and what it raises has changed
+    nothing. A read sees one moment. Calls may run at the same time; writes to one session never interleave.
+
+    Leaf: a method with ``expected`` compares it with what is stored, in the transaction: a leaf, or a `Seen`, which may
+    have a revision, too. It raises `RevisionConflict` if the revisions differ, else `LeafConflict` if the leaves do;
+    ``STORED`` takes whatever is stored. A read with ``leaf`` is of the path to it: ``STORED`` is the stored leaf, None
+    is no entry, and any other must be an entry that the session sees (`EntryNotFound`).
+
+    Order: "in order of id" means by code point, so that it is the same on every database.
+
+    Repeating: a read can be repeated. A write is done once more by each call, unless its docstring says otherwise. With
+    an ``idempotency_key`` the second call of the same content returns the first result and changes nothing; other
+    content, or another operation, under the same key raises `IdempotencyConflict`.
+
+    Errors: `SessionNotFound` for a session that is missing or deleted, unless the method returns None for it;
+    `InvalidArgument` for a text to be written that cannot be stored; `StoreClosed` after `close`; and those of the
+    database: `StoreBusy`, `OutcomeUnknown`, `StoreUnavailable`, `CorruptStore`. A caller who is cancelled while a
+    commit is under way is cancelled when it is done, with `CommittedBeforeCancellation` as the cause.
+
+    Cost: in rows read and written, each found by an index. No method's cost grows with the history unless it says so.
+    """
+
+    def __init__(self, runner: Runner, sources: Sources) -> None:
+        self._runner = runner
+        self._sources = sources
+        self.waiting = runner.waiting
+
+    @cached_property
+    def _words_turn(self) -> AbstractAsyncContextManager[object]:
+        """Whose turn it is with the index of words, in all stores of the loop that have this database. Who waits for
+        another one in SQLite blocks a thread: with all threads blocked, the one that holds the index could not go on.
+        """
+        return self.waiting.shared_turn(self._runner.words_name)
+
+    # -- sessions -------------------------------------------------------------------------------------------
+
+    async def create_session(self, new: NewSession) -> SessionInfo:
+        """Create a root session with an empty history, and return it.
+
+        Raises `SessionExists` for a taken key or id. O(1).
+        """
+        return await self._runner.write(lambda tx: ops.sessions.create_session(tx, self._sources, new))
+
+    async def get_session(self, session_id: str, scope: str | None = None) -> SessionInfo | None:
+        """Return the session; None if it is missing, or in another scope than the one named.
+
+        Raises nothing of its own. O(1).
+        """
+        return await self._runner.read(lambda tx: ops.sessions.get_session(tx, session_id, scope), loose=True)
+
+    async def get_session_by_key(self, key: str, scope: str) -> SessionInfo | None:
+        """Return the session with this key in this scope, or None. Raises nothing of its own. O(1)."""
+        return await self._runner.read(lambda tx: ops.sessions.get_session_by_key(tx, key, scope), loose=True)
+
+    async def list_sessions(
+        self,
+        *,
+        scope: str | None,
+        kind: SessionKind | None,
+        limit: int,
+        cursor: str | None,
+        where: SessionFilter = ANY_SESSION,
+        ordering: Ordering = LAST_ACTIVE_FIRST,
+    ) -> SessionPage:
+        """Return a page of the sessions that ``where`` asks for, by default most recently active first.
+
+        Sessions that are equal in that order are in the order they were made, reversed where ``ordering`` descends. A
+        session that changes while pages are read may be met twice or not at all, every other exactly once. Raises
+        `InvalidArgument` for a limit below 1, and for a cursor that is malformed or of another order. O(page) by
+        activity, creation or title without a filter that passes sessions over; else O(sessions), of these scopes.
+        """
+        listing = Listing(scope, kind, where, ordering)
+        return await self._runner.read(lambda tx: ops.sessions.list_sessions(tx, listing, limit, cursor), loose=True)
+
+    async def session_heads(self) -> Sequence[SessionHead]:
+        """Return what a search needs of every session, most recently active last.
+
+        Raises nothing of its own. O(sessions), of which little is read.
+        """
+        return await self._runner.read(lambda tx: tx.rows(sql.SESSION_HEADS), loose=True)
+
+    async def get_sessions(self, session_ids: Sequence[str]) -> list[SessionInfo | None]:
+        """Return these sessions, in the order given: None for one that is missing.
+
+        Raises nothing of its own. O(ids), a statement for every 5,000 ids.
+        """
+        return await self._runner.read(lambda tx: ops.read.get_sessions(tx, session_ids))
+
+    async def open_words(self, version: int) -> WordIndex | None:
+        """Open the index of words beside the store; None where there is none, and can be none.
+
+        One that was made for another ``version`` of what texts have, or is broken, is made anew. Raises
+        `StoreUnavailable` where its file cannot be written. O(1).
+        """
+        return await self._runner.open_words(version, self._words_turn)
+
+    async def remove_words(self) -> None:
+        """Remove the index of words; the next search makes it anew. Raises `StoreUnavailable`. O(1)."""
+        async with self._words_turn:
+            await self._runner.remove_words()
+
+    async def words_location(self) -> str | None:
+        """Return where the index of words lies; None if there is none yet. Raises nothing of its own. O(1)."""
+        return await self._runner.words_location()
+
+    async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
+        """Return up to ``limit`` session ids that start with ``prefix``, in order of id.
+
+        Raises nothing of its own. O(limit).
+        """
+        return await self._runner.read(lambda tx: ops.sessions.match_session_ids(tx, prefix, limit), loose=True)
+
+    async def update_session(
+        self,
+        session_id: str,
+        *,
+        title: str | None | Stored = STORED,
+        auto_title: str | None | Stored = STORED,
+        metadata_text: str | EditMetadata | None = None,
+        completed_us: int | None | Stored = STORED,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> SessionInfo:
+        """Change the fields that are given, count one revision, log it, and return the session.
+
+        ``metadata_text`` may be a function: it gets the stored metadata and returns the new ones, in the same
+        transaction. It may be called more than once, and what it raises is raised here. Setting the same values again
+        writes one more revision. Raises `InvalidArgument` for a title that is too long. O(1).
+        """
+        return await self._runner.write(
+            lambda tx: ops.edit.update_session(
+                tx, self._sources, session_id, title, auto_title, metadata_text, completed_us, expected, note
+            ),
+            repeatable=_is_repeatable(expected),
+        )
+
+    async def adopt_session(self, session_id: str, scope: str) -> SessionInfo:
+        """Give a session to another scope, with what it has paid and its budgets, and return it.
+
+        It has only a bill, which the file of a fork repeated before its own was imported into that scope. Raises
+        `SessionExists` for one with entries, a key or tasks, and for one that no import made. One revision. O(its
+        calls).
+        """
+        return await self._runner.write(lambda tx: ops.edit.adopt_session(tx, self._sources, session_id, scope))
+
+    async def create_task(
+        self,
+        parent_id: str,
+        task_id: str,
+        new: NewSession,
+        *,
+        expected: Expected = STORED,
+        idempotency_key: str | None = None,
+        max_depth: int = MAX_TASK_DEPTH,
+    ) -> SessionInfo:
+        """Create a task session, link it to its parent where the parent's leaf is, as ``running``, and return it.
+
+        A second call with the same (parent, task_id) returns the same child, and changes and compares nothing. Raises
+        `SessionExists`, `IdempotencyConflict`, and `TaskDepthExceeded` beyond ``max_depth`` levels below the session
+        that is not a task. O(1).
+        """
+        return await self._runner.write(
+            lambda tx: ops.sessions.create_task(
+                tx, self._sources, parent_id, task_id, new, expected, idempotency_key, max_depth
+            ),
+            repeatable=True,
+        )
+
+    async def link_task(
+        self,
+        parent_id: str,
+        child_id: str,
+        task_id: str,
+        *,
+        entry_id: str | None = None,
+        expected: Expected = STORED,
+    ) -> None:
+        """Link ``child_id``, which need not exist, to a parent; count one revision of the parent.
+
+        ``entry_id`` names the entry of the parent below which the task began; it need not exist either. A second link
+        to the same child changes nothing, but gives the first one its ``entry_id`` if it has none. A task with one
+        parent is as deep as that says, and so are its own tasks. Raises nothing of its own. O(tasks below whose depth
+        changes).
+        """
+        await self._runner.write(
+            lambda tx: ops.sessions.link_task(tx, self._sources, parent_id, child_id, task_id, entry_id, expected),
+            repeatable=_is_repeatable(expected),
+        )
+
+    async def end_task(
+        self,
+        session_id: str,
+        status: TaskEnd,
+        *,
+        summary: str | None = None,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> SessionInfo:
+        """Note on every link to a task session how it ended, and when; return the session.
+
+        ``completed_us`` is the time. It is one revision of the task, and one of each parent whose link says something
+        else; a call that says what is there already changes nothing. A later one with another end takes its place: the
+        parents' logs keep both. Raises `InvalidArgument` for a session that no link leads to. O(links to the task).
+        """
+        return await self._runner.write(
+            lambda tx: ops.sessions.end_task(tx, self._sources, session_id, status, summary, expected, note),
+            repeatable=_is_repeatable(expected),
+        )
+
+    async def task_links(self, session_id: str) -> list[TaskLink]:
+        """Return the session's links to its task sessions, in the order they were made.
+
+        Raises nothing of its own. O(links).
+        """
+        return await self._runner.read(lambda tx: ops.sessions.task_links(tx, session_id))
+
+    async def task_parents(self, session_id: str) -> list[TaskLink]:
+        """Return the links that point to this session, in order of the parents' ids.
+
+        Raises nothing of its own. O(links).
+        """
+        return await self._runner.read(lambda tx: ops.sessions.task_parents(tx, session_id))
+
+    async def delete_tree(
+        self, session_id: str, *, scope: str | None = None, dry_run: bool = False, expected: Expected = STORED
+    ) -> Deletion:
+        """Delete the session and the closure of its task links, and every entry that no other session sees.
+
+        Several parents, cycles and missing children are allowed. A session that is missing, or is in another scope
+        than the one named, deletes nothing: so does a second call; only one that is there is compared. Where a scope is
+        named, tasks in another one are as missing, and stay. Ledger rows stay. Budgets of these sessions go; what they
+        have reserved in others stays, to be settled or to expire. With ``dry_run`` it only says what would go. Raises
+        nothing of its own. O(rows deleted), a constant number of statements.
+        """
+        if dry_run:
+            return await self._runner.read(
+                lambda tx: ops.delete.delete_tree(tx, self._sources, session_id, scope, expected, dry_run=True)
+            )
+        deletion = await self._runner.write(
+            lambda tx: ops.delete.delete_tree(tx, self._sources, session_id, scope, expected, dry_run=False)
+        )
+        await self._forget_words(deletion)
+        return deletion
+
+    async def empty_scope(self, scope: str, *, dry_run: bool = False) -> ScopeContents:
+        """Delete the documents and the budgets of a scope, and from the ledger what its calls say beside amounts.
+
+        These are agents and folders; scope, ids, models, times and amounts stay. Its sessions are not deleted, and
+        those that are there keep no budget. With ``dry_run`` it only says what there is. Raises nothing of its own.
+        O(ledger + documents).
+        """
+        work = self._runner.read if dry_run else self._runner.write
+        return await work(lambda tx: ops.delete.empty_scope(tx, scope, dry_run=dry_run))
+
+    async def _forget_words(self, *outcomes: object) -> None:
+        """Remove what was deleted from the index of words, too. What is killed before is done by the next search."""
+        gone = [name for each in outcomes if isinstance(each, Deletion) for name in each.session_ids]
+        if gone:
+            await self.waiting.finish(self._forget_in_turn(gone))
+
+    async def _forget_in_turn(self, session_ids: Sequence[str]) -> None:
+        async with self._words_turn:
+            await self._runner.forget_words(session_ids)
+
+    # -- history --------------------------------------------------------------------------------------------
+    # A `Note` says who did something, and why; both texts are kept as given, for the log.
+
+    async def append(
+        self,
+        session_id: str,
+        entries: Sequence[NewEntry],
+        *,
+        expected: Expected = STORED,
+        on_conflict: OnConflict = "raise",
+        idempotency_key: str | None = None,
+    ) -> Appended:
+        """Add entries as a chain below ``expected``, in the order given, and move the leaf to the last one.
+
+        With ``on_conflict="branch"`` another leaf makes the chain a sibling branch below the expected one instead, and
+        nobody's leaf moves; with ``"rebase"`` it is appended below whatever leaf is stored (``parent_id``). An empty
+        sequence changes nothing and only compares the leaf. An idempotency key is looked up before the leaf is compared
+        (``replayed``). A paid call that was reported before with the same numbers counts once. Raises `LeafConflict`,
+        `IdempotencyConflict`, `EntryNotFound` if ``expected`` (for a branch) is not an entry that the session sees, or
+        an entry's reference neither such an entry nor another of these, `InvalidEntry` for an id that is taken, and
+        `CallConflict` for a paid call that was reported before with other numbers. O(entries).
+        """
+        asked = (self._sources, session_id, entries, expected, on_conflict, idempotency_key)
+        if entries:
+            landed = await self._runner.land(session_id, lambda tx: ops.append.plan_append(tx, *asked))
+            if landed is not None:
+                return landed
+        return await self._runner.write(
+            lambda tx: ops.append.append(tx, *asked), repeatable=idempotency_key is not None
+        )
+
+    async def recall_append(self, session_id: str, idempotency_key: str) -> Appended | None:
+        """Return the first result of the append under this key; None if there was none.
+
+        Raises nothing of its own. O(1).
+        """
+        return await self._runner.read(lambda tx: ops.append.recall_append(tx, session_id, idempotency_key))
+
+    async def import_entries(
+        self, session_id: str, entries: Sequence[NewEntry], *, leaf: str | None, expected: Expected = STORED
+    ) -> Appended:
+        """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
+
+        A ``parent_id`` of None is a root; any other must be an entry that the session sees or an earlier one of the
+        same call. ``leaf`` must be one that the session then sees, or None. Nothing is written if there are no entries
+        and the leaf is there already. A paid call that was reported before with other numbers is named in
+        ``call_conflicts``, and the ledger keeps the first, unless the call says that it ``replaces`` that one, and this
+        session paid it. Raises `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken: so does a
+        second call. O(entries).
+        """
+        return await self._runner.write(
+            lambda tx: ops.append.import_entries(tx, self._sources, session_id, entries, leaf, expected)
+        )
+
+    async def import_session(
+        self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None, marks: Sequence[Mark] = ()
+    ) -> SessionInfo:
+        """Create a session together with entries that bring their own ids, as `create_session` and `import_entries`.
+
+        ``marks`` are labels and pins of these entries. Raises what those raise, and then there is no session.
+        O(entries).
+        """
+        return await self._runner.write(
+            lambda tx: ops.append.import_session(tx, self._sources, new, entries, leaf, marks)
+        )
+
+    async def move(
+        self,
+        session_id: str,
+        to: str | None,
+        *,
+        expected: Expected = STORED,
+        reason: MoveReason = "move",
+        note: Note = NO_NOTE,
+        idempotency_key: str | None = None,
+    ) -> Moved:
+        """Set the leaf to any entry that the session sees, or to None.
+
+        Idempotent: a move to where the leaf is already writes no revision. An idempotency key is looked up before the
+        leaf is compared. Raises `LeafConflict`, `EntryNotFound`, `IdempotencyConflict`. O(1).
+        """
+        return await self._runner.write(
+            lambda tx: ops.base.move(tx, self._sources, session_id, to, expected, reason, note, idempotency_key),
+            repeatable=idempotency_key is not None,
+        )
+
+    async def navigate(
+        self,
+        session_id: str,
+        to: str | None,
+        *,
+        summary: NewEntry | None = None,
+        label: str | None = None,
+        labelled: str | None = None,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> Navigated:
+        """Set the leaf to any entry that the session sees, or to None, and append a summary below it, if there is one.
+
+        Both are one revision, and one step of `undo`. A label is given to the summary, or else to ``labelled``, in a
+        revision of its own of the same transaction. Raises `LeafConflict`, `EntryNotFound`, `InvalidArgument`. O(1).
+        """
+        return await self._runner.write(
+            lambda tx: ops.edit.navigate(tx, self._sources, session_id, to, summary, label, labelled, expected, note)
+        )
+
+    async def retract(
+        self, session_id: str, entry_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE
+    ) -> Moved | None:
+        """Retract a failed leaf message: the leaf steps back and, for this session, the entry leaves every view.
+
+        Returns None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless in what the
+        session sees: so does a second call. The row, its cost and the move stay; `undo` brings it back. Raises nothing
+        of its own. O(1).
+        """
+        return await self._runner.write(
+            lambda tx: ops.base.retract(tx, self._sources, session_id, entry_id, expected, note)
+        )
+
+    async def undo(self, session_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE) -> Moved | None:
+        """Return the leaf to where it was before the last operation not yet undone; None if there is none.
+
+        Operations are appends (a batch is one), moves, retractions, imports, and going back. Each call undoes one more.
+        Raises `LeafConflict`, and `EntryNotFound` if the entry to return to has been deleted. O(undos in a row).
+        """
+        return await self._runner.write(lambda tx: ops.base.undo(tx, self._sources, session_id, expected, note))
+
+    async def redo(self, session_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE) -> Moved | None:
+        """Do again what was undone last; None if nothing was, or a new operation came since.
+
+        Each call redoes one more. Raises as `undo` does. O(undos and redos in a row).
+        """
+        return await self._runner.write(lambda tx: ops.base.redo(tx, self._sources, session_id, expected, note))
+
+    async def fork(
+        self,
+        session_id: str,
+        at: LeafChoice,
+        new: NewSession,
+        *,
+        scope: str | None = None,
+        expected: Expected = STORED,
+        idempotency_key: str | None = None,
+    ) -> SessionInfo:
+        """Create a session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
+
+        The fork takes the scope of its source, unless it is given another. On the path that both share it sees the
+        labels and pins of its source as they are at any time; its own win, and when the source is deleted, they stay.
+        Where its id is that of a deleted session, the forks of that one name no source any more. Raises
+        `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and `SessionNotFound` too if this request made a
+        session that has been deleted since. O(1): one row; with an id, O(sessions of the tree).
+        """
+        asked = (self._sources, session_id, at, new, expected, idempotency_key, scope)
+        landed = await self._runner.land(session_id, lambda tx: ops.sessions.plan_fork(tx, *asked))
+        if landed is not None:
+            return landed
+        return await self._runner.write(
+            lambda tx: ops.sessions.fork(tx, *asked), repeatable=idempotency_key is not None
+        )
+
+    async def set_label(
+        self,
+        session_id: str,
+        entry_id: str,
+        label: str | None,
+        *,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> None:
+        """Label an entry that the session sees, in one revision; None or "" clears.
+
+        Idempotent: setting the label that it has already writes no revision. Raises `EntryNotFound`, and
+        `InvalidArgument` for a label that is too long. O(1).
+        """
+        await self._runner.write(
+            lambda tx: ops.edit.set_label(tx, self._sources, session_id, entry_id, label, expected, note),
+            repeatable=_is_repeatable(expected),
+        )
+
+    async def set_pin(
+        self, session_id: str, entry_id: str, pinned: bool, *, expected: Expected = STORED, note: Note = NO_NOTE
+    ) -> tuple[str, ...]:
+        """Pin or unpin an entry with what belongs to it (a tool call and its results); return their ids in path order.
+
+        A compaction that is appended later writes down which pinned entries lie on its path before its first kept entry
+        (``pinnedEntryIds``); those of the latest compaction stay pinned until they are unpinned. Idempotent: if nothing
+        changes, no revision is written. Raises `EntryNotFound`, and `InvalidArgument` for a kind that no
+        context has. O(entries from the call to its last result, and the session's pins).
+        """
+        return await self._runner.write(
+            lambda tx: ops.edit.set_pin(tx, self._sources, session_id, entry_id, pinned, expected, note),
+            repeatable=_is_repeatable(expected),
+        )
+
+    async def atomic(self, operations: Sequence[Operation], *, idempotency_key: str | None = None) -> Committed:
+        """Do operations in one transaction, one after the other: all of them, or none.
+
+        Each is a value that stands for a method of this class (`flue_py.core.operations`) and raises what that does;
+        the error has the number of its ``operation``. An operation finds what earlier ones did; an expected revision is
+        the one before the batch. Ids of entries and sessions can be brought along (`new_entry_id`, `new_session_id`),
+        so that a later operation can name what an earlier one makes. If one with a key of its own was done before,
+        later ones mean what it made then. The ``idempotency_key`` is one for the whole batch, and belongs to the first
+        session that it names and does not make itself. Raises `InvalidArgument` if there is none for the key. The sum
+        of the costs, and O(sessions).
+        """
+        done = await self._runner.write(
+            lambda tx: ops.delete.atomic(tx, self._sources, operations, idempotency_key),
+            repeatable=idempotency_key is not None,
+        )
+        await self._forget_words(*done.outcomes)
+        return done
+
+    async def recall_atomic(
+        self, operations: Sequence[Operation], idempotency_key: str
+    ) -> Sequence[Appended | None] | None:
+        """Return what each append of a batch came to when it was done under this key, and None for other operations.
+
+        None if there was no batch of so many operations. Raises nothing of its own. O(operations).
+        """
+        return await self._runner.read(lambda tx: ops.delete.recall_atomic(tx, operations, idempotency_key))
+
+    def new_entry_id(self) -> str:
+        """Return an id for an entry that is to be written, from where this store takes them.
+
+        Raises nothing of its own. O(1).
+        """
+        return self._sources.entry_id()
+
+    def new_session_id(self) -> str:
+        """Return an id for a session that is to be made, from where this store takes them.
+
+        Raises nothing of its own. O(1).
+        """
+        return self._sources.session_id()
+
+    # -- reads ----------------------------------------------------------------------------------------------
+
+    async def read_path(
+        self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
+    ) -> PathRead:
+        """Return the entries from root to leaf; ``entries=None`` if ``unless`` still holds.
+
+        Raises `EntryNotFound`. O(entries on the path), by a range scan for each lane it runs through; O(1) if
+        ``unless`` holds.
+        """
+        return await self._runner.read(lambda tx: ops.sessions.read_path(tx, session_id, leaf, unless), loose=True)
+
+    async def read_path_since(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
+        """Return the path's entries after ``since``, root to leaf: all for None, none if it is not on the path.
+
+        Raises `EntryNotFound`. O(entries returned + forks on the path).
+        """
+        return await self._runner.read(lambda tx: ops.sessions.read_path_since(tx, session_id, since, leaf))
+
+    async def read_path_end(self, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> PathRead:
+        """Return the last ``limit`` entries of the path, or fewer, root to leaf: the last whole exchanges.
+
+        No tool call is left out whose result is returned (`core.exchange.tail_start`): they begin as early as that and
+        ``limit`` allow. A last exchange that is longer than ``limit`` is returned whole. Raises `EntryNotFound`.
+        O(limit + forks on the path), and up to the calls of the results in it: all of the path for one without a call.
+        """
+        return await self._runner.read(lambda tx: ops.read.read_path_end(tx, session_id, limit, leaf), loose=True)
+
+    async def read_context(
+        self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
+    ) -> PathRead:
+        """Return what `context_of` needs: the kept part of the path, root to leaf, and the compaction.
+
+        If that one has pinned entries, they come first, with the exclusions that lie before the kept part.
+        ``entries=None`` if ``unless`` still holds. No context shows artifacts, and what was cut out of them is neither
+        read nor part of their payloads here. Raises `EntryNotFound`. O(kept entries + forks on the path), however
+        long the history before them; with pins, also O(exclusions).
+        """
+        return await self._runner.read(lambda tx: ops.read.read_context(tx, session_id, leaf, unless), loose=True)
+
+    async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
+        """Return the messages that the projection of `read_context` gives, in its order, decoded afresh.
+
+        Raises `EntryNotFound`. O(kept entries + forks on the path), and less for each than `read_context`.
+        """
+        return await self._runner.read(lambda tx: ops.read.read_messages(tx, session_id, leaf), loose=True)
+
+    async def read_context_end(self, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> ContextRead:
+        """Return the last ``limit`` items of what `context_of` makes of `read_context`, or fewer: whole exchanges.
+
+        They begin where `read_path_end` lets entries begin, counted in items. Raises `EntryNotFound`. O(entries that
+        they come from + forks on the path), and up to the calls of the results in it; the cost of `read_context` where
+        the context has not many more.
+        """
+        return await self._runner.read(lambda tx: ops.read.read_context_end(tx, session_id, limit, leaf), loose=True)
+
+    async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
+        """Return the usage after ``since`` up to the leaf: a difference of two stored sums.
+
+        ``on_path=False``, and nothing used, if ``since`` is not on the path. Raises `EntryNotFound`. O(forks on the
+        path).
+        """
+        return await self._runner.read(lambda tx: ops.sessions.read_usage(tx, session_id, since, leaf), loose=True)
+
+    async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
+        """Return the messages of the path that a turn begins with (`begins_turn`), root to leaf.
+
+        Raises `EntryNotFound`. O(user messages on the path + its forks).
+        """
+        return await self._runner.read(lambda tx: ops.sessions.read_turns(tx, session_id, leaf))
+
+    async def read_settings(self, session_id: str, *, leaf: LeafChoice = STORED) -> PathSettings:
+        """Return the model and the thinking level in force at a leaf, as `settings_on` finds them on its path.
+
+        Raises `EntryNotFound`. O(entries since the last answer or change of model + forks on the path).
+        """
+        return await self._runner.read(lambda tx: ops.read.read_settings(tx, session_id, leaf))
+
+    async def read_tree(self, session_id: str) -> list[Entry]:
+        """Return every entry that the session sees: what it inherited root first, then its own as they were added.
+
+        Raises nothing of its own. O(entries).
+        """
+        return await self._runner.read(lambda tx: ops.sessions.read_tree(tx, session_id))
+
+    async def get_entry(self, session_id: str, entry_id: str) -> Entry | None:
+        """Return an entry that the session sees, or None. Raises nothing of its own. O(lanes the session builds on)."""
+        return await self._runner.read(lambda tx: ops.read.get_entry(tx, session_id, entry_id))
+
+    async def find_entry(self, entry_id: str) -> Entry | None:
+        """Return the entry with this id, whichever sessions see it and whoever has retracted it; None if there is none.
+
+        Raises `AmbiguousId` if several trees have an entry of this id; it names up to five sessions, one for each.
+        O(trees that have one).
+        """
+        return await self._runner.read(lambda tx: ops.read.find_entry(tx, entry_id))
+
+    async def get_entries(self, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
+        """Return the entries with these ids, in the order given: None for one that the session does not see.
+
+        An id that is given twice is answered twice. Raises nothing of its own. O(ids + lanes the session builds on), a
+        statement for every 5,000 ids.
+        """
+        return await self._runner.read(lambda tx: ops.read.get_entries(tx, session_id, ids))
+
+    async def read_named(self, named: Sequence[tuple[str, str]]) -> list[Entry | None]:
+        """Return the entries that are named with the id of a session and their own, in the order given.
+
+        None for one that its session does not see, and where that is missing. Raises nothing of its own. O(entries +
+        lanes the sessions build on), two statements for every 5,000 entries, and three more for each large entry.
+        """
+        return await self._runner.read(lambda tx: ops.read.read_named(tx, named))
+
+    async def places_of(self, named: Sequence[tuple[str, str]]) -> list[EntryPlace | None]:
+        """Return where entries lie that are named as for `read_named`, in the order given.
+
+        It is ``active`` if the context at the stored leaf has it, or would have but for exclusions; ``compacted`` if
+        the path alone has it; else ``abandoned``. None as for `read_named`. Raises nothing of its own. O(entries +
+        lanes the sessions build on), three statements for every 5,000 entries, and some more for each session whose
+        latest compaction is large or restores another one.
+        """
+        return await self._runner.read(lambda tx: ops.read.places_of(tx, named))
+
+    async def read_leaves(self, session_ids: Sequence[str]) -> list[Entry | None]:
+        """Return the entry at the stored leaf of each session, in the order given.
+
+        None for a session that is missing, and for one that has no leaf. Raises nothing of its own. O(ids), a statement
+        for every 5,000 ids, and two more for each large entry.
+        """
+        return await self._runner.read(lambda tx: ops.read.read_leaves(tx, session_ids))
+
+    async def read_entries(
+        self,
+        session_id: str,
+        *,
+        kind: str | None = None,
+        after: str | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+        contents: bool = True,
+    ) -> list[Entry]:
+        """Return up to ``limit`` of the entries of `read_tree`, in its order or the reverse, of one kind or of all.
+
+        Without ``contents``, artifacts come without their text, as in `read_context`.
+        They begin behind ``after``, which may have been retracted since; fewer than ``limit`` are the last. Raises
+        `EntryNotFound` for an ``after`` that the session never saw. O(limit + what is retracted) in each lane of the
+        session; of a kind, O(entries behind ``after``) without their payloads, but for compactions and exclusions,
+        which have an index.
+        """
+        return await self._runner.read(
+            lambda tx: ops.read.read_entries(tx, session_id, kind, after, newest_first, limit, contents)
+        )
+
+    async def children(self, session_id: str, entry_id: str | None) -> list[Entry]:
+        """Return the entries that the session sees whose parent is ``entry_id``; for None, the roots.
+
+        They are in the order of `read_tree`. Raises `EntryNotFound`. O(entries of the tree below that one + lanes the
+        session builds on).
+        """
+        return await self._runner.read(lambda tx: ops.read.children(tx, session_id, entry_id))
+
+    async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
+        """Return up to ``limit`` ids of entries that the session sees and that start with ``prefix``, in order of id.
+
+        Raises nothing of its own. O(entries of the tree that start so), until ``limit`` are found.
+        """
+        return await self._runner.read(lambda tx: ops.sessions.match_entry_ids(tx, session_id, prefix, limit))
+
+    async def taken_entry_ids(self, session_id: str, ids: Sequence[str]) -> set[str]:
+        """Return those of ``ids`` that entries of the session's tree have, also ones that it has retracted.
+
+        Raises nothing of its own. O(ids).
+        """
+        return await self._runner.read(lambda tx: ops.sessions.taken_entry_ids(tx, session_id, ids))
+
+    async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
+        """Return whether ``entry_id`` is ``of`` or an ancestor of it.
+
+        Raises `EntryNotFound` for either that the session does not see. O(lanes the session builds on).
+        """
+        return await self._runner.read(lambda tx: ops.sessions.is_ancestor(tx, session_id, entry_id, of))
+
+    async def common_ancestor(
+        self, session_id: str, other_id: str, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
+    ) -> str | None:
+        """Return the deepest entry on the paths of both sessions; None if they have none in common.
+
+        Sessions of different trees have none. Raises `EntryNotFound`. O(forks on the paths).
+        """
+        return await self._runner.read(
+            lambda tx: ops.sessions.common_ancestor(tx, session_id, other_id, leaf, other_leaf)
+        )
+
+    async def read_marks(self, session_id: str) -> list[Mark]:
+        """Return the marks that the session sees, in order of entry id, those of one entry in order of kind.
+
+        Those are its own, and of a fork the labels and pins of its source on the path they share, where its own say
+        nothing else. Raises nothing of its own. O(marks), and of a fork, O(forks above it).
+        """
+        return await self._runner.read(lambda tx: ops.sessions.read_marks(tx, session_id))
+
+    # -- the log --------------------------------------------------------------------------------------------
+
+    async def read_log(self, session_id: str, *, before: int | None, limit: int) -> list[LogLine]:
+        """Return a line for each of up to ``limit`` revisions below ``before`` (None: all), newest first.
+
+        The edits of a line are in order of what they changed. Raises nothing of its own. O(lines), from indexes: of a
+        revision with many entries, only the first are looked at.
+        """
+        return await self._runner.read(lambda tx: ops.edit.read_log(tx, session_id, before, limit))
+
+    async def go_back(
+        self,
+        session_id: str,
+        revision: int,
+        *,
+        before: bool = False,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> LogLine | None:
+        """Bring back what a line of the log says, and return the new line; None if nothing changed.
+
+        Of a line that edited the session's title, metadata, completion or marks: the value that it gave. Of any other:
+        the leaf as it was then, as a move that can be undone (a leaf that is ``expected`` by itself is compared only
+        then); entries on its path that were retracted since come back (and undoing it retracts them again). With
+        ``before``: as it was before that line. 0 is the session as it was created. A second call changes nothing.
+        Raises `InvalidArgument` for a revision that does not exist yet, `EntryNotFound` for a leaf or a marked entry
+        that has been deleted, `LeafConflict` if a leaf is to be moved. O(1); with retractions, O(entries the session
+        has retracted).
+        """
+        return await self._runner.write(
+            lambda tx: ops.edit.go_back(
+                tx, self._sources, session_id, revision, before=before, expected=expected, note=note
+            )
+        )
+
+    async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
+        """Return up to ``limit`` revisions after ``after``, in order and without a gap.
+
+        The entries of each are in the order they were added. Raises nothing of its own. O(revisions returned and their
+        entries).
+        """
+        return await self._runner.read(lambda tx: ops.sessions.changes(tx, session_id, after, limit))
+
+    async def notifications(self, session_id: str) -> AsyncGenerator[None, None]:
+        """Yield at once, then whenever the session has changed, in this process or another.
+
+        One wake-up may stand for several changes. Ends when the store is closed. The session may be missing
+        or deleted. Raises nothing of its own. O(1) for each write that may concern it.
+        """
+        last: int | None = -1
+        async with aclosing(self._runner.wakeups(session_id)) as wakeups:
+            async for _ in wakeups:
+                try:
+                    revision = await self._runner.read(
+                        lambda tx: ops.sessions.read_revision(tx, session_id), loose=True
+                    )
+                except StoreClosed:
+                    # It was open when the watching began: one that closes now ends it.
+                    return
+                if revision != last:
+                    last = revision
+                    yield
+
+    async def commits(self) -> AsyncGenerator[None, None]:
+        """Yield at once, then whenever anything in the store may have changed, in this process or another.
+
+        What is committed after a wake-up brings another one, which may stand for several commits, or for none. Ends
+        when the store is closed. Raises nothing of its own. O(1) ten times a second (four times on PostgreSQL), where
+        other processes write; nothing for those who write.
+        """
+        async with aclosing(self._runner.wakeups(None)) as wakeups:
+            async for _ in wakeups:
+                yield
+
+    # -- the ledger -----------------------------------------------------------------------------------------
+
+    async def record_call(self, session_id: str, call: PaidCall, steps: Sequence[PaidCall] = ()) -> Recorded:
+        """Write a paid call that made no entry, and count one revision; the same call again changes nothing.
+
+        A call without an id gets one, so that it is another call each time. ``steps`` are those that other models took
+        of it: calls of their own, all written with it or none; the cost that is returned is that of all. What a call
+        ``replaces`` is taken out, if this session paid it and it differs, and leaves it its entry. Raises
+        `CallConflict` if one was reported with other numbers, and `InvalidEntry` if the sums would leave 64 bits.
+        O(calls); O(tree) if it replaces one.
+        """
+        return await self._runner.write(
+            lambda tx: ops.ledger.record_call(tx, self._sources, session_id, call, steps),
+            repeatable=call.call_id is not None,
+        )
+
+    async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
+        """Return those of these calls that are in the ledger, in no order. Raises nothing of its own. O(identities)."""
+        return await self._runner.read(lambda tx: ops.ledger.find_calls(tx, scope, identities), loose=True)
+
+    async def was_deleted(self, session_ids: Collection[str], scope: str) -> dict[str, bool]:
+        """Return which ids are of sessions of a scope that were deleted, and are not there again.
+
+        It is known of those that were imported, and of those that had paid calls. In a copy of the store an imported
+        one without calls counts for every scope. The value is False for one that had a bill alone, and no entry with a
+        call. Raises nothing of its own. O(calls of the deleted ones).
+        """
+        return await self._runner.read(lambda tx: ops.ledger.was_deleted(tx, session_ids, scope), loose=True)
+
+    async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
+        """Return the calls that the session reported with an entry, in order of provider and id.
+
+        Raises nothing of its own. O(calls of the session).
+        """
+        return await self._runner.read(lambda tx: ops.ledger.calls_of_entry(tx, session_id, entry_id))
+
+    async def read_ledger(self, query: LedgerQuery) -> UsageReport:
+        """Return the sums of the paid calls that the query selects, by its groups; rows in order of those, None first.
+
+        Deleted sessions are included. Raises `SessionNotFound` only for one that never existed or never paid, or, if
+        the query is about its path, was deleted. O(calls of the sessions selected), or O(ledger) if none is named.
+        """
+        return await self._runner.read(lambda tx: ops.ledger.read_ledger(tx, query))
+
+    async def unpriced_calls(self, after: int = -1, *, limit: int = 500) -> list[UnpricedCall]:
+        """Return the paid calls whose cost is unknown, of all sessions, in the order they were written.
+
+        The next page is ``after`` the number of the last one. Raises nothing of its own. O(ledger behind ``after``).
+        """
+        return await self._runner.read(lambda tx: ops.ledger.unpriced_calls(tx, after, limit), loose=True)
+
+    async def price_calls(self, prices: Sequence[CallPrice]) -> int:
+        """Give calls their costs, in the ledger and in the sums of sessions and paths; return how many had none before.
+
+        A call that has a cost, or is gone, stays as it is. Budgets book what was reserved, and are not changed. Raises
+        nothing of its own. O(trees of the calls).
+        """
+        return await self._runner.write(lambda tx: ops.ledger.price_calls(tx, prices), repeatable=True)
+
+    async def read_entry_costs(self, session_id: str) -> dict[str, EntryCost]:
+        """Return what was paid for the entries that the session sees, by entry id, whichever session paid.
+
+        In no order. Left out are entries that paid for nothing, or whose calls were reported first by others. Raises
+        nothing of its own. One statement, O(calls of the tree).
+        """
+        return await self._runner.read(lambda tx: ops.ledger.read_entry_costs(tx, session_id))
+
+    # -- budgets --------------------------------------------------------------------------------------------
+    # A session is covered by its own budgets, by those with tasks of every session that it is a task of, however far
+    # above, and by those of its scope. Amounts that expired are counted nowhere, whether or not anybody noticed.
+
+    async def set_budget(self, new: NewBudget) -> Budget:
+        """Make a budget, or change what the one of the same target and unit allows, and return it.
+
+        An existing one keeps what it has counted: a second call changes nothing but its time.
+        ``spent="ledger"`` begins a new one with what the ledger has of its target (of gone task sessions, too). Raises
+        `InvalidArgument` if that is too much to be stored. O(1); for
+        ``spent="ledger"`` O(calls of the target), or O(ledger) for a scope.
+        """
+        return await self._runner.write(lambda tx: ops.ledger.set_budget(tx, self._sources, new), repeatable=True)
+
+    async def get_budget(self, budget_id: str) -> Budget | None:
+        """Return a budget, or None. Raises nothing of its own. O(what is reserved in it)."""
+        return await self._runner.read(lambda tx: ops.ledger.get_budget(tx, self._sources, budget_id))
+
+    async def list_budgets(
+        self, *, scope: str | None, scope_prefix: str = "", after: str | None, limit: int
+    ) -> list[Budget]:
+        """Return up to ``limit`` budgets that were made after the one named, in the order they were made.
+
+        With a scope, those of the scope and of its sessions; all of them have scopes that begin with the prefix. Raises
+        `BudgetNotFound` if ``after`` is gone. O(budgets and what is reserved in them).
+        """
+        return await self._runner.read(
+            lambda tx: ops.ledger.list_budgets(tx, self._sources, scope, scope_prefix, after, limit)
+        )
+
+    async def covering_budgets(self, session_id: str, *, by_ledger: bool = False) -> list[Budget]:
+        """Return the budgets that cover a session, in the order they were made.
+
+        With ``by_ledger``, ``spent`` is what the ledger has of what each covers. Raises nothing of its own. O(sessions
+        above + budgets and what is reserved in them); with ``by_ledger`` also O(their calls).
+        """
+        return await self._runner.read(
+            lambda tx: ops.ledger.covering_budgets(tx, self._sources, session_id, by_ledger=by_ledger)
+        )
+
+    async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
+        """Return what is held in a budget: in order of expiry, then of reservation id.
+
+        Raises `BudgetNotFound`. O(reservations in the budget).
+        """
+        return await self._runner.read(lambda tx: ops.ledger.held_amounts(tx, self._sources, budget_id))
+
+    async def budgets_reached(self, asked: Sequence[tuple[str, int]]) -> list[Reached | None]:
+        """Return, of pairs of a budget's id and an amount, when what it has spent came to it.
+
+        None if it has not, or there is no such budget. Commits count in order of their times, then of reservation id.
+        What a budget began with was there when it was made, whoever had spent it. Raises nothing of its own.
+        O(reservations of all budgets), however many are asked for.
+        """
+        return await self._runner.read(lambda tx: ops.ledger.budgets_reached(tx, asked))
+
+    async def delete_budget(self, budget_id: str) -> Budget:
+        """Delete a budget, with what is reserved in it, and return it as it was.
+
+        Raises `BudgetNotFound`: so does a second call. O(reservations in the budget).
+        """
+        return await self._runner.write(ops.ledger.Deleting(self._sources, budget_id), repeatable=True)
+
+    async def reserve(self, session_id: str, asked: Amounts, ttl_us: int) -> Reservation:
+        """Set amounts aside in every budget that covers the session, or in none of them.
+
+        If no budget covers the session, nothing is stored, and there is nothing to settle. Raises `BudgetExceeded`, for
+        the first in the order they were made that has less left, or nothing. O(covering budgets).
+        """
+        return await self._runner.write(ops.ledger.Reserving(self._sources, session_id, asked, ttl_us), repeatable=True)
+
+    async def get_reservation(self, reservation_id: str) -> Reservation | None:
+        """Return a reservation as it stands, or None. Raises nothing of its own. O(its budgets)."""
+        return await self._runner.read(lambda tx: ops.ledger.get_reservation(tx, self._sources, reservation_id))
+
+    async def commit_reservation(self, reservation_id: str, used: Amounts) -> Reservation:
+        """Book what was used, in full, and give back what was set aside.
+
+        An amount that is left out is the one that was set aside. An expired reservation is booked, too: it has
+        been spent. The same commit again changes nothing and returns the same. Raises `ReservationSettled` if
+        it was released, or committed with other amounts, `ReservationNotFound`, and `InvalidArgument` if the sum would
+        leave 64 bits. O(its budgets).
+        """
+        return await self._runner.write(
+            lambda tx: ops.ledger.commit_reservation(tx, self._sources, reservation_id, used), repeatable=True
+        )
+
+    async def release_reservation(self, reservation_id: str) -> Reservation:
+        """Give back what was set aside.
+
+        Raises `ReservationSettled` unless it is held (so does a second call), and `ReservationNotFound`. O(its
+        budgets).
+        """
+        return await self._runner.write(ops.ledger.Releasing(self._sources, reservation_id), repeatable=True)
+
+    async def prolong_reservation(self, reservation_id: str, ttl_us: int) -> Reservation:
+        """Hold a reservation for at least ``ttl_us`` from now; its end never becomes earlier.
+
+        Raises as `release_reservation` does. O(its budgets).
+        """
+        return await self._runner.write(
+            lambda tx: ops.ledger.prolong_reservation(tx, self._sources, reservation_id, ttl_us), repeatable=True
+        )
+
+    # -- documents ------------------------------------------------------------------------------------------
+    # Texts with a name that belong to the store and to no session. Of two writes of one name, the later one stays.
+
+    async def put_document(self, new: NewDocument) -> DocumentInfo:
+        """Store a document, or another text, type or source under its name, and return what the store says of it.
+
+        It keeps the time at which it was made; that of its change is later than the one before, whatever the clock
+        says. The same again changes nothing, not even that. Raises nothing of its own. O(size).
+        """
+        return await self._runner.write(lambda tx: ops.documents.put_document(tx, self._sources, new), repeatable=True)
+
+    async def get_document(self, name: DocumentName) -> Document | None:
+        """Return a document, or None. Raises nothing of its own. O(size)."""
+        return await self._runner.read(lambda tx: ops.documents.get_document(tx, name), loose=True)
+
+    async def list_documents(
+        self, where: DocumentFilter, *, after: DocumentName | None, limit: int
+    ) -> Sequence[DocumentInfo]:
+        """Return up to ``limit`` of these documents behind the one named, in order of space, project and name.
+
+        Without their texts. ``after`` need not be there any more. Raises nothing of its own. O(documents of the scope
+        and kind behind it, up to the last of the page).
+        """
+        return await self._runner.read(lambda tx: ops.documents.list_documents(tx, where, after, limit), loose=True)
+
+    async def read_documents(
+        self, where: DocumentFilter, *, after: DocumentName | None, limit: int
+    ) -> Sequence[Document]:
+        """Do as `list_documents`, and return them whole. Raises nothing of its own. O(size of the page), too."""
+        return await self._runner.read(lambda tx: ops.documents.read_documents(tx, where, after, limit), loose=True)
+
+    async def search_documents(
+        self, where: DocumentFilter, words: tuple[str, ...], *, after: DocumentName | None, limit: int
+    ) -> DocumentsFound:
+        """Return up to ``limit`` of these documents whose names or texts have every word, in the order of lists.
+
+        The words are of `searched_words`, and are compared literally, in any case. No index helps: a call reads up to
+        `SEARCHED` documents, and says where the next one goes on. Raises nothing of its own. O(size of what it reads).
+        """
+        return await self._runner.read(lambda tx: ops.documents.search_documents(tx, where, words, after, limit))
+
+    async def remove_document(self, name: DocumentName) -> bool:
+        """Delete a document; return whether it was there, which a second call finds it is not.
+
+        Raises nothing of its own. O(size).
+        """
+        return await self._runner.write(lambda tx: ops.documents.remove_document(tx, name))
+
+    # -- transfer -------------------------------------------------------------------------------------------
+    # A tree crosses whole, under keys of the target's own. A copy remembers in which state it was made, so that one
+    # that nobody has written to can be told from one that has gone on by itself, or was made in another way.
+
+    async def list_trees(self, after: int, limit: int) -> list[TreeHead]:
+        """Return up to ``limit`` trees with a number above ``after``, in order of it.
+
+        The sessions of each are in the order they were made. Raises nothing of its own. O(their sessions).
+        """
+        return await self._runner.read(lambda tx: ops.transfer.list_trees(tx, after, limit))
+
+    async def read_whole_tree(self, tree_id: int) -> TreeCopy | None:
+        """Return everything that is stored of a tree, as of one moment (`TreeCopy` says the order); None if it is gone.
+
+        Raises nothing of its own. O(tree), in time and in memory: about 1 KB for each entry beside its payload.
+        """
+        return await self._runner.read(lambda tx: ops.transfer.read_whole_tree(tx, tree_id))
+
+    async def compare_trees(self, heads: Sequence[TreeHead]) -> list[Standing]:
+        """Return how each of these trees of another store compares with this store, in the order given.
+
+        Raises nothing of its own. Two statements, O(their sessions).
+        """
+        return await self._runner.read(lambda tx: ops.transfer.compare_trees(tx, heads))
+
+    async def write_whole_tree(self, copy: TreeCopy) -> Standing:
+        """Write a tree of another store, or bring an earlier copy of it up to date, and return how it stood before.
+
+        What is there in the same state stays untouched, so that a second call changes nothing. Sessions, entries and
+        calls come with their ids, revisions, times and order, and every read answers as in the other store; only
+        sessions that were changed at the very same time may be listed in another order. Raises `SessionExists` if this
+        store has something else under the id, the key or the paid call of one of its sessions, or its copy was changed.
+        O(tree).
+        """
+        return await self._runner.write(lambda tx: ops.transfer.write_whole_tree(tx, copy))
+
+    async def list_gone_payers(self, after: int, limit: int) -> list[GonePayer]:
+        """Return up to ``limit`` deleted sessions that paid for calls, with a number above ``after``, in order of it.
+
+        The calls of each are in order of scope, provider and id. Raises nothing of its own. O(calls).
+        """
+        return await self._runner.read(lambda tx: ops.transfer.list_gone_payers(tx, after, limit))
+
+    async def write_gone_payers(self, payers: Sequence[GonePayer]) -> int:
+        """Write calls that deleted sessions have paid for; return how many were not there yet.
+
+        A second call writes nothing and returns 0. To be called when the trees have been written. Raises nothing of its
+        own. O(calls).
+        """
+        return await self._runner.write(lambda tx: ops.transfer.write_gone_payers(tx, payers))
+
+    async def list_whole_budgets(self, after: int, limit: int) -> list[BudgetCopy]:
+        """Return up to ``limit`` budgets at a position above ``after``, in order of it, as of one moment.
+
+        Each comes with all that was ever reserved in it, in the order it was reserved. Raises nothing of its own.
+        O(reservations).
+        """
+        return await self._runner.read(lambda tx: ops.transfer.list_whole_budgets(tx, after, limit))
+
+    async def write_budgets(self, copies: Sequence[BudgetCopy]) -> list[BudgetState]:
+        """Write budgets of another store, or bring them up to date; return what became of each, in the order given.
+
+        One that is here under its id is replaced if the other was changed later, with what is reserved in it: a second
+        call changes nothing. None is written whose session is missing, or whose target and unit another budget has. To
+        be called when the trees have been written. Raises nothing of its own. O(reservations).
+        """
+        return await self._runner.write(lambda tx: ops.transfer.write_budgets(tx, copies))
+
+    async def list_whole_documents(self, after: DocumentName | None, limit: int) -> Sequence[DocumentRow]:
+        """Return up to ``limit`` documents of all scopes behind the one named, whole, in order of their names' parts.
+
+        Raises nothing of its own. O(their size).
+        """
+        return await self._runner.read(lambda tx: ops.documents.list_whole_documents(tx, after, limit), loose=True)
+
+    async def write_documents(self, rows: Sequence[DocumentRow]) -> list[DocumentState]:
+        """Write documents of another store; return what became of each, in the order given.
+
+        One that is here under its name is replaced if the other was changed later: a second call changes nothing.
+        Raises nothing of its own. O(their size).
+        """
+        return await self._runner.write(lambda tx: ops.documents.write_documents(tx, rows), repeatable=True)
+
+    # -- the store itself -----------------------------------------------------------------------------------
+
+    async def verify(self) -> VerifyReport:
+        """Recompute everything that is stored twice, and return what disagrees.
+
+        First what the database's own checks find, then entries by lane, then sessions in the order they were made, then
+        the ledger and the budgets, then what is left over. Raises nothing of its own: a store that cannot be read to
+        its end is a problem, too. O(store).
+        """
+        storage = await self._runner.storage_problems()
+        try:
+            report = await self._runner.read(ops.verify.verify)
+        except CorruptStore as error:
+            # A text column that is not valid UTF-8 raises in whatever reads its row.
+            counts = await self._runner.read(lambda tx: tx.first(sql.COUNTS), loose=True) or (0, 0, 0, 0)
+            found = Problem("unreadable rows", "the store", f"{error}; nothing more was checked; rescue it by salvage")
+            return VerifyReport(counts[0], counts[1], [*storage, found])
+        return VerifyReport(report.sessions, report.entries, storage + report.problems)
+
+    async def backup(
+        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
+    ) -> BackupReport:
+        """Copy a store that is a SQLite file, as it is at one moment, into another, while writers go on.
+
+        The file is readable by its owner alone, and appears under its name when it is whole. With ``verified`` it does
+        so only if `verify` finds nothing in it (`CorruptStore`). ``progress`` is told of pages copied and pages in all.
+        Raises `InvalidArgument` if ``target`` is there, unless ``overwrite``, and for a store that is not a file.
+        O(store).
+        """
+        # Raises, as every call does, if the store is closed or its file is no longer there.
+        await self._runner.read(lambda tx: tx.first(sql.COUNTS), loose=True)
+        return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress)
+
+    async def info(self) -> StoreInfo:
+        """Return what kind of store this is, where, of what format, how large, and how many rows it has.
+
+        Raises nothing of its own. O(store), a count of four tables.
+        """
+        row = await self._runner.read(lambda tx: tx.first(sql.COUNTS), loose=True)
+        sessions, entries, ledger_rows, documents = row or (0, 0, 0, 0)
+        runner = self._runner
+        return StoreInfo(
+            runner.backend_name,
+            runner.location,
+            FORMAT_VERSION,
+            sessions,
+            entries,
+            ledger_rows,
+            await runner.size_bytes(),
+            documents,
+        )
+
+    async def close(self) -> None:
+        """Finish the calls under way, refuse later ones (`StoreClosed`), and close; a second call does nothing.
+
+        Raises nothing of its own. O(1).
+        """
+        await self._runner.close()

@@ -1,0 +1,921 @@
+"""The texts of payloads, with what was cut out of them put back.
+
+Nothing in an entry's row says that something was cut out of its payload: what is left does not have the digest of the
+whole. So a read in which every payload has its digest asks for nothing more, and one in which a payload has not looks
+up the attachments of all that it reads, once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from hashlib import blake2b
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from flue_py.core.entries import Entry
+from flue_py.core.json import encoded, intact_text, payload_digest, splice, to_json
+from flue_py.core.kinds import ARTIFACT, without_lost
+from flue_py.core.ledger import MarkRow, MoveRow, RequestRow
+from flue_py.core.sessions import (
+    Expected,
+    LeafChoice,
+    Mark,
+    Moved,
+    MoveReason,
+    Note,
+    Stored,
+    check_name,
+    decode_ids,
+    is_storable,
+    require_meant,
+)
+from flue_py.db import sql
+from flue_py.db.payloads import MISMATCH, check_sum, damaged_entry, decode_payload, unpack, unpack_blob
+from flue_py.db.runner import Position, SessionState, Sources, Statement, Transaction
+from flue_py.db.sql import (
+    INSERT_MOVE,
+    INSERT_REQUEST,
+    KEEP_MARK,
+    PUT_MARK,
+    EntryColumns,
+    Held,
+    MarkOfSource,
+    SessionRevisionLast,
+    StoredBody,
+    StoredEntry,
+    Stretch,
+    TreeLaneDepth,
+)
+from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
+from flue_py.system import collector_held
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The texts of payloads, with what was cut out of them put back.
+#
+# Nothing in an entry's row says that something was cut out of its payload: what is left does not have the digest of the
+# whole. So a read in which every payload has its digest asks for nothing more, and one in which a payload has not looks
+# up the attachments of all that it reads, once.
+
+Cuts: TypeAlias = Sequence[tuple[int, bytes]]
+"""What was cut out of one payload: the place in what is left, and the SHA-256 of the bytes."""
+
+
+class Payloads:
+    """Reads the payloads of one session, in one transaction; attachments that several of them share are read once.
+
+    ``stretch`` is the part of a path that they are on: then one statement has the attachments of all of them; without
+    ``contents``, of all but artifacts, whose texts are asked for by `rest`.
+    """
+
+    def __init__(
+        self, tx: Transaction, state: SessionState, stretch: Stretch | None = None, *, contents: bool = True
+    ) -> None:
+        self._tx = tx
+        self._state = state
+        self._stretch = stretch
+        self._of_path = sql.OF_PATH if contents else sql.OF_CONTEXT
+        self._by_depth: dict[int, list[tuple[int, bytes]]] | None = None
+        self._stored: dict[bytes, bytes | None] = {}
+        self._encoded: dict[bytes, bytes | None] = {}
+
+    def text(
+        self,
+        entry_id: str,
+        digest: bytes,
+        payload: bytes | None,
+        packed: bytes | None,
+        blob: bytes | None,
+        depth: int | None = None,
+    ) -> bytes:
+        """Return the text of an entry's payload, from its digest and the payload's three columns.
+
+        Words stand for attachments that are lost; the digest is not checked then. Raises `CorruptStore`, naming the
+        entry, where the payload cannot be read or is not what its digest was made of.
+        """
+        try:
+            data = payload if payload is not None else apart(self._tx, self._state.tree_id, packed, blob)
+            if payload_digest(data) == digest:
+                return bytes(data)
+            cuts = self._cuts(entry_id, depth)
+            pieces = self._pieces(data, cuts)
+            lost = any(piece is None for _, piece in pieces)
+            if lost or not cuts:
+                # What is deleted meanwhile is missing, too.
+                self._tx.require_snapshot()
+            if lost:
+                return without_lost(bytes(data), pieces, "payload").encode()
+        except CorruptStore as error:
+            raise damaged_entry(entry_id, f"cannot be read ({error})", self._state.id) from error
+        whole = splice(data, [(place, piece) for place, piece in pieces if piece is not None])
+        if payload_digest(whole) != digest:
+            raise damaged_entry(entry_id, MISMATCH, self._state.id)
+        return whole
+
+    def rest(self, entry_id: str, payload: bytes | None, packed: bytes | None, blob: bytes | None) -> bytes:
+        """Return what a payload is without its attachments, which nothing is read of; no digest is checked.
+
+        Raises `CorruptStore`, naming the entry.
+        """
+        try:
+            return payload if payload is not None else apart(self._tx, self._state.tree_id, packed, blob)
+        except CorruptStore as error:
+            raise damaged_entry(entry_id, f"cannot be read ({error})", self._state.id) from error
+
+    def whole(self, depth: int, digest: bytes, rest: bytes) -> bytes | None:
+        """Return the text that ``rest``, of an entry on the stretch, was cut from; None where it is not all there."""
+        try:
+            pieces = self._pieces(rest, self._cuts("", depth))
+        except CorruptStore:
+            return None
+        text = splice(rest, [(place, piece) for place, piece in pieces if piece is not None])
+        return text if payload_digest(text) == digest else None
+
+    def _cuts(self, entry_id: str, depth: int | None) -> Cuts:
+        if self._stretch is None or depth is None:
+            return self._tx.rows(sql.OF_ENTRY, tree_id=self._state.tree_id, entry_id=entry_id)
+        if self._by_depth is None:
+            self._by_depth = defaultdict(list)
+            for at, place, sha256, data in self._tx.rows(self._of_path, **self._stretch):
+                self._by_depth[at].append((place, sha256))
+                self._stored.setdefault(sha256, data)
+        return self._by_depth.get(depth, ())
+
+    def _pieces(self, rest: bytes, cuts: Cuts) -> list[tuple[int, bytes | None]]:
+        """Return what was cut out of a payload, in base64; None if it is lost. Raises `CorruptStore` beyond limits."""
+        found = [(place, self._piece(sha256)) for place, sha256 in cuts]
+        check_sum(rest, (len(piece) for _, piece in found if piece is not None))
+        return found
+
+    def _piece(self, sha256: bytes) -> bytes | None:
+        if sha256 not in self._encoded:
+            is_here = sha256 in self._stored
+            data = self._stored.pop(sha256) if is_here else blob_data(self._tx, self._state.tree_id, sha256)
+            try:
+                self._encoded[sha256] = encoded(unpack_blob(sha256, data))
+            except CorruptStore:
+                self._encoded[sha256] = None
+        return self._encoded[sha256]
+
+
+def checked_payload(
+    tx: Transaction,
+    state: SessionState,
+    entry_id: str,
+    digest: bytes,
+    payload: bytes | None,
+    packed: bytes | None,
+    blob: bytes | None,
+) -> bytes:
+    """Return the text of one entry's payload, as `Payloads.text` does."""
+    return Payloads(tx, state).text(entry_id, digest, payload, packed, blob)
+
+
+def apart(tx: Transaction, tree_id: int, packed: bytes | None, blob: bytes | None) -> bytes:
+    """Return the text of a payload that is packed in its row, or a blob. Raises `CorruptStore`."""
+    if packed is not None:
+        return unpack(packed)
+    data = None if blob is None else blob_data(tx, tree_id, blob)
+    if data is None:
+        tx.require_snapshot()
+    return unpack_blob(b"" if blob is None else blob, data)
+
+
+def blob_data(tx: Transaction, tree_id: int, sha256: bytes) -> bytes | None:
+    """Return the data of a blob; None if there is none."""
+    (data,) = tx.first(sql.BLOB_DATA, tree_id=tree_id, sha256=sha256) or (None,)
+    return data
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Marks as a session sees them: its own, and on the path that a fork shares with its sources, theirs.
+#
+# A fork copies nothing when it is made: it looks at the marks of the session it was made of, and through that at those
+# of
+# its sources. Its own marks win; one without a value hides what a source says. When sources are deleted, the forks that
+# stay get what they saw as marks of their own.
+
+Spans: TypeAlias = dict[int, int]
+"""A path: of each of its lanes the depth down to which it goes there."""
+
+SeenMarks: TypeAlias = dict[tuple[str, str], MarkOfSource]
+"""The marks that a fork sees of its sources, by entry and kind. Those without a value hide what is above them."""
+
+
+def marks_of(tx: Transaction, state: SessionState) -> list[Mark]:
+    """Return the marks that a session sees, by entry and kind. O(marks), and of a fork, O(forks above it)."""
+    own = {(entry_id, kind): value for entry_id, kind, value in tx.rows(sql.MARKS, session_key=state.key)}
+    seen = {**{place: mark.value for place, mark in _inherited(tx, state).items()}, **own}
+    found = [Mark(*place, value) for place, value in seen.items() if value is not None or place[1] == "retracted"]
+    return sorted(found, key=attrgetter("entry_id", "kind"))
+
+
+def pins_of(tx: Transaction, state: SessionState) -> dict[str, str]:
+    """Return what the session's pins and those of its sources say: ``on`` or ``off``, by entry."""
+    seen = {entry_id: mark.value for (entry_id, kind), mark in _inherited(tx, state).items() if kind == "pin"}
+    seen |= dict(tx.rows(sql.MARKS_OF_KIND, session_key=state.key, kind="pin"))
+    return {entry_id: value for entry_id, value in seen.items() if value is not None}
+
+
+def mark_of(tx: Transaction, state: SessionState, entry_id: str, kind: str) -> str | None:
+    """Return the value of a label or a pin as the session sees it; None without one."""
+    own = tx.first(sql.MARK, session_key=state.key, entry_id=entry_id, kind=kind)
+    if own is not None:
+        return own[0]
+    mark = _inherited(tx, state).get((entry_id, kind))
+    return None if mark is None else mark.value
+
+
+def put_marks(
+    tx: Transaction, sources: Sources, state: SessionState, entry_ids: Iterable[str], kind: str, value: str | None
+) -> None:
+    """Give labels or pins a value. Where the session would see that anyway, it has no mark of its own."""
+    inherited = _inherited(tx, state)
+    for entry_id in entry_ids:
+        above = inherited.get((entry_id, kind))
+        if value == (None if above is None else above.value):
+            tx.run(sql.DROP_MARK, session_key=state.key, entry_id=entry_id, kind=kind)
+        else:
+            tx.insert(PUT_MARK, [MarkRow(state.key, entry_id, kind, value, sources.now_us())])
+
+
+def leave_marks(tx: Transaction, keys: str) -> None:
+    """Give the forks that stay, of sessions that are about to be deleted, what they see of their marks.
+
+    ``keys`` is a JSON array of the sessions' keys. A constant number of statements, and one for each fork that sees
+    marks.
+    """
+    forks = {key for (key,) in tx.rows(sql.FORKS_THAT_STAY, keys=keys)}
+    if not forks:
+        return
+    if not tx.is_alone:
+        # What they mark meanwhile is theirs, and wins.
+        tx.lock_sessions(forks)
+    kept = [
+        MarkRow(fork_key, entry_id, kind, mark.value, mark.at or 0)
+        for fork_key, seen in _seen_by(tx, forks).items()
+        for (entry_id, kind), mark in seen.items()
+        if mark.value is not None
+    ]
+    if kept:
+        tx.insert(KEEP_MARK, kept)
+
+
+def _inherited(tx: Transaction, state: SessionState) -> SeenMarks:
+    if state.forked_from_entry is None:
+        return {}
+    return _seen_by(tx, [state.key]).get(state.key, {})
+
+
+def _seen_by(tx: Transaction, keys: Collection[int]) -> dict[int, SeenMarks]:
+    """Return what forks see of the marks of their sources. One statement, if none of those has marks."""
+    rows = tx.rows(sql.MARKS_OF_SOURCES, keys=json.dumps(sorted(keys)))
+    found = {}
+    for fork_key, group in groupby(rows, key=attrgetter("fork_key")):
+        marks = list(group)
+        if any(mark.entry_id is not None for mark in marks):
+            found[fork_key] = _on_shared_path(tx, marks)
+    return found
+
+
+def _on_shared_path(tx: Transaction, marks: Iterable[MarkOfSource]) -> SeenMarks:
+    """Return those of the marks of a fork's sources that lie on the path it shares with each, the nearest of each."""
+    seen: SeenMarks = {}
+    shared: Spans | None = None
+    for _, group in groupby(marks, key=attrgetter("level")):
+        of_level = list(group)
+        shared = _shared(tx, shared, of_level[0])
+        for mark in of_level:
+            if mark.entry_id is None or mark.kind is None or mark.lane_id is None or mark.depth is None:
+                continue
+            if mark.depth <= shared.get(mark.lane_id, -1):
+                seen.setdefault((mark.entry_id, mark.kind), mark)
+    return seen
+
+
+def _shared(tx: Transaction, path: Spans | None, point: MarkOfSource) -> Spans:
+    """Return what a path has in common with the one to the place that a source was forked from."""
+    lane_id, depth = point.point_lane, point.point_depth
+    if path is not None and depth <= path.get(lane_id, -1):
+        return {lane: min(low, depth) for lane, low in path.items()}
+    other = dict(tx.rows(sql.SPANS, tree_id=point.tree_id, lane_id=lane_id, depth=depth))
+    if path is None:
+        return other
+    return {lane: min(low, other[lane]) for lane, low in path.items() if lane in other}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where an operation starts: the session with the place of its leaf, what it sees, and what it did before.
+
+
+def read_state(tx: Transaction, session_id: str) -> SessionState:
+    """Return the session and the place of its leaf, locked where rows can be. Raises `SessionNotFound`."""
+    known = tx.states.pop(session_id, None)
+    if known is not None:
+        require_meant(session_id, known.key)
+        return known
+    if is_storable(session_id):
+        tx.lock_session(session_id)
+    found = tx.first(sql.SESSION_STATE, id=session_id) if is_storable(session_id) else None
+    return checked_state(session_id, found)
+
+
+def checked_state(session_id: str, found: SessionState | None) -> SessionState:
+    """Return the state that was read of a session. Raises `SessionNotFound` where that is none, or another one's."""
+    if found is None:
+        raise SessionNotFound(session_id)
+    require_meant(session_id, found.key)
+    if found.leaf is not None and found.position is None:
+        raise CorruptStore(f"session {session_id!r}: its leaf {found.leaf!r} is not there; run verify()")
+    return found
+
+
+def see_entry(tx: Transaction, state: SessionState, entry_id: str) -> Position:
+    """Return the place of an entry that the session sees. Raises `EntryNotFound` for any other."""
+    position = find_visible(tx, state, entry_id)
+    if position is None:
+        raise EntryNotFound(state.id, entry_id)
+    return position
+
+
+def find_visible(tx: Transaction, state: SessionState, entry_id: str) -> Position | None:
+    """Return the place of an entry, or None where the session does not see it. O(lanes the session builds on)."""
+    position, is_hidden = find_held(tx, state, entry_id)
+    return None if is_hidden else position
+
+
+def find_held(tx: Transaction, state: SessionState, entry_id: str) -> tuple[Position | None, bool]:
+    """Return the place of an entry that the session holds (or None), and whether the session has retracted it."""
+    if entry_id == state.leaf:
+        return state.position, False
+    if not is_storable(entry_id):
+        return None, False
+    found = tx.first(sql.ENTRY_AND_MARK, tree_id=state.tree_id, entry_id=entry_id, session_key=state.key)
+    if found is None:
+        return None, False
+    position, is_retracted = found
+    is_seen = position.owner_key == state.key or is_held(tx, state, position.lane_id, position.depth)
+    return (position if is_seen else None), is_retracted
+
+
+def is_held(tx: Transaction, state: SessionState, lane_id: int, depth: int) -> bool:
+    """Return whether a place is an ancestor of the session's leaf, fork point, or lanes."""
+    held = tx.first(
+        sql.IS_HELD,
+        **held_by(state),
+        lane_id=lane_id,
+        depth=depth,
+    )
+    return held is not None
+
+
+def held_by(state: SessionState) -> Held:
+    """Return what says which entries a session holds."""
+    return Held(
+        tree_id=state.tree_id, session_key=state.key, leaf=state.leaf, forked_from_entry=state.forked_from_entry
+    )
+
+
+def is_retracted(tx: Transaction, state: SessionState, entry_id: str) -> bool:
+    """Return whether the session has retracted the entry."""
+    mark = tx.first(sql.MARK, session_key=state.key, entry_id=entry_id, kind="retracted")
+    return mark is not None
+
+
+def place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str | None, Position | None]:
+    """Return a leaf to read at, and its place. Raises `EntryNotFound` where the session does not see it."""
+    if isinstance(leaf, Stored) or leaf == state.leaf:
+        return state.leaf, state.position
+    if leaf is None:
+        return None, None
+    return leaf, see_entry(tx, state, leaf)
+
+
+_IDS_AT_ONCE = 5_000
+
+
+def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[str]:
+    """Return those of the ids that entries of the session's tree have. What cannot be an id is not among them."""
+    found: set[str] = set()
+    asked = [entry_id for entry_id in ids if is_storable(entry_id)]
+    for start in range(0, len(asked), _IDS_AT_ONCE):
+        some = json.dumps(asked[start : start + _IDS_AT_ONCE])
+        found.update(entry_id for (entry_id,) in tx.rows(sql.TAKEN_IDS, tree_id=state.tree_id, ids=some))
+    return found
+
+
+def content_digest(*parts: object) -> bytes:
+    """Return a digest of an operation's content, which a retry has, and another operation has not."""
+    try:
+        text = to_json(parts)
+    except ValueError:  # half of a surrogate pair, in an id that no entry can have
+        text = repr(parts).encode()
+    return blake2b(text, digest_size=16).digest()
+
+
+def replayed_result(
+    tx: Transaction, state: SessionState, idempotency_key: str | None, operation: str, digest: bytes
+) -> str | None:
+    """Return the stored result of an earlier operation under this key, or None where it is new.
+
+    Raises `IdempotencyConflict` where the key was used for something else.
+    """
+    if idempotency_key is None:
+        return None
+    check_name(idempotency_key, "idempotency key")
+    row = tx.first(sql.REQUEST, session_key=state.key, idempotency_key=idempotency_key)
+    if row is None:
+        return None
+    known, known_digest, result = row
+    if known != operation or bytes(known_digest) != digest:
+        raise IdempotencyConflict(state.id, idempotency_key)
+    return str(result)
+
+
+def remember_result(
+    tx: Transaction, state: SessionState, idempotency_key: str | None, operation: str, digest: bytes, result: object
+) -> None:
+    """Store the result of an operation under its key, for the retry."""
+    row = request_row(state, idempotency_key, operation, digest, result)
+    if row is not None:
+        tx.insert(INSERT_REQUEST, [row])
+
+
+def request_row(
+    state: SessionState, idempotency_key: str | None, operation: str, digest: bytes, result: object
+) -> RequestRow | None:
+    """Return the row of a result that is stored; None without a key."""
+    if idempotency_key is None:
+        return None
+    return RequestRow(state.key, idempotency_key, operation, digest, to_json(result).decode())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Leaf moves, retraction, undo and redo. None of them touches an entry.
+#
+# The undo log is what is stored anyway: the revisions of a session's entries, and its leaf moves. Walking it back
+# from a revision: a plain append or move is the operation to undo; an undo of revision r leaves things as they were
+# before r, so the walk goes on below r; a redo of r leaves things as after r, so r is the operation to undo.
+
+
+class Operation(NamedTuple):
+    """One operation on a session's leaf, as the log tells it."""
+
+    revision: int
+    reason: str
+    from_id: str | None
+    to_id: str | None
+
+
+def move(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    to: str | None,
+    expected: Expected,
+    reason: MoveReason,
+    note: Note,
+    idempotency_key: str | None,
+) -> Moved:
+    """Set the leaf (see `Backend.move`)."""
+    state = read_state(tx, session_id)
+    digest = b""
+    if idempotency_key is not None:
+        digest = content_digest(to)
+        stored = replayed_result(tx, state, idempotency_key, "move", digest)
+        if stored is not None:
+            from_id, to_id, revision, first_reason = json.loads(stored)
+            return Moved(from_id, to_id, revision, first_reason, replayed=True)
+    state.require(expected)
+    if to is not None:
+        see_entry(tx, state, to)
+    if to == state.leaf:
+        moved = Moved(to, to, state.revision, reason)
+    else:
+        moved = write_move(tx, sources, state, to, reason, note)
+    remember_result(
+        tx, state, idempotency_key, "move", digest, [moved.from_id, moved.to_id, moved.revision, moved.reason]
+    )
+    return moved
+
+
+def write_move(
+    tx: Transaction,
+    sources: Sources,
+    state: SessionState,
+    to: str | None,
+    reason: MoveReason,
+    note: Note,
+    *,
+    undoes: int | None = None,
+    entries_back: int = 0,
+) -> Moved:
+    """Set the leaf, write that down, and count what comes back or goes away among the session's own entries."""
+    revision = state.revision + 1
+    at = sources.now_us()
+    tx.run(
+        sql.UPDATE_LEAF,
+        leaf=to,
+        revision=revision,
+        at=at,
+        entry_count=entries_back,
+        message_count=entries_back,
+        session_key=state.key,
+    )
+    row = MoveRow(state.key, revision, state.leaf, to, reason, undoes, note.by, at, note.why)
+    tx.insert(INSERT_MOVE, [row])
+    return Moved(state.leaf, to, revision, reason)
+
+
+def retract(
+    tx: Transaction, sources: Sources, session_id: str, entry_id: str, expected: Expected, note: Note
+) -> Moved | None:
+    """Retract a failed leaf message (see `Backend.retract`)."""
+    state = read_state(tx, session_id)
+    state.require(expected)
+    if entry_id != state.leaf or state.position is None:
+        return None
+    row = tx.first(sql.ENTRY_POSITION, tree_id=state.tree_id, entry_id=entry_id)
+    if row is None or row.kind != "message" or _has_visible_child(tx, state, state.position):
+        return None
+    _mark_retracted(tx, sources, state, entry_id)
+    is_own = row.session_key == state.key
+    return write_move(tx, sources, state, row.parent_id, "retract", note, entries_back=-1 if is_own else 0)
+
+
+def _mark_retracted(tx: Transaction, sources: Sources, state: SessionState, entry_id: str) -> None:
+    tx.insert(PUT_MARK, [MarkRow(state.key, entry_id, "retracted", None, sources.now_us())])
+
+
+def _has_visible_child(tx: Transaction, state: SessionState, position: Position) -> bool:
+    place = TreeLaneDepth(tree_id=state.tree_id, lane_id=position.lane_id, depth=position.depth)
+    for child_id, lane_id, depth, owner_key in tx.rows(sql.CHILD_PLACES, **place):
+        is_seen = owner_key == state.key or is_held(tx, state, lane_id, depth)
+        if is_seen and not is_retracted(tx, state, child_id):
+            return True
+    return False
+
+
+def undo(tx: Transaction, sources: Sources, session_id: str, expected: Expected, note: Note) -> Moved | None:
+    """Undo the last operation that is not undone (see `Backend.undo`)."""
+    state = read_state(tx, session_id)
+    state.require(expected)
+    operation = _operation_to_undo(tx, state)
+    if operation is None:
+        return None
+    comes_back = 0
+    if operation.reason == "retract" and operation.from_id is not None:
+        comes_back = bring_back(tx, state, [operation.from_id])
+    elif operation.reason == "back":
+        comes_back = -_retract_again(tx, sources, state, operation.revision)
+    _require_target(tx, state, operation.from_id, "undo")
+    return write_move(
+        tx, sources, state, operation.from_id, "undo", note, undoes=operation.revision, entries_back=comes_back
+    )
+
+
+def redo(tx: Transaction, sources: Sources, session_id: str, expected: Expected, note: Note) -> Moved | None:
+    """Redo what was undone last (see `Backend.redo`)."""
+    state = read_state(tx, session_id)
+    state.require(expected)
+    operation = _operation_to_redo(tx, state)
+    if operation is None:
+        return None
+    goes_away = 0
+    if operation.reason == "retract" and operation.from_id is not None:
+        # Something grew below the entry since: to retract it now would hide what the session sees.
+        failed = find_visible(tx, state, operation.from_id)
+        if failed is not None and _has_visible_child(tx, state, failed):
+            return None
+        _mark_retracted(tx, sources, state, operation.from_id)
+        goes_away = -_own_entries(tx, state, operation.from_id)
+    elif operation.reason == "back":
+        goes_away = bring_back(tx, state, _brought_back(tx, state, operation.revision))
+    _require_target(tx, state, operation.to_id, "redo")
+    return write_move(
+        tx, sources, state, operation.to_id, "redo", note, undoes=operation.revision, entries_back=goes_away
+    )
+
+
+def bring_back(tx: Transaction, state: SessionState, ids: Sequence[str]) -> int:
+    """Take back the retraction of entries; return how many of them are the session's own."""
+    dropped = [
+        entry_id
+        for entry_id in ids
+        if tx.run(sql.DROP_MARK, session_key=state.key, entry_id=entry_id, kind="retracted")
+    ]
+    return sum(_own_entries(tx, state, entry_id) for entry_id in dropped)
+
+
+def _retract_again(tx: Transaction, sources: Sources, state: SessionState, revision: int) -> int:
+    """Retract what going back had brought back; return how many entries of the session's own that hides.
+
+    What something grew below since stays, with all above it: else what the session sees would be torn off.
+    """
+    hidden = 0
+    for entry_id in _brought_back(tx, state, revision):
+        position = find_visible(tx, state, entry_id)
+        if position is None or _has_visible_child(tx, state, position):
+            break
+        _mark_retracted(tx, sources, state, entry_id)
+        hidden += _own_entries(tx, state, entry_id)
+    return hidden
+
+
+def _brought_back(tx: Transaction, state: SessionState, revision: int) -> list[str]:
+    """Return the ids that going back, at a revision, brought back from being retracted; the deepest first."""
+    where = SessionRevisionLast(session_key=state.key, revision=revision - 1, last_revision=revision)
+    for edit in tx.rows(sql.EDITS_AFTER, **where):
+        if edit.what == "retracted":
+            return decode_ids(edit.before)
+    return []
+
+
+def leaf_at(tx: Transaction, state: SessionState, revision: int) -> str | None:
+    """Return what the session's leaf was after a revision. O(1)."""
+    record = _latest_record(tx, state, revision)
+    return state.forked_from_entry if record is None else _operation_at(tx, state, record.revision).to_id
+
+
+def retracted_on_path(tx: Transaction, state: SessionState, position: Position) -> list[str]:
+    """Return the entries on the path to a place that the session has retracted, the deepest first."""
+    found = []
+    for (entry_id,) in tx.rows(sql.RETRACTED_IDS, session_key=state.key):
+        held, _ = find_held(tx, state, entry_id)
+        if held is not None and is_on_path(tx, state, held, position):
+            found.append((held.depth, entry_id))
+    return [entry_id for _, entry_id in sorted(found, reverse=True)]
+
+
+def is_on_path(tx: Transaction, state: SessionState, held: Position, of: Position) -> bool:
+    """Return whether a place is another one or above it."""
+    if held.lane_id == of.lane_id:
+        return held.depth <= of.depth
+    on_path = tx.first(
+        sql.IS_ON_PATH,
+        tree_id=state.tree_id,
+        lane_id=of.lane_id,
+        depth=of.depth,
+        other_lane=held.lane_id,
+        other_depth=held.depth,
+    )
+    return on_path is not None
+
+
+def _own_entries(tx: Transaction, state: SessionState, entry_id: str) -> int:
+    row = tx.first(sql.ENTRY_POSITION, tree_id=state.tree_id, entry_id=entry_id)
+    return int(row is not None and row.session_key == state.key)
+
+
+def _require_target(tx: Transaction, state: SessionState, target: str | None, what: str) -> None:
+    if target is not None and find_visible(tx, state, target) is None:
+        raise EntryNotFound(
+            state.id, target, detail=f"session {state.id!r}: cannot {what}: entry {target!r} has been deleted"
+        )
+
+
+def _operation_to_undo(tx: Transaction, state: SessionState) -> Operation | None:
+    record = _latest_record(tx, state, state.revision)
+    while record is not None:
+        if record.reason == "undo":
+            record = _latest_record(tx, state, record.undoes - 1)
+        elif record.reason == "redo":
+            return _operation_at(tx, state, record.undoes)
+        elif record.reason == "branch":
+            record = _latest_record(tx, state, record.revision - 1)
+        else:
+            return _operation_at(tx, state, record.revision)
+    return None
+
+
+def _operation_to_redo(tx: Transaction, state: SessionState) -> Operation | None:
+    """Replay the undos and redos since the last new operation: what is then undone last comes back first."""
+    since: list[_Record] = []
+    record = _latest_record(tx, state, state.revision)
+    while record is not None and record.reason in ("undo", "redo", "branch"):
+        since.append(record)
+        record = _latest_record(tx, state, record.revision - 1)
+    undone: list[int] = []
+    for record in reversed(since):
+        if record.reason == "undo":
+            undone.append(record.undoes)
+        elif record.reason == "redo" and undone:
+            undone.pop()
+    return _operation_at(tx, state, undone[-1]) if undone else None
+
+
+class _Record(NamedTuple):
+    revision: int
+    reason: str
+    undoes: int = 0
+
+
+def _latest_record(tx: Transaction, state: SessionState, revision: int) -> _Record | None:
+    """Return the last change of the leaf at or before a revision: a leaf move, or an append."""
+    moved = tx.first(sql.LAST_MOVE, session_key=state.key, revision=revision)
+    appended = _last_append(tx, state, revision)
+    # An import and an append to a branch have both entries and a move at their revision; the move names them.
+    if appended is not None and (moved is None or appended.revision > moved.revision):
+        return _Record(appended.revision, "append")
+    return None if moved is None else _Record(moved.revision, moved.reason, moved.undoes or 0)
+
+
+def _last_append(tx: Transaction, state: SessionState, revision: int) -> sql.LastOfRun | None:
+    """Return the last entry that plain appends have added, if that was between the moves around a revision.
+
+    Such entries are a chain, in one lane, up to the leaf that the next move began at. Any entry that is older than the
+    last move may be returned, too.
+    """
+    end = state.leaf
+    if revision < state.revision:
+        (end,) = tx.first(sql.NEXT_MOVE_FROM, session_key=state.key, revision=revision) or (end,)
+    if end is None:
+        return None
+    where = sql.RunOfEntry(tree_id=state.tree_id, session_key=state.key, entry_id=end, revision=revision)
+    last = tx.first(sql.LAST_IN_LANE, **where)
+    return last if last is not None and last.session_key == state.key else None
+
+
+def _operation_at(tx: Transaction, state: SessionState, revision: int) -> Operation:
+    moved = tx.first(sql.LAST_MOVE, session_key=state.key, revision=revision)
+    if moved is not None and moved.revision == revision:
+        return Operation(revision, moved.reason, moved.from_id, moved.to_id)
+    last = _last_append(tx, state, revision)
+    if last is None or last.revision != revision:
+        raise CorruptStore(f"session {state.id!r}: revision {revision} has no entries and no move; run verify()")
+    where = sql.RunOfEntry(tree_id=state.tree_id, session_key=state.key, entry_id=last.id, revision=revision - 1)
+    (above,) = tx.first(sql.PARENT_OF_FIRST_IN_LANE, **where) or (None,)
+    return Operation(revision, "append", above, last.id)
+
+
+def id_at(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None:
+    """Return the id of the entry at a place, or None."""
+    (found,) = tx.first(sql.ID_AT, tree_id=tree_id, lane_id=lane_id, depth=depth) or (None,)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A path: its rows by range scans over lanes, and the entries that they become.
+
+_CREATOR = itemgetter(4)
+BY_DEPTH = itemgetter(0)  # what is read along a path has the depth first
+
+OfPath = TypeVar("OfPath", EntryColumns, StoredBody)
+
+
+def read_state_and_epoch(tx: Transaction, session_id: str) -> tuple[SessionState, int]:
+    """Return a session with the place of its leaf, and the epoch. Raises `SessionNotFound`."""
+    found = tx.first(sql.SESSION_AND_EPOCH, id=session_id) if is_storable(session_id) else None
+    state, epoch = found or (None, 0)
+    return checked_state(session_id, state), epoch
+
+
+def place_to_read(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str | None, Position | None]:
+    """Return a leaf to read at, and its place; on one snapshot where that has to be looked up."""
+    if not isinstance(leaf, Stored):
+        tx.require_snapshot()
+    return place(tx, state, leaf)
+
+
+def ancestor_of(tx: Transaction, state: SessionState, entry_id: str, of: Position | None) -> Position | None:
+    """Return the place of an entry that is ``of`` or an ancestor of it, or None."""
+    found = find_visible(tx, state, entry_id)
+    if of is None or found is None:
+        return None
+    return found if is_on_path(tx, state, found, of) else None
+
+
+def path_entries(
+    tx: Transaction, state: SessionState, position: Position | None, above: int, *, contents: bool = True
+) -> list[Entry]:
+    """Return the entries of a path that lie deeper than ``above``, in order of depth (``contents``: `made_entries`)."""
+    if position is None:
+        return []
+    with collector_held(position.depth - above):
+        rows = rows_of_path(tx, state, position, above, sql.LANE_RANGE, sql.SPANS_RANGE)
+        return made_entries(tx, state, rows, stretch_of(state, position, above), contents=contents)
+
+
+def path_stretch(
+    tx: Transaction, state: SessionState, position: Position, above: int, last: int, *, contents: bool = True
+) -> list[Entry]:
+    """Return the entries on the path to a place that lie deeper than ``above``, and no deeper than ``last``."""
+    rows: Sequence[EntryColumns]
+    if _is_in_last_lane(position, above):
+        rows = tx.rows(sql.LANE_RANGE, tree_id=state.tree_id, lane_id=position.lane_id, low=above, high=last)
+    else:
+        found = tx.rows(sql.PATH_STRETCH, **spans_of(state, position), low_depth=above, last_depth=last)
+        rows = sorted(found, key=BY_DEPTH)
+    _require_all(tx, rows, last - above)
+    return made_entries(tx, state, rows, stretch_of(state, position, above), contents=contents)
+
+
+def named_on_path(
+    tx: Transaction, state: SessionState, position: Position, ids: Iterable[str], last_depth: int
+) -> list[Entry]:
+    """Return those of some entries that lie on the path to a place, no deeper than ``last_depth``, root first."""
+    return named_above(tx, state, spans_of(state, position), ids, last_depth)
+
+
+def named_above(
+    tx: Transaction, state: SessionState, where: TreeLaneDepth, ids: Iterable[str], last_depth: int
+) -> list[Entry]:
+    """Return what `named_on_path` does, of the path to a lane and a depth."""
+    named = json.dumps(sorted(each for each in ids if is_storable(each)))
+    rows = tx.rows(sql.NAMED_ON_PATH, **where, ids=named, last_depth=last_depth)
+    return entries_of_rows(tx, state, rows)
+
+
+def exclusions_on_path(tx: Transaction, state: SessionState, position: Position, last_depth: int) -> list[Entry]:
+    """Return the exclusions on the path to a place, no deeper than ``last_depth``, root first."""
+    rows = tx.rows(sql.EXCLUSIONS_ON_PATH, **spans_of(state, position), last_depth=last_depth)
+    return entries_of_rows(tx, state, rows)
+
+
+def entries_of_rows(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> list[Entry]:
+    """Return entries of a path that need not follow each other, root first."""
+    if rows:
+        tx.require_snapshot()
+    return made_entries(tx, state, sorted(rows, key=BY_DEPTH))
+
+
+def rows_of_path(
+    tx: Transaction,
+    state: SessionState,
+    position: Position,
+    above: int,
+    in_lane: Statement[..., OfPath],
+    in_spans: Statement[..., OfPath],
+) -> Sequence[OfPath]:
+    """Return the rows of a path that lie deeper than ``above``: one range, or one for each lane it runs through."""
+    rows: Sequence[OfPath]
+    if _is_in_last_lane(position, above):
+        rows = tx.rows(in_lane, tree_id=state.tree_id, lane_id=position.lane_id, low=above, high=position.depth)
+    else:
+        rows = sorted(tx.rows(in_spans, **spans_of(state, position), low_depth=above), key=BY_DEPTH)
+    _require_all(tx, rows, position.depth - above)
+    return rows
+
+
+def _is_in_last_lane(position: Position, above: int) -> bool:
+    return position.parent_lane is None or position.fork_depth <= above
+
+
+def _require_all(tx: Transaction, rows: Sequence[OfPath], expected: int) -> None:
+    if len(rows) != expected:
+        # What is deleted while it is read is missing here: entries change in no other way.
+        tx.require_snapshot()
+
+
+def made_entries(
+    tx: Transaction,
+    state: SessionState,
+    rows: Sequence[EntryColumns],
+    stretch: sql.Stretch | None = None,
+    *,
+    contents: bool = True,
+) -> list[Entry]:
+    """Return the entries that rows stand for, in their order; ``stretch`` is the part of a path that they are on.
+
+    Without ``contents``, what was cut out of an artifact is not read, and missing in its payload.
+    Raises `CorruptStore`, naming the entry, for a payload that is not what was appended.
+    """
+    creators, payloads = _creators_of(tx, state, rows), Payloads(tx, state, stretch, contents=contents)
+    entries = []
+    for row in rows:
+        depth, id_, _, parent, key, kind, role, source, revision, ordinal, at, extra, digest, data, packed, blob = row
+        # Most payloads are text, and intact: nothing else is called for them.
+        text = intact_text(data, digest)
+        if text is None:
+            if contents or kind != ARTIFACT:
+                text = decode_payload(payloads.text(id_, digest, data, packed, blob, depth))
+            else:
+                text = decode_payload(payloads.rest(id_, data, packed, blob))
+        creator = creators.get(key)
+        entries.append(Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra))
+    return entries
+
+
+def _creators_of(tx: Transaction, state: SessionState, rows: Iterable[EntryColumns]) -> dict[int, str]:
+    """Return the ids of the sessions that created these rows; a deleted creator is absent."""
+    if set(map(_CREATOR, rows)) <= {state.key}:
+        return {state.key: state.id}
+    tx.require_snapshot()
+    return dict(tx.rows(sql.SESSION_IDS, tree_id=state.tree_id))
+
+
+def stretch_of(state: SessionState, position: Position, above: int) -> sql.Stretch:
+    """Return where the part of a path below a depth is, as statements take it."""
+    return sql.Stretch(tree_id=state.tree_id, lane_id=position.lane_id, depth=position.depth, low_depth=above)
+
+
+def spans_of(state: SessionState, position: Position) -> TreeLaneDepth:
+    """Return the place that a path leads to, as statements take it."""
+    return place_at(state, position.lane_id, position.depth)
+
+
+def place_at(state: SessionState, lane_id: int, depth: int) -> TreeLaneDepth:
+    """Return a place of the session's tree, as statements take it."""
+    return TreeLaneDepth(tree_id=state.tree_id, lane_id=lane_id, depth=depth)

@@ -1,0 +1,545 @@
+"""The statements of a deletion."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple, TypedDict
+
+from flue_py.core.ledger import owners_of_tasks
+from flue_py.core.operations import (
+    AppendEntries,
+    Committed,
+    CreateSession,
+    CreateTask,
+    DeleteTree,
+    EndTask,
+    ForkSession,
+    Left,
+    LinkTask,
+    MoveLeaf,
+    Navigate,
+    OnSession,
+    Operation,
+    Outcome,
+    Redo,
+    SetLabel,
+    SetPin,
+    Undo,
+    UpdateSession,
+    content_of,
+    named,
+    renamed,
+    sessions_named,
+)
+from flue_py.core.sessions import (
+    IMPORTED_FILES,
+    NOTHING_SEEN,
+    STORED,
+    Appended,
+    Deletion,
+    Expected,
+    Moved,
+    Navigated,
+    ScopeContents,
+    Seen,
+    SessionInfo,
+    deletion_of,
+    is_meant,
+    is_storable,
+)
+from flue_py.core.trees import Hold, Lane, LaneFate, plan_lane_deletion
+from flue_py.db import sql
+from flue_py.db.ops import ledger
+from flue_py.db.ops.append import append, appended_of, told_of
+from flue_py.db.ops.base import (
+    content_digest,
+    leave_marks,
+    move,
+    read_state,
+    redo,
+    remember_result,
+    replayed_result,
+    undo,
+)
+from flue_py.db.ops.edit import go_to, set_label, set_pin, update_session
+from flue_py.db.ops.ledger import delete_scope_budgets, delete_session_budgets
+from flue_py.db.ops.sessions import (
+    create_session,
+    create_task,
+    end_task,
+    fork,
+    link_task,
+    replayed_session,
+    require_session,
+)
+from flue_py.db.runner import Nothing, SessionState, Sources, Transaction
+from flue_py.db.sql import IN_KEYS, IN_TAIL, PLACE_IN, PUT_DOCUMENT, TAILS, Keys, Scope, TreeLane, announced, statement
+from flue_py.errors import FlueError, InvalidArgument, RevisionConflict, SessionNotFound
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The statements of a deletion.
+
+Tails = TypedDict("Tails", {"tails": str})
+HandOverLane = TypedDict("HandOverLane", {"tree_id": int, "lane_id": int, "owner_key": int})
+TreeBlob = TypedDict("TreeBlob", {"tree_id": int, "sha256": bytes})
+
+_LANE = "l.tree_id, l.lane_id, l.owner_key, l.parent_lane, l.fork_depth"
+DOOMED_LANES = statement(Keys, Lane)(f"SELECT {_LANE} FROM lanes l WHERE l.owner_key {IN_KEYS}")
+CHILD_LANES = statement(Keys, Lane)(
+    f"SELECT {_LANE} FROM lanes p JOIN lanes l ON l.tree_id = p.tree_id AND l.parent_lane = p.lane_id"
+    f" WHERE p.owner_key {IN_KEYS}"
+)
+
+
+def _held_by(column: str) -> str:
+    entry = f"FROM entries e WHERE e.tree_id = s.tree_id AND e.id = s.{column}"
+    return (
+        f"SELECT s.tree_id, (SELECT e.lane_id {entry}) AS lane_id, (SELECT e.depth {entry}) AS depth, s.session_key"
+        f" FROM sessions s WHERE s.{column} IS NOT NULL AND NOT s.session_key {IN_KEYS} AND s.tree_id IN"
+        f" (SELECT d.tree_id FROM sessions d WHERE d.session_key {IN_KEYS})"
+    )
+
+
+# Where other sessions hold on to the lanes: with their leaf, or the entry they were forked from. (An entry is looked
+# up for each session; joined, PostgreSQL would read the whole tree.)
+HOLDS = statement(Keys, Hold)(
+    "SELECT h.tree_id, h.lane_id, h.depth, h.session_key"
+    f" FROM ({_held_by('leaf')} UNION ALL {_held_by('forked_from_entry')}) h"
+    " JOIN lanes l ON l.tree_id = h.tree_id AND l.lane_id = h.lane_id"
+    f" WHERE l.owner_key {IN_KEYS}"
+)
+# What the ends of lanes hold: how many entries per blob (None: those without one), for each tree.
+TAILS_CONTENT = statement(Tails, tuple[int, bytes | None, int])(
+    f"SELECT e.tree_id, e.blob, COUNT(*) FROM ({TAILS}) t JOIN entries e ON {IN_TAIL} GROUP BY e.tree_id, e.blob"
+)
+# The same of what it deletes, where SQLite counts each entry by itself.
+DELETE_TAILS = statement(Tails, tuple[int, bytes | None, int])(sql.DELETE_TAILS)
+DELETE_TAIL_ATTACHMENTS = statement(Tails, tuple[int, bytes])(sql.DELETE_TAIL_ATTACHMENTS)
+HAND_OVER_LANE = statement(HandOverLane, Nothing)(
+    "UPDATE lanes SET owner_key = :owner_key WHERE tree_id = :tree_id AND lane_id = :lane_id"
+)
+DELETE_LANE = statement(TreeLane, Nothing)("DELETE FROM lanes WHERE tree_id = :tree_id AND lane_id = :lane_id")
+LOCK_BLOB = statement(TreeBlob, tuple[int])(
+    "SELECT b.size FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256 FOR UPDATE"
+)
+DELETE_UNUSED_BLOB = statement(TreeBlob, Nothing)(
+    "DELETE FROM blobs WHERE tree_id = :tree_id AND sha256 = :sha256 AND NOT EXISTS"
+    " (SELECT 1 FROM entries e WHERE e.tree_id = :tree_id AND e.blob = :sha256 AND e.blob IS NOT NULL)"
+    " AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.tree_id = :tree_id AND a.sha256 = :sha256)"
+)
+# By these an import knows that a session was deleted here (what others have paid is remembered anyway).
+_IMPORTED = f"FROM sessions s WHERE s.session_key {IN_KEYS} AND {PLACE_IN}(s.metadata, '\"imported\"') > 0"
+NOTE_IMPORTED = statement(Keys, Nothing)(
+    "INSERT INTO ledger_sessions (session_key, session_id, tree_id, project)"
+    f" SELECT s.session_key, s.id, s.tree_id, NULLIF(s.cwd, '') {_IMPORTED} ON CONFLICT DO NOTHING"
+)
+IMPORTED_AMONG = statement(Keys, tuple[str, str])(f"SELECT s.id, s.scope {_IMPORTED}")
+# Files that imports remember are no files of the user's.
+SCOPE_CONTENTS = statement(Scope, ScopeContents)(
+    "SELECT (SELECT COUNT(*) FROM documents d WHERE d.scope = :scope AND d.kind = 'memory'),"
+    f" (SELECT COUNT(*) FROM documents d WHERE d.scope = :scope AND d.kind = 'file' AND d.space <> '{IMPORTED_FILES}'),"
+    " (SELECT COUNT(*) FROM budgets b WHERE b.scope = :scope), (SELECT COUNT(*) FROM ledger g WHERE g.scope = :scope)"
+)
+# Which sessions were deleted is remembered of all scopes in one, and stays.
+DELETE_DOCUMENTS = statement(Scope, Nothing)(
+    f"DELETE FROM documents WHERE scope = :scope AND (space <> '{IMPORTED_FILES}' OR project = '')"
+)
+FORGET_AGENTS = statement(Scope, Nothing)("UPDATE ledger SET agent = NULL WHERE scope = :scope AND agent IS NOT NULL")
+# A session that is gone and paid nothing has no scope any more, and nobody asks for its folder.
+FORGET_FOLDERS = statement(Scope, Nothing)(
+    "UPDATE ledger_sessions SET project = NULL WHERE project IS NOT NULL AND (session_key IN"
+    " (SELECT g.session_key FROM ledger g WHERE g.scope = :scope) OR (NOT EXISTS"
+    " (SELECT 1 FROM ledger g WHERE g.session_key = ledger_sessions.session_key) AND NOT EXISTS"
+    " (SELECT 1 FROM sessions s WHERE s.session_key = ledger_sessions.session_key)))"
+)
+DELETE_SESSIONS = announced(Keys)(f"DELETE FROM sessions WHERE session_key {IN_KEYS}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Deleting a session tree: exactly what nobody else sees, in one transaction.
+
+
+def delete_tree(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    scope: str | None,
+    expected: Expected = STORED,
+    *,
+    dry_run: bool,
+) -> Deletion:
+    """Delete a session, its task closure, and what only they saw (see `Backend.delete_tree`)."""
+    if not is_storable(session_id):
+        return Deletion(())
+    doomed = _Doomed({}, [], set())
+    while (found := _closure(tx, session_id, scope)) is not None:
+        is_held = dry_run or tx.is_alone or found.sessions.keys() <= doomed.sessions.keys()
+        doomed = found
+        if is_held:
+            break
+        # A task may have been started while we waited: look again, until all there is is locked.
+        tx.lock_sessions(found.sessions)
+    if found is None or not doomed.sessions:
+        return Deletion((), () if found is None else tuple(doomed.missing))
+    if expected not in (STORED, NOTHING_SEEN):
+        # Only now is it certain that nobody adds anything any more.
+        read_state(tx, session_id).require(expected)
+    keys = json.dumps(list(doomed.sessions))
+    links = tuple(tx.rows(sql.LINKS_OF_SESSIONS, keys=keys))
+    fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
+    tails = _tails(fates)
+    content = tx.rows(TAILS_CONTENT if dry_run else DELETE_TAILS, tails=tails)
+    deleted = sum(count for _, _, count in content)
+    if not dry_run:
+        delete_session_budgets(tx, doomed.sessions.values())
+        tx.run(NOTE_IMPORTED, keys=keys)
+        notes = [deletion_of(*place).row(sources.now_us()) for place in tx.rows(IMPORTED_AMONG, keys=keys)]
+        if notes:
+            tx.insert(PUT_DOCUMENT, notes)
+        _note_tasks(tx, session_id, [link for link in links if link[1] not in doomed.others])
+        leave_marks(tx, keys)
+        blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
+        blobs.update((tree_id, bytes(blob)) for tree_id, blob in tx.rows(DELETE_TAIL_ATTACHMENTS, tails=tails))
+        _carry_out(tx, fates, blobs, keys)
+    kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
+    return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, kept, links)
+
+
+def empty_scope(tx: Transaction, scope: str, *, dry_run: bool) -> ScopeContents:
+    """Delete what a scope has beside sessions (see `Backend.empty_scope`)."""
+    (found,) = tx.rows(SCOPE_CONTENTS, scope=scope)
+    if not dry_run:
+        delete_scope_budgets(tx, scope)
+        for each in (DELETE_DOCUMENTS, FORGET_FOLDERS, FORGET_AGENTS):
+            tx.run(each, scope=scope)
+    return found
+
+
+class _Doomed(NamedTuple):
+    sessions: dict[int, str]
+    missing: list[str]
+    others: set[str]
+    """Tasks that are in other scopes: they are among the missing, and stay whose they were."""
+
+
+def _closure(tx: Transaction, session_id: str, scope: str | None) -> _Doomed | None:
+    """Return the session and its task closure, by key; None where it is another one, or of another scope."""
+    sessions: dict[int, str] = {}
+    missing: list[str] = []
+    others: set[str] = set()
+    for child_id, session_key, child_scope in tx.rows(sql.TASK_CLOSURE, id=session_id, scope=scope):
+        is_other = session_key is not None and scope not in (None, child_scope)
+        if child_id == session_id and (is_other or (session_key is not None and not is_meant(session_id, session_key))):
+            return None
+        if session_key is not None and not is_other:
+            sessions[session_key] = child_id
+        elif child_id != session_id:
+            missing.append(child_id)
+            others.update([child_id] if is_other else ())
+    return _Doomed(sessions, missing, others)
+
+
+def _note_tasks(tx: Transaction, session_id: str, links: Sequence[tuple[str, str]]) -> None:
+    """Write down whose tasks they were, for what they paid, since the links to them go."""
+    if not links:
+        return
+    ids = json.dumps(sorted({session_id, *(child for _, child in links)}))
+    payers = tx.rows(sql.PAYERS_TO_NOTE, ids=ids)
+    owners = owners_of_tasks(session_id, links, {name for _, _, name, _ in payers})
+    notes = [
+        sql.NOTE_TASK.of(session_key=key, task_of=owners[task])
+        for key, task, _, of in payers
+        if of is None and task in owners
+    ]
+    tx.run_many(sql.NOTE_TASK, notes)
+
+
+def _plan_locked(tx: Transaction, keys: str) -> list[LaneFate]:
+    """Return the plan, with its heirs locked: one that was being deleted meanwhile would inherit for nobody."""
+    locked: set[int] = set()
+    while True:
+        fates = _plan(tx, keys)
+        heirs = {fate.heir for fate in fates if fate.heir is not None} - locked
+        if tx.is_alone or not heirs:
+            return fates
+        tx.lock_sessions(heirs)
+        locked |= heirs
+
+
+def _plan(tx: Transaction, keys: str) -> list[LaneFate]:
+    doomed = list(tx.rows(DOOMED_LANES, keys=keys))
+    children = list(tx.rows(CHILD_LANES, keys=keys))
+    holds = list(tx.rows(HOLDS, keys=keys))
+    return plan_lane_deletion(doomed, children, holds)
+
+
+def _tails(fates: Iterable[LaneFate]) -> str:
+    return json.dumps([[fate.lane.tree_id, fate.lane.lane_id, fate.keep_depth] for fate in fates])
+
+
+def _carry_out(tx: Transaction, fates: list[LaneFate], blobs: Iterable[tuple[int, bytes]], keys: str) -> None:
+    """Delete the rest, when the ends of the lanes are gone; ``blobs`` (tree, SHA-256) are those they referred to."""
+    # Lanes change hands here, of which other sessions' states tell.
+    tx.states.clear()
+    tx.run(ledger.NAME_CALLS_OF_SESSIONS, keys=keys)
+    lanes = [(fate.heir, TreeLane(tree_id=fate.lane.tree_id, lane_id=fate.lane.lane_id)) for fate in fates]
+    handed_over = [HAND_OVER_LANE.of(**lane, owner_key=heir) for heir, lane in lanes if heir is not None]
+    tx.run_many(HAND_OVER_LANE, handed_over)
+    tx.run_many(DELETE_LANE, [lane for heir, lane in lanes if heir is None])
+    unused = [DELETE_UNUSED_BLOB.of(tree_id=tree_id, sha256=blob) for tree_id, blob in sorted(blobs)]
+    if not tx.is_alone:
+        # Whoever is just storing an entry with this blob holds it: waited for here, seen by the next statement.
+        tx.run_many(LOCK_BLOB, unused)
+    tx.run_many(DELETE_UNUSED_BLOB, unused)
+    # Marks, moves, requests and links of the sessions go with their rows (ON DELETE CASCADE).
+    tx.run(DELETE_SESSIONS, keys=keys)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several operations in one transaction: all of them, or none.
+
+_OPERATION = "atomic"
+_TOLD_OF_APPEND = 6
+
+
+def atomic(
+    tx: Transaction, sources: Sources, operations: Sequence[Operation], idempotency_key: str | None
+) -> Committed:
+    """Do operations one after the other (see `Backend.atomic`)."""
+    tx.lock_named(sessions_named(operations))
+    remembered = None if idempotency_key is None else _Remembered(operations, idempotency_key)
+    if remembered is not None and (outcomes := remembered.first(tx)) is not None:
+        return Committed(outcomes, _left(tx, _touched(operations, outcomes)), replayed=True)
+    batch = _Batch(tx, sources, operations)
+    for number, operation in enumerate(operations):
+        try:
+            batch.do(operation)
+        except FlueError as error:
+            error.operation = number
+            error.add_note(f"operation {number + 1} of {len(operations)}: {named(operation)}; none of them was done")
+            raise
+    if remembered is not None:
+        remembered.remember(tx, batch.outcomes)
+    return Committed(tuple(batch.outcomes), _left(tx, _touched(batch.done, batch.outcomes)))
+
+
+def recall_atomic(
+    tx: Transaction, operations: Sequence[Operation], idempotency_key: str
+) -> list[Appended | None] | None:
+    """Return what the appends of a batch came to the first time (see `Backend.recall_atomic`)."""
+    names = sessions_named(operations)
+    if not names or not is_storable(idempotency_key):
+        return None
+    state = _state(tx, names[0])
+    row = tx.first(sql.REQUEST, session_key=state.key, idempotency_key=idempotency_key)
+    known, _, result = row or ("", b"", "")
+    told = json.loads(result) if known == _OPERATION else []
+    if len(told) != len(operations):
+        return None
+    both = zip(operations, told, strict=True)
+    # Another batch of as many operations may have had the key, which `atomic` says.
+    return [
+        appended_of(each) if isinstance(operation, AppendEntries) and _is_append(each) else None
+        for operation, each in both
+    ]
+
+
+def _is_append(told: object) -> bool:
+    return isinstance(told, list) and len(told) == _TOLD_OF_APPEND
+
+
+def _state(tx: Transaction, session_id: str) -> SessionState:
+    """Return a session, and keep it for the next operation."""
+    state = tx.states[session_id] = read_state(tx, session_id)
+    return state
+
+
+def _touched(operations: Sequence[Operation], outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the ids of the sessions that operations named or made."""
+    found: dict[str, None] = {}
+    for operation, outcome in zip(operations, outcomes, strict=True):
+        if not isinstance(operation, CreateSession):
+            found[str(operation.session_id)] = None
+        if isinstance(outcome, SessionInfo):
+            found[outcome.id] = None
+    return list(found)
+
+
+def _left(tx: Transaction, session_ids: Sequence[str]) -> dict[str, Left]:
+    """Return those of the sessions that are still there as they are now."""
+    found = {}
+    for session_id in session_ids:
+        with suppress(SessionNotFound):
+            state = _state(tx, session_id)
+            found[session_id] = Left(state.leaf, state.revision)
+    return found
+
+
+class _Batch:
+    """Operations under way in one transaction."""
+
+    def __init__(self, tx: Transaction, sources: Sources, operations: Sequence[Operation]) -> None:
+        self._tx = tx
+        self._sources = sources
+        # The operations as they were done, and what they came to.
+        self.done: list[Operation] = []
+        self.outcomes: list[Outcome] = []
+        # The sessions whose revision is compared, with the one before the batch.
+        self._began: dict[str, int] = {}
+        for operation in operations:
+            if not isinstance(operation, CreateSession) and _expects_revision(operation):
+                with suppress(SessionNotFound):
+                    self._began[operation.session_id] = _state(tx, operation.session_id).revision
+        # Of ids that were brought along, those that a retry has in their place.
+        self._names: dict[str, str] = {}
+
+    def do(self, operation: Operation) -> None:
+        """Do one more operation."""
+        operation = renamed(operation, self._names)
+        if isinstance(operation, CreateSession):
+            new = replace(operation.new, id=operation.session_made)
+            outcome: Outcome = create_session(self._tx, self._sources, new)
+        else:
+            outcome = self._compared(operation) if _expects_revision(operation) else self._do(operation)
+        self._note_names(operation, outcome)
+        self.done.append(operation)
+        self.outcomes.append(outcome)
+
+    def _do(self, operation: OnSession) -> Outcome:
+        tx, sources, session, expected = self._tx, self._sources, operation.session_id, operation.expected
+        outcome: Outcome = None
+        match operation:
+            case AppendEntries(entries=entries, on_conflict=on_conflict, idempotency_key=key):
+                outcome = append(tx, sources, session, entries, expected, on_conflict, key)
+            case ForkSession(at=at, new=new, scope=scope, idempotency_key=key, drawn_id=drawn):
+                outcome = fork(tx, sources, session, at, new, expected, key, scope, drawn)
+            case CreateTask(task_id=task_id, new=new, idempotency_key=key, max_depth=depth):
+                new = replace(new, id=operation.session_made)
+                outcome = create_task(tx, sources, session, task_id, new, expected, key, depth)
+            case LinkTask(child_id=child, task_id=task_id, entry_id=entry_id):
+                link_task(tx, sources, session, child, task_id, entry_id, expected)
+            case EndTask(status=status, summary=summary, note=note):
+                outcome = end_task(tx, sources, session, status, summary, expected, note)
+            case MoveLeaf(to=to, reason=reason, note=note, idempotency_key=key):
+                outcome = move(tx, sources, session, to, expected, reason, note, key)
+            case Navigate(entry_id=entry_id, summary=entry, label=label, note=note):
+                outcome = go_to(tx, sources, session, entry_id, entry, label, expected, note)
+            case Undo(note=note) | Redo(note=note):
+                outcome = (undo if isinstance(operation, Undo) else redo)(tx, sources, session, expected, note)
+            case UpdateSession(title=title, auto_title=auto, metadata_text=text, completed_us=completed, note=note):
+                outcome = update_session(tx, sources, session, title, auto, text, completed, expected, note)
+            case SetLabel(entry_id=entry_id, label=label, note=note):
+                set_label(tx, sources, session, entry_id, label, expected, note)
+            case SetPin(entry_id=entry_id, pinned=pinned, note=note):
+                outcome = set_pin(tx, sources, session, entry_id, pinned, expected, note)
+            case DeleteTree(scope=scope):
+                outcome = delete_tree(tx, sources, session, scope, expected, dry_run=False)
+        return outcome
+
+    def _compared(self, operation: OnSession) -> Outcome:
+        """Do an operation that expects a revision: the one before the batch, whose own changes are no conflict."""
+        began = self._began.get(operation.session_id)
+        seen = operation.expected
+        if began is None or not isinstance(seen, Seen) or seen.revision is None:
+            return self._do(operation)
+        done = _state(self._tx, operation.session_id).revision - began
+        if not done:
+            return self._do(operation)
+        try:
+            return self._do(replace(operation, expected=replace(seen, revision=seen.revision + done)))
+        except RevisionConflict:
+            raise RevisionConflict(str(operation.session_id), seen.revision, began) from None
+
+    def _note_names(self, operation: Operation, outcome: Outcome) -> None:
+        """Note what a retry has in place of the ids that an operation brought along."""
+        if isinstance(operation, AppendEntries) and isinstance(outcome, Appended) and outcome.replayed:
+            ids = zip(operation.entries, outcome.entry_ids, strict=True)
+            self._names.update({entry.id: there for entry, there in ids if entry.id is not None})
+        elif isinstance(operation, (ForkSession, CreateTask)) and isinstance(outcome, SessionInfo):
+            brought = operation.session_made or outcome.id
+            if brought != outcome.id:
+                self._names[brought] = outcome.id
+
+
+def _expects_revision(operation: OnSession) -> bool:
+    return isinstance(operation.expected, Seen) and operation.expected.revision is not None
+
+
+class _Remembered:
+    """A batch with an idempotency key, which belongs to the first session that it names and does not make itself."""
+
+    def __init__(self, operations: Sequence[Operation], idempotency_key: str) -> None:
+        names = sessions_named(operations)
+        if not names:
+            raise InvalidArgument(
+                "idempotency_key: these operations name no session that is there already, which the key would belong "
+                "to; leave it out, and give the new session a key of its own"
+            )
+        self._operations = operations
+        self._key = idempotency_key
+        self._session_id = names[0]
+        self._digest = content_digest(content_of(operations))
+
+    def first(self, tx: Transaction) -> tuple[Outcome, ...] | None:
+        """Return what the first try came to; None if this is it."""
+        state = _state(tx, self._session_id)
+        stored = replayed_result(tx, state, self._key, _OPERATION, self._digest)
+        if stored is None:
+            return None
+        told = zip(self._operations, json.loads(stored), strict=True)
+        return tuple(_outcome(tx, operation, each) for operation, each in told)
+
+    def remember(self, tx: Transaction, outcomes: Sequence[Outcome]) -> None:
+        """Write down what came of it, unless its session has gone along with it."""
+        gone = {name for outcome in outcomes if isinstance(outcome, Deletion) for name in outcome.session_ids}
+        if self._session_id not in gone:
+            state = _state(tx, self._session_id)
+            told = [_told(outcome) for outcome in outcomes]
+            remember_result(tx, state, self._key, _OPERATION, self._digest, told)
+
+
+def _told(outcome: Outcome) -> object:
+    """Return an outcome as it is written down."""
+    if isinstance(outcome, Appended):
+        return told_of(outcome)
+    if isinstance(outcome, SessionInfo):
+        return outcome.id
+    if isinstance(outcome, Moved):
+        return [outcome.from_id, outcome.to_id, outcome.revision, outcome.reason]
+    if isinstance(outcome, Navigated):
+        return [outcome.from_id, outcome.to_id, outcome.revision, outcome.summary_id, outcome.draft]
+    if isinstance(outcome, Deletion):
+        return [
+            outcome.session_ids,
+            outcome.missing_ids,
+            outcome.entries_deleted,
+            outcome.entries_kept,
+            outcome.links,
+        ]
+    return outcome
+
+
+def _outcome(tx: Transaction, operation: Operation, told: Any) -> Outcome:  # noqa: ANN401 - what JSON held
+    """Return an outcome from what was written down."""
+    outcome: Outcome = None
+    match operation:
+        case AppendEntries():
+            outcome = appended_of(told)
+        case CreateSession() | ForkSession() | CreateTask():
+            outcome = replayed_session(tx, told)
+        case UpdateSession() | EndTask():
+            outcome = require_session(tx, told)
+        case MoveLeaf() | Undo() | Redo():
+            outcome = None if told is None else replace(Moved(*told), replayed=True)
+        case Navigate():
+            outcome = Navigated(*told)
+        case DeleteTree():
+            session_ids, missing_ids, deleted, kept, links = told
+            followed = tuple((parent, child) for parent, child in links)
+            outcome = Deletion(tuple(session_ids), tuple(missing_ids), deleted, kept, followed)
+        case SetPin():
+            outcome = tuple(told)
+    return outcome

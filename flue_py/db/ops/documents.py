@@ -1,0 +1,197 @@
+"""The statements on documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from flue_py.core.sessions import (
+    IMPORTED_FILES,
+    SEARCHED,
+    Document,
+    DocumentFilter,
+    DocumentInfo,
+    DocumentName,
+    DocumentRow,
+    DocumentsFound,
+    DocumentState,
+    NewDocument,
+    has_words,
+    is_storable,
+    state_of_document,
+)
+from flue_py.db.runner import Nothing, Row, Sources, Transaction
+from flue_py.db.sql import COPY_DOCUMENT, PUT_DOCUMENT, statement
+from flue_py.errors import CorruptStore
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The statements on documents.
+
+NAME_PARTS = ("scope", "kind", "space", "project", "name")
+
+Name = TypedDict("Name", {"scope": str, "kind": str, "space": str, "project": str, "name": str})
+InProject = TypedDict("InProject", {"scope": str, "kind": str, "space": str, "project": str})
+AfterNameCount = TypedDict(
+    "AfterNameCount", {"scope": str, "kind": str, "space": str, "project": str, "name": str, "count": int}
+)
+Page = TypedDict(
+    "Page",
+    {
+        "scope": str,
+        "kind": str,
+        "only_space": str | None,
+        "only_project": str | None,
+        "space": str,
+        "project": str,
+        "name": str,
+        "count": int,
+    },
+)
+
+
+def _info(row: Row) -> DocumentInfo:
+    return DocumentInfo(*row)
+
+
+def _document(row: Row) -> Document:
+    *columns, body = row
+    return Document(DocumentInfo(*columns), body)
+
+
+_INFO = ", ".join(f"d.{name}" for name in DocumentRow._fields if name not in ("digest", "body"))
+_ROW = ", ".join(f"d.{name}" for name in DocumentRow._fields)
+_IS_IT = " AND ".join(f"d.{name} = :{name}" for name in NAME_PARTS)
+# A page begins behind a name. A space or a project that is not asked for is NULL.
+_PAGE = (
+    "FROM documents d WHERE d.scope = :scope AND d.kind = :kind"
+    " AND (d.space, d.project, d.name) > (:space, :project, :name)"
+    " AND (:only_space IS NULL OR d.space = :only_space) AND (:only_project IS NULL OR d.project = :only_project)"
+    " ORDER BY d.space, d.project, d.name LIMIT :count"
+)
+
+DOCUMENT = statement(Name, _document)(f"SELECT {_INFO}, d.body FROM documents d WHERE {_IS_IT}")
+DOCUMENT_INFO = statement(Name, _info)(f"SELECT {_INFO} FROM documents d WHERE {_IS_IT}")
+LIST_DOCUMENTS = statement(Page, _info)(f"SELECT {_INFO} {_PAGE}")
+READ_DOCUMENTS = statement(Page, _document)(f"SELECT {_INFO}, d.body {_PAGE}")
+NAMES_IN_PROJECT = statement(InProject, tuple[str])(
+    "SELECT d.name FROM documents d"
+    " WHERE d.scope = :scope AND d.kind = :kind AND d.space = :space AND d.project = :project"
+)
+REMOVE_DOCUMENT = statement(Name, Nothing)(
+    f"DELETE FROM documents WHERE {' AND '.join(f'{name} = :{name}' for name in NAME_PARTS)}"
+)
+
+# -- copies and verification -----------------------------------------------------------------------------------------
+
+WHOLE_DOCUMENTS = statement(AfterNameCount, DocumentRow)(
+    f"SELECT {_ROW} FROM documents d"
+    " WHERE (d.scope, d.kind, d.space, d.project, d.name) > (:scope, :kind, :space, :project, :name)"
+    f" AND d.space <> '{IMPORTED_FILES}'"
+    " ORDER BY d.scope, d.kind, d.space, d.project, d.name LIMIT :count"
+)
+DOCUMENT_STATE = statement(Name, tuple[int, bytes])(f"SELECT d.changed_at, d.digest FROM documents d WHERE {_IS_IT}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Documents: texts with a name that belong to the store and to no session.
+
+_READ_AT_ONCE = 50
+
+
+def put_document(tx: Transaction, sources: Sources, new: NewDocument) -> DocumentInfo:
+    """Write a document, or change the one of its name (see `Backend.put_document`)."""
+    tx.insert(PUT_DOCUMENT, [new.row(sources.now_us())])
+    found = tx.first(DOCUMENT_INFO, **new.id._asdict())
+    if found is None:
+        raise CorruptStore(f"document {new.name!r} was written and is not there")
+    return found
+
+
+def get_document(tx: Transaction, name: DocumentName) -> Document | None:
+    """Return a document, or None (see `Backend.get_document`)."""
+    return tx.first(DOCUMENT, **name._asdict()) if _is_possible(name) else None
+
+
+def list_documents(
+    tx: Transaction, where: DocumentFilter, after: DocumentName | None, limit: int
+) -> Sequence[DocumentInfo]:
+    """Return a page of documents without their texts (see `Backend.list_documents`)."""
+    return tx.rows(LIST_DOCUMENTS, **_page(where, after, limit))
+
+
+def read_documents(
+    tx: Transaction, where: DocumentFilter, after: DocumentName | None, limit: int
+) -> Sequence[Document]:
+    """Return a page of documents, whole (see `Backend.read_documents`)."""
+    return tx.rows(READ_DOCUMENTS, **_page(where, after, limit))
+
+
+def search_documents(
+    tx: Transaction, where: DocumentFilter, words: tuple[str, ...], after: DocumentName | None, limit: int
+) -> DocumentsFound:
+    """Return the documents that have all of these words (see `Backend.search_documents`)."""
+    found: list[Document] = []
+    searched = 0
+    while searched < SEARCHED:
+        wanted = min(_READ_AT_ONCE, SEARCHED - searched)
+        page = read_documents(tx, where, after, wanted)
+        for document in page:
+            searched += 1
+            after = document.info.id
+            if has_words(document, words):
+                found.append(document)
+                if len(found) == limit:
+                    return DocumentsFound(tuple(found), searched, after)
+        if len(page) < wanted:
+            return DocumentsFound(tuple(found), searched, None)
+    return DocumentsFound(tuple(found), searched, after)
+
+
+def remove_document(tx: Transaction, name: DocumentName) -> bool:
+    """Delete a document (see `Backend.remove_document`)."""
+    return _is_possible(name) and tx.run(REMOVE_DOCUMENT, **name._asdict()) > 0
+
+
+def list_whole_documents(tx: Transaction, after: DocumentName | None, limit: int) -> Sequence[DocumentRow]:
+    """Return a page of the documents of all scopes (see `Backend.list_whole_documents`)."""
+    scope, kind, space, project, name = ("", "", "", "", "") if after is None else after
+    page = AfterNameCount(scope=scope, kind=kind, space=space, project=project, name=name, count=limit)
+    return tx.rows(WHOLE_DOCUMENTS, **page)
+
+
+def write_documents(tx: Transaction, rows: Sequence[DocumentRow]) -> list[DocumentState]:
+    """Write documents of another store (see `Backend.write_documents`)."""
+    return [_write(tx, row) for row in rows]
+
+
+def _write(tx: Transaction, row: DocumentRow) -> DocumentState:
+    name = Name(scope=row.scope, kind=row.kind, space=row.space, project=row.project, name=row.name)
+    before = tx.first(DOCUMENT_STATE, **name)
+    if before is not None and before[0] >= row.changed_at:
+        return state_of_document(row, *before)
+    tx.insert(COPY_DOCUMENT, [row])
+    after = tx.first(DOCUMENT_STATE, **name)
+    # Where many write at once, another one may have been faster.
+    return "written" if after == (row.changed_at, row.digest) else state_of_document(row, *(after or (0, b"")))
+
+
+def _is_possible(name: DocumentName) -> bool:
+    return all(is_storable(part) for part in name)
+
+
+def _page(where: DocumentFilter, after: DocumentName | None, limit: int) -> Page:
+    if after is None:
+        # A project is one of a space in the order of the key, so that one alone says nothing of where to begin.
+        space, project, name = where.space or "", (where.project or "") if where.space is not None else "", ""
+    else:
+        _, _, space, project, name = after
+    return Page(
+        scope=where.scope,
+        kind=where.kind,
+        only_space=where.space,
+        only_project=where.project,
+        space=space,
+        project=project,
+        name=name,
+        count=limit,
+    )

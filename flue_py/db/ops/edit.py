@@ -1,0 +1,389 @@
+"""Changes of a session beside its history: title, metadata, labels, pins. Each is written down with what was before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from flue_py.core.context import effective_pins, is_editable
+from flue_py.core.entries import NewEntry, leaving
+from flue_py.core.json import to_json
+from flue_py.core.kinds import SHOWN_KINDS, message_text
+from flue_py.core.ledger import MoveRow
+from flue_py.core.sessions import (
+    LOGGED_IDS,
+    STORED,
+    Edit,
+    EditKind,
+    EditMetadata,
+    Expected,
+    LoggedEdits,
+    LoggedEntries,
+    LogLine,
+    Navigated,
+    Note,
+    Seen,
+    SessionInfo,
+    Stored,
+    check_entry_label,
+    check_label,
+    make_line,
+    restorable,
+    row_value,
+)
+from flue_py.db import sql
+from flue_py.db.ops import ledger
+from flue_py.db.ops.append import EntryBatch
+from flue_py.db.ops.base import (
+    bring_back,
+    checked_payload,
+    find_held,
+    leaf_at,
+    mark_of,
+    pins_of,
+    put_marks,
+    read_state,
+    retracted_on_path,
+    see_entry,
+    write_move,
+)
+from flue_py.db.ops.read import get_entry, group_of, latest_compaction
+from flue_py.db.ops.sessions import edit_row, require_session, write_edits
+from flue_py.db.payloads import decode_payload
+from flue_py.db.runner import SessionState, Sources, Transaction
+from flue_py.db.sql import INSERT_EDIT, INSERT_MOVE, SessionRevisionLast
+from flue_py.errors import EntryNotFound, InvalidArgument, SessionExists
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Changes of a session beside its history: title, metadata, labels, pins. Each is written down with what was before.
+
+
+def update_session(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    title: str | None | Stored,
+    auto_title: str | None | Stored,
+    metadata_text: str | EditMetadata | None,
+    completed_us: int | None | Stored,
+    expected: Expected,
+    note: Note,
+) -> SessionInfo:
+    """Change what is named (see `Backend.update_session`)."""
+    state = read_state(tx, session_id)
+    state.require(expected)
+    info = require_session(tx, session_id)
+    wanted: list[tuple[EditKind, str | None]] = []
+    if not isinstance(title, Stored):
+        check_label(title, "title")
+        wanted.append(("title", title))
+    if not isinstance(auto_title, Stored):
+        check_label(auto_title, "auto_title")
+        wanted.append(("auto_title", auto_title))
+    if callable(metadata_text):
+        metadata_text = metadata_text(info.metadata_text)
+    if metadata_text is not None:
+        wanted.append(("metadata", info.task_names.taken_from(metadata_text, info.metadata_text)))
+    if not isinstance(completed_us, Stored):
+        wanted.append(("completed", None if completed_us is None else str(completed_us)))
+    edits = [Edit(what, None, row_value(info, what), after) for what, after in wanted]
+    for edit in edits:
+        _write_row_value(tx, state, edit)
+    write_edits(tx, sources, state, edits, note)
+    return require_session(tx, session_id)
+
+
+def adopt_session(tx: Transaction, sources: Sources, session_id: str, scope: str) -> SessionInfo:
+    """Give a session without history to another scope (see `Backend.adopt_session`)."""
+    state = read_state(tx, session_id)
+    info = require_session(tx, session_id)
+    has_own = info.entry_count or info.leaf_id or info.key or info.task_names.tasks
+    if has_own or "imported" not in info.metadata:
+        raise SessionExists(
+            session_id,
+            detail=f"session {session_id!r} is already here, in scope {info.scope!r}; import the file into that scope, "
+            "or delete the session there first",
+        )
+    tx.run(sql.UPDATE_SCOPE, session_key=state.key, scope=scope)
+    tx.run(ledger.MOVE_CALLS, session_key=state.key, scope=scope)
+    tx.run(ledger.MOVE_BUDGETS, id=session_id, scope=scope)
+    write_edits(tx, sources, state, [], Note())
+    return require_session(tx, session_id)
+
+
+def _write_row_value(tx: Transaction, state: SessionState, edit: Edit) -> None:
+    if edit.what == "title":
+        tx.run(sql.UPDATE_TITLE, session_key=state.key, title=edit.after)
+    elif edit.what == "auto_title":
+        tx.run(sql.UPDATE_AUTO_TITLE, session_key=state.key, auto_title=edit.after)
+    elif edit.what == "metadata":
+        tx.run(sql.UPDATE_METADATA, session_key=state.key, metadata=edit.after or "{}")
+    else:
+        completed_at = None if edit.after is None else int(edit.after)
+        tx.run(sql.UPDATE_COMPLETED, session_key=state.key, completed_at=completed_at)
+
+
+def set_label(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    entry_id: str,
+    label: str | None,
+    expected: Expected,
+    note: Note,
+) -> None:
+    """Set or clear a label (see `Backend.set_label`)."""
+    check_entry_label(label)
+    state = read_state(tx, session_id)
+    state.require(expected)
+    see_entry(tx, state, entry_id)
+    edit = Edit("label", entry_id, mark_of(tx, state, entry_id, "label"), label or None)
+    if edit.before != edit.after:
+        put_marks(tx, sources, state, [entry_id], "label", edit.after)
+        write_edits(tx, sources, state, [edit], note)
+
+
+def set_pin(
+    tx: Transaction, sources: Sources, session_id: str, entry_id: str, pinned: bool, expected: Expected, note: Note
+) -> tuple[str, ...]:
+    """Pin an entry with what belongs to it, or let go of them (see `Backend.set_pin`)."""
+    state = read_state(tx, session_id)
+    state.require(expected)
+    see_entry(tx, state, entry_id)
+    (entry,) = tx.rows(sql.ENTRY_POSITION, tree_id=state.tree_id, entry_id=entry_id)
+    check_pinnable(entry_id, entry.kind)
+    group = group_of(tx, state, entry_id, state.position)
+    own = pins_of(tx, state)
+    latest = latest_compaction(tx, state, state.position)
+    in_effect = effective_pins(own, None if latest is None else latest[1])
+    changed = [each for each in group if (own.get(each) != "on" if pinned else each in in_effect)]
+    after = "on" if pinned else "off"
+    if changed:
+        put_marks(tx, sources, state, changed, "pin", after)
+        write_edits(tx, sources, state, [Edit("pin", entry_id, own.get(entry_id), after)], note)
+    return tuple(group)
+
+
+def check_pinnable(entry_id: str, kind: str) -> None:
+    """Raise `InvalidArgument` for an entry that is of no kind that a context has."""
+    if kind not in SHOWN_KINDS:
+        raise InvalidArgument(
+            f"entry {entry_id!r} is of kind {kind}, which is never part of a context; there is nothing to keep of it"
+        )
+
+
+def restore_edits(
+    tx: Transaction, sources: Sources, state: SessionState, wanted: Sequence[Edit], note: Note
+) -> list[Edit]:
+    """Give edited things the values that ``wanted`` has ``after``; return what that changed, and write it down.
+
+    Raises `EntryNotFound` for a mark on an entry that the session does not see any more.
+    """
+    info = require_session(tx, state.id)
+    changed = []
+    for want in wanted:
+        if want.entry_id is None:
+            edit = Edit(want.what, None, row_value(info, want.what), want.after)
+            if edit.before != edit.after:
+                _write_row_value(tx, state, edit)
+                changed.append(edit)
+            continue
+        see_entry(tx, state, want.entry_id)
+        edit = Edit(want.what, want.entry_id, mark_of(tx, state, want.entry_id, want.what), want.after)
+        if edit.before != edit.after:
+            pinned = want.what == "pin"
+            group = group_of(tx, state, want.entry_id, state.position) if pinned else [want.entry_id]
+            put_marks(tx, sources, state, group, want.what, edit.after)
+            changed.append(edit)
+    if changed:
+        write_edits(tx, sources, state, changed, note)
+    return changed
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The log of a session, read from what is stored anyway, and going back to any line of it.
+
+Logged = TypeVar("Logged", sql.LoggedEdit, sql.LoggedEntry)
+
+
+def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -> list[LogLine]:
+    """Return lines of the log, newest first (see `Backend.read_log`)."""
+    state = read_state(tx, session_id)
+    last = state.revision if before is None else min(before - 1, state.revision)
+    return _lines(tx, state, max(last - limit, 0), last)
+
+
+def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[LogLine]:
+    where = SessionRevisionLast(session_key=state.key, revision=after, last_revision=last)
+    moves = dict(tx.rows(sql.LOGGED_MOVES, **where))
+    edits = _by_revision(tx.rows(sql.EDITS_AFTER, **where))
+    entries = _by_revision(
+        tx.rows(sql.LOGGED_ENTRIES, **where, tree_id=state.tree_id, leaf=state.leaf, count=LOGGED_IDS)
+    )
+    return [
+        make_line(
+            state.id,
+            revision,
+            moves.get(revision),
+            _logged_entries(tx, state, entries[revision]) if revision in entries else None,
+            _logged_edits(edits[revision]) if revision in edits else None,
+        )
+        for revision in range(last, after, -1)
+    ]
+
+
+def _by_revision(rows: Sequence[Logged]) -> dict[int, list[Logged]]:
+    found: dict[int, list[Logged]] = {}
+    for row in rows:
+        found.setdefault(row.revision, []).append(row)
+    return found
+
+
+def _logged_entries(tx: Transaction, state: SessionState, rows: list[sql.LoggedEntry]) -> LoggedEntries:
+    first, last = rows[0], rows[-1]
+    payload = decode_payload(
+        checked_payload(tx, state, first.id, first.digest, first.payload, first.packed, first.blob)
+    )
+    shown = [row for row in rows if row.ordinal < LOGGED_IDS]
+    ids, kinds = tuple(row.id for row in shown), tuple(row.kind for row in shown)
+    return LoggedEntries(last.ordinal + 1, ids, kinds, payload, first.parent_id, last.id, last.created_at)
+
+
+def _logged_edits(rows: list[sql.LoggedEdit]) -> LoggedEdits:
+    first = rows[0]
+    edits = tuple(Edit(row.what, row.entry_id, row.before, row.after) for row in rows)
+    return LoggedEdits(edits, Note.stored(first.edited_by, first.why), first.at)
+
+
+def go_back(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    revision: int,
+    *,
+    before: bool,
+    expected: Expected,
+    note: Note,
+) -> LogLine | None:
+    """Go back to a line of the log (see `Backend.go_back`)."""
+    state = read_state(tx, session_id)
+    if isinstance(expected, Seen):
+        # A leaf by itself is of interest only where the leaf is moved.
+        state.require(expected)
+    check_is_logged(state.id, revision, state.revision)
+    edits = [] if revision == 0 else restorable(_lines(tx, state, revision - 1, revision)[0].edits)
+    if edits:
+        wanted = [replace(edit, after=edit.before if before else edit.after) for edit in edits]
+        if not restore_edits(tx, sources, state, wanted, note):
+            return None
+    elif not _go_to(tx, sources, state, revision, leaf_at(tx, state, revision - before), note, expected):
+        return None
+    return _lines(tx, state, state.revision, state.revision + 1)[0]
+
+
+def check_is_logged(session_id: str, revision: int, last: int) -> None:
+    """Raise `InvalidArgument` where a session's log has no such line; 0 is before the first."""
+    if revision > last:
+        raise InvalidArgument(f"revision {revision} is not in the log of session {session_id!r}: its last is {last}")
+
+
+def _go_to(
+    tx: Transaction,
+    sources: Sources,
+    state: SessionState,
+    revision: int,
+    target: str | None,
+    note: Note,
+    expected: Expected,
+) -> bool:
+    """Move the leaf to where it was, and bring back what was retracted since; return whether that changed anything."""
+    state.require(expected)
+    if target == state.leaf:
+        return False
+    brought_back: list[str] = []
+    if target is not None:
+        position, _ = find_held(tx, state, target)
+        if position is None:
+            raise leaf_is_gone(state.id, revision, target)
+        brought_back = retracted_on_path(tx, state, position)
+    own = bring_back(tx, state, brought_back)
+    moved = write_move(tx, sources, state, target, "back", note, undoes=revision, entries_back=own)
+    if brought_back:
+        edit = Edit("retracted", None, to_json(brought_back).decode())
+        tx.insert(INSERT_EDIT, [edit_row(state.key, moved.revision, edit, note, sources.now_us())])
+    return True
+
+
+def leaf_is_gone(session_id: str, revision: int, target: str) -> EntryNotFound:
+    """Return the error for a line whose leaf has been deleted."""
+    return EntryNotFound(
+        session_id,
+        target,
+        detail=f"session {session_id!r}: cannot go back to revision {revision}: entry {target!r} has been deleted",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Navigation: the leaf goes elsewhere, and the summary of what it leaves comes along, in one transaction.
+
+
+def go_to(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    entry_id: str,
+    summary: NewEntry | None,
+    label: str | None,
+    expected: Expected,
+    note: Note,
+) -> Navigated:
+    """Go to an entry: before what a person wrote, else to the entry itself (see `Navigate`)."""
+    state = read_state(tx, session_id)
+    state.require(expected)
+    entry = get_entry(tx, session_id, entry_id)
+    if entry is None:
+        raise EntryNotFound(state.id, entry_id)
+    if entry_id == state.leaf:
+        return Navigated(state.leaf, state.leaf, state.revision)
+    to, draft = (entry.parent_id, message_text(entry.fields)) if is_editable(entry) else (entry_id, None)
+    made = None if summary is None else leaving(summary, to, state.leaf)
+    went = navigate(tx, sources, session_id, to, made, label, entry_id, STORED, note)
+    return replace(went, draft=draft)
+
+
+def navigate(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    to: str | None,
+    summary: NewEntry | None,
+    label: str | None,
+    labelled: str | None,
+    expected: Expected,
+    note: Note,
+) -> Navigated:
+    """Set the leaf, with a summary below it, and label one of them (see `Backend.navigate`)."""
+    check_entry_label(label)
+    state = read_state(tx, session_id)
+    state.require(expected)
+    parent = None if to is None else see_entry(tx, state, to)
+    summary_id = None
+    if summary is not None:
+        batch = EntryBatch(tx, sources, state)
+        batch.add(parent, summary)
+        (summary_id,) = batch.ids
+        batch.write(tx, summary_id)
+        row = MoveRow(state.key, batch.revision, state.leaf, summary_id, "move", None, note.by, batch.now_us, note.why)
+        tx.insert(INSERT_MOVE, [row])
+        revision = batch.revision
+    elif to != state.leaf:
+        revision = write_move(tx, sources, state, to, "move", note).revision
+    else:
+        revision = state.revision
+    target = summary_id or labelled
+    if label and target is not None:
+        tx.states.pop(session_id, None)
+        set_label(tx, sources, session_id, target, label, STORED, note)
+        revision = read_state(tx, session_id).revision
+    return Navigated(state.leaf, summary_id or to, revision, summary_id)

@@ -1,0 +1,1336 @@
+"""The statements of the ledger: rows in, and sums out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from datetime import date
+from functools import lru_cache, partial
+from typing import NamedTuple, TypedDict, TypeVar
+
+from flue_py.core.context import EntryCost
+from flue_py.core.json import changed
+from flue_py.core.ledger import (
+    ANY_REST,
+    DAY_US,
+    PERIODS,
+    TOKEN_COLUMNS,
+    Amounts,
+    Budget,
+    BudgetRow,
+    CallId,
+    CallPrice,
+    CallRow,
+    Dimension,
+    HeldAmount,
+    LedgerQuery,
+    NewBudget,
+    Payer,
+    Reached,
+    Recorded,
+    ReservationRow,
+    ReservationState,
+    Share,
+    Unit,
+    UnpricedCall,
+    UsageReport,
+    UsageRow,
+    call_row,
+    check_booked,
+    check_held,
+    check_room,
+    differences,
+    is_booked_alone,
+    is_retry,
+    merged,
+    period_of,
+    replaced_by,
+    reservation_of,
+    scopes_covering,
+    usage_report,
+    used_of,
+)
+from flue_py.core.ledger import Reservation as ledger_Reservation
+from flue_py.core.sessions import DocumentName, above_prefix, all_meant, deletion_of, is_storable
+from flue_py.core.usage import (
+    MAX_AMOUNT,
+    NOTHING_PAID,
+    PAID_COLUMNS,
+    PARTS,
+    CallDifference,
+    Paid,
+    PaidCall,
+    SumTooLarge,
+    ledger_name,
+)
+from flue_py.db import sql
+from flue_py.db.ops import documents
+from flue_py.db.ops.base import held_by, read_state
+from flue_py.db.ops.sessions import locate, require_session
+from flue_py.db.runner import Nothing, Row, SessionState, Sources, Statement, Transaction
+from flue_py.db.schema import all_tokens
+from flue_py.db.sql import (
+    FIRST_OF_PAIR,
+    ID,
+    IN_IDS,
+    IN_KEYS,
+    INSERT_BUDGET,
+    INSERT_CALL,
+    INSERT_PAYER,
+    INSERT_RESERVATION,
+    PAID,
+    PAIRS,
+    PAIRS_OF_IDS,
+    SECOND_OF_PAIR,
+    WITH_HELD,
+    AfterCount,
+    Held,
+    Id,
+    Ids,
+    Keys,
+    Scope,
+    ScopeProviderCall,
+    Session,
+    SessionScope,
+    call_columns,
+    statement,
+)
+from flue_py.db.sql import Tree as sql_Tree
+from flue_py.errors import BudgetNotFound, CallConflict, InvalidArgument, ReservationNotFound, SessionNotFound
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The statements of the ledger: rows in, and sums out.
+
+SessionScopeProviderCall = TypedDict(
+    "SessionScopeProviderCall", {"session_key": int, "scope": str, "provider": str, "call_id": str}
+)
+SessionEntry = TypedDict("SessionEntry", {"session_key": int, "entry_id": str})
+IdsScope = TypedDict("IdsScope", {"ids": str, "scope": str})
+UpdateSums = TypedDict(
+    "UpdateSums",
+    {
+        "tree_id": int, "lane_id": int, "depth": int,
+        "paid_calls": int, "unpriced_calls": int, "unknown_calls": int, "paid_tokens": int, "paid_cost": int,
+    },
+)  # fmt: skip
+SetCost = TypedDict("SetCost", {"number": int, "cost": int, "price_source": str})
+Repriced = TypedDict("Repriced", {"session_key": int, "calls": int, "cost": int})
+TakeCalls = TypedDict("TakeCalls", {"earlier_key": int, "session_key": int, "tree_id": int, "scope": str})
+TreeSession = TypedDict("TreeSession", {"tree_id": int, "session_key": int})
+LedgerSums = TypedDict(
+    "LedgerSums",
+    {
+        "scope": str, "provider": str, "model": str, "purpose": str, "outcome": str, "agent": str,
+        "from_us": int, "before_us": int, "project": str, "project_from": str, "project_to": str, "branch_name": str,
+        "scope_from": str, "scope_to": str,
+        "keys": str, "tree_id": int, "lane_id": int, "depth": int, "low_depth": int,
+    },
+)  # fmt: skip
+
+
+def _path(row: Row) -> tuple[int, int, int, str, Paid]:
+    lane_id, depth, session_key, entry_id, *paid = row
+    return lane_id, depth, session_key, entry_id, Paid._make(paid)
+
+
+def _unpriced(row: Row) -> UnpricedCall:
+    number, session_id, *call = row
+    return UnpricedCall(number, session_id, CallRow._make(call))
+
+
+def _entry_cost(row: Row) -> tuple[str, EntryCost]:
+    entry_id, *sums = row
+    return entry_id, EntryCost(*sums)
+
+
+_CALL = call_columns("g")
+
+# A call is found by its id; or, where it has none, by the entry that it goes by, whose creator paid it.
+FIND_CALL = statement(ScopeProviderCall, CallRow)(
+    f"SELECT {_CALL} FROM ledger g WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
+    f" UNION ALL SELECT {_CALL} FROM ledger g WHERE g.session_key IN"
+    "  (SELECT e.session_key FROM entries e WHERE e.id = :call_id)"
+    " AND g.entry_id = :call_id AND g.call_id IS NULL AND g.scope = :scope AND g.provider = :provider"
+)
+# Whoever brings ids of calls has those named first which go by such an id: the unique index then has all that it needs.
+NAME_CALLS = statement(Ids, Nothing)(
+    "UPDATE ledger SET call_id = entry_id WHERE call_id IS NULL AND session_key IN"
+    f" (SELECT e.session_key FROM entries e WHERE e.id {IN_IDS}) AND entry_id {IN_IDS}"
+)
+# When a session goes, what it paid is no longer found by its entries.
+NAME_CALLS_OF_SESSIONS = statement(Keys, Nothing)(
+    f"UPDATE ledger SET call_id = entry_id WHERE call_id IS NULL AND session_key {IN_KEYS}"
+)
+NAME_CALLS_OF_TREE = statement(sql_Tree, Nothing)(
+    "UPDATE ledger SET call_id = entry_id WHERE call_id IS NULL AND session_key IN"
+    " (SELECT s.session_key FROM sessions s WHERE s.tree_id = :tree_id)"
+)
+
+DELETE_CALL = statement(SessionScopeProviderCall, Nothing)(
+    "DELETE FROM ledger WHERE scope = :scope AND provider = :provider AND call_id = :call_id"
+    " AND session_key = :session_key"
+)
+CALLS_OF_ENTRY = statement(SessionEntry, CallRow)(
+    f"SELECT {_CALL} FROM ledger g"
+    " WHERE g.session_key = :session_key AND g.entry_id = :entry_id"
+    " ORDER BY g.provider, COALESCE(g.call_id, g.entry_id)"
+)
+FIND_CALLS = statement(IdsScope, CallRow)(
+    f"SELECT {_CALL} FROM {PAIRS_OF_IDS} ledger g ON g.scope = :scope AND g.provider = {FIRST_OF_PAIR}"
+    f" AND g.call_id = {SECOND_OF_PAIR}"
+    f" UNION ALL SELECT {_CALL} FROM ledger g WHERE g.session_key IN"
+    f"  (SELECT e.session_key FROM {PAIRS_OF_IDS} entries e ON e.id = {SECOND_OF_PAIR})"
+    " AND g.call_id IS NULL AND g.scope = :scope"
+    f" AND (g.provider, g.entry_id) IN (SELECT {FIRST_OF_PAIR}, {SECOND_OF_PAIR} FROM {PAIRS})"
+)
+
+REFUSE_KNOWN_CALLS = (
+    " ON CONFLICT (scope, provider, call_id) WHERE call_id IS NOT NULL"
+    " DO UPDATE SET total_tokens = ledger.total_tokens / 0"
+)
+"""What PostgreSQL does with a call that is there, in one statement with all else: fail, as the sums count it as new."""
+
+# The same where a call goes by an entry of one of the ids, the parameter of this number, and is in no unique index.
+REFUSE_UNNAMED_CALLS = (
+    " WHERE 1 / (CASE WHEN EXISTS (SELECT 1 FROM entries e JOIN ledger g ON g.session_key = e.session_key"
+    " AND g.entry_id = e.id AND g.call_id IS NULL WHERE e.id = ANY (${}::text[])) THEN 0 ELSE 1 END) = 1"
+)
+
+SUMMED = (*(f"g.{name}" for name in TOKEN_COLUMNS), all_tokens(), "COALESCE(g.cost, 0)")
+
+# What the sums of a tree's paths are derived from, where calls came into the ledger, or left it, after their entries.
+PATHS = statement(sql_Tree, _path)(
+    f"SELECT e.lane_id, e.depth, e.session_key, e.id, {PAID} FROM entries e WHERE e.tree_id = :tree_id"
+    " ORDER BY e.depth, e.lane_id"
+)
+FORKS = statement(sql_Tree, tuple[int, int | None, int])(
+    "SELECT l.lane_id, l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id"
+)
+BOOKED_CALLS = statement(sql_Tree, CallRow)(
+    f"SELECT {_CALL} FROM ledger_sessions n"
+    " JOIN ledger g ON g.session_key = n.session_key"
+    " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id AND g.entry_id IS NOT NULL"
+)
+UPDATE_SUMS = statement(UpdateSums, Nothing)(
+    f"UPDATE entries SET {', '.join(f'{name} = :{name}' for name in PAID_COLUMNS)}"
+    " WHERE tree_id = :tree_id AND lane_id = :lane_id AND depth = :depth"
+)
+OUTDATE_STATES = statement(TreeSession, Nothing)(
+    "UPDATE sessions SET revision = revision + 1 WHERE tree_id = :tree_id AND session_key <> :session_key"
+)
+
+# The calls without a cost, and their costs once they are known. What is there is never overwritten.
+UNPRICED_CALLS = statement(AfterCount, _unpriced)(
+    f"SELECT g.number, n.session_id, {_CALL} FROM ledger g JOIN ledger_sessions n ON n.session_key = g.session_key"
+    " WHERE g.cost IS NULL AND g.number > :after_key ORDER BY g.number LIMIT :count"
+)
+PAYERS_OF_CALLS = statement(Keys, tuple[int, int, int])(
+    f"SELECT g.number, g.session_key, g.tree_id FROM ledger g WHERE g.number {IN_KEYS} AND g.cost IS NULL"
+)
+SET_COST = statement(SetCost, Nothing)(
+    "UPDATE ledger SET cost = :cost, price_source = :price_source WHERE number = :number AND cost IS NULL"
+)
+ADD_COST = statement(Repriced, Nothing)(
+    "UPDATE sessions SET spent_cost = spent_cost + :cost, unpriced_calls = unpriced_calls - :calls,"
+    " revision = revision + 1 WHERE session_key = :session_key"
+)
+
+PAYERS_OF = statement(Ids, tuple[str, int, int | None])(
+    f"SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n WHERE n.session_id {IN_IDS}"
+)
+# A session that paid nothing has its name here only because it was imported; one that paid has its scope in its calls.
+DELETED = statement(IdsScope, tuple[str, int])(
+    "SELECT n.session_id, MAX(CASE WHEN g.number IS NULL OR g.entry_id IS NOT NULL THEN 1 ELSE 0 END)"
+    " FROM ledger_sessions n LEFT JOIN ledger g ON g.session_key = n.session_key"
+    f" WHERE n.session_id {IN_IDS} AND (g.number IS NULL OR g.scope = :scope)"
+    " AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = n.session_id) GROUP BY n.session_id"
+)
+# What the other scope has booked already stays where it is.
+MOVE_CALLS = statement(SessionScope, Nothing)(
+    "UPDATE ledger SET scope = :scope WHERE session_key = :session_key AND NOT EXISTS (SELECT 1 FROM ledger o"
+    " WHERE o.scope = :scope AND o.provider = ledger.provider AND o.call_id = ledger.call_id)"
+)
+# What a fork has kept the entry of stays with who paid for it.
+TAKE_CALLS = statement(TakeCalls, Nothing)(
+    "UPDATE ledger SET session_key = :session_key, tree_id = :tree_id"
+    " WHERE session_key = :earlier_key AND scope = :scope AND NOT EXISTS"
+    " (SELECT 1 FROM entries e WHERE e.tree_id = ledger.tree_id AND e.id = ledger.entry_id)"
+)
+OWN_CALLS = statement(Session, CallRow)(f"SELECT {_CALL} FROM ledger g WHERE g.session_key = :session_key")
+TREES_OF = statement(Ids, tuple[str, int, int])(
+    f"SELECT s.id, s.session_key, s.tree_id FROM sessions s WHERE s.id {IN_IDS}"
+)
+PAYERS_OF_TREES = statement(Keys, tuple[int])(f"SELECT n.session_key FROM ledger_sessions n WHERE n.tree_id {IN_KEYS}")
+
+# A call is booked on the entry that its payer added. An id may be used again once its entry was deleted, with the
+# session that had added it: what another session adds under it later is another entry.
+# A call is found by who paid for it, its entry by its id. CROSS JOIN keeps SQLite to this order, in which there are
+# indexes: any other looks through all calls of a tree for each of its entries.
+ENTRY_COSTS = statement(Held, _entry_cost)(
+    f"{WITH_HELD}, reach(lane_id, high) AS (SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id)"
+    " SELECT g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT)"
+    " FROM ledger_sessions n CROSS JOIN ledger g CROSS JOIN entries e CROSS JOIN reach r"
+    " WHERE n.tree_id = :tree_id AND g.session_key = n.session_key AND g.tree_id = :tree_id"
+    " AND e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key"
+    " AND r.lane_id = e.lane_id AND r.high >= e.depth"
+    " AND NOT EXISTS (SELECT 1 FROM marks m"
+    "  WHERE m.session_key = :session_key AND m.entry_id = g.entry_id AND m.kind = 'retracted')"
+    " GROUP BY g.entry_id"
+)
+
+# Where the active paths run: of each lane of the trees concerned, the deepest entry that is on one.
+_ACTIVE = (
+    "WITH RECURSIVE reached(tree_id, lane_id, high) AS ("
+    "  SELECT e.tree_id, e.lane_id, e.depth FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
+    "   WHERE s.trashed_at IS NULL{of_trees}"
+    "  UNION SELECT r.tree_id, l.parent_lane, l.fork_depth FROM reached r"
+    "   JOIN lanes l ON l.tree_id = r.tree_id AND l.lane_id = r.lane_id WHERE l.parent_lane IS NOT NULL"
+    "), active(tree_id, lane_id, high) AS ("
+    "  SELECT r.tree_id, r.lane_id, MAX(r.high) FROM reached r GROUP BY r.tree_id, r.lane_id) "
+)
+_PATH = (
+    "WITH RECURSIVE active(tree_id, lane_id, high, parent_lane, low) AS ("
+    "  SELECT l.tree_id, l.lane_id, CAST(:depth AS BIGINT), l.parent_lane, l.fork_depth FROM lanes l"
+    "   WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id"
+    "  UNION ALL SELECT l.tree_id, l.lane_id, a.low, l.parent_lane, l.fork_depth FROM active a"
+    "   JOIN lanes l ON l.tree_id = a.tree_id AND l.lane_id = a.parent_lane WHERE a.parent_lane IS NOT NULL) "
+)
+_WITH_ENTRY = (
+    " LEFT JOIN entries e ON e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key"
+    " LEFT JOIN active a ON a.tree_id = e.tree_id AND a.lane_id = e.lane_id AND a.high >= e.depth"
+)
+# CROSS JOIN keeps SQLite to the order in which there are indexes, as above.
+_ON_PATH = " CROSS JOIN entries e CROSS JOIN active a"
+_BRANCH = (
+    "CASE WHEN g.entry_id IS NULL THEN 'alone' WHEN e.id IS NULL THEN 'gone' WHEN a.lane_id IS NULL THEN 'abandoned'"
+    " ELSE 'active' END"
+)
+# Whole days since 1970, rounded down before it, too.
+_DAY = f"(g.at - ((g.at % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
+_BY_KEYS = f"g.session_key {IN_KEYS}"
+_GROUPS = {"session": "n.session_id", "project": "n.project", "branch": _BRANCH, "day": _DAY}
+
+
+@lru_cache(maxsize=256)
+def ledger_sums(
+    group_by: tuple[Dimension, ...],
+    *,
+    matches: tuple[str, ...] = (),
+    by_keys: bool = False,
+    by_scopes: bool = False,
+    by_project: bool = False,
+    by_branch: bool = False,
+    on_path: bool = False,
+) -> Statement[..., tuple[Row, list[int]]]:
+    """Return the statement that sums up the ledger's rows by these dimensions, where these columns have their values.
+
+    A row has the values of the dimensions, and then numbers: calls, those without a price, those of unknown usage, what
+    was reported, and each of `SUMMED` as two sums, of the high and the low halves of its numbers: one could leave 64
+    bits.
+    """
+    groups = [_GROUPS.get(name, f"g.{name}") for name in group_by]
+    sums = [f"CAST(SUM({amount} >> 32) AS BIGINT), CAST(SUM({amount} & 4294967295) AS BIGINT)" for amount in _halved()]
+    counts = [
+        "COUNT(*)",
+        "CAST(SUM(CASE WHEN g.cost IS NULL THEN 1 ELSE 0 END) AS BIGINT)",
+        "CAST(SUM(g.unknown) AS BIGINT)",
+        # What some call reported: there is no sum of bits on SQLite.
+        " + ".join(f"MAX(g.reported & {1 << place})" for place in range(len(PARTS))),
+    ]
+    needs_entry = by_branch or on_path or "branch" in group_by
+    needs_payer = by_project or not {"session", "project"}.isdisjoint(group_by)
+    joins = " JOIN ledger_sessions n ON n.session_key = g.session_key" if needs_payer else ""
+    if needs_entry:
+        joins += _ON_PATH if on_path else _WITH_ENTRY
+    conditions = [f"g.{name} = :{name}" for name in matches]
+    conditions += ["g.at >= :from_us", "g.at < :before_us"]
+    if by_scopes:
+        conditions.append("g.scope >= :scope_from AND g.scope < :scope_to")
+    if by_project:
+        conditions.append("(n.project = :project OR (n.project >= :project_from AND n.project < :project_to))")
+    if by_branch:
+        conditions.append(f"{_BRANCH} = :branch_name")
+    if on_path:
+        conditions.append(
+            "g.tree_id = :tree_id AND e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key"
+            " AND a.tree_id = e.tree_id AND a.lane_id = e.lane_id AND a.high >= e.depth AND e.depth > :low_depth"
+        )
+    grouped = f" GROUP BY {', '.join(groups)}" if groups else ""
+
+    of_trees = f" AND s.tree_id IN (SELECT g.tree_id FROM ledger g WHERE {_BY_KEYS})" if by_keys else ""
+    start = (_PATH if on_path else _ACTIVE.format(of_trees=of_trees)) if needs_entry else ""
+    where = " AND ".join([*conditions, _BY_KEYS] if by_keys else conditions)
+
+    def read(row: Row) -> tuple[Row, list[int]]:
+        return row[: len(groups)], [int(number or 0) for number in row[len(groups) :]]
+
+    return statement(LedgerSums, read)(
+        f"{start}SELECT {', '.join([*groups, *counts, *sums])} FROM ledger g{joins} WHERE {where}{grouped}"
+    )
+
+
+def _halved() -> list[str]:
+    return [f"({amount})" for amount in SUMMED]
+
+
+DROP_PAYER = statement(Session, Nothing)(
+    "DELETE FROM ledger_sessions WHERE session_key = :session_key AND NOT EXISTS"
+    " (SELECT 1 FROM ledger g WHERE g.session_key = :session_key)"
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What was spent: sums over the ledger.
+
+Tree = TypeVar("Tree", int, int | None)
+
+_FIRST_US, _LAST_US = -(2**63), 2**63 - 1
+
+
+def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
+    """Sum up the ledger (see `Backend.read_ledger`)."""
+    names = (*query.matches.values(), query.session_id or "", query.project or "", query.scope_prefix or "")
+    if not all(map(is_storable, names)):
+        if query.session_id is not None and not is_storable(query.session_id):
+            raise SessionNotFound(query.session_id)
+        return usage_report([], query.group_by)
+    parameters: dict[str, object] = {
+        **query.matches,
+        "from_us": _FIRST_US if query.from_us is None else query.from_us,
+        "before_us": _LAST_US if query.before_us is None else query.before_us,
+    }
+    if query.scope_prefix:
+        parameters |= {"scope_from": query.scope_prefix, "scope_to": above_prefix(query.scope_prefix)}
+    if query.folders is not None:
+        parameters.update(zip(("project", "project_from", "project_to"), query.folders, strict=True))
+    if query.branch is not None:
+        parameters["branch_name"] = query.branch
+    if query.session_id is not None and query.on_path:
+        place = locate(tx, query.session_id, query.leaf, query.since)
+        if place is None:
+            return usage_report([], query.group_by, on_path=False)
+        parameters.update(place)
+    elif query.session_id is not None:
+        parameters["keys"] = json.dumps(_payers(tx, query.session_id, query))
+    elif query.session_ids is not None:
+        named = json.dumps([name for name in query.session_ids if is_storable(name)])
+        found = _meant(query.session_ids, tx.rows(PAYERS_OF, ids=named))
+        parameters["keys"] = json.dumps([key for _, key, _ in found])
+    # A database sums up by day; weeks and months are made of those here.
+    by_day: tuple[Dimension, ...] = tuple("day" if name in PERIODS else name for name in query.group_by)
+    statement = ledger_sums(
+        by_day,
+        matches=tuple(query.matches),
+        by_keys="keys" in parameters,
+        by_scopes=bool(query.scope_prefix),
+        by_project=query.project is not None,
+        by_branch=query.branch is not None,
+        on_path=query.on_path,
+    )
+    rows = merged(_usage_row(*row, query) for row in tx.rows(statement, **parameters))
+    return usage_report([row for row in rows if row.calls], query.group_by)
+
+
+def read_entry_costs(tx: Transaction, session_id: str) -> dict[str, EntryCost]:
+    """Return what the ledger has of the entries of a session (see `Backend.read_entry_costs`)."""
+    state = read_state(tx, session_id)
+    return dict(tx.rows(ENTRY_COSTS, **held_by(state)))
+
+
+def task_ids(tx: Transaction, session_id: str) -> set[str]:
+    """Return the session and all its tasks, there or gone."""
+    linked = json.dumps([task_id for task_id, *_ in tx.rows(sql.TASK_CLOSURE, id=session_id, scope=None)])
+    return {task_id for (task_id,) in tx.rows(sql.GONE_TASKS, ids=linked)}
+
+
+def _payers(tx: Transaction, session_id: str, query: LedgerQuery) -> list[int]:
+    """Return the keys of the sessions that the query is about, living or gone. Raises `SessionNotFound`."""
+    ids = {str(session_id)}
+    # The tasks of a session whose id another one has now went with it: what links there are is that one's.
+    if query.tasks and _is_nobody_else(tx, session_id):
+        ids |= task_ids(tx, session_id)
+    named = json.dumps(sorted(ids))
+    there = _meant((session_id,), tx.rows(TREES_OF, ids=named))
+    paid = _meant((session_id,), tx.rows(PAYERS_OF, ids=named))
+    if not paid and session_id not in {living for living, *_ in there}:
+        raise SessionNotFound(session_id)
+    payers = {key: tree_id for _, key, tree_id in paid}
+    if not query.tree:
+        return sorted(payers)
+    trees = {*(tree_id for _, _, tree_id in there), *(tree_id for tree_id in payers.values() if tree_id is not None)}
+    found = tx.rows(PAYERS_OF_TREES, keys=json.dumps(sorted(trees)))
+    return sorted({*payers, *(key for (key,) in found)})
+
+
+def _is_nobody_else(tx: Transaction, session_id: str) -> bool:
+    """Return whether no session but the one that is meant has the id now."""
+    rows = list(tx.rows(TREES_OF, ids=json.dumps([session_id])))
+    return len(_meant((session_id,), rows)) == len(rows)
+
+
+def _meant(names: Iterable[str], rows: Iterable[tuple[str, int, Tree]]) -> list[tuple[str, int, Tree]]:
+    """Return the rows (session id, session key, ...) of sessions that are meant."""
+    is_meant = all_meant(names)
+    return [(session_id, key, tree) for session_id, key, tree in rows if is_meant(session_id, key)]
+
+
+def _usage_row(values: Row, numbers: list[int], query: LedgerQuery) -> UsageRow:
+    group: dict[str, str | date | None] = {
+        name: _group_value(name, value) for name, value in zip(query.group_by, values, strict=True)
+    }
+    calls, unpriced, unknown, reported, *halves = numbers
+    sums = (high << 32 | low for high, low in _pairs(halves))
+    return UsageRow(group, *(calls, unpriced, *sums, unknown, reported))
+
+
+def _pairs(halves: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """Return sums of high halves and low halves; those of the low ones may have outgrown their half."""
+    for high, low in zip(halves[::2], halves[1::2], strict=True):
+        yield high + (low >> 32), low & 0xFFFFFFFF
+
+
+def _group_value(name: Dimension, value: int | str | None) -> str | date | None:
+    if name in ("day", "week", "month"):
+        return period_of(int(value or 0), name)
+    return None if value is None else str(value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The statements on budgets and reservations.
+
+BudgetOfSession = TypedDict("BudgetOfSession", {"session_id": str, "covers": str, "unit": str})
+BudgetOfScope = TypedDict("BudgetOfScope", {"scope": str, "unit": str})
+IdAndIds = TypedDict("IdAndIds", {"id": str, "ids": str})
+Scopes = TypedDict("Scopes", {"scope": str, "above": str})
+KeysNow = TypedDict("KeysNow", {"keys": str, "now": int})
+BudgetPage = TypedDict("BudgetPage", {"budget_key": int, "first": str, "last": str, "now": int, "count": int})
+SetAllowed = TypedDict("SetAllowed", {"budget_key": int, "now": int, "allowed": int})
+SetAside = TypedDict("SetAside", {"budget_key": int, "now": int, "amount": int, "due": int})
+Book = TypedDict("Book", {"budget_key": int, "now": int, "used": int, "freed": int})
+Reservation = TypedDict("Reservation", {"reservation_id": str})
+BudgetNow = TypedDict("BudgetNow", {"budget_key": int, "now": int})
+Settle = TypedDict("Settle", {"budget_key": int, "now": int, "reservation_id": str, "state": str, "used": int | None})
+Prolong = TypedDict("Prolong", {"reservation_id": str, "expires_at": int})
+IdScope = TypedDict("IdScope", {"id": str, "scope": str})
+OfBudget = TypedDict("OfBudget", {"budget_key": int})
+
+
+def _budget(row: Row) -> tuple[int, Budget]:
+    *columns, budget_key = row
+    return budget_key, Budget(*columns)
+
+
+def _held_amount(row: Row) -> HeldAmount:
+    return HeldAmount(*row)
+
+
+def _reached(row: Row) -> tuple[tuple[str, int], Reached]:
+    budget_id, amount, *columns = row
+    return (budget_id, amount), Reached(*columns)
+
+
+def _whole_budget(row: Row) -> tuple[int, BudgetRow]:
+    budget_key, *columns = row
+    return budget_key, BudgetRow._make(columns)
+
+
+def _reservation(row: Row) -> tuple[int, ReservationRow]:
+    budget_key, *columns = row
+    return budget_key, ReservationRow._make(columns)
+
+
+class StoredShare(NamedTuple):
+    """What a reservation set aside in one budget, with the reservation's own columns, and what the budget has spent."""
+
+    budget_key: int
+    budget_id: str
+    unit: Unit
+    amount: int
+    state: ReservationState
+    used: int | None
+    session_id: str
+    created_at: int
+    expires_at: int
+    settled_at: int | None
+    spent: int
+
+
+_DUE = (
+    "CAST((SELECT COALESCE(SUM(r.amount), 0) FROM reservations r WHERE r.budget_key = b.budget_key"
+    " AND r.state = 'held' AND r.expires_at <= :now) AS BIGINT)"
+)
+_COLUMNS = (
+    f"b.id, b.scope, b.covers, b.session_id, b.unit, b.allowed, b.spent, b.reserved - {_DUE}, b.seeded,"
+    " b.created_at, b.updated_at, b.budget_key"
+)
+
+BUDGET_KEY = statement(Id, tuple[int])("SELECT b.budget_key FROM budgets b WHERE b.id = :id")
+BUDGET_OF_SESSION = statement(BudgetOfSession, tuple[int])(
+    "SELECT b.budget_key FROM budgets b WHERE b.session_id = :session_id AND b.covers = :covers AND b.unit = :unit"
+)
+BUDGET_OF_SCOPE = statement(BudgetOfScope, tuple[int])(
+    "SELECT b.budget_key FROM budgets b WHERE b.scope = :scope AND b.unit = :unit AND b.session_id IS NULL"
+)
+# The budgets of a session: its own, those with tasks of the sessions that it is a task of (whatever lies between), and
+# those of its scope, whose names are the ``ids``.
+COVERING = statement(IdAndIds, tuple[int])(
+    f"WITH RECURSIVE above(id) AS (SELECT {ID} "
+    " UNION SELECT p.id FROM above a JOIN task_links t ON t.child_id = a.id"
+    "  JOIN sessions p ON p.session_key = t.parent_key)"
+    " SELECT b.budget_key FROM above a JOIN budgets b ON b.session_id = a.id WHERE b.covers = 'tasks' OR a.id = :id"
+    f" UNION SELECT b.budget_key FROM budgets b WHERE b.session_id IS NULL AND b.scope {IN_IDS}"
+)
+# In order of key, so that two who lock the same budgets do not wait for each other.
+LOCK_BUDGETS = statement(Keys, tuple[int])(
+    f"SELECT b.budget_key FROM budgets b WHERE b.budget_key {IN_KEYS} ORDER BY b.budget_key FOR UPDATE"
+)
+BUDGETS_BY_KEY = statement(KeysNow, _budget)(
+    f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key {IN_KEYS} ORDER BY b.budget_key"
+)
+BUDGETS_IN_SCOPES = statement(BudgetPage, _budget)(
+    f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key > :budget_key AND b.scope >= :first AND b.scope <= :last"
+    " ORDER BY b.budget_key LIMIT :count"
+)
+BUDGETS_OF_SESSIONS = statement(Ids, tuple[int])(f"SELECT b.budget_key FROM budgets b WHERE b.session_id {IN_IDS}")
+MOVE_BUDGETS = statement(IdScope, Nothing)("UPDATE budgets SET scope = :scope WHERE session_id = :id")
+BUDGETS_OF_SCOPE = statement(Scope, tuple[int])("SELECT b.budget_key FROM budgets b WHERE b.scope = :scope")
+DELETE_BUDGETS = statement(Keys, Nothing)(f"DELETE FROM budgets WHERE budget_key {IN_KEYS}")
+
+SET_ALLOWED = statement(SetAllowed, Nothing)(
+    "UPDATE budgets SET allowed = :allowed, updated_at = :now WHERE budget_key = :budget_key"
+)
+SET_ASIDE = statement(SetAside, Nothing)(
+    "UPDATE budgets SET reserved = reserved + :amount - :due, updated_at = :now WHERE budget_key = :budget_key"
+)
+BOOK = statement(Book, Nothing)(
+    "UPDATE budgets SET spent = spent + :used, reserved = reserved - :freed, updated_at = :now"
+    " WHERE budget_key = :budget_key"
+)
+
+IS_RESERVED = statement(Reservation, tuple[int])(
+    "SELECT 1 FROM reservations r WHERE r.reservation_id = :reservation_id LIMIT 1"
+)
+SHARES = statement(Reservation, StoredShare)(
+    "SELECT r.budget_key, b.id, b.unit, r.amount, r.state, r.used, r.session_id, r.created_at, r.expires_at,"
+    " r.settled_at, b.spent FROM reservations r JOIN budgets b ON b.budget_key = r.budget_key"
+    " WHERE r.reservation_id = :reservation_id ORDER BY r.budget_key"
+)
+EXPIRE = statement(BudgetNow, Nothing)(
+    "UPDATE reservations SET state = 'expired', settled_at = :now WHERE budget_key = :budget_key AND state = 'held'"
+    " AND expires_at <= :now"
+)
+DUE = statement(BudgetNow, tuple[int, int])(
+    "SELECT CAST(COALESCE(SUM(r.amount), 0) AS BIGINT), COUNT(*) FROM reservations r WHERE r.budget_key = :budget_key"
+    " AND r.state = 'held' AND r.expires_at <= :now"
+)
+SETTLE = statement(Settle, Nothing)(
+    "UPDATE reservations SET state = :state, used = :used, settled_at = :now"
+    " WHERE reservation_id = :reservation_id AND budget_key = :budget_key"
+)
+PROLONG = statement(Prolong, Nothing)(
+    "UPDATE reservations SET expires_at = :expires_at WHERE reservation_id = :reservation_id AND state = 'held'"
+)
+HELD = statement(BudgetNow, _held_amount)(
+    "SELECT r.reservation_id, r.session_id, r.amount, r.created_at, r.expires_at FROM reservations r"
+    " WHERE r.budget_key = :budget_key AND r.state = 'held' AND r.expires_at > :now"
+    " ORDER BY r.expires_at, r.reservation_id"
+)
+
+# The calls with which budgets came to amounts, of those that were booked, one after the other: pairs of a budget and an
+# amount, and what it began with where that is the amount or more. All in one go through the reservations.
+REACHED = statement(Ids, _reached)(
+    f"WITH asked AS (SELECT {FIRST_OF_PAIR} AS id, CAST({SECOND_OF_PAIR} AS BIGINT) AS amount FROM {PAIRS}),"
+    " booked AS (SELECT b.id, r.settled_at, r.session_id, r.used, CAST(b.seeded + SUM(r.used)"
+    "   OVER (PARTITION BY b.id ORDER BY r.settled_at, r.reservation_id) AS BIGINT) AS spent"
+    "  FROM budgets b JOIN reservations r ON r.budget_key = b.budget_key"
+    "  WHERE r.state = 'committed' AND b.id IN (SELECT a.id FROM asked a))"
+    " SELECT a.id, a.amount, k.settled_at, k.session_id, k.spent FROM asked a JOIN booked k ON k.id = a.id"
+    "  WHERE k.spent >= a.amount AND k.spent - k.used < a.amount"
+    " UNION ALL SELECT a.id, a.amount, b.created_at, NULL, b.seeded FROM asked a JOIN budgets b ON b.id = a.id"
+    "  WHERE b.seeded >= a.amount"
+)
+
+# Each sum comes as two, of the high and the low halves of its numbers: one could leave 64 bits.
+_HALVES = ", ".join(
+    f"CAST(COALESCE(SUM(({amount}) >> 32), 0) AS BIGINT), CAST(COALESCE(SUM(({amount}) & 4294967295), 0) AS BIGINT)"
+    for amount in (all_tokens(), "g.cost")
+)
+_SPENT = f"SELECT {_HALVES} FROM ledger g"
+SPENT_IN_SCOPE = statement(Scope, tuple[int, int, int, int])(f"{_SPENT} WHERE g.scope = :scope")
+SPENT_IN_SCOPES = statement(Scopes, tuple[int, int, int, int])(f"{_SPENT} WHERE g.scope >= :scope AND g.scope < :above")
+# Sessions that are gone have paid, too: the links to them and their names in the ledger are still there.
+SPENT_BY_SESSIONS = statement(Ids, tuple[int, int, int, int])(
+    f"{_SPENT} JOIN ledger_sessions n ON n.session_key = g.session_key WHERE n.session_id {IN_IDS}"
+)
+
+# -- copies ----------------------------------------------------------------------------------------------------------
+
+_BUDGET_ROW = "b.budget_key, " + ", ".join(f"b.{name}" for name in BudgetRow._fields)
+WHOLE_BUDGETS = statement(AfterCount, _whole_budget)(
+    f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key > :after_key ORDER BY b.budget_key LIMIT :count"
+)
+WHOLE_BUDGET = statement(OfBudget, _whole_budget)(
+    f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key = :budget_key"
+)
+BUDGETS_BY_ID = statement(Ids, _whole_budget)(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.id {IN_IDS}")
+SESSIONS_BY_ID = statement(Ids, tuple[int, str, str])(
+    f"SELECT s.session_key, s.id, s.scope FROM sessions s WHERE s.id {IN_IDS} AND s.trashed_at IS NULL"
+)
+RESERVATIONS_OF = statement(Keys, _reservation)(
+    "SELECT r.budget_key, "
+    + ", ".join(f"r.{name}" for name in ReservationRow._fields)
+    + f" FROM reservations r WHERE r.budget_key {IN_KEYS}"
+    " ORDER BY r.budget_key, r.created_at, r.reservation_id"
+)
+REPLACE_BUDGET = statement(BudgetRow, Nothing)(
+    "UPDATE budgets SET "
+    + ", ".join(f"{name} = :{name}" for name in BudgetRow._fields if name != "id")
+    + " WHERE id = :id"
+)
+DELETE_RESERVATIONS = statement(OfBudget, Nothing)("DELETE FROM reservations WHERE budget_key = :budget_key")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Budgets on a database: the row of a budget is the lock that reservations in it take, in order of key.
+#
+# Whoever changes a budget locks its row before reading it. Reservations that have expired are left out wherever a
+# budget
+# is read, and are taken out of its row by the next reservation.
+
+_ID_ATTEMPTS = 1_000
+
+# -- budgets ----------------------------------------------------------------------------------------------------------
+
+
+def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
+    """Make a budget, or change what the one of the same target and unit allows (see `Backend.set_budget`)."""
+    scope = new.scope
+    if new.session_id is not None:
+        # Locked, so that it is not deleted meanwhile.
+        scope = read_state(tx, new.session_id).scope
+    now = sources.now_us()
+    found = key_of_target(tx, new.session_id, new.covers, scope, new.unit)
+    if found is not None:
+        key = found
+        lock_budgets(tx, [key])
+        tx.run(SET_ALLOWED, allowed=new.allowed, now=now, budget_key=key)
+    else:
+        spent = _in_ledger(tx, new, scope) if new.spent == "ledger" else new.spent
+        key = tx.new_key()
+        row = BudgetRow(
+            id=_new_budget_id(tx, sources),
+            scope=scope,
+            covers=new.covers,
+            session_id=new.session_id,
+            unit=new.unit,
+            allowed=new.allowed,
+            spent=spent,
+            reserved=0,
+            seeded=spent,
+            created_at=now,
+            updated_at=now,
+        )
+        tx.insert(INSERT_BUDGET, [(key, *row)])
+    ((_, budget),) = _budgets(tx, [key], now)
+    return budget
+
+
+def key_of_target(tx: Transaction, session_id: str | None, covers: str, scope: str, unit: str) -> int | None:
+    """Return the key of the budget of a session or a scope in a unit, or None."""
+    if session_id is None:
+        row = tx.first(BUDGET_OF_SCOPE, scope=scope, unit=unit)
+    else:
+        row = tx.first(BUDGET_OF_SESSION, session_id=session_id, covers=covers, unit=unit)
+    (key,) = row or (None,)
+    return key
+
+
+def _new_budget_id(tx: Transaction, sources: Sources) -> str:
+    for _ in range(_ID_ATTEMPTS):
+        drawn = sources.entry_id()
+        if tx.first(BUDGET_KEY, id=drawn) is None:
+            return drawn
+    raise _ids_exhausted()
+
+
+def _ids_exhausted() -> InvalidArgument:
+    return InvalidArgument(f"ids: {_ID_ATTEMPTS} ids in a row are taken; make others")
+
+
+def _in_ledger(tx: Transaction, new: NewBudget | Budget, scope: str) -> int:
+    """Return what the ledger has of a budget's target."""
+    if new.covers == "scope" and scope.endswith(ANY_REST):
+        prefix = scope.removesuffix(ANY_REST)
+        row = tx.first(SPENT_IN_SCOPES, scope=prefix, above=above_prefix(prefix))
+    elif new.covers == "scope":
+        row = tx.first(SPENT_IN_SCOPE, scope=scope)
+    else:
+        ids = [str(new.session_id)]
+        if new.covers == "tasks":
+            ids = sorted(task_ids(tx, str(new.session_id)))
+        row = tx.first(SPENT_BY_SESSIONS, ids=json.dumps(ids))
+    tokens_high, tokens_low, cost_high, cost_low = row or (0, 0, 0, 0)
+    high, low = (tokens_high, tokens_low) if new.unit == "tokens" else (cost_high, cost_low)
+    spent = int((high << 32) + low)
+    if spent > MAX_AMOUNT:
+        raise InvalidArgument(f"spent_so_far: the ledger has {spent}, which is more than can be stored; give a number")
+    return spent
+
+
+def get_budget(tx: Transaction, sources: Sources, budget_id: str) -> Budget | None:
+    """Return a budget, or None (see `Backend.get_budget`)."""
+    key = _key_of(tx, budget_id)
+    found = [] if key is None else _budgets(tx, [key], sources.now_us())
+    return next((budget for _, budget in found), None)
+
+
+def _key_of(tx: Transaction, budget_id: str) -> int | None:
+    row = tx.first(BUDGET_KEY, id=budget_id) if is_storable(budget_id) else None
+    (key,) = row or (None,)
+    return key
+
+
+def _require_key(tx: Transaction, budget_id: str) -> int:
+    key = _key_of(tx, budget_id)
+    if key is None:
+        raise BudgetNotFound(budget_id)
+    return key
+
+
+def list_budgets(
+    tx: Transaction, sources: Sources, scope: str | None, prefix: str, after: str | None, limit: int
+) -> list[Budget]:
+    """Return budgets in the order they were made (see `Backend.list_budgets`)."""
+    beyond = -1 if after is None else _require_key(tx, after)
+    first, last = (prefix, above_prefix(prefix)) if scope is None else (scope, scope)
+    if not first.startswith(prefix):
+        return []
+    rows = tx.rows(BUDGETS_IN_SCOPES, budget_key=beyond, first=first, last=last, now=sources.now_us(), count=limit)
+    return [budget for _, budget in rows]
+
+
+def covering_budgets(tx: Transaction, sources: Sources, session_id: str, *, by_ledger: bool) -> list[Budget]:
+    """Return the budgets that cover a session (see `Backend.covering_budgets`)."""
+    found = [budget for _, budget in _budgets(tx, _covering_keys(tx, session_id), sources.now_us())]
+    return [replace(each, spent=_in_ledger(tx, each, each.scope)) for each in found] if by_ledger else found
+
+
+def _covering_keys(tx: Transaction, session_id: str) -> list[int]:
+    info = require_session(tx, session_id)
+    return [key for (key,) in tx.rows(COVERING, id=session_id, ids=json.dumps(scopes_covering(info.scope)))]
+
+
+def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[HeldAmount]:
+    """Return what is held of a budget (see `Backend.held_amounts`)."""
+    key = _require_key(tx, budget_id)
+    return list(tx.rows(HELD, budget_key=key, now=sources.now_us()))
+
+
+def budgets_reached(tx: Transaction, asked: Sequence[tuple[str, int]]) -> list[Reached | None]:
+    """Return when budgets had spent amounts (see `Backend.budgets_reached`). One statement."""
+    storable = [each for each in asked if is_storable(each[0])]
+    found = dict(tx.rows(REACHED, ids=json.dumps(storable)))
+    return [found.get(each) for each in asked]
+
+
+class Deleting:
+    """One call of `Backend.delete_budget`, which may be run again where its commit went unheard."""
+
+    def __init__(self, sources: Sources, budget_id: str) -> None:
+        self._sources = sources
+        self._id = budget_id
+        self._deleted: Budget | None = None
+
+    def __call__(self, tx: Transaction) -> Budget:
+        """Delete a budget and what is reserved in it. Raises `BudgetNotFound`."""
+        key = _key_of(tx, self._id)
+        if key is not None:
+            lock_budgets(tx, [key])
+        found = [] if key is None else _budgets(tx, [key], self._sources.now_us())
+        if found:
+            tx.run(DELETE_BUDGETS, keys=json.dumps([key]))
+            ((_, self._deleted),) = found
+        if self._deleted is None:
+            raise BudgetNotFound(self._id)
+        return self._deleted
+
+
+def delete_session_budgets(tx: Transaction, session_ids: Iterable[str]) -> None:
+    """Delete the budgets of sessions that are being deleted. What these reserved in other budgets stays."""
+    _delete_budgets(tx, [key for (key,) in tx.rows(BUDGETS_OF_SESSIONS, ids=json.dumps(list(session_ids)))])
+
+
+def delete_scope_budgets(tx: Transaction, scope: str) -> None:
+    """Delete the budgets of a scope, and of its sessions."""
+    _delete_budgets(tx, [key for (key,) in tx.rows(BUDGETS_OF_SCOPE, scope=scope)])
+
+
+def _delete_budgets(tx: Transaction, keys: list[int]) -> None:
+    if keys:
+        lock_budgets(tx, keys)
+        tx.run(DELETE_BUDGETS, keys=json.dumps(keys))
+
+
+def lock_budgets(tx: Transaction, keys: Collection[int]) -> None:
+    """Wait until nobody else changes these budgets, and keep others out until the end."""
+    if keys and not tx.is_alone:
+        tx.rows(LOCK_BUDGETS, keys=json.dumps(sorted(keys)))
+
+
+def _budgets(tx: Transaction, keys: Collection[int], now: int) -> list[tuple[int, Budget]]:
+    """Return budgets by key, in order of it. Those that are gone are left out."""
+    if not keys:
+        return []
+    return list(tx.rows(BUDGETS_BY_KEY, keys=json.dumps(list(keys)), now=now))
+
+
+# -- reservations -----------------------------------------------------------------------------------------------------
+
+
+class Reserving:
+    """One call of `Backend.reserve`, which may be run again after a rollback, or where its commit went unheard."""
+
+    def __init__(self, sources: Sources, session_id: str, asked: Amounts, ttl_us: int) -> None:
+        self._sources = sources
+        self._session_id = session_id
+        self._asked = asked
+        self._ttl_us = ttl_us
+        self._made: ledger_Reservation | None = None
+
+    def __call__(self, tx: Transaction) -> ledger_Reservation:
+        """Set the amounts aside in every budget that covers the session. Raises `BudgetExceeded`."""
+        if self._made is not None and self._made.budget_ids and _is_reserved(tx, self._made.id):
+            return self._made
+        keys = _covering_keys(tx, self._session_id)
+        lock_budgets(tx, keys)
+        now = self._sources.now_us()
+        budgets = _budgets(tx, keys, now)
+        for _, budget in budgets:
+            check_room(budget, self._asked, self._session_id)
+        reservation_id = self._new_id(tx)
+        expires = now + self._ttl_us
+        shares = []
+        for key, budget in budgets:
+            amount = self._asked.of(budget.unit) or 0
+            shares.append(Share(budget.id, budget.unit, amount, "held", None))
+            self._set_aside(tx, key, amount, now)
+            row = ReservationRow(reservation_id, self._session_id, amount, "held", None, now, expires, None)
+            tx.insert(INSERT_RESERVATION, [(key, *row)])
+        self._made = reservation_of(
+            reservation_id,
+            str(self._session_id),
+            shares,
+            created_us=now,
+            expires_us=expires,
+            settled_us=None,
+            now_us=now,
+        )
+        return self._made
+
+    def _new_id(self, tx: Transaction) -> str:
+        for _ in range(_ID_ATTEMPTS):
+            drawn = self._sources.entry_id()
+            if not _is_reserved(tx, drawn):
+                return drawn
+        raise _ids_exhausted()
+
+    @staticmethod
+    def _set_aside(tx: Transaction, key: int, amount: int, now: int) -> None:
+        where = BudgetNow(budget_key=key, now=now)
+        due, expired = tx.first(DUE, **where) or (0, 0)
+        if expired:
+            tx.run(EXPIRE, **where)
+        tx.run(SET_ASIDE, **where, amount=amount, due=due)
+
+
+def _is_reserved(tx: Transaction, reservation_id: str) -> bool:
+    return tx.first(IS_RESERVED, reservation_id=reservation_id) is not None
+
+
+class _Found:
+    """A reservation as it is stored, with its budgets locked where it is to be changed."""
+
+    def __init__(self, tx: Transaction, reservation_id: str, now: int, *, locked: bool = True) -> None:
+        rows = tx.rows(SHARES, reservation_id=reservation_id) if is_storable(reservation_id) else ()
+        if rows and locked and not tx.is_alone:
+            lock_budgets(tx, [row.budget_key for row in rows])
+            rows = tx.rows(SHARES, reservation_id=reservation_id)
+        if not rows:
+            raise ReservationNotFound(reservation_id)
+        self.now = now
+        self.id = reservation_id
+        self.keys = [row.budget_key for row in rows]
+        self.shares = [Share(row.budget_id, row.unit, row.amount, row.state, row.used) for row in rows]
+        self.spent = [row.spent for row in rows]
+        self._first = rows[0]
+        self.expires_us = self._first.expires_at
+
+    @property
+    def reservation(self) -> ledger_Reservation:
+        return reservation_of(
+            self.id,
+            self._first.session_id,
+            self.shares,
+            created_us=self._first.created_at,
+            expires_us=self.expires_us,
+            settled_us=self._first.settled_at,
+            now_us=self.now,
+        )
+
+    def settle(self, tx: Transaction, state: str, used: Amounts | None) -> None:
+        """Settle every share: book what was used, and give back what is still set aside."""
+        for key, share in zip(self.keys, self.shares, strict=True):
+            booked = None if used is None else used_of(share, used)
+            freed = share.amount if share.state == "held" else 0
+            where = BudgetNow(budget_key=key, now=self.now)
+            tx.run(BOOK, **where, used=booked or 0, freed=freed)
+            tx.run(SETTLE, **where, reservation_id=self.id, state=state, used=booked)
+
+
+def get_reservation(tx: Transaction, sources: Sources, reservation_id: str) -> ledger_Reservation | None:
+    """Return a reservation as it stands, or None (see `Backend.get_reservation`)."""
+    try:
+        return _Found(tx, reservation_id, sources.now_us(), locked=False).reservation
+    except ReservationNotFound:
+        return None
+
+
+def commit_reservation(tx: Transaction, sources: Sources, reservation_id: str, used: Amounts) -> ledger_Reservation:
+    """Book what a call used (see `Backend.commit_reservation`)."""
+    found = _Found(tx, reservation_id, sources.now_us())
+    if is_retry(found.reservation, found.shares, used):
+        return found.reservation
+    for share, spent in zip(found.shares, found.spent, strict=True):
+        check_booked(share.budget_id, spent + used_of(share, used))
+    found.settle(tx, "committed", used)
+    return _Found(tx, reservation_id, found.now).reservation
+
+
+class Releasing:
+    """One call of `Backend.release_reservation`, which may be run again where its commit went unheard."""
+
+    def __init__(self, sources: Sources, reservation_id: str) -> None:
+        self._sources = sources
+        self._id = reservation_id
+        self._has_run = False
+
+    def __call__(self, tx: Transaction) -> ledger_Reservation:
+        """Give back what the reservation holds. Raises `ReservationSettled` where it holds nothing any more."""
+        found = _Found(tx, self._id, self._sources.now_us())
+        if self._has_run and found.reservation.state == "released":
+            return found.reservation
+        check_held(found.reservation, "released")
+        found.settle(tx, "released", None)
+        self._has_run = True
+        return _Found(tx, self._id, found.now).reservation
+
+
+def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, ttl_us: int) -> ledger_Reservation:
+    """Hold a reservation for longer (see `Backend.prolong_reservation`)."""
+    found = _Found(tx, reservation_id, sources.now_us())
+    check_held(found.reservation, "prolonged")
+    expires = max(found.expires_us, found.now + ttl_us)
+    tx.run(PROLONG, reservation_id=reservation_id, expires_at=expires)
+    for key in found.keys:
+        # Its budget has changed, and those who have a copy of it should know.
+        tx.run(BOOK, budget_key=key, now=found.now, used=0, freed=0)
+    return _Found(tx, reservation_id, found.now).reservation
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What was paid on the paths of a tree: the sums in its entries, derived anew where the ledger has changed.
+
+NOBODY = -1
+"""The key of no session: what this transaction changes anyway is none of the tree's."""
+
+
+def renew_sums(tx: Transaction, tree_id: int, session_key: int | None = None) -> None:
+    """Derive the sums of every path of a tree from the ledger as it is now, and write those that are others.
+
+    Appending writes sums once and for all, since a call is booked together with its entry. They are derived again where
+    a later report took the place of a call, and where a tree was copied into a store that knew some of its calls.
+    ``session_key`` is the session whose state this transaction changes anyway; a state of another one that is
+    known elsewhere has to be read again. O(tree).
+    """
+    sessions: dict[int, str] = dict(tx.rows(sql.SESSION_IDS, tree_id=tree_id))
+    for session_id in sessions.values():
+        tx.states.pop(session_id, None)
+    if session_key is not None and not tx.is_alone:
+        tx.run(OUTDATE_STATES, tree_id=tree_id, session_key=session_key)
+    own: dict[tuple[int, str], Paid] = {}
+    for call in tx.rows(BOOKED_CALLS, tree_id=tree_id):
+        booked_on = (call.session_key, call.entry_id or "")
+        own[booked_on] = own.get(booked_on, NOTHING_PAID).plus(call.paid)
+    forks = {lane: (parent, depth) for lane, parent, depth in tx.rows(FORKS, tree_id=tree_id)}
+    sums: dict[tuple[int | None, int], Paid] = {}
+    changed = []
+    for lane_id, depth, creator, entry_id, stored in tx.rows(PATHS, tree_id=tree_id):
+        fork = forks.get(lane_id, (None, -1))
+        above = sums.get(fork if depth == fork[1] + 1 else (lane_id, depth - 1), NOTHING_PAID)
+        paid = sums[lane_id, depth] = above.plus(own.get((creator, entry_id), NOTHING_PAID))
+        if paid != stored:
+            columns = dict(zip(PAID_COLUMNS, paid, strict=True))
+            changed.append(UPDATE_SUMS.of(tree_id=tree_id, lane_id=lane_id, depth=depth, **columns))
+    tx.run_many(UPDATE_SUMS, changed)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Paid calls into the ledger, once each, with their entries or alone.
+
+_MANY = 8
+
+
+def insert_calls(
+    tx: Transaction,
+    tree_id: int,
+    calls: Sequence[CallRow],
+    conflict: Callable[[CallDifference], None] | None = None,
+    drawn: Collection[str] = (),
+) -> list[CallRow]:
+    """Write calls into the ledger, where they are not there yet; return those that were not.
+
+    One that is there with other numbers raises `CallConflict`, or calls ``conflict``: the ledger keeps the first. Those
+    that go by an id of ``drawn``, of entries that are just being made, cannot be there.
+    """
+    if drawn:
+        new = [call for call in calls if call.call_id in drawn]
+        tx.insert(INSERT_CALL, [ledger_row(tree_id, call, drawn) for call in new])
+        others = [call for call in calls if call.call_id not in drawn]
+        return [*new, *insert_calls(tx, tree_id, others, conflict)] if others else new
+    if len(calls) >= _MANY and tx.is_alone:
+        return _insert_many(tx, tree_id, calls, conflict)
+    new = []
+    if calls:
+        name_calls(tx, calls)
+    for call in calls:
+        if tx.run(INSERT_CALL, tree_id=tree_id, **call._asdict()):
+            new.append(call)
+        else:
+            _compare(_known(tx, call), call, conflict)
+    return new
+
+
+def ledger_row(tree_id: int, call: CallRow, drawn: Collection[str]) -> tuple[object, ...]:
+    """Return a call as it is stored: without an id of its own where it goes by one that was drawn for its entry."""
+    if call.call_id not in drawn:
+        return (tree_id, *call)
+    scope, provider, _, *rest = call
+    return (tree_id, scope, provider, None, *rest)
+
+
+def name_calls(tx: Transaction, calls: Iterable[CallRow]) -> None:
+    """Have the ledger's unique index know the calls that go by one of these ids, though they are not named by it."""
+    tx.run(NAME_CALLS, ids=json.dumps([call.call_id for call in calls]))
+
+
+def _insert_many(
+    tx: Transaction, tree_id: int, calls: Sequence[CallRow], conflict: Callable[[CallDifference], None] | None
+) -> list[CallRow]:
+    """Do the same in two statements: as nobody else writes, what is asked first is still so afterwards."""
+    known: dict[tuple[str, str, str], CallRow] = {}
+    for scope in {call.scope for call in calls}:
+        names = json.dumps([(call.provider, call.call_id) for call in calls if call.scope == scope])
+        known.update((call.identity, call) for call in tx.rows(FIND_CALLS, scope=scope, ids=names))
+    new = []
+    for call in calls:
+        first = known.setdefault(call.identity, call)
+        if first is call:
+            new.append(call)
+        else:
+            _compare(first, call, conflict)
+    tx.insert(INSERT_CALL, [(tree_id, *call) for call in new])
+    return new
+
+
+def unpriced_calls(tx: Transaction, after: int, limit: int) -> list[UnpricedCall]:
+    """Return calls whose cost is unknown (see `Backend.unpriced_calls`)."""
+    return list(tx.rows(UNPRICED_CALLS, after_key=after, count=limit))
+
+
+def price_calls(tx: Transaction, prices: Sequence[CallPrice]) -> int:
+    """Give calls their costs (see `Backend.price_calls`)."""
+    numbers = json.dumps([price.number for price in prices])
+    payers = {number: (key, tree) for number, key, tree in tx.rows(PAYERS_OF_CALLS, keys=numbers)}
+    spent: dict[int, tuple[int, int]] = {}
+    filled = 0
+    for number, cost, source in prices:
+        if number not in payers or not tx.run(SET_COST, number=number, cost=cost, price_source=source):
+            continue
+        key, _ = payers[number]
+        calls, total = spent.get(key, (0, 0))
+        spent[key] = (calls + 1, total + cost)
+        filled += 1
+    for key, (calls, total) in sorted(spent.items()):
+        tx.run(ADD_COST, session_key=key, calls=calls, cost=total)
+    for tree_id in sorted({tree for key, tree in payers.values() if key in spent}):
+        renew_sums(tx, tree_id, NOBODY)
+    return filled
+
+
+def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -> list[CallRow]:
+    """Delete the rows that calls take the place of (see `replaced_by`), by the ids they name; return those rows."""
+    gone: list[CallRow] = []
+    for call, names in calls:
+        gone += _delete(tx, replaced_by(call, names, partial(_call_of, tx, call)))
+    return gone
+
+
+def take_alone(tx: Transaction, calls: Iterable[CallRow]) -> Sequence[CallRow]:
+    """Delete the rows of calls that were booked without the entry they belong to; return those rows."""
+    distinct = {call.identity: call for call in calls}.values()
+    found = ((call, find_call(tx, call.scope, CallId(call.provider, call.call_id))) for call in distinct)
+    return _delete(tx, [known for call, known in found if known is not None and is_booked_alone(call, known)])
+
+
+def _delete(tx: Transaction, calls: Sequence[CallRow]) -> Sequence[CallRow]:
+    if calls:
+        name_calls(tx, calls)
+    for known in calls:
+        scope, provider, call_id = known.identity
+        key = known.session_key
+        tx.run(DELETE_CALL, scope=scope, provider=provider, call_id=call_id, session_key=key)
+    return calls
+
+
+def _call_of(tx: Transaction, call: CallRow, name: str) -> CallRow | None:
+    return find_call(tx, call.scope, CallId(call.provider, name))
+
+
+def calls_of_entry(tx: Transaction, session_id: str, entry_id: str) -> list[CallRow]:
+    """Return the calls that a session reported with an entry (see `Backend.calls_of_entry`)."""
+    state = read_state(tx, session_id)
+    return list(tx.rows(CALLS_OF_ENTRY, session_key=state.key, entry_id=entry_id))
+
+
+def _compare(known: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
+    differing = differences(known, call)
+    if differing and conflict is None:
+        raise CallConflict(call.provider, call.call_id, differing)
+    if differing and conflict is not None:
+        conflict(CallDifference(call.provider, call.call_id, differing))
+
+
+def distinct_calls(calls: Iterable[CallRow]) -> list[CallRow]:
+    """Return calls without those that are reported twice. Raises `CallConflict` where one has other numbers then."""
+    found: dict[tuple[str, str, str], CallRow] = {}
+    for call in calls:
+        differing = differences(found.setdefault(call.identity, call), call)
+        if differing:
+            raise CallConflict(call.provider, call.call_id, differing)
+    return list(found.values())
+
+
+def _known(tx: Transaction, call: CallRow) -> CallRow:
+    row = find_call(tx, call.scope, CallId(call.provider, call.call_id))
+    return call if row is None else row
+
+
+def find_call(tx: Transaction, scope: str, identity: CallId) -> CallRow | None:
+    """Return a call of the ledger, or None."""
+    return tx.first(FIND_CALL, scope=scope, provider=identity.provider, call_id=identity.call_id)
+
+
+def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
+    """Return those of these calls that are in the ledger, in no order (see `Backend.find_calls`)."""
+    if not all(is_storable(name) for name in (scope, *(name for identity in identities for name in identity))):
+        return []
+    return list(tx.rows(FIND_CALLS, scope=scope, ids=json.dumps(identities)))
+
+
+def paid_by(calls: Iterable[CallRow]) -> Paid:
+    """Return what calls come to."""
+    total = NOTHING_PAID
+    for call in calls:
+        total = call.paid if total is NOTHING_PAID else total.plus(call.paid)
+    return total
+
+
+def check_spending(tokens: int, picodollars: int) -> None:
+    """Raise `InvalidEntry` where what a session has spent would leave the stored range."""
+    if max(tokens, picodollars) > MAX_AMOUNT:
+        raise SumTooLarge(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
+
+
+def check_path(sums: Iterable[Sequence[int]]) -> None:
+    """Raise `InvalidEntry` where what the path to an entry cost would leave the stored range."""
+    if any(max(each) > MAX_AMOUNT for each in sums):
+        raise SumTooLarge(f"usage: what the path cost would exceed {MAX_AMOUNT}; check the reported numbers")
+
+
+def take_calls_of_deleted(tx: Transaction, state: SessionState) -> set[CallId]:
+    """Give a new session what one of its id that was deleted has paid: it was, and is back. O(calls).
+
+    Those that have no entry are returned: the session may bring it.
+    """
+    ids = json.dumps([state.id])
+    earlier = [key for _, key, _ in tx.rows(PAYERS_OF, ids=ids) if key != state.key]
+    for key in earlier:
+        tx.run(TAKE_CALLS, earlier_key=key, session_key=state.key, tree_id=state.tree_id, scope=state.scope)
+        tx.run(DROP_PAYER, session_key=key)
+    calls = tx.rows(OWN_CALLS, session_key=state.key) if earlier else ()
+    if calls:
+        tx.insert(INSERT_PAYER, [(state.tree_id, *payer_row(state))])
+        tx.run(sql.ADD_SPENDING, **sql.spending(paid_by(calls)), session_key=state.key)
+    return {CallId(call.provider, call.call_id) for call in calls if call.entry_id is None}
+
+
+def was_deleted(tx: Transaction, session_ids: Collection[str], scope: str) -> dict[str, bool]:
+    """Return those of these ids that sessions had which were deleted (see `Backend.was_deleted`)."""
+    rows = tx.rows(DELETED, ids=json.dumps(sorted(session_ids)), scope=scope)
+    return {name: bool(had_entries) for name, had_entries in rows if _is_noted(tx, deletion_of(name, scope).id)}
+
+
+def _is_noted(tx: Transaction, name: DocumentName) -> bool:
+    """Return whether a deletion was noted in a scope, or in none: in a copy, and before it was noted at all."""
+    scope, kind, space, project, own = name
+    noted = tx.rows(documents.NAMES_IN_PROJECT, scope=scope, kind=kind, space=space, project=project)
+    return not noted or (own,) in noted
+
+
+def payer_row(state: SessionState) -> Payer:
+    """Return the session as the ledger names it."""
+    return Payer(state.key, state.id, project=state.cwd or None)
+
+
+def record_call(
+    tx: Transaction, sources: Sources, session_id: str, call: PaidCall, steps: Sequence[PaidCall] = ()
+) -> Recorded:
+    """Write a paid call without an entry, and its steps by other models (see `Backend.record_call`)."""
+    recorded = _record(tx, sources, session_id, call)
+    for step in steps:
+        of_step = step.call_id or ledger_name(f"{recorded.call_id}:{step.model}")
+        recorded = recorded.plus(_record(tx, sources, session_id, changed(step, call_id=of_step)))
+    return recorded
+
+
+def _record(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) -> Recorded:
+    state = read_state(tx, session_id)
+    now = sources.now_us()
+    call_id = sources.entry_id() if call.call_id is None else call.call_id
+    row = call_row(call, scope=state.scope, call_id=call_id, session_key=state.key, entry_id=None, at_us=now)
+    gone = take_back(tx, [(row, call.replaces)])
+    # What stands for the report that an entry brought belongs to that entry.
+    row = row._replace(entry_id=next((known.entry_id for known in gone if known.entry_id is not None), None))
+    new = insert_calls(tx, state.tree_id, [row])
+    if not new and not gone:
+        known = _known(tx, row)
+        return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
+    spent = paid_by(new).minus(paid_by(gone))
+    check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
+    tx.insert(INSERT_PAYER, [(state.tree_id, *payer_row(state))])
+    tx.run(
+        sql.UPDATE_AFTER_APPEND,
+        leaf=state.leaf,
+        revision=state.revision + 1,
+        at=now,
+        entry_count=0,
+        message_count=0,
+        first_message=None,
+        **sql.spending(spent),
+        newest=None,
+        session_key=state.key,
+    )
+    if gone:
+        renew_sums(tx, state.tree_id, state.key)
+    return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

@@ -1,0 +1,1042 @@
+"""A context: the latest compaction on a path, and the part of the path that it keeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias, TypedDict, TypeVar
+
+from flue_py.core.context import (
+    PROMPT,
+    RESTORES,
+    ContextEntry,
+    ContextRead,
+    context_of,
+    keeping,
+    pinned_ids,
+    project_kept,
+    synthetic_message,
+)
+from flue_py.core.entries import (
+    MODEL_CHANGE,
+    THINKING_LEVEL_CHANGE,
+    Entry,
+    Gap,
+    Layout,
+    NewEntry,
+    Pairing,
+    PathSettings,
+    answered_id,
+    called_ids,
+    gaps_of,
+    is_whole_end,
+    layout_of,
+    messages_of,
+    settings_on,
+    tail_start,
+)
+from flue_py.core.json import (
+    JsonObject,
+    JsonValue,
+    decode_intact,
+    decode_json,
+    decode_object,
+    frozen,
+    intact_text,
+    payload_digest,
+)
+from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE
+from flue_py.core.sessions import (
+    EntryPlace,
+    LeafChoice,
+    MessagesRead,
+    PathRead,
+    ReadStamp,
+    SessionInfo,
+    Stored,
+    is_meant,
+    is_storable,
+)
+from flue_py.db import sql
+from flue_py.db.ops.base import (
+    Payloads,
+    apart,
+    checked_payload,
+    checked_state,
+    entries_of_rows,
+    exclusions_on_path,
+    find_held,
+    find_visible,
+    held_by,
+    made_entries,
+    named_above,
+    named_on_path,
+    path_entries,
+    path_stretch,
+    pins_of,
+    place,
+    place_at,
+    place_to_read,
+    read_state,
+    read_state_and_epoch,
+    rows_of_path,
+    see_entry,
+    spans_of,
+    stretch_of,
+)
+from flue_py.db.payloads import unpack
+from flue_py.db.runner import Position, Row, SessionState, Statement, Transaction
+from flue_py.db.sql import (
+    ENTRY,
+    FIRST_OF_PAIR,
+    IN_IDS,
+    IN_KEYS,
+    IN_SPAN,
+    PAIRS_OF_IDS,
+    PAYLOAD,
+    SECOND_OF_PAIR,
+    SESSION,
+    WITH_SPANS,
+    Compaction,
+    Ids,
+    Keys,
+    StoredBody,
+    StoredEntry,
+    TreeEntry,
+    session_of,
+    statement,
+)
+from flue_py.errors import AmbiguousId, CorruptStore, EntryNotFound, shown
+from flue_py.system import collector_held
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A context: the latest compaction on a path, and the part of the path that it keeps.
+
+_RESTORES = RESTORES.encode()
+
+
+class Kept(NamedTuple):
+    """What a compaction keeps of its path: the depth of the first kept entry, its own where it keeps nothing.
+
+    ``gaps`` are the ranges in what is kept, ``named`` the entries that it names, root first. ``is_plain`` where the end
+    of the path is all there is.
+    """
+
+    first: int
+    gaps: tuple[Gap, ...] = ()
+    named: tuple[Entry, ...] = ()
+    is_plain: bool = True
+
+    @property
+    def end(self) -> int:
+        """The depth from which on the path is kept without a gap."""
+        return self.gaps[-1].last + 1 if self.gaps else self.first
+
+
+EVERYTHING = Kept(0)
+
+
+def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
+    """Return the kept part of a path and its latest compaction (see `Backend.read_context`)."""
+    if unless is None and isinstance(leaf, Stored):
+        state, epoch, compaction = _read_state_and_compaction(tx, session_id)
+        at, position = state.leaf, state.position
+    else:
+        state, epoch = read_state_and_epoch(tx, session_id)
+        at, position = place_to_read(tx, state, leaf)
+        if ReadStamp(at, epoch) == unless:
+            return PathRead(at, state.leaf, state.revision, unless, None)
+        compaction = _latest_compaction(tx, state, position)
+    stamp = ReadStamp(at, epoch)
+    compaction = in_effect(tx, state, compaction)
+    if compaction is None or position is None:
+        return PathRead(at, state.leaf, state.revision, stamp, path_entries(tx, state, position, -1, contents=False))
+    entries = _kept_entries(tx, state, position, kept_by(tx, state, compaction))
+    summary = next(entry for entry in entries if entry.depth == compaction.depth)
+    return PathRead(at, state.leaf, state.revision, stamp, entries, summary)
+
+
+def _kept_entries(tx: Transaction, state: SessionState, position: Position, kept: Kept) -> list[Entry]:
+    """Return what a compaction keeps of a path, with what it names, and the exclusions, root first."""
+    if kept.is_plain:
+        return path_entries(tx, state, position, kept.first - 1, contents=False)
+    entries = list(kept.named)
+    begin = kept.first
+    for gap in kept.gaps:
+        if begin < gap.first:
+            entries += path_stretch(tx, state, position, begin - 1, gap.first - 1, contents=False)
+        begin = gap.last + 1
+    entries += path_entries(tx, state, position, begin - 1, contents=False)
+    entries += exclusions_on_path(tx, state, position, begin - 1)
+    return list({entry.depth: entry for entry in sorted(entries, key=attrgetter("depth"))}.values())
+
+
+def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> MessagesRead:
+    """Return the messages of a context (see `Backend.read_messages`): as `project`, from rows instead of entries."""
+    state, at, position, compaction = place_and_compaction(tx, session_id, leaf)
+    messages: list[JsonObject] | None = []
+    if position is not None:
+        summary_depth = -1 if compaction is None else compaction.depth
+        kept = EVERYTHING if compaction is None else kept_by(tx, state, compaction)
+        first = kept.first
+        messages = None
+        if kept.is_plain:
+            with collector_held(position.depth - first + 1):
+                rows = rows_of_path(tx, state, position, first - 1, sql.LANE_BODIES, sql.SPANS_BODIES)
+                payloads = Payloads(tx, state, stretch_of(state, position, first - 1), contents=False)
+                messages = _messages(tx, state.tree_id, rows, summary_depth, payloads)
+    if messages is None:
+        # What is pinned, summarized in its place, excluded or damaged is found by ids, which are not among the bodies.
+        tx.require_snapshot()
+        read = read_context(tx, session_id, leaf, None)
+        messages = [item.data for item in context_of(read.entries or (), read.compaction)]
+    return MessagesRead(at, state.leaf, state.revision, messages)
+
+
+def place_and_compaction(
+    tx: Transaction, session_id: str, leaf: LeafChoice
+) -> tuple[SessionState, str | None, Position | None, Compaction | None]:
+    """Return a session, a leaf to read at, its place, and the compaction in effect there."""
+    if isinstance(leaf, Stored):
+        state, _, compaction = _read_state_and_compaction(tx, session_id)
+        return state, state.leaf, state.position, in_effect(tx, state, compaction)
+    tx.require_snapshot()
+    state = read_state(tx, session_id)
+    at, position = place(tx, state, leaf)
+    return state, at, position, in_effect(tx, state, _latest_compaction(tx, state, position))
+
+
+def _read_state_and_compaction(tx: Transaction, session_id: str) -> tuple[SessionState, int, Compaction | None]:
+    """Return a session, the epoch, and the latest compaction on the path to its leaf."""
+    found = tx.first(sql.SESSION_AND_COMPACTION, id=session_id) if is_storable(session_id) else None
+    state, epoch, compaction = found or (None, 0, None)
+    return checked_state(session_id, state), epoch, compaction
+
+
+def _latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> Compaction | None:
+    tx.require_snapshot()
+    return None if position is None else tx.first(sql.LATEST_COMPACTION, **spans_of(state, position))
+
+
+def latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> tuple[str, JsonObject] | None:
+    """Return the id and the fields of the compaction in effect at a place; None where there is none."""
+    compaction = in_effect(tx, state, _latest_compaction(tx, state, position))
+    return None if compaction is None else (compaction.id, fields_of(tx, state, compaction))
+
+
+def in_effect(tx: Transaction, state: SessionState, latest: Compaction | None) -> Compaction | None:
+    """Return the compaction whose summary counts: the latest on a path, or the one that this restores, if any."""
+    if latest is None or (latest.payload is not None and _RESTORES not in latest.payload):
+        return latest
+    fields = fields_of(tx, state, latest)
+    if RESTORES not in fields:
+        return latest
+    restored = fields[RESTORES]
+    if not isinstance(restored, str) or not is_storable(restored):
+        return None
+    return tx.first(sql.COMPACTION_ON_PATH, **place_at(state, latest.lane_id, latest.depth), entry_id=restored)
+
+
+def fields_of(tx: Transaction, state: SessionState, compaction: Compaction) -> JsonObject:
+    """Return the fields of a compaction. Raises `CorruptStore`."""
+    _, _, entry_id, digest, payload, packed, blob = compaction
+    return decode_object(checked_payload(tx, state, entry_id, digest, payload, packed, blob))
+
+
+def _messages(
+    tx: Transaction, tree_id: int, rows: Sequence[StoredBody], summary_depth: int, payloads: Payloads
+) -> list[JsonObject] | None:
+    """Return the messages that rows of bodies stand for, the summary at ``summary_depth`` before all others.
+
+    None where an exclusion, a compaction with a system message or a damaged payload is among them, or one whose
+    attachments are lost.
+    """
+    messages = []
+    summary: list[JsonObject] = []
+    for depth, other_kind, created_at, digest, payload, packed, blob in rows:
+        # What is not read along the way is not paid for: most rows are messages whose payload is text.
+        if other_kind is not None and other_kind not in CONTEXT_KINDS and depth != summary_depth:
+            if other_kind == EXCLUSION:
+                return None
+            continue
+        data = payload
+        if data is None:
+            try:
+                data = apart(tx, tree_id, packed, blob)
+            except CorruptStore:
+                return None
+        if other_kind is None and (message := decode_intact(data, digest)) is not None:
+            messages.append(message)
+            continue
+        if payload_digest(data) != digest:
+            whole = payloads.whole(depth, digest, data)
+            if whole is None:
+                return None
+            data = whole
+        if other_kind is None:
+            messages.append(decode_object(data))
+        else:
+            body = decode_json(data)
+            if depth == summary_depth and isinstance(body, dict) and PROMPT in body:
+                return None
+            into = summary if depth == summary_depth else messages
+            into.append(synthetic_message(other_kind, body, created_at or 0))
+    return summary + messages
+
+
+def kept_by(tx: Transaction, state: SessionState, compaction: Compaction) -> Kept:
+    """Return what a compaction keeps of the path that it is on."""
+    fields = fields_of(tx, state, compaction)
+    layout, pinned = layout_of(compaction.id, fields), pinned_ids(fields)
+    where = place_at(state, compaction.lane_id, compaction.depth)
+    first_kept = layout.first_kept_id
+    if layout.is_plain and not pinned:
+        if first_kept is None or not is_storable(first_kept):
+            return Kept(compaction.depth)
+        (depth,) = tx.first(sql.DEPTH_ON_PATH, **where, entry_id=first_kept) or (compaction.depth,)
+        return Kept(depth)
+    names = {*layout.named, *pinned, first_kept or ""}
+    named = {entry.id: entry for entry in named_above(tx, state, where, names, compaction.depth)}
+    first = named.get(first_kept or "")
+    kept_from = compaction.depth if first is None or first.depth >= compaction.depth else first.depth
+    gaps = gaps_of(layout, named, kept_from, compaction.depth)
+    return Kept(kept_from, tuple(gaps), tuple(named.values()), is_plain=False)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The end of a path and of a context: the last whole exchanges, read from the leaf up, without the rest.
+
+Item = TypeVar("Item", Entry, ContextEntry)
+Messages = Sequence[Mapping[str, JsonValue] | None]
+
+_FEW = 8
+"""How many entries before the end are read at first, when the end begins with results: their calls are near."""
+
+
+def read_path_end(tx: Transaction, session_id: str, limit: int, leaf: LeafChoice) -> PathRead:
+    """Return the last entries of a path (see `Backend.read_path_end`)."""
+    state, epoch = read_state_and_epoch(tx, session_id)
+    at, position = place_to_read(tx, state, leaf)
+    entries = None if position is None else _end(tx, state, position, (0, True), limit, _as_they_are, messages_of)
+    return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries or ())
+
+
+def read_context_end(tx: Transaction, session_id: str, limit: int, leaf: LeafChoice) -> ContextRead:
+    """Return the last items of a context (see `Backend.read_context_end`)."""
+    state, at, position, compaction = place_and_compaction(tx, session_id, leaf)
+    items: Sequence[ContextEntry] | None = ()
+    if position is not None:
+        first = 0 if compaction is None else kept_by(tx, state, compaction).end
+        items = _end(
+            tx, state, position, (first, compaction is None), limit, project_kept, _messages_in, contents=False
+        )
+    if items is None:
+        # It may take the summary, too, or what that has pinned.
+        tx.require_snapshot()
+        read = read_context(tx, session_id, leaf, None)
+        items = context_of(read.entries or (), read.compaction)
+        items = items[tail_start(_messages_in(items), limit, is_all=True) :]
+    return ContextRead(at, state.leaf, state.revision, items)
+
+
+def _end(
+    tx: Transaction,
+    state: SessionState,
+    position: Position,
+    beginning: tuple[int, bool],
+    limit: int,
+    items_of: Callable[[Sequence[Entry]], Sequence[Item]],
+    messages_in: Callable[[Sequence[Item]], Messages],
+    *,
+    contents: bool = True,
+) -> Sequence[Item] | None:
+    """Return the last whole exchanges of what a path comes to; None where it takes more than the path to tell.
+
+    ``beginning`` is the depth to begin at, and whether nothing comes before that. As many entries are read as there
+    are to be items, then a few, then more each time, until there are enough of them and every result among them has
+    its call: which mostly is just before the first of them.
+    """
+    first, is_everything = beginning
+    above, entries, more, further = position.depth, list[Entry](), limit, _FEW
+    while is_everything or above - more >= first - 1:
+        last, above = above, max(above - more, first - 1)
+        entries = path_stretch(tx, state, position, above, last, contents=contents) + entries
+        items = items_of(entries)
+        is_all = is_everything and above < first
+        start = _whole_start(items, limit) if is_all or len(items) >= limit else None
+        # At the first look, a result without its call says that more has to be read, and nothing else needs be known.
+        if start is None and (is_all or len(entries) > limit):
+            start = tail_start(messages_in(items), limit, is_all=is_all)
+        if start is not None:
+            return items[start:]
+        more, further = max(further, 2 * (limit - len(items))), 4 * further
+    return None
+
+
+def _whole_start(items: Sequence[Entry] | Sequence[ContextEntry], limit: int) -> int | None:
+    """Return where the last ``limit`` items begin, if that divides no call and result: as it mostly is, and soon seen.
+
+    None where `tail_start` has to look.
+    """
+    start = max(len(items) - limit, 0)
+    end: list[Entry] = []
+    for item in items[start:]:
+        if isinstance(item, Entry):
+            end.append(item)
+        elif item.excluded_parts:
+            return None
+        else:
+            end.append(item.entry)
+    return start if is_whole_end(end) else None
+
+
+def _as_they_are(entries: Sequence[Entry]) -> Sequence[Entry]:
+    return entries
+
+
+def _messages_in(items: Sequence[ContextEntry]) -> Messages:
+    """Return the messages among the items of a context; None for what stands for another entry."""
+    return [item.data if item.kind == MESSAGE else None for item in items]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Single entries that a session sees: by their ids, and below another one.
+
+_IDS_AT_ONCE = 5_000
+_SHOWN = 5
+
+
+def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
+    """Return an entry the session sees, or None."""
+    state = read_state(tx, session_id)
+    if not is_storable(entry_id):
+        return None
+    rows = tx.rows(sql.ENTRY_BY_ID, tree_id=state.tree_id, session_key=state.key, entry_id=entry_id)
+    return next(iter(made_entries(tx, state, _seen(tx, state, rows))), None)
+
+
+def find_entry(tx: Transaction, entry_id: str) -> Entry | None:
+    """Return an entry of any session (see `Backend.find_entry`)."""
+    if not is_storable(entry_id):
+        return None
+    found = [each for (each,) in tx.rows(sql.SESSIONS_OF_ENTRY, entry_id=entry_id, count=_SHOWN + 1)]
+    if len(found) > 1:
+        of = ", ".join(found[:_SHOWN])
+        message = f"entry {shown(entry_id)} is in several histories, of the sessions {of}; read it with one of these"
+        raise AmbiguousId(entry_id, tuple(found[:_SHOWN]), message)
+    if not found:
+        return None
+    state = read_state(tx, found[0])
+    row = tx.first(sql.FOUND_ENTRY, tree_id=state.tree_id, entry_id=entry_id)
+    return None if row is None else made_entries(tx, state, [row])[0]
+
+
+def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
+    """Return the entries with these ids, in this order (see `Backend.get_entries`)."""
+    state = read_state(tx, session_id)
+    asked = [entry_id for entry_id in dict.fromkeys(ids) if is_storable(entry_id)]
+    found: dict[str, Entry] = {}
+    for start in range(0, len(asked), _IDS_AT_ONCE):
+        some = json.dumps(asked[start : start + _IDS_AT_ONCE])
+        rows = tx.rows(sql.ENTRIES_OF_IDS, tree_id=state.tree_id, session_key=state.key, ids=some)
+        with collector_held(len(rows)):
+            found.update((entry.id, entry) for entry in made_entries(tx, state, _seen(tx, state, rows)))
+    return [found.get(entry_id) for entry_id in ids]
+
+
+def read_leaves(tx: Transaction, session_ids: Sequence[str]) -> list[Entry | None]:
+    """Return the entries at the leaves of sessions, in this order (see `Backend.read_leaves`)."""
+    asked = [session_id for session_id in dict.fromkeys(session_ids) if is_storable(session_id)]
+    found: dict[str, tuple[int, Entry | None]] = {}
+    for start in range(0, len(asked), _IDS_AT_ONCE):
+        some = json.dumps(asked[start : start + _IDS_AT_ONCE])
+        rows = tx.rows(sql.LEAVES, ids=some)
+        with collector_held(len(rows)):
+            for session_id, key, creator, row in rows:
+                found[session_id] = key, entry_of_row(tx, session_id, creator, row)
+    return [_meant(session_id, found.get(session_id)) for session_id in session_ids]
+
+
+def entry_of_row(tx: Transaction, session_id: str, creator: str | None, row: StoredEntry) -> Entry | None:
+    """Return the entry of a row that was read beside those of other sessions, of which ``session_id`` sees it."""
+    depth, id_, _, parent, _, kind, role, source, revision, ordinal, at, extra, digest, payload, packed, _ = row
+    try:
+        text = intact_text(payload if packed is None else unpack(packed), digest)
+    except CorruptStore:
+        text = None
+    if text is None:
+        # What is apart from its row, or damaged, is read as any entry of the session.
+        return get_entry(tx, session_id, id_)
+    return Entry(id_, parent, creator, kind, role, source, depth, revision, ordinal, at, text, extra)
+
+
+def _meant(session_id: str, found: tuple[int, Entry | None] | None) -> Entry | None:
+    return found[1] if found is not None and is_meant(session_id, found[0]) else None
+
+
+def children(tx: Transaction, session_id: str, entry_id: str | None) -> list[Entry]:
+    """Return the entries below one (see `Backend.children`)."""
+    state = read_state(tx, session_id)
+    if entry_id is None:
+        rows = tx.rows(sql.ROOT_ENTRIES, tree_id=state.tree_id, session_key=state.key)
+    else:
+        at = see_entry(tx, state, entry_id)
+        where = sql.TreeSessionLaneDepth(
+            tree_id=state.tree_id, session_key=state.key, lane_id=at.lane_id, depth=at.depth
+        )
+        rows = tx.rows(sql.CHILD_ENTRIES, **where)
+    seen = sorted(_seen(tx, state, rows), key=attrgetter("revision", "ordinal"))
+    seen.sort(key=lambda row: row.session_key == state.key)
+    return made_entries(tx, state, seen)
+
+
+def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
+    """Return those of some rows of the tree that the session holds: what it added, and the ancestors of its places."""
+    if all(row.session_key == state.key for row in rows):
+        return rows
+    held = dict(tx.rows(sql.HELD_SPANS, **held_by(state)))
+    return [row for row in rows if row.session_key == state.key or row.depth <= held.get(row.lane_id, -1)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The statements that page through the entries a session sees: what it inherited by depth, then its own as added.
+#
+# Its own are in its lanes, in order in each (see `own`). So a page begins in every lane where halving finds the first
+# entry that is not before it; no more of a lane is looked at than fits the page. Of one kind, the rest of the lane is.
+
+# What a page may take: where it begins, by revision and ordinal or by depth, and which kind it is of.
+Page = TypedDict(
+    "Page",
+    {
+        "tree_id": int, "session_key": int, "revision": int, "ordinal": int,
+        "lane_id": int, "depth": int, "from_depth": int, "kind": str, "count": int,
+    },
+)  # fmt: skip
+
+
+class Place(NamedTuple):
+    """Where an entry is in its part: by depth in what was inherited, by revision and ordinal in what was added."""
+
+    session_key: int
+    depth: int
+    revision: int
+    ordinal: int
+
+
+PLACE = statement(TreeEntry, Place)(
+    "SELECT e.session_key, e.depth, e.revision, e.ordinal FROM entries e"
+    " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
+)
+_INDEXED = (COMPACTION, EXCLUSION)
+"""Kinds with an index of their own, which serves only a statement that names them."""
+_ANY_OTHER = ""
+
+
+def _begins(entry: str) -> str:
+    return (
+        f"{entry}.session_key = :session_key AND ({entry}.revision > :revision"
+        f" OR ({entry}.revision = :revision AND {entry}.ordinal >= :ordinal))"
+    )
+
+
+# In each lane of the session, where low is high: the deepest place before the one that a page begins at.
+_WITH_HALVED = (
+    "WITH RECURSIVE halved(lane_id, low, high) AS ("
+    "  SELECT l.lane_id,"
+    f"   CASE WHEN {_begins('t')} THEN l.fork_depth ELSE t.depth END,"
+    f"   CASE WHEN {_begins('t')} THEN t.depth - 1 ELSE t.depth END"
+    "   FROM lanes l JOIN entries t ON t.tree_id = :tree_id AND t.lane_id = l.lane_id AND t.depth ="
+    "    (SELECT MAX(d.depth) FROM entries d WHERE d.tree_id = :tree_id AND d.lane_id = l.lane_id)"
+    "   WHERE l.owner_key = :session_key"
+    "  UNION ALL SELECT h.lane_id,"
+    f"   CASE WHEN {_begins('e')} THEN h.low ELSE e.depth END,"
+    f"   CASE WHEN {_begins('e')} THEN e.depth - 1 ELSE h.high END"
+    "   FROM halved h JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
+    "    AND e.depth = (h.low + h.high + 1) / 2 WHERE h.low < h.high) "
+)
+
+
+def own_page(kind: str | None, *, newest_first: bool) -> Statement[..., StoredEntry]:
+    """Return the statement for a page of what a session added: from a revision and ordinal on, or before them."""
+    return _own_page(_named(kind), newest_first)
+
+
+def inherited_page(kind: str | None, *, newest_first: bool) -> Statement[..., StoredEntry]:
+    """Return the statement for a page of a path: what is deeper than a depth, or above it."""
+    return _inherited_page(_named(kind), newest_first)
+
+
+def _named(kind: str | None) -> str | None:
+    return kind if kind is None or kind in _INDEXED else _ANY_OTHER
+
+
+@lru_cache(maxsize=8)
+def _own_page(kind: str | None, newest_first: bool) -> Statement[..., StoredEntry]:
+    where = "e.depth <= h.low AND e.session_key = :session_key" if newest_first else "e.depth > h.low"
+    if kind is None:
+        where += " AND e.depth > h.low - :count" if newest_first else " AND e.depth <= h.low + :count"
+    lanes = "halved h JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = h.lane_id"
+    order = "e.revision DESC, e.ordinal DESC" if newest_first else "e.revision, e.ordinal"
+    return statement(Page, StoredEntry)(
+        _WITH_HALVED + _page(f"{lanes} AND {where}{_of(kind)} WHERE h.low = h.high", order)
+    )
+
+
+@lru_cache(maxsize=8)
+def _inherited_page(kind: str | None, newest_first: bool) -> Statement[..., StoredEntry]:
+    where = "e.depth < :from_depth" if newest_first else "e.depth > :from_depth"
+    if kind is None:
+        where += " AND e.depth >= :from_depth - :count" if newest_first else " AND e.depth <= :from_depth + :count"
+    order = "e.depth DESC" if newest_first else "e.depth"
+    return statement(Page, StoredEntry)(
+        WITH_SPANS + _page(f"spans s JOIN entries e ON {IN_SPAN} AND {where}{_of(kind)}", order)
+    )
+
+
+def _page(found: str, order: str) -> str:
+    # Which entries, and only then their payloads.
+    return (
+        f"SELECT {ENTRY} FROM (SELECT e.lane_id, e.depth FROM {found} ORDER BY {order} LIMIT :count) p"
+        f" JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = p.lane_id AND e.depth = p.depth ORDER BY {order}"
+    )
+
+
+def _of(kind: str | None) -> str:
+    if kind is None:
+        return ""
+    return " AND e.kind = :kind" if kind == _ANY_OTHER else f" AND e.kind = '{kind}'"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pages of all entries that a session sees: what it inherited, root first, then its own as they were added.
+
+_BEYOND = Place(session_key=0, depth=2**62, revision=2**62, ordinal=0)
+_BEFORE = Place(session_key=0, depth=-1, revision=0, ordinal=-1)
+
+# Up to so many rows of one part, from behind a place of it on.
+_ReadPage = Callable[[Place, int], Sequence[StoredEntry]]
+
+
+def read_entries(
+    tx: Transaction,
+    session_id: str,
+    kind: str | None,
+    after: str | None,
+    newest_first: bool,
+    limit: int,
+    contents: bool,
+) -> list[Entry]:
+    """Return a page of entries (see `Backend.read_entries`)."""
+    state = read_state(tx, session_id)
+    end = _BEYOND if newest_first else _BEFORE
+    last = None if after is None else _place_of(tx, state, after)
+    parts = [_inherited(tx, state, kind, newest_first), _own(tx, state, kind, newest_first)]
+    if newest_first:
+        parts.reverse()
+    if last is not None and (last.session_key == state.key) != newest_first:
+        del parts[0]
+    retracted = {entry_id for (entry_id,) in tx.rows(sql.RETRACTED_IDS, session_key=state.key)}
+    rows: list[StoredEntry] = []
+    for read_page in parts:
+        rows += _entry_pages_page(read_page, last or end, limit - len(rows), retracted)
+        last = None
+    return made_entries(tx, state, rows, contents=contents)
+
+
+def _entry_pages_page(read_page: _ReadPage, last: Place, limit: int, without: set[str]) -> list[StoredEntry]:
+    """Return up to ``limit`` rows of a part behind a place, without some: as many more are read as these were."""
+    found: list[StoredEntry] = []
+    while (count := limit - len(found)) > 0:
+        rows = read_page(last, count)
+        found += [row for row in rows if row.id not in without]
+        if len(rows) < count:
+            break
+        last = Place(rows[-1].session_key, rows[-1].depth, rows[-1].revision, rows[-1].ordinal)
+    return found
+
+
+def _place_of(tx: Transaction, state: SessionState, entry_id: str) -> Place:
+    """Return where an entry is that the session holds, retracted or not. Raises `EntryNotFound` for any other."""
+    held, _ = find_held(tx, state, entry_id)
+    found = None if held is None else tx.first(PLACE, tree_id=state.tree_id, entry_id=entry_id)
+    if found is None:
+        raise EntryNotFound(state.id, entry_id)
+    return found
+
+
+def _own(tx: Transaction, state: SessionState, kind: str | None, newest_first: bool) -> _ReadPage:
+    statement = own_page(kind, newest_first=newest_first)
+
+    def read_page(last: Place, count: int) -> Sequence[StoredEntry]:
+        # The first that is not in the page, or the first that is.
+        ordinal = last.ordinal if newest_first else last.ordinal + 1
+        asked: dict[str, object] = {"tree_id": state.tree_id, "session_key": state.key, "count": count, "kind": kind}
+        asked |= {"revision": last.revision, "ordinal": ordinal}
+        return tx.rows(statement, **{name: asked[name] for name in statement.parameters})
+
+    return read_page
+
+
+def _inherited(tx: Transaction, state: SessionState, kind: str | None, newest_first: bool) -> _ReadPage:
+    statement = inherited_page(kind, newest_first=newest_first)
+    fork_point = None if state.forked_from_entry is None else find_held(tx, state, state.forked_from_entry)[0]
+
+    def read_page(last: Place, count: int) -> Sequence[StoredEntry]:
+        if fork_point is None:
+            return ()
+        lane_id, depth = fork_point.lane_id, fork_point.depth
+        asked: dict[str, object] = {"tree_id": state.tree_id, "lane_id": lane_id, "depth": depth, "kind": kind}
+        asked |= {"from_depth": min(last.depth, depth + 1), "count": count}
+        return tx.rows(statement, **{name: asked[name] for name in statement.parameters})
+
+    return read_page
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The statements that read of many sessions at once: the sessions, entries that are named, and where those lie.
+
+
+class NamedEntry(NamedTuple):
+    """An entry of the tree of a session that was named with it, and the id of who created it, None where deleted."""
+
+    session_id: str
+    session_key: int
+    creator: str | None
+    row: StoredEntry
+
+
+class Spot(NamedTuple):
+    """Where an entry lies that was named with a session, and the key of who created it."""
+
+    session_id: str
+    session_key: int
+    id: str
+    lane_id: int
+    depth: int
+    kind: str
+    creator_key: int
+
+
+class Stretch(NamedTuple):
+    """A lane of the path to a session's leaf, how deep that goes in it, and the latest compaction in that part."""
+
+    session_id: str
+    session_key: int
+    lane_id: int
+    high: int
+    compaction: Compaction | None
+
+
+def _named_entry(row: Row) -> NamedEntry:
+    session_id, session_key, creator, *columns = row
+    return NamedEntry(session_id, session_key, creator, StoredEntry._make(columns))
+
+
+def _stretch(row: Row) -> Stretch:
+    session_id, session_key, lane_id, high, depth, entry_id, *payload = row
+    found = None if depth is None else Compaction(depth, lane_id, entry_id, *payload)
+    return Stretch(session_id, session_key, lane_id, high, found)
+
+
+# A JSON array names entries as [session, entry]: those that the session has not retracted, whether or not it sees them.
+_NAMED = (
+    f" FROM {PAIRS_OF_IDS} sessions s ON s.id = {FIRST_OF_PAIR} AND s.trashed_at IS NULL"
+    f" JOIN entries e ON e.tree_id = s.tree_id AND e.id = {SECOND_OF_PAIR} WHERE NOT EXISTS (SELECT 1 FROM marks m"
+    " WHERE m.session_key = s.session_key AND m.entry_id = e.id AND m.kind = 'retracted')"
+)
+ENTRIES = statement(Ids, _named_entry)(
+    "SELECT s.id, s.session_key, (SELECT c.id FROM sessions c WHERE c.session_key = e.session_key) AS creator,"
+    f" {ENTRY}{_NAMED}"
+)
+SPOTS = statement(Ids, Spot)(
+    f"SELECT s.id, s.session_key, e.id AS entry_id, e.lane_id, e.depth, e.kind, e.session_key AS creator_key{_NAMED}"
+)
+SESSIONS = statement(Ids, session_of)(f"SELECT {SESSION} FROM sessions s WHERE s.id {IN_IDS} AND s.trashed_at IS NULL")
+PATHS = statement(Ids, _stretch)(
+    "WITH RECURSIVE spans(session_key, session_id, tree_id, lane_id, low, high, parent_lane) AS ("
+    "  SELECT s.session_key, s.id, l.tree_id, l.lane_id, l.fork_depth, a.depth, l.parent_lane FROM sessions s"
+    "   JOIN entries a ON a.tree_id = s.tree_id AND a.id = s.leaf"
+    "   JOIN lanes l ON l.tree_id = a.tree_id AND l.lane_id = a.lane_id"
+    f"   WHERE s.id {IN_IDS} AND s.trashed_at IS NULL"
+    "  UNION ALL SELECT s.session_key, s.session_id, s.tree_id, l.lane_id, l.fork_depth, s.low, l.parent_lane"
+    "   FROM spans s JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane"
+    "   WHERE s.parent_lane IS NOT NULL"
+    f") SELECT s.session_id, s.session_key, s.lane_id, s.high, e.depth, e.id, {PAYLOAD} FROM spans s"
+    " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.lane_id = s.lane_id AND e.depth = (SELECT MAX(c.depth)"
+    "  FROM entries c WHERE c.tree_id = s.tree_id AND c.lane_id = s.lane_id AND c.depth <= s.high"
+    "  AND c.kind = 'compaction')"
+)
+# What each session holds: the ends of its lanes, of their ancestors, and of those of its leaf and its fork point.
+HELD = statement(Keys, tuple[int, int, int])(
+    "WITH RECURSIVE held(session_key, tree_id, lane_id, depth) AS ("
+    "  SELECT s.session_key, s.tree_id, e.lane_id, e.depth FROM sessions s"
+    "   JOIN entries e ON e.tree_id = s.tree_id AND e.id IN (s.leaf, s.forked_from_entry)"
+    f"  WHERE s.session_key {IN_KEYS}"
+    "  UNION SELECT h.session_key, h.tree_id, l.parent_lane, l.fork_depth FROM held h"
+    "   JOIN lanes l ON l.tree_id = h.tree_id AND l.lane_id = h.lane_id WHERE l.parent_lane IS NOT NULL"
+    "), own(session_key, tree_id, lane_id, depth) AS ("
+    "  SELECT l.owner_key, l.tree_id, l.lane_id, CAST(9223372036854775807 AS BIGINT) FROM lanes l"
+    f"   WHERE l.owner_key {IN_KEYS}"
+    "  UNION SELECT o.session_key, o.tree_id, l.parent_lane, l.fork_depth FROM own o"
+    "   JOIN lanes l ON l.tree_id = o.tree_id AND l.lane_id = o.lane_id WHERE l.parent_lane IS NOT NULL"
+    ") SELECT f.session_key, f.lane_id, MAX(f.depth) FROM"
+    " (SELECT session_key, lane_id, depth FROM held UNION ALL SELECT session_key, lane_id, depth FROM own) f"
+    " GROUP BY f.session_key, f.lane_id"
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading of many sessions at once: as many statements for a thousand of them as for one.
+
+_AT_ONCE = 5_000
+
+_Asked = TypeVar("_Asked", str, tuple[str, str])
+
+ManyNamedEntry: TypeAlias = tuple[str, str]
+"""An entry by the id of a session that sees it, and its own."""
+
+
+def get_sessions(tx: Transaction, session_ids: Sequence[str]) -> list[SessionInfo | None]:
+    """Return sessions, in this order (see `Backend.get_sessions`)."""
+    found: dict[str, SessionInfo] = {}
+    for some in _in_parts(each for each in session_ids if is_storable(each)):
+        found.update((info.id, info) for info in tx.rows(SESSIONS, ids=json.dumps(some)))
+    infos = [(name, found.get(name)) for name in session_ids]
+    return [info if info is not None and is_meant(name, info.session_key) else None for name, info in infos]
+
+
+def read_named(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[Entry | None]:
+    """Return entries of several sessions, in this order (see `Backend.read_named`)."""
+    found: dict[ManyNamedEntry, tuple[int, Entry | None]] = {}
+    for some in _in_parts(each for each in named if all(map(is_storable, each))):
+        rows = tx.rows(ENTRIES, ids=json.dumps(some))
+        held = _held(tx, {each.session_key for each in rows if each.session_key != each.row.session_key})
+        with collector_held(len(rows)):
+            for session_id, key, creator, row in rows:
+                if row.session_key == key or row.depth <= held.get((key, row.lane_id), -1):
+                    found[session_id, row.id] = key, entry_of_row(tx, session_id, creator, row)
+    return [entry if is_meant(each[0], key) else None for each in named for key, entry in [found.get(each, (0, None))]]
+
+
+def places_of(tx: Transaction, named: Sequence[ManyNamedEntry]) -> list[EntryPlace | None]:
+    """Return where entries of several sessions lie, in this order (see `Backend.places_of`)."""
+    found: dict[ManyNamedEntry, tuple[int, EntryPlace]] = {}
+    for some in _in_parts(each for each in named if all(map(is_storable, each))):
+        found |= _places(tx, some)
+    return [place if is_meant(each[0], key) else None for each in named for key, place in [found.get(each, (0, None))]]
+
+
+def _in_parts(asked: Iterable[_Asked]) -> Iterator[list[_Asked]]:
+    """Yield what is asked for, each once, in parts that a statement takes."""
+    every = list(dict.fromkeys(asked))
+    for low in range(0, len(every), _AT_ONCE):
+        yield every[low : low + _AT_ONCE]
+
+
+def _held(tx: Transaction, keys: Collection[int]) -> Mapping[tuple[int, int], int]:
+    """Return how deep each lane is that sessions hold, by their key and the lane; nothing is read for none of them."""
+    if not keys:
+        return {}
+    rows = tx.rows(HELD, keys=json.dumps(sorted(keys)))
+    return {(key, lane_id): depth for key, lane_id, depth in rows}
+
+
+@frozen
+class _View:
+    """What the compaction in effect leaves of a path: which one that is, and what it says of its context."""
+
+    compaction: Compaction
+    layout: Layout
+    pinned: frozenset[str]
+
+    @property
+    def names(self) -> set[str]:
+        """The entries that tell what it keeps."""
+        return {each for each in (*self.layout.named, *self.pinned, self.layout.first_kept_id) if each}
+
+
+class _Path:
+    """The path to the leaf of a session, and what is in the context of it."""
+
+    def __init__(self, stretches: Iterable[Stretch], view: _View | None, spots: Iterable[Spot]) -> None:
+        self._ends = {each.lane_id: each.high for each in stretches}
+        self._view = view
+        self._spots = {each.id: each for each in spots if self.has(each)}
+
+    def has(self, spot: Spot) -> bool:
+        """Return whether an entry is on it."""
+        return spot.depth <= self._ends.get(spot.lane_id, -1)
+
+    def keeps(self, spot: Spot) -> bool:
+        """Return whether an entry that is on it is in the context."""
+        view = self._view
+        if view is None:
+            return True
+        first, gaps = self._kept
+        if spot.depth >= first and not any(gap.first <= spot.depth <= gap.last for gap in gaps):
+            return True
+        is_plain = view.layout.is_plain and not view.pinned
+        return not is_plain and (
+            spot.kind == EXCLUSION or (spot.id in view.names and spot.depth <= view.compaction.depth)
+        )
+
+    @cached_property
+    def _kept(self) -> tuple[int, Sequence[Gap]]:
+        """The depth from which on the path is kept, and what is not kept of that."""
+        if self._view is None:
+            return 0, ()
+        depth, layout = self._view.compaction.depth, self._view.layout
+        first = self._spots.get(layout.first_kept_id or "")
+        kept_from = depth if first is None else min(first.depth, depth)
+        named = {name: spot for name, spot in self._spots.items() if spot.depth <= depth}
+        return kept_from, gaps_of(layout, named, kept_from, depth)
+
+
+def _places(tx: Transaction, named: Sequence[ManyNamedEntry]) -> dict[ManyNamedEntry, tuple[int, EntryPlace]]:
+    stretches: dict[str, list[Stretch]] = {}
+    for stretch in tx.rows(PATHS, ids=json.dumps(list(dict.fromkeys(session_id for session_id, _ in named)))):
+        stretches.setdefault(stretch.session_id, []).append(stretch)
+    views = {session_id: _view(tx, session_id, of_path) for session_id, of_path in stretches.items()}
+    telling = [(each, name) for each, view in views.items() if view is not None for name in view.names]
+    asked = dict.fromkeys([*named, *(pair for pair in telling if is_storable(pair[1]))])
+    spots: dict[str, list[Spot]] = {}
+    for spot in tx.rows(SPOTS, ids=json.dumps(list(asked))):
+        spots.setdefault(spot.session_id, []).append(spot)
+    paths = {each: _Path(stretches.get(each, ()), views.get(each), found) for each, found in spots.items()}
+    beside = [spot for found in spots.values() for spot in found if not paths[spot.session_id].has(spot)]
+    held = _held(tx, {spot.session_key for spot in beside if spot.session_key != spot.creator_key})
+    places: dict[ManyNamedEntry, tuple[int, EntryPlace]] = {}
+    for spot in (spot for found in spots.values() for spot in found):
+        path = paths[spot.session_id]
+        if path.has(spot):
+            places[spot.session_id, spot.id] = spot.session_key, "active" if path.keeps(spot) else "compacted"
+        elif spot.session_key == spot.creator_key or spot.depth <= held.get((spot.session_key, spot.lane_id), -1):
+            places[spot.session_id, spot.id] = spot.session_key, "abandoned"
+    return places
+
+
+def _view(tx: Transaction, session_id: str, stretches: Iterable[Stretch]) -> _View | None:
+    """Return what the compaction in effect on a path leaves of it; None where there is none."""
+    found = [each.compaction for each in stretches if each.compaction is not None]
+    if not found:
+        return None
+    latest: Compaction | None = max(found, key=lambda each: each.depth)
+    fields = None if latest is None else _plain_fields(latest)
+    if fields is None or RESTORES in fields:
+        # What is large, damaged, or points to another compaction is read with its session.
+        state = read_state(tx, session_id)
+        latest = in_effect(tx, state, latest)
+        fields = None if latest is None else fields_of(tx, state, latest)
+    if latest is None or fields is None:
+        return None
+    return _View(latest, layout_of(latest.id, fields), pinned_ids(fields))
+
+
+def _plain_fields(compaction: Compaction) -> JsonObject | None:
+    """Return the fields of a compaction whose payload is all in its row, and intact; None for any other."""
+    payload, packed = compaction.payload, compaction.packed
+    try:
+        text = intact_text(payload if packed is None else unpack(packed), compaction.digest)
+    except CorruptStore:
+        return None
+    return None if text is None else decode_object(text)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pins: marks on entries, and what a compaction writes down of them.
+#
+# A compaction keeps in its payload which entries are pinned, and which ranges stay summarized, so that the context
+# follows from the path alone. They are looked up in the transaction that appends it.
+
+_STRETCH = 16
+
+
+def group_of(tx: Transaction, state: SessionState, entry_id: str, leaf: Position | None) -> list[str]:
+    """Return what is pinned together with an entry: a tool call and its results, or the entry alone; in path order.
+
+    Told on the path to ``leaf`` where that holds the entry, else on the entry's own. O(the messages from the call to
+    the last of its results), or to the leaf where a call has none.
+    """
+    found = find_visible(tx, state, entry_id)
+    on_path = [] if leaf is None else named_on_path(tx, state, leaf, [entry_id], leaf.depth)
+    end = leaf if on_path and leaf is not None else found
+    if end is None or (found is None and not on_path):
+        return [entry_id]
+    depth = on_path[0].depth if on_path else end.depth
+    reach = _STRETCH
+    while True:
+        low, high = max(depth - reach, 0), min(depth + reach, end.depth)
+        stretch = path_stretch(tx, state, end, low - 1, high, contents=False)
+        index = depth - low
+        messages = messages_of(stretch)
+        if messages[index] is None or not _has_group(messages[index] or {}):
+            return [entry_id]
+        group = Pairing(messages).group_of(index)
+        found_caller = group is not None and group.caller is not None
+        is_answered = group is not None and group.is_answered
+        if (found_caller or low == 0) and (is_answered or high == end.depth):
+            return [entry_id] if group is None else [stretch[member].id for member in group.members]
+        reach *= 4
+
+
+def _has_group(message: JsonObject) -> bool:
+    return answered_id(message) is not None or bool(called_ids(message))
+
+
+def with_pins(
+    tx: Transaction, state: SessionState, parent: Position | None, entries: Sequence[NewEntry]
+) -> Sequence[NewEntry]:
+    """Return entries to be appended below ``parent``, the compactions among them with what they keep besides."""
+    if parent is None or all(new.kind != COMPACTION for new in entries):
+        return entries
+    own, latest = pins_of(tx, state), latest_compaction(tx, state, parent)
+    looking = _Looking(tx, state, parent)
+    return [keeping(new, own, latest, looking, parent.depth + 1) if new.kind == COMPACTION else new for new in entries]
+
+
+class _Looking(NamedTuple):
+    """The path that a compaction is appended to."""
+
+    tx: Transaction
+    state: SessionState
+    parent: Position
+
+    def named(self, ids: Iterable[str], /) -> dict[str, Entry]:
+        """Return those of some entries that are on the path, by id, root first."""
+        wanted = set(ids)
+        found = named_on_path(self.tx, self.state, self.parent, wanted, self.parent.depth) if wanted else []
+        return {entry.id: entry for entry in found}
+
+    def group_of(self, entry_id: str, /) -> list[str]:
+        """Return what is pinned together with an entry."""
+        return group_of(self.tx, self.state, entry_id, self.parent)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The settings in force at a leaf, found from the end of its path.
+
+
+def read_settings(tx: Transaction, session_id: str, leaf: LeafChoice) -> PathSettings:
+    """Return the settings in force at a leaf (see `Backend.read_settings`)."""
+    state = read_state(tx, session_id)
+    _, position = place(tx, state, leaf)
+    if position is None:
+        return PathSettings()
+    spans = spans_of(state, position)
+    level = tx.first(sql.LAST_SETTING, **spans, kind=THINKING_LEVEL_CHANGE)
+    change = tx.first(sql.LAST_SETTING, **spans, kind=MODEL_CHANGE)
+    answer = _last_answer(tx, state, position, -1 if change is None else change.depth)
+    return settings_on(entries_of_rows(tx, state, [row for row in (level, change, answer) if row is not None]))
+
+
+def _last_answer(tx: Transaction, state: SessionState, position: Position, above: int) -> StoredEntry | None:
+    """Return the last answer of a path that lies deeper than ``above``, looked for from the leaf."""
+    stretches = [*tx.rows(sql.SPANS, **spans_of(state, position)), (0, -1)]
+    for (lane_id, high), (_, low) in pairwise(stretches):
+        within = sql.LaneRange(tree_id=state.tree_id, lane_id=lane_id, low=max(low, above), high=high)
+        if (found := tx.first(sql.LAST_ANSWER, **within)) is not None or low <= above:
+            return found
+    return None

@@ -1,0 +1,727 @@
+"""Pages of sessions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Literal, NamedTuple
+
+from flue_py.core.context import begins_turn
+from flue_py.core.entries import Entry
+from flue_py.core.ledger import EditRow, LinkRow, RequestRow, SessionRow
+from flue_py.core.sessions import (
+    NO_NOTE,
+    NO_TASK_NAMES,
+    Change,
+    Edit,
+    Expected,
+    LeafChoice,
+    Listing,
+    Mark,
+    NewSession,
+    Note,
+    PathRead,
+    Place,
+    ReadStamp,
+    SessionInfo,
+    SessionKind,
+    SessionPage,
+    Stored,
+    TaskEnd,
+    TaskLink,
+    TaskNames,
+    TaskStatus,
+    above_prefix,
+    check_name,
+    check_task_end,
+    ended_task,
+    is_storable,
+    read_cursor,
+    require_meant,
+    row_value,
+    slot_of,
+    sort_value,
+    without_parent,
+    write_cursor,
+)
+from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow, usage_of_window
+from flue_py.db import sql
+from flue_py.db.ops.base import (
+    BY_DEPTH,
+    ancestor_of,
+    content_digest,
+    find_visible,
+    held_by,
+    id_at,
+    made_entries,
+    marks_of,
+    path_entries,
+    place,
+    place_to_read,
+    read_state,
+    read_state_and_epoch,
+    remember_result,
+    replayed_result,
+    request_row,
+    see_entry,
+    spans_of,
+    taken_ids,
+)
+from flue_py.db.runner import Position, SessionState, Sources, Transaction
+from flue_py.db.sql import (
+    INSERT_EDIT,
+    INSERT_LINK,
+    INSERT_REQUEST,
+    INSERT_SESSION,
+    EntryColumns,
+    SessionRevisionLast,
+    Sums,
+)
+from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
+from flue_py.system import collector_held
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pages of sessions.
+
+# How many sessions are read at a time where each is looked at.
+_CANDIDATES = 256
+
+
+def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | None) -> SessionPage:
+    """Return a page of sessions (see `Backend.list_sessions`)."""
+    if limit < 1:
+        raise InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
+    ordering, where = listing.ordering, listing.where
+    last = None if cursor is None else read_cursor(cursor, ordering)
+    if not where.can_match or (listing.scope is not None and not is_storable(listing.scope)):
+        return SessionPage(())
+    found: list[SessionInfo] = []
+    # No database compares JSON exactly as it was given: of metadata, what may be meant is looked at here.
+    count = max(limit + 1, _CANDIDATES) if where.metadata else limit + 1
+    while True:
+        rows = _sessions_after(tx, listing, last, count)
+        found += [info for info in rows if where.has_metadata(info)]
+        if len(rows) < count or len(found) > limit:
+            break
+        tx.require_snapshot()
+        last = Place(sort_value(rows[-1], ordering.order), rows[-1].session_key)
+    page = tuple(found[:limit])
+    if len(found) <= limit:
+        return SessionPage(page)
+    end = Place(sort_value(page[-1], ordering.order), page[-1].session_key)
+    return SessionPage(page, write_cursor(ordering, end))
+
+
+def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count: int) -> Sequence[SessionInfo]:
+    """Return the first sessions behind a place that are what is asked for, except for their metadata."""
+    where = listing.where
+    asked = where.asked
+    asked |= {name: value for name, value in (("scope", listing.scope), ("kind", listing.kind)) if value is not None}
+    prefix = where.scope_prefix or ""
+    parameters: dict[str, object] = {
+        **asked,
+        "count": count,
+        "title_part": asked.get("title"),
+        "completed": int(where.completed is True),
+        "ids": json.dumps([scope for scope in where.scopes or () if is_storable(scope)]),
+        "prefix": prefix,
+        "end_prefix": above_prefix(prefix),
+        "needle": where.needle,
+        "asks_links": int(where.asks_links),
+    }
+    if last is not None:
+        parameters |= {"last_text": last.value, "last_number": last.value, "last_key": last.number}
+    statement = sql.session_page(listing.ordering, frozenset(asked), is_first=last is None)
+    return tx.rows(statement, **{name: parameters[name] for name in statement.parameters})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Creating sessions, forks and tasks; and writing down what is changed of a session beside its history.
+
+
+def get_session(tx: Transaction, session_id: str, scope: str | None) -> SessionInfo | None:
+    """Return a session, or None (see `Backend.get_session`)."""
+    info = tx.first(sql.SESSION_BY_ID, id=session_id) if is_storable(session_id) else None
+    if info is None or (scope is not None and info.scope != scope):
+        return None
+    require_meant(session_id, info.session_key)
+    return info
+
+
+def get_session_by_key(tx: Transaction, key: str, scope: str) -> SessionInfo | None:
+    """Return the session with a key, or None."""
+    if not (is_storable(key) and is_storable(scope)):
+        return None
+    return tx.first(sql.SESSION_BY_KEY, key=key, scope=scope)
+
+
+def require_session(tx: Transaction, session_id: str) -> SessionInfo:
+    """Return a session. Raises `SessionNotFound`."""
+    info = get_session(tx, session_id, None)
+    if info is None:
+        raise SessionNotFound(session_id)
+    return info
+
+
+def create_session(tx: Transaction, sources: Sources, new: NewSession) -> SessionInfo:
+    """Create a root session, or a task session that waits for its parent (see `Backend.create_session`)."""
+    depth = 1 if new.kind == "task" else 0
+    return _insert_session(tx, _plan_session(tx, sources, new, new.kind, new.scope, task_depth=depth))
+
+
+def _insert_session(tx: Transaction, planned: PlannedSession) -> SessionInfo:
+    tx.insert(INSERT_SESSION, [(planned.tree_id, *planned.row)])
+    return planned.info
+
+
+class PlannedSession(NamedTuple):
+    """A session that is to be made: its tree, its row, and what links that were made before it say of it."""
+
+    tree_id: int
+    row: SessionRow
+    task_names: TaskNames
+
+    @property
+    def info(self) -> SessionInfo:
+        """The session as it will be."""
+        columns = (getattr(self.row, column) for column in sql.SESSION_COLUMNS)
+        return SessionInfo(*(*columns, self.task_names))
+
+
+def _plan_session(
+    tx: Transaction,
+    sources: Sources,
+    new: NewSession,
+    kind: SessionKind,
+    scope: str,
+    *,
+    source: SessionState | None = None,
+    leaf: str | None = None,
+    task_depth: int = 0,
+) -> PlannedSession:
+    """Return a session that is to be made. Raises `SessionExists`."""
+    if new.key is not None:
+        taken = get_session_by_key(tx, new.key, scope)
+        if taken is not None:
+            raise SessionExists(
+                new.key,
+                detail=f"a session with key {new.key!r} already exists in scope {scope!r} ({taken.id}); "
+                "open it with mode='get' or 'get_or_create'",
+            )
+    session_id = sources.session_id() if new.id is None else new.id
+    names = NO_TASK_NAMES
+    # A generated id that is taken meets the unique key, and the transaction is run again with another.
+    if new.id is not None:
+        is_taken, parent = tx.first(sql.ID_TAKEN, id=session_id) or (None, None)
+        if is_taken is not None:
+            raise SessionExists(session_id)
+        names = sql.task_of(kind, task_depth, None if parent is None else json.loads(parent))
+    session_key = tx.new_key()
+    now = sources.now_us()
+    created = now if new.created_us is None else new.created_us
+    row = SessionRow(
+        session_key=session_key,
+        id=session_id,
+        scope=scope,
+        key=new.key,
+        title=new.title,
+        kind=kind,
+        task_depth=task_depth,
+        forked_from_session=None if source is None else source.id,
+        forked_from_entry=leaf,
+        leaf=leaf,
+        revision=0,
+        metadata=new.metadata_text,
+        cwd=new.cwd,
+        config_path=new.config_path,
+        created_at=created,
+        updated_at=now,
+        auto_title=new.auto_title,
+        active_at=created,
+        active_slot=slot_of(created),
+    )
+    return PlannedSession(session_key if source is None else source.tree_id, row, names)
+
+
+def fork(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    at: LeafChoice,
+    new: NewSession,
+    expected: Expected,
+    idempotency_key: str | None,
+    scope: str | None = None,
+    drawn_id: str | None = None,
+) -> SessionInfo:
+    """Create a session whose leaf is an existing entry (see `Backend.fork`)."""
+    planned = plan_fork(tx, sources, session_id, at, new, expected, idempotency_key, scope, drawn_id)
+    return planned if isinstance(planned, SessionInfo) else planned.write(tx)
+
+
+@dataclass(frozen=True)
+class PlannedFork:
+    """A fork that was checked and not yet written.
+
+    Where it is ``used_again``, its id is that of a deleted session whose forks are in the tree: they must not seem to
+    be made of the new one.
+    """
+
+    source: SessionState
+    session: PlannedSession
+    idempotency_key: str | None
+    digest: bytes
+    used_again: bool = False
+
+    @property
+    def result(self) -> SessionInfo:
+        """The session it makes."""
+        return self.session.info
+
+    def write(self, tx: Transaction) -> SessionInfo:
+        """Write it; return the session."""
+        if self.used_again:
+            tx.run(sql.FORGET_SOURCE, tree_id=self.session.tree_id, id=self.session.row.id)
+        info = _insert_session(tx, self.session)
+        if (request := self.request) is not None:
+            tx.insert(INSERT_REQUEST, [request])
+        return info
+
+    @property
+    def request(self) -> RequestRow | None:
+        """The id as it is stored under the idempotency key, where there is one."""
+        return request_row(self.source, self.idempotency_key, "fork", self.digest, self.session.row.id)
+
+
+def plan_fork(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    at: LeafChoice,
+    new: NewSession,
+    expected: Expected,
+    idempotency_key: str | None,
+    scope: str | None = None,
+    drawn_id: str | None = None,
+) -> PlannedFork | SessionInfo:
+    """Return what a fork will write, or the session where this request has made it before. Writes nothing.
+
+    ``drawn_id`` is an id that was made up for the fork: no other session has it or had it, and a retry has another.
+    """
+    state = read_state(tx, session_id)
+    # What was asked for is the content: "at the stored leaf" stays the same request when the leaf moves on.
+    asked = "stored leaf" if isinstance(at, Stored) else [at]
+    further = {"id": new.id, "scope": scope, "cwd": None if new.cwd == state.cwd else new.cwd}
+    named = [{name: text for name, text in further.items() if text is not None}]
+    described = (asked, new.key, new.title, new.metadata_text, *(named if named[0] else ()))
+    digest = b"" if idempotency_key is None else content_digest(*described)
+    stored = replayed_result(tx, state, idempotency_key, "fork", digest)
+    if stored is not None:
+        return replayed_session(tx, json.loads(stored))
+    state.require(expected)
+    leaf, _ = place(tx, state, at)
+    scope = state.scope if scope is None else scope
+    named_or_drawn = new if drawn_id is None else replace(new, id=drawn_id)
+    session = _plan_session(tx, sources, named_or_drawn, "fork", scope, source=state, leaf=leaf)
+    is_used_again = new.id is not None and tx.first(sql.FORK_OF_ID, tree_id=state.tree_id, id=new.id) is not None
+    return PlannedFork(state, session, idempotency_key, digest, is_used_again)
+
+
+def replayed_session(tx: Transaction, session_id: str) -> SessionInfo:
+    """Return the session that a request made before. Raises `SessionNotFound` if it has been deleted since."""
+    info = get_session(tx, session_id, None)
+    if info is None:
+        raise SessionNotFound(
+            session_id, detail=f"session {session_id!r}, which this request created before, has been deleted since"
+        )
+    return info
+
+
+def create_task(
+    tx: Transaction,
+    sources: Sources,
+    parent_id: str,
+    task_id: str,
+    new: NewSession,
+    expected: Expected,
+    idempotency_key: str | None,
+    max_depth: int,
+) -> SessionInfo:
+    """Create a task session and its link, or return the one that is there (see `Backend.create_task`)."""
+    check_name(task_id, "task_id")
+    state = read_state(tx, parent_id)
+    digest = b"" if idempotency_key is None else content_digest(task_id, new.key, new.title, new.metadata_text)
+    stored = replayed_result(tx, state, idempotency_key, "task", digest)
+    if stored is not None:
+        return replayed_session(tx, json.loads(stored))
+    info = _linked_child(tx, state, task_id)
+    if info is None:
+        state.require(expected)
+        depth = state.task_depth + 1
+        if depth > max_depth:
+            raise TaskDepthExceeded(
+                f"session {parent_id!r}: Maximum task depth ({max_depth}) exceeded; "
+                "start the task from a session further up"
+            )
+        child = replace(new, metadata_text=without_parent(new.metadata_text))
+        made = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
+        _insert_link(tx, sources, state, task_id, made.id, state.leaf, "running")
+        info = require_session(tx, made.id)
+    remember_result(tx, state, idempotency_key, "task", digest, info.id)
+    return info
+
+
+def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> SessionInfo | None:
+    for (child_id,) in tx.rows(sql.TASK_CHILD, parent_key=state.key, task_id=task_id):
+        info = get_session(tx, child_id, None)
+        if info is not None:
+            return info
+    return None
+
+
+def link_task(
+    tx: Transaction,
+    sources: Sources,
+    parent_id: str,
+    child_id: str,
+    task_id: str,
+    entry_id: str | None,
+    expected: Expected,
+) -> None:
+    """Link a task session to a parent (see `Backend.link_task`)."""
+    check_name(task_id, "task_id")
+    check_name(child_id, "child session id")
+    check_name(entry_id, "entry_id")
+    state = read_state(tx, parent_id)
+    state.require(expected)
+    _insert_link(tx, sources, state, task_id, child_id, entry_id)
+    parents = tx.first(sql.PARENTS_OF_CHILD, child_id=child_id)
+    if parents == (1,):
+        # A task that waited for its parent is as deep as that says, and so are its own.
+        _sink(tx, sources, child_id, state.task_depth + 1)
+
+
+def _sink(tx: Transaction, sources: Sources, child_id: str, depth: int) -> None:
+    """Note how deep a task is, and those below it: where that is new it is a revision, so that copies notice."""
+    where = sql.DepthChild(child_id=child_id, depth=depth)
+    keys = [key for key, *_ in tx.rows(sql.SUNK_TASKS, **where)]
+    if not keys:
+        return
+    tx.lock_sessions(keys)
+    at = sources.now_us()
+    for key, session_id, revision, before, after in tx.rows(sql.SUNK_TASKS, **where):
+        tx.states.pop(session_id, None)
+        tx.run(sql.UPDATE_DEPTH, task_depth=after, session_key=key)
+        write_revision(tx, key, revision + 1, [Edit("depth", before=str(before), after=str(after))], NO_NOTE, at)
+
+
+def _insert_link(
+    tx: Transaction,
+    sources: Sources,
+    state: SessionState,
+    task_id: str,
+    child_id: str,
+    entry_id: str | None,
+    status: TaskStatus | None = None,
+) -> None:
+    linked = tx.first(sql.LINKED_CHILD, parent_key=state.key, child_id=child_id)
+    if linked is None:
+        (position,) = tx.first(sql.NEXT_POSITION, parent_key=state.key) or (0,)
+        tx.insert(INSERT_LINK, [LinkRow(state.key, position, task_id, child_id, entry_id, status)])
+    elif linked == (None,) and entry_id is not None:
+        tx.run(sql.PLACE_LINK, parent_key=state.key, child_id=child_id, entry_id=entry_id)
+    else:
+        return
+    write_edits(tx, sources, state, [Edit("task", after=child_id)], NO_NOTE)
+
+
+def write_edits(tx: Transaction, sources: Sources, state: SessionState, edits: Sequence[Edit], note: Note) -> None:
+    """Write down what was changed beside the history, and count one revision."""
+    write_revision(tx, state.key, state.revision + 1, edits, note, sources.now_us())
+
+
+def write_revision(
+    tx: Transaction, session_key: int, revision: int, edits: Sequence[Edit], note: Note, at: int
+) -> None:
+    """Write down a revision of a session, and what was changed at it beside the history."""
+    tx.run(sql.UPDATE_REVISION, revision=revision, at=at, session_key=session_key)
+    tx.insert(INSERT_EDIT, [edit_row(session_key, revision, edit, note, at) for edit in edits])
+
+
+def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -> EditRow:
+    """Return an edit as it is stored."""
+    return EditRow(session_key, revision, edit.what, edit.entry_id, edit.before, edit.after, note.by, note.why, at)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading: paths, contexts, windows and trees, as range scans over lanes.
+
+_LAST_DEPTH = 2**62
+_ID = 1  # among `EntryColumns`
+
+
+def read_path(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
+    """Return the entries from root to leaf (see `Backend.read_path`)."""
+    state, epoch = read_state_and_epoch(tx, session_id)
+    at, position = place_to_read(tx, state, leaf)
+    stamp = ReadStamp(at, epoch)
+    if stamp == unless:
+        return PathRead(at, state.leaf, state.revision, stamp, None)
+    entries = path_entries(tx, state, position, -1)
+    return PathRead(at, state.leaf, state.revision, stamp, entries)
+
+
+def read_path_since(tx: Transaction, session_id: str, since: str | None, leaf: LeafChoice) -> PathRead:
+    """Return the entries after an anchor (see `Backend.read_path_since`)."""
+    state, epoch = read_state_and_epoch(tx, session_id)
+    at, position = place(tx, state, leaf)
+    entries: list[Entry] = []
+    anchor = None if since is None else ancestor_of(tx, state, since, position)
+    if since is None or anchor is not None:
+        entries = path_entries(tx, state, position, -1 if anchor is None else anchor.depth)
+    return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries)
+
+
+def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafChoice) -> UsageWindow:
+    """Return a usage window (see `Backend.read_usage`)."""
+    if isinstance(leaf, Stored) and since is not None and is_storable(session_id) and is_storable(since):
+        ends = tx.first(sql.WINDOW, id=session_id, entry_id=since)
+        if ends is not None:
+            session_key, stored_leaf, before, until = ends
+            require_meant(session_id, session_key)
+            if before.lane_id == until.lane_id and before.depth <= until.depth:
+                return _window(before, until, stored_leaf, since)
+    tx.require_snapshot()
+    state = read_state(tx, session_id)
+    at, position = place(tx, state, leaf)
+    if since is None:
+        return _window(_NOTHING, position or _NOTHING, at, None)
+    anchor = ancestor_of(tx, state, since, position)
+    if anchor is None:
+        return UsageWindow(Usage(), at, since, on_path=False)
+    return _window(anchor, position or _NOTHING, at, since)
+
+
+def locate(tx: Transaction, session_id: str, leaf: LeafChoice, since: str | None) -> sql.Stretch | None:
+    """Return where a stretch of path is, as statements over it take it; None where ``since`` is not on the path."""
+    state = read_state(tx, session_id)
+    _, position = place(tx, state, leaf)
+    above = -1
+    if since is not None:
+        anchor = ancestor_of(tx, state, since, position)
+        if anchor is None:
+            return None
+        above = anchor.depth
+    lane_id, depth = (-1, -1) if position is None else (position.lane_id, position.depth)
+    return sql.Stretch(tree_id=state.tree_id, lane_id=lane_id, depth=depth, low_depth=above)
+
+
+_NOTHING = Sums(-1, -1, NO_USAGE, NOTHING_PAID)
+
+
+def _window(before: Position | Sums, until: Position | Sums, leaf: str | None, since: str | None) -> UsageWindow:
+    """Return what lies between two places of a path."""
+    paid = until.paid.minus(before.paid)
+    used = until.totals.minus(before.totals)
+    return UsageWindow(usage_of_window(used, paid), leaf, since, paid=paid, reported_cost=used.cost_total)
+
+
+def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry]:
+    """Return the messages of the path that a turn begins with (see `Backend.read_turns`)."""
+    state = read_state(tx, session_id)
+    _, position = place(tx, state, leaf)
+    if position is None:
+        return []
+    rows = sorted(tx.rows(sql.TURNS, **spans_of(state, position)), key=BY_DEPTH)
+    return [entry for entry in made_entries(tx, state, rows) if begins_turn(entry)]
+
+
+def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
+    """Return every entry the session sees (see `Backend.read_tree`)."""
+    state = read_state(tx, session_id)
+    rows: list[EntryColumns] = []
+    for lane_id, high in tx.rows(sql.HELD_SPANS, **held_by(state)):
+        rows.extend(
+            tx.rows(sql.LANE_RANGE, tree_id=state.tree_id, lane_id=lane_id, low=-1, high=min(high, _LAST_DEPTH))
+        )
+    retracted = {entry_id for (entry_id,) in tx.rows(sql.RETRACTED_IDS, session_key=state.key)}
+    with collector_held(len(rows)):
+        entries = made_entries(tx, state, [row for row in rows if row[_ID] not in retracted])
+    inherited = [entry for entry in entries if entry.session_id != state.id]
+    own = [entry for entry in entries if entry.session_id == state.id]
+    return sorted(inherited, key=attrgetter("depth")) + sorted(own, key=attrgetter("revision", "ordinal"))
+
+
+def taken_entry_ids(tx: Transaction, session_id: str, ids: Sequence[str]) -> set[str]:
+    """Return those of the ids that entries of the session's tree have (see `Backend.taken_entry_ids`)."""
+    return taken_ids(tx, read_state(tx, session_id), ids)
+
+
+def match_entry_ids(tx: Transaction, session_id: str, prefix: str, limit: int) -> list[str]:
+    """Return ids of visible entries that start with a prefix, in order of id."""
+    state = read_state(tx, session_id)
+    matches: list[str] = []
+    if not is_storable(prefix):
+        return matches
+    after = prefix
+    while len(matches) < limit:
+        end = end_of_prefix(prefix)
+        rows = tx.rows(sql.ENTRY_IDS_FROM, tree_id=state.tree_id, prefix=after, end_prefix=end, count=64)
+        for (entry_id,) in rows:
+            if len(matches) < limit and find_visible(tx, state, entry_id) is not None:
+                matches.append(entry_id)
+        if len(rows) < 64:
+            break
+        after = rows[-1][0] + "\x01"
+    return matches
+
+
+def end_of_prefix(prefix: str) -> str:
+    """Return a text above every text that starts with ``prefix`` (by code point)."""
+    return prefix + "\U0010ffff"
+
+
+def is_ancestor(tx: Transaction, session_id: str, entry_id: str, of: str) -> bool:
+    """Return whether one entry is another or an ancestor of it."""
+    state = read_state(tx, session_id)
+    see_entry(tx, state, entry_id)
+    return ancestor_of(tx, state, entry_id, see_entry(tx, state, of)) is not None
+
+
+def common_ancestor(
+    tx: Transaction, session_id: str, other_id: str, leaf: LeafChoice, other_leaf: LeafChoice
+) -> str | None:
+    """Return the deepest entry on two paths (see `Backend.common_ancestor`): where their spans end together."""
+    state = read_state(tx, session_id)
+    other = read_state(tx, other_id)
+    _, position = place(tx, state, leaf)
+    _, other_position = place(tx, other, other_leaf)
+    if state.tree_id != other.tree_id or position is None or other_position is None:
+        return None
+    spans = dict(tx.rows(sql.SPANS, **spans_of(state, position)))
+    others = tx.rows(sql.SPANS, **spans_of(other, other_position))
+    shared = [(min(spans[lane_id], high), lane_id) for lane_id, high in others if lane_id in spans]
+    if not shared:
+        return None
+    depth, lane_id = max(shared)
+    return id_at(tx, state.tree_id, lane_id, depth)
+
+
+def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Change]:
+    """Return the next revisions of a session (see `Backend.changes`)."""
+    state = read_state(tx, session_id)
+    last = min(after + limit, state.revision)
+    if last <= after:
+        return []
+    where = SessionRevisionLast(session_key=state.key, revision=after, last_revision=last)
+    moves = {move.revision: move for move in tx.rows(sql.MOVES_AFTER, **where)}
+    added: dict[int, list[Entry]] = {}
+    rows = tx.rows(sql.ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf)
+    for entry in made_entries(tx, state, rows):
+        added.setdefault(entry.revision, []).append(entry)
+    return [
+        _change(state.id, revision, tuple(added.get(revision, ())), moves.get(revision))
+        for revision in range(max(after, 0) + 1, last + 1)
+    ]
+
+
+def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: sql.LeafMove | None) -> Change:
+    if moved is not None:
+        _, reason, from_id, to_id, at = moved
+        return Change(session_id, revision, reason, entries, from_id, to_id, at)
+    if not entries:
+        return Change(session_id, revision, None)
+    reason_append: Literal["append"] = "append"
+    first, last = entries[0], entries[-1]
+    return Change(session_id, revision, reason_append, entries, first.parent_id, last.id, last.created_us)
+
+
+def match_session_ids(tx: Transaction, prefix: str, limit: int) -> list[str]:
+    """Return session ids that start with a prefix, in order of id."""
+    if not is_storable(prefix):
+        return []
+    end = end_of_prefix(prefix)
+    found = tx.rows(sql.SESSION_IDS_FROM, prefix=prefix, end_prefix=end, count=limit)
+    return [session_id for (session_id,) in found]
+
+
+def task_links(tx: Transaction, session_id: str) -> list[TaskLink]:
+    """Return a session's task links, in the order they were made."""
+    require_session(tx, session_id)
+    return list(tx.rows(sql.LINKS_OF, id=session_id))
+
+
+def task_parents(tx: Transaction, session_id: str) -> list[TaskLink]:
+    """Return the links that point to a session, by parent id."""
+    require_session(tx, session_id)
+    return list(tx.rows(sql.LINKS_TO, id=session_id))
+
+
+def read_marks(tx: Transaction, session_id: str) -> list[Mark]:
+    """Return the marks that a session sees, by entry id and kind."""
+    return marks_of(tx, read_state(tx, session_id))
+
+
+def read_revision(tx: Transaction, session_id: str) -> int | None:
+    """Return the session's revision, or None where it is gone. Raises `SessionNotFound` as `get_session` does."""
+    info = get_session(tx, session_id, None)
+    return None if info is None else info.revision
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How tasks end: what the links to them say.
+
+
+def end_task(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    status: TaskEnd,
+    summary: str | None,
+    expected: Expected,
+    note: Note,
+) -> SessionInfo:
+    """Note how a task ended (see `Backend.end_task`)."""
+    check_task_end(status, summary)
+    links = _locked_links(tx, session_id)
+    state = read_state(tx, session_id)
+    state.require(expected)
+    if not links:
+        raise InvalidArgument(
+            f"session {str(session_id)!r} is the task of no session; link it to its parent, or use set_completed()"
+        )
+    info = require_session(tx, session_id)
+    changed = [link for link in links if (link.status, link.summary) != (status, summary)]
+    if not changed and info.completed_us is not None:
+        return info
+    at = sources.now_us()
+    tx.run(sql.END_LINKS, child_id=info.id, status=status, summary=summary)
+    tx.run(sql.UPDATE_COMPLETED, session_key=state.key, completed_at=at)
+    edits = {state.key: [Edit("completed", None, row_value(info, "completed"), str(at))]}
+    revisions = {state.key: state.revision}
+    after = ended_task(info.id, status, summary)
+    for link in changed:
+        # Which may be the session itself, and is another revision than was read before.
+        tx.states.pop(link.parent_id, None)
+        before = ended_task(info.id, link.status, link.summary)
+        edits.setdefault(link.parent_key, []).append(Edit("ended", None, before, after))
+        revisions.setdefault(link.parent_key, link.revision)
+    for key, revision in revisions.items():
+        write_revision(tx, key, revision + 1, edits[key], note, at)
+    return require_session(tx, session_id)
+
+
+def _locked_links(tx: Transaction, session_id: str) -> Sequence[sql.ParentsLink]:
+    """Return the links to a session, with it and their parents locked, in the order in which deletion locks them."""
+    locked: set[int] = set()
+    while is_storable(session_id):
+        links = tx.rows(sql.PARENTS_LINKS, child_id=session_id)
+        info = None if tx.is_alone or not links else get_session(tx, session_id, None)
+        keys = set() if info is None else {info.session_key, *(link.parent_key for link in links)}
+        if keys <= locked:
+            return links
+        tx.lock_sessions(keys)
+        locked |= keys
+    return ()

@@ -1,0 +1,630 @@
+"""The statements that read and write whole trees, in SQL that SQLite and PostgreSQL both read."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import TypedDict
+
+from flue_py.core.ledger import (
+    AttachmentRow,
+    BlobRow,
+    BudgetCopy,
+    BudgetRow,
+    BudgetState,
+    CallRow,
+    EditRow,
+    EntryRow,
+    LaneRow,
+    LinkRow,
+    MarkRow,
+    MoveRow,
+    Payer,
+    RequestRow,
+    SessionRow,
+    state_of_budget,
+)
+from flue_py.core.trees import (
+    FoundTree,
+    GonePayer,
+    SessionHead,
+    Standing,
+    TreeCopy,
+    TreeHead,
+    call_refused,
+    check_is_earlier,
+    standing_of,
+)
+from flue_py.db import sql
+from flue_py.db.ops import ledger
+from flue_py.db.ops.ledger import NOBODY, delete_session_budgets, key_of_target, lock_budgets, name_calls, renew_sums
+from flue_py.db.runner import Insert, Nothing, P, R, Row, Statement, Transaction, Written
+from flue_py.db.sql import (
+    COPY_BLOB,
+    COPY_LINK,
+    COPY_MARK,
+    FIRST_OF_PAIR,
+    IN_IDS,
+    INSERT_ATTACHMENT,
+    INSERT_BUDGET,
+    INSERT_CALL,
+    INSERT_EDIT,
+    INSERT_ENTRY,
+    INSERT_LANE,
+    INSERT_MOVE,
+    INSERT_PAYER,
+    INSERT_REQUEST,
+    INSERT_RESERVATION,
+    INSERT_SESSION,
+    PAIRS_OF_KEYS,
+    SECOND_OF_PAIR,
+    AfterCount,
+    Id,
+    Ids,
+    Keys,
+    ScopeProviderCall,
+    Session,
+    Tree,
+    call_columns,
+    statement,
+)
+from flue_py.errors import CorruptStore
+from flue_py.system import collector_held
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The statements that read and write whole trees, in SQL that SQLite and PostgreSQL both read.
+
+Heads = TypedDict("Heads", {"after_key": int, "last_tree": int})
+Number = TypedDict("Number", {"number": int})
+GiveCall = TypedDict("GiveCall", {"tree_id": int, "session_key": int, "scope": str, "provider": str, "call_id": str})
+
+# A copy has a request under this key, of this operation, which other sessions have not. Its digest is the fingerprint
+# of the tree as it was copied.
+COPY_KEY = "flue-py copy 6f0d1c3a"
+COPY_OPERATION = "copy"
+
+
+def _select(takes: Callable[P, object], row: type[R], alias: str, rest: str) -> Statement[P, R]:
+    return statement(takes, row)(f"SELECT {_columns(row, alias)} FROM {rest}")
+
+
+def _columns(row: type[object], alias: str) -> str:
+    return ", ".join(f'{alias}."{name}"' for name in row.__annotations__)
+
+
+def _head(row: Row) -> tuple[int, SessionHead]:
+    tree_id, *head = row
+    return tree_id, SessionHead._make(head)
+
+
+def _stamped_head(row: Row) -> tuple[int, int, bytes | None, SessionHead]:
+    tree_id, session_key, stamp, *head = row
+    return tree_id, session_key, None if stamp is None else bytes(stamp), SessionHead._make(head)
+
+
+def _call_in_tree(row: Row) -> tuple[int, CallRow]:
+    tree_id, *call = row
+    return tree_id, CallRow._make(call)
+
+
+# -- which trees there are --------------------------------------------------------------------------------------------
+
+TREE_IDS = statement(AfterCount, tuple[int])(
+    "SELECT DISTINCT s.tree_id FROM sessions s WHERE s.tree_id > :after_key ORDER BY s.tree_id LIMIT :count"
+)
+HEADS = statement(Heads, _head)(
+    f"SELECT s.tree_id, {_columns(SessionHead, 's')} FROM sessions s WHERE s.tree_id > :after_key"
+    " AND s.tree_id <= :last_tree ORDER BY s.tree_id, s.session_key"
+)
+TREE_OF_SESSION = statement(Id, tuple[int])("SELECT s.tree_id FROM sessions s WHERE s.id = :id")
+# The trees that have sessions of a JSON array of ids, whole: with keys, and with the stamps of copies.
+STAMPED_HEADS = statement(Ids, _stamped_head)(
+    f"SELECT s.tree_id, s.session_key, r.digest, {_columns(SessionHead, 's')} "
+    "FROM sessions s LEFT JOIN requests r ON r.session_key = s.session_key"
+    f" AND r.idempotency_key = '{COPY_KEY}' AND r.operation = '{COPY_OPERATION}'"
+    f" WHERE s.tree_id IN (SELECT f.tree_id FROM sessions f WHERE f.id {IN_IDS})"
+    " ORDER BY s.tree_id, s.session_key"
+)
+# The sessions that have the keys of a JSON array of [scope, key].
+KEY_HOLDERS = statement(Keys, tuple[str, str, str])(
+    f'SELECT s.scope, s."key", s.id FROM {PAIRS_OF_KEYS} sessions s ON s.scope = {FIRST_OF_PAIR}'
+    f' AND s."key" = {SECOND_OF_PAIR} WHERE s."key" IS NOT NULL AND s.trashed_at IS NULL'
+)
+
+# -- reading a tree ---------------------------------------------------------------------------------------------------
+
+_OF_SESSIONS = "JOIN sessions s ON s.session_key = t.session_key WHERE s.tree_id = :tree_id"
+EPOCH = statement(Nothing, tuple[int])("SELECT value FROM flue_store WHERE name = 'epoch'")
+SESSIONS = _select(Tree, SessionRow, "s", "sessions s WHERE s.tree_id = :tree_id ORDER BY s.session_key")
+LANES = _select(Tree, LaneRow, "t", "lanes t WHERE t.tree_id = :tree_id ORDER BY t.lane_id")
+ENTRIES = _select(Tree, EntryRow, "t", "entries t WHERE t.tree_id = :tree_id ORDER BY t.lane_id, t.depth")
+BLOBS = _select(Tree, BlobRow, "t", "blobs t WHERE t.tree_id = :tree_id ORDER BY t.sha256")
+ATTACHMENTS = _select(
+    Tree, AttachmentRow, "t", "attachments t WHERE t.tree_id = :tree_id ORDER BY t.lane_id, t.depth, t.place"
+)
+LINKS = _select(
+    Tree,
+    LinkRow,
+    "t",
+    "task_links t JOIN sessions s ON s.session_key = t.parent_key WHERE s.tree_id = :tree_id"
+    " ORDER BY t.parent_key, t.position",
+)
+MOVES = _select(Tree, MoveRow, "t", f"leaf_moves t {_OF_SESSIONS} ORDER BY t.session_key, t.revision")
+EDITS = _select(Tree, EditRow, "t", f"session_edits t {_OF_SESSIONS} ORDER BY t.session_key, t.revision, t.what")
+REQUESTS = _select(
+    Tree,
+    RequestRow,
+    "t",
+    f"requests t {_OF_SESSIONS} AND t.operation <> '{COPY_OPERATION}' ORDER BY t.session_key, t.idempotency_key",
+)
+MARKS = _select(Tree, MarkRow, "t", f"marks t {_OF_SESSIONS} ORDER BY t.session_key, t.entry_id, t.kind")
+_CALL = call_columns("t")
+_CALL_ID = "COALESCE(t.call_id, t.entry_id)"
+CALLS = statement(Tree, CallRow)(
+    f"SELECT {_CALL} FROM ledger t {_OF_SESSIONS} ORDER BY t.session_key, t.provider, {_CALL_ID}"
+)
+PAYERS = _select(Tree, Payer, "t", f"ledger_sessions t {_OF_SESSIONS} ORDER BY t.session_key")
+
+# -- reading what sessions that are gone have paid --------------------------------------------------------------------
+
+PAYER = _select(Session, Payer, "t", "ledger_sessions t WHERE t.session_key = :session_key")
+GONE_PAYERS = _select(
+    AfterCount,
+    Payer,
+    "t",
+    "ledger_sessions t LEFT JOIN sessions s ON s.session_key = t.session_key"
+    " WHERE t.session_key > :after_key AND s.session_key IS NULL ORDER BY t.session_key LIMIT :count",
+)
+CALLS_OF = statement(Session, _call_in_tree)(
+    f"SELECT t.tree_id, {_CALL} FROM ledger t WHERE t.session_key = :session_key"
+    f" ORDER BY t.scope, t.provider, {_CALL_ID}"
+)
+MEMBER_OF_TREE = statement(Tree, tuple[str])(
+    "SELECT s.id FROM sessions s WHERE s.tree_id = :tree_id ORDER BY s.session_key LIMIT 1"
+)
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+RAISE_EPOCH = statement(Number, Nothing)(
+    "UPDATE flue_store SET value = :number WHERE name = 'epoch' AND value < :number"
+)
+
+# Who has a paid call, and whether that session is still there.
+OWNER_OF_CALL = statement(ScopeProviderCall, tuple[int, int, str, int | None])(
+    "SELECT g.session_key, g.tree_id, n.session_id, s.session_key FROM ledger g"
+    " LEFT JOIN ledger_sessions n ON n.session_key = g.session_key"
+    " LEFT JOIN sessions s ON s.session_key = g.session_key"
+    " WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
+)
+DELETE_CALLS_OF = statement(Session, Nothing)("DELETE FROM ledger WHERE session_key = :session_key")
+COUNT_CALLS = statement(Session, tuple[int])("SELECT COUNT(*) FROM ledger WHERE session_key = :session_key")
+GIVE_CALL = statement(GiveCall, Nothing)(
+    "UPDATE ledger SET session_key = :session_key, tree_id = :tree_id"
+    " WHERE scope = :scope AND provider = :provider AND call_id = :call_id"
+)
+
+# -- taking an earlier copy away --------------------------------------------------------------------------------------
+
+# Sessions that stay are changed, not made anew: a watcher of one of them finds it afterwards.
+UPDATE_SESSION = statement(SessionRow, Nothing)(
+    "UPDATE sessions SET "
+    + ", ".join(f'"{name}" = :{name}' for name in SessionRow._fields if name not in ("session_key", "id"))
+    + " WHERE session_key = :session_key"
+)
+DELETE_SESSION = statement(Session, Nothing)("DELETE FROM sessions WHERE session_key = :session_key")
+_IN_TREE = "IN (SELECT s.session_key FROM sessions s WHERE s.tree_id = :tree_id)"
+DELETE_HISTORY = (
+    statement(Tree, Nothing)("DELETE FROM entries WHERE tree_id = :tree_id"),
+    statement(Tree, Nothing)("DELETE FROM lanes WHERE tree_id = :tree_id"),
+    statement(Tree, Nothing)("DELETE FROM blobs WHERE tree_id = :tree_id"),
+    statement(Tree, Nothing)("DELETE FROM attachments WHERE tree_id = :tree_id"),
+    statement(Tree, Nothing)(f"DELETE FROM task_links WHERE parent_key {_IN_TREE}"),
+    statement(Tree, Nothing)(f"DELETE FROM leaf_moves WHERE session_key {_IN_TREE}"),
+    statement(Tree, Nothing)(f"DELETE FROM session_edits WHERE session_key {_IN_TREE}"),
+    statement(Tree, Nothing)(f"DELETE FROM requests WHERE session_key {_IN_TREE}"),
+    statement(Tree, Nothing)(f"DELETE FROM marks WHERE session_key {_IN_TREE}"),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whole trees out of a store and into another: each is read on one snapshot, and written in one transaction.
+
+# Rows that are handed to the driver at once.
+_BATCH = 2_000
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def list_trees(tx: Transaction, after: int, limit: int) -> list[TreeHead]:
+    """Return a page of trees (see `Backend.list_trees`)."""
+    ids = [tree_id for (tree_id,) in tx.rows(TREE_IDS, after_key=after, count=limit)]
+    if not ids:
+        return []
+    rows = tx.rows(HEADS, after_key=after, last_tree=ids[-1])
+    return [TreeHead(tree_id, tuple(head for _, head in group)) for tree_id, group in groupby(rows, key=itemgetter(0))]
+
+
+def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
+    """Return everything there is of a tree (see `Backend.read_whole_tree`)."""
+    sessions = list(tx.rows(SESSIONS, tree_id=tree_id))
+    if not sessions:
+        return None
+    with collector_held(sum(session.entry_count for session in sessions)):
+        entries = list(tx.rows(ENTRIES, tree_id=tree_id))
+    calls = list(tx.rows(CALLS, tree_id=tree_id))
+    payers = list(tx.rows(PAYERS, tree_id=tree_id))
+    gone = {entry.session_key for entry in entries} - {session.session_key for session in sessions}
+    for session_key in sorted(gone):
+        payer = tx.first(PAYER, session_key=session_key)
+        if payer is not None:
+            payers.append(payer)
+            calls += _calls_of(tx, session_key)[0]
+    (epoch,) = tx.first(EPOCH) or (0,)
+    return TreeCopy(
+        tree_id,
+        epoch,
+        sessions,
+        list(tx.rows(LANES, tree_id=tree_id)),
+        entries,
+        list(tx.rows(BLOBS, tree_id=tree_id)),
+        list(tx.rows(LINKS, tree_id=tree_id)),
+        list(tx.rows(MOVES, tree_id=tree_id)),
+        list(tx.rows(REQUESTS, tree_id=tree_id)),
+        list(tx.rows(MARKS, tree_id=tree_id)),
+        calls,
+        payers,
+        list(tx.rows(EDITS, tree_id=tree_id)),
+        list(tx.rows(ATTACHMENTS, tree_id=tree_id)),
+    )
+
+
+def list_gone_payers(tx: Transaction, after: int, limit: int) -> list[GonePayer]:
+    """Return a page of sessions that are gone, with what they paid (see `Backend.list_gone_payers`)."""
+    gone = []
+    for payer in tx.rows(GONE_PAYERS, after_key=after, count=limit):
+        calls, tree_id = _calls_of(tx, payer.session_key)
+        (member,) = tx.first(MEMBER_OF_TREE, tree_id=tree_id) or (None,)
+        gone.append(GonePayer(payer, tree_id, member, calls))
+    return gone
+
+
+def _calls_of(tx: Transaction, session_key: int) -> tuple[list[CallRow], int]:
+    """Return what a session paid, and the tree that was for."""
+    rows = tx.rows(CALLS_OF, session_key=session_key)
+    return [call for _, call in rows], next((tree_id for tree_id, _ in rows), session_key)
+
+
+# -- comparing --------------------------------------------------------------------------------------------------------
+
+
+def compare_trees(tx: Transaction, heads: Sequence[TreeHead]) -> list[Standing]:
+    """Return how this store stands to each tree of another (see `Backend.compare_trees`). Two transfer_sql."""
+    found = _find(tx, heads)
+    return [found.standing(head) for head in heads]
+
+
+@dataclass(slots=True)
+class _Found:
+    """The trees of this store that have sessions of trees of another, and who has the keys of those.
+
+    ``trees`` are by their ids here; ``homes`` and ``keys`` have the tree and the key of each of their sessions.
+    """
+
+    trees: dict[int, FoundTree]
+    homes: dict[str, int]
+    keys: dict[str, int]
+    holders: dict[tuple[str, str], str]
+
+    def standing(self, head: TreeHead) -> Standing:
+        homes = dict.fromkeys(self.homes[session.id] for session in head.sessions if session.id in self.homes)
+        return standing_of(
+            head, [self.trees[tree_id] for tree_id in homes], lambda scope, key: self.holders.get((scope, key))
+        )
+
+
+def _find(tx: Transaction, heads: Sequence[TreeHead]) -> _Found:
+    sessions = [session for head in heads for session in head.sessions]
+    found = _Found({}, {}, {}, {})
+    rows = tx.rows(STAMPED_HEADS, ids=json.dumps([session.id for session in sessions]))
+    for tree_id, group in groupby(rows, key=itemgetter(0)):
+        stamps = set()
+        theirs = []
+        for _, session_key, stamp, head in group:
+            theirs.append(head)
+            stamps.add(stamp)
+            found.homes[head.id] = tree_id
+            found.keys[head.id] = session_key
+        found.trees[tree_id] = FoundTree(TreeHead(tree_id, tuple(theirs)), frozenset(stamps))
+    names = [(session.scope, session.key) for session in sessions if session.key is not None]
+    if names:
+        holders = tx.rows(KEY_HOLDERS, keys=json.dumps(names))
+        found.holders = {(scope, key): holder for scope, key, holder in holders}
+    return found
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
+    """Write a tree of another store (see `Backend.write_whole_tree`)."""
+    head = copy.head
+    found = _find_locked(tx, head)
+    standing = found.standing(head)
+    if standing.refusal is not None:
+        raise standing.refusal
+    if standing.state == "same":
+        return standing
+    if standing.tree_id is not None:
+        check_is_earlier(found.trees[standing.tree_id].head, copy)
+    for session_id in (*found.keys, *(session.id for session in head.sessions)):
+        tx.states.pop(session_id, None)
+    name_calls(tx, copy.calls)
+    _take_away(tx, standing, found.keys)
+    keys = _keys_here(tx, copy, standing, found.keys)
+    _write_sessions(tx, copy, keys, found.keys)
+    _write_history(tx, copy, keys)
+    left = _write_calls(tx, copy, keys)
+    renew_sums(tx, keys[copy.tree_id])
+    for tree_id in left:
+        # Whoever writes to the tree may know what its paths had paid. Where it is a copy as it came, nobody does.
+        renew_sums(tx, tree_id, None if _is_untouched(tx, tree_id) else NOBODY)
+    if copy.epoch:
+        tx.run(RAISE_EPOCH, number=copy.epoch)
+    return standing
+
+
+def _find_locked(tx: Transaction, head: TreeHead) -> _Found:
+    """Return what there is of a tree, with its sessions locked where others could write to them meanwhile."""
+    found = _find(tx, [head])
+    locked: set[int] = set()
+    while not tx.is_alone and not locked.issuperset(found.keys.values()):
+        # A fork may have been made while we waited: look again, until all there is is locked.
+        locked.update(found.keys.values())
+        tx.lock_sessions(locked)
+        found = _find(tx, [head])
+    return found
+
+
+def _keys_here(tx: Transaction, copy: TreeCopy, standing: Standing, there: Mapping[str, int]) -> dict[int, int]:
+    """Return this store's keys for those of the copy: what it has already keeps its key, the rest gets new ones."""
+    keys = {session.session_key: there[session.id] for session in copy.sessions if session.id in there}
+    if standing.tree_id is not None:
+        keys[copy.tree_id] = standing.tree_id
+    live = {session.session_key for session in copy.sessions}
+    names = {payer.session_key: payer.session_id for payer in copy.payers}
+    for key in copy.all_keys():
+        if key in keys:
+            continue
+        known = None
+        if key in names and key not in live:
+            known = _known_payer(tx, names[key], [call for call in copy.calls if call.session_key == key])
+        keys[key] = tx.new_key() if known is None else known[0]
+    return keys
+
+
+def _known_payer(tx: Transaction, session_id: str, calls: Iterable[CallRow]) -> tuple[int, int] | None:
+    """Return the key and the tree under which this store knows who paid, a session that is gone; None if it does not.
+
+    An id may have been used again: a payer of none of these calls is another session.
+    """
+    for call in calls:
+        owner = tx.first(OWNER_OF_CALL, **_identity(call))
+        if owner is not None:
+            key, tree_id, owner_id, living = owner
+            if owner_id == session_id and living is None:
+                return key, tree_id
+    return None
+
+
+def _identity(call: CallRow) -> ScopeProviderCall:
+    return ScopeProviderCall(scope=call.scope, provider=call.provider, call_id=call.call_id)
+
+
+def _is_untouched(tx: Transaction, tree_id: int) -> bool:
+    """Return whether a tree is a copy that nobody has written to."""
+    sessions: dict[int, str] = dict(tx.rows(sql.SESSION_IDS, tree_id=tree_id))
+    rows = tx.rows(STAMPED_HEADS, ids=json.dumps(list(sessions.values())))
+    whole = TreeHead(tree_id, tuple(head for *_, head in rows))
+    return all(stamp == whole.fingerprint for _, _, stamp, _ in rows)
+
+
+def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) -> None:
+    """Delete an earlier copy, but for the sessions that stay, and for what was paid."""
+    if standing.tree_id is None:
+        return
+    tx.run(ledger.NAME_CALLS_OF_TREE, tree_id=standing.tree_id)
+    for deletion in DELETE_HISTORY:
+        tx.run(deletion, tree_id=standing.tree_id)
+    if standing.removed:
+        delete_session_budgets(tx, standing.removed)
+    tx.run_many(DELETE_SESSION, [Session(session_key=there[gone]) for gone in standing.removed])
+
+
+def _write_sessions(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int], there: Mapping[str, int]) -> None:
+    tree_id = keys[copy.tree_id]
+    rows = [session._replace(session_key=keys[session.session_key]) for session in copy.sessions]
+    _insert(tx, INSERT_SESSION, ((tree_id, *row) for row in rows if row.id not in there))
+    for row in rows:
+        if row.id in there:
+            tx.run(UPDATE_SESSION, **row._asdict())
+            # Changes nothing, but wakes the watchers of the session if that is done by a statement.
+            tx.run(sql.UPDATE_REVISION, revision=row.revision, at=row.updated_at, session_key=row.session_key)
+    stamp = (COPY_KEY, COPY_OPERATION, copy.head.fingerprint)
+    _insert(
+        tx,
+        INSERT_REQUEST,
+        (RequestRow(row.session_key, *stamp, str(row.revision)) for row in rows),
+    )
+
+
+def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> None:
+    tree_id = keys[copy.tree_id]
+    if len({entry.id for entry in copy.entries}) < len(copy.entries):
+        raise CorruptStore("the tree to be written has an entry twice; run verify() on the store that it is from")
+    _insert(tx, COPY_BLOB, ((tree_id, *row) for row in copy.blobs))
+    _insert(tx, INSERT_ATTACHMENT, ((tree_id, *row) for row in copy.attachments))
+    _insert(
+        tx,
+        INSERT_LANE,
+        ((tree_id, *lane._replace(owner_key=keys[lane.owner_key])) for lane in copy.lanes),
+    )
+    with collector_held(len(copy.entries)):
+        _insert(
+            tx,
+            INSERT_ENTRY,
+            ((tree_id, *row._replace(session_key=keys[row.session_key])) for row in copy.entries),
+        )
+    _insert(tx, COPY_LINK, (row._replace(parent_key=keys[row.parent_key]) for row in copy.links))
+    _insert(tx, INSERT_MOVE, (row._replace(session_key=keys[row.session_key]) for row in copy.moves))
+    _insert(tx, INSERT_EDIT, (row._replace(session_key=keys[row.session_key]) for row in copy.edits))
+    _insert(tx, INSERT_REQUEST, (row._replace(session_key=keys[row.session_key]) for row in copy.requests))
+    _insert(tx, COPY_MARK, (row._replace(session_key=keys[row.session_key]) for row in copy.marks))
+
+
+def _insert(tx: Transaction, statement: Insert[Written], rows: Iterable[Written]) -> None:
+    """Insert rows, a batch at a time, so that they are not all there once more."""
+    waiting = iter(rows)
+    while batch := list(islice(waiting, _BATCH)):
+        tx.insert(statement, batch)
+
+
+# -- the ledger -------------------------------------------------------------------------------------------------------
+
+
+def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> set[int]:
+    """Write what the tree's sessions paid; return the other trees that it was for until now.
+
+    What sessions paid that are there no more stays, as it was copied before. Raises `SessionExists` where another
+    session has reported one of the calls.
+    """
+    left: set[int] = set()
+    tree_id = keys[copy.tree_id]
+    _insert(
+        tx,
+        INSERT_PAYER,
+        ((tree_id, *payer._replace(session_key=keys[payer.session_key])) for payer in copy.payers),
+    )
+    for payer in copy.payers:
+        _note_task(tx, keys[payer.session_key], payer)
+    calls = [call._replace(session_key=keys[call.session_key]) for call in copy.calls]
+    # What an import met only a part of is written anew since, perhaps under another id.
+    tx.run_many(DELETE_CALLS_OF, [Session(session_key=keys[session.session_key]) for session in copy.sessions])
+    _insert(tx, INSERT_CALL, ((tree_id, *call) for call in calls))
+    expected = Counter(call.session_key for call in calls)
+    names = {keys[payer.session_key]: payer.session_id for payer in copy.payers}
+    for session_key, count in expected.items():
+        (there,) = tx.first(COUNT_CALLS, session_key=session_key) or (0,)
+        if there < count:
+            own = [call for call in calls if call.session_key == session_key]
+            left |= _take_over(tx, names[session_key], tree_id, own)
+    return left - {tree_id}
+
+
+def _take_over(tx: Transaction, payer: str, tree_id: int, calls: Iterable[CallRow]) -> set[int]:
+    """Give a session its calls that are here under its id, but for one that is gone: it was, and is back.
+
+    Returns the trees that the calls were for until now.
+    """
+    left = set()
+    for call in calls:
+        row = tx.first(OWNER_OF_CALL, **_identity(call))
+        if row is None:
+            continue
+        owner_key, owner_tree, owner, live_key = row
+        if owner_key == call.session_key:
+            continue
+        if live_key is not None or owner != payer:
+            raise call_refused(call, payer, owner)
+        tx.run(GIVE_CALL, **_identity(call), session_key=call.session_key, tree_id=tree_id)
+        tx.run(ledger.DROP_PAYER, session_key=owner_key)
+        left.add(owner_tree)
+    return left
+
+
+def _note_task(tx: Transaction, session_key: int, payer: Payer) -> None:
+    if payer.task_of is not None:
+        tx.run(sql.NOTE_TASK, session_key=session_key, task_of=payer.task_of)
+
+
+def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
+    """Write what sessions that are gone have paid (see `Backend.write_gone_payers`)."""
+    written = 0
+    trees: dict[int, int] = {}
+    name_calls(tx, [call for gone in payers for call in gone.calls])
+    for gone in payers:
+        missing = [call for call in gone.calls if tx.first(OWNER_OF_CALL, **_identity(call)) is None]
+        known = _known_payer(tx, gone.payer.session_id, gone.calls)
+        if known is not None:
+            _note_task(tx, known[0], gone.payer)
+        ids = json.dumps([gone.payer.session_id])
+        # Of one that was imported it is known that it was deleted, whether or not it has paid.
+        if not missing and (gone.calls or tx.first(ledger.PAYERS_OF, ids=ids) is not None):
+            continue
+        session_key, tree_id = known or (None, trees.get(gone.tree_id))
+        if tree_id is None and gone.member is not None:
+            (tree_id,) = tx.first(TREE_OF_SESSION, id=gone.member) or (None,)
+        is_new = session_key is None
+        session_key = tx.new_key() if session_key is None else session_key
+        tree_id = trees.setdefault(gone.tree_id, session_key if tree_id is None else tree_id)
+        if is_new:
+            _insert(tx, INSERT_PAYER, [(tree_id, *gone.payer._replace(session_key=session_key))])
+        _insert(tx, INSERT_CALL, ((tree_id, *call._replace(session_key=session_key)) for call in missing))
+        written += len(missing)
+    return written
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Budgets out of a store and into another, with what is and was reserved in them.
+
+
+def list_whole_budgets(tx: Transaction, after: int, limit: int) -> list[BudgetCopy]:
+    """Return a page of budgets (see `Backend.list_whole_budgets`). Two budgets_sql."""
+    budgets = tx.rows(ledger.WHOLE_BUDGETS, after_key=after, count=limit)
+    reserved = defaultdict(list)
+    if budgets:
+        keys = json.dumps([key for key, _ in budgets])
+        for key, reservation in tx.rows(ledger.RESERVATIONS_OF, keys=keys):
+            reserved[key].append(reservation)
+    return [BudgetCopy(key, budget, reserved[key]) for key, budget in budgets]
+
+
+def write_budgets(tx: Transaction, copies: Sequence[BudgetCopy]) -> list[BudgetState]:
+    """Write budgets of another store (see `Backend.write_budgets`)."""
+    wanted = json.dumps([copy.budget.session_id for copy in copies if copy.budget.session_id is not None])
+    # Locked in the order of deletion, sessions before budgets, so that neither waits for the other.
+    tx.lock_sessions([key for key, *_ in tx.rows(ledger.SESSIONS_BY_ID, ids=wanted)])
+    scopes = {session_id: scope for _, session_id, scope in tx.rows(ledger.SESSIONS_BY_ID, ids=wanted)}
+    there = json.dumps([copy.budget.id for copy in copies])
+    lock_budgets(tx, [key for key, _ in tx.rows(ledger.BUDGETS_BY_ID, ids=there)])
+    by_id = {budget.id: (key, budget) for key, budget in tx.rows(ledger.BUDGETS_BY_ID, ids=there)}
+    return [_write(tx, copy, by_id.get(copy.budget.id), scopes) for copy in copies]
+
+
+def _write(
+    tx: Transaction, copy: BudgetCopy, same_id: tuple[int, BudgetRow] | None, scopes: dict[str, str]
+) -> BudgetState:
+    budget = copy.budget
+    found = key_of_target(tx, budget.session_id, budget.covers, budget.scope, budget.unit)
+    same_target = None if found is None else tx.first(ledger.WHOLE_BUDGET, budget_key=found)
+    state = state_of_budget(
+        budget,
+        same_id=None if same_id is None else same_id[1],
+        same_target=None if same_target is None else same_target[1],
+        session_scope=None if budget.session_id is None else scopes.get(budget.session_id),
+    )
+    if state != "written":
+        return state
+    if same_id is None:
+        key = tx.new_key()
+        tx.insert(INSERT_BUDGET, [(key, *budget)])
+    else:
+        key = same_id[0]
+        tx.run(ledger.REPLACE_BUDGET, **budget._asdict())
+        tx.run(ledger.DELETE_RESERVATIONS, budget_key=key)
+    if copy.reservations:
+        tx.insert(INSERT_RESERVATION, [(key, *row) for row in copy.reservations])
+    return state

@@ -1,0 +1,595 @@
+"""The statements of verification."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from flue_py.core.json import JsonObject, decode_json, encoded, payload_digest, splice
+from flue_py.core.kinds import MESSAGE, message_preview, message_text, message_title
+from flue_py.core.sessions import Problem, VerifyReport, is_line, is_name, is_storable, is_usable, slot_of
+from flue_py.core.trees import Lane
+from flue_py.core.usage import (
+    NO_USAGE,
+    NOTHING_PAID,
+    PAID_COLUMNS,
+    TOTAL_COLUMNS,
+    Paid,
+    UsageTotals,
+    agrees_with_payload,
+    reported_usage,
+)
+from flue_py.db import sql
+from flue_py.db.ops.base import Cuts, blob_data
+from flue_py.db.ops.documents import Name
+from flue_py.db.payloads import check_sum, unpack, unpack_blob
+from flue_py.db.runner import Nothing, Row, Transaction
+from flue_py.db.schema import all_tokens
+from flue_py.db.sql import BODY_BYTES, BODY_STORAGE, PAID, PAYLOAD_BYTES, PAYLOAD_STORAGE, TOTALS, TreeLane, statement
+from flue_py.errors import CorruptStore, FlueError, shown
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The statements of verification.
+
+
+class StoredSession(NamedTuple):
+    """A session as it is stored."""
+
+    key: int
+    id: str
+    tree_id: int
+    leaf: str | None
+    fork_point: str | None
+    revision: int
+    entry_count: int
+    message_count: int
+    spent_tokens: int
+    spent_cost: int
+    unpriced: int
+    unknown: int
+    first_message: str | None
+    active_at: int
+    active_slot: int
+    created_at: int
+    scope: str
+    name: str | None
+    title: str | None
+
+
+class StoredEntry(NamedTuple):
+    """An entry as it is stored. ``storage`` is how SQLite stores its payload."""
+
+    depth: int
+    id: str
+    parent_id: str | None
+    creator: int
+    kind: str
+    role: str | None
+    counted: int
+    revision: int
+    ordinal: int
+    created_at: int
+    digest: bytes
+    payload: bytes | None
+    packed: bytes | None
+    blob: bytes | None
+    storage: str
+    totals: UsageTotals
+    paid: Paid
+
+
+def _stored_entry(row: Row) -> StoredEntry:
+    totals, paid = len(TOTAL_COLUMNS), len(PAID_COLUMNS)
+    columns, sums = row[: -totals - paid], row[-totals - paid :]
+    return StoredEntry._make((*columns, UsageTotals._make(sums[:totals]), Paid._make(sums[totals:])))
+
+
+def _booked(row: Row) -> tuple[int, int, str, Paid]:
+    tree_id, session_key, entry_id, *paid = row
+    return tree_id, session_key, entry_id, Paid._make(paid)
+
+
+ALL_BLOBS = statement(Nothing, tuple[int, bytes, int])("SELECT b.tree_id, b.sha256, b.size FROM blobs b")
+INTEGRITY_CHECK = statement(Nothing, tuple[str])("PRAGMA integrity_check")
+FOREIGN_KEY_CHECK = statement(Nothing, tuple[str, int | None, str, int])("PRAGMA foreign_key_check")
+# Numbers that are compared or counted on are cast: SQLite may hold anything in them, which then is a wrong number.
+ALL_SESSIONS = statement(Nothing, StoredSession)(
+    "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, CAST(s.revision AS BIGINT),"
+    " s.entry_count, s.message_count,"
+    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.unknown_calls, s.first_message, s.active_at,"
+    " s.active_slot, s.created_at, s.scope, s.key, s.title FROM sessions s ORDER BY s.session_key"
+)
+ALL_LANES = statement(Nothing, Lane)(
+    "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
+    " ORDER BY l.tree_id, l.fork_depth, l.lane_id"
+)
+LANE_ENTRIES = statement(TreeLane, _stored_entry)(
+    "SELECT CAST(e.depth AS BIGINT), e.id, e.parent_id, e.session_key, e.kind, e.role, e.counted,"
+    " CAST(e.revision AS BIGINT),"
+    f" CAST(e.ordinal AS BIGINT), CAST(e.created_at AS BIGINT), e.digest, {PAYLOAD_BYTES},"
+    f" e.packed, e.blob, {PAYLOAD_STORAGE}, {TOTALS}, {PAID} FROM entries e"
+    " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
+)
+COUNT_ENTRIES = statement(Nothing, tuple[int])("SELECT COUNT(*) FROM entries")
+LANELESS_ENTRIES = statement(Nothing, tuple[str])(
+    "SELECT e.id FROM entries e LEFT JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
+    " WHERE l.lane_id IS NULL"
+)
+NAMELESS_CALLS = statement(Nothing, tuple[str])(
+    "SELECT COALESCE(g.call_id, g.entry_id) FROM ledger g LEFT JOIN ledger_sessions n ON n.session_key = g.session_key"
+    " WHERE n.session_key IS NULL"
+)
+# A call without an id goes by its entry, which is there, and no other call goes by that id.
+LOST_CALLS = statement(Nothing, tuple[str])(
+    "SELECT g.entry_id FROM ledger g WHERE g.call_id IS NULL AND NOT EXISTS"
+    " (SELECT 1 FROM entries e WHERE e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key)"
+)
+CALLS_TWICE = statement(Nothing, tuple[str])(
+    "SELECT g.entry_id FROM ledger g JOIN ledger o ON o.scope = g.scope AND o.provider = g.provider"
+    " AND o.call_id = g.entry_id WHERE g.call_id IS NULL"
+)
+UNUSED_BLOBS = statement(Nothing, tuple[bytes])(
+    "SELECT b.sha256 FROM blobs b WHERE NOT EXISTS"
+    " (SELECT 1 FROM entries e WHERE e.tree_id = b.tree_id AND e.blob = b.sha256 AND e.blob IS NOT NULL)"
+    " AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.tree_id = b.tree_id AND a.sha256 = b.sha256)"
+)
+LANE_ATTACHMENTS = statement(TreeLane, tuple[int, int, bytes])(
+    "SELECT CAST(a.depth AS BIGINT), CAST(a.place AS BIGINT), a.sha256 FROM attachments a"
+    " WHERE a.tree_id = :tree_id AND a.lane_id = :lane_id ORDER BY a.depth, a.place"
+)
+ENTRYLESS_ATTACHMENTS = statement(Nothing, tuple[int, int, int, bytes])(
+    "SELECT a.tree_id, a.lane_id, a.depth, a.sha256 FROM attachments a LEFT JOIN entries e ON e.tree_id = a.tree_id"
+    " AND e.lane_id = a.lane_id AND e.depth = a.depth WHERE e.id IS NULL ORDER BY a.tree_id, a.lane_id, a.depth"
+)
+ALL_RETRACTED = statement(Nothing, tuple[int, str])(
+    "SELECT m.session_key, m.entry_id FROM marks m WHERE m.kind = 'retracted'"
+)
+LAST_REVISIONS = statement(Nothing, tuple[int, int])(
+    "SELECT m.session_key, CAST(MAX(m.revision) AS BIGINT) FROM leaf_moves m GROUP BY m.session_key"
+)
+LAST_KEY = statement(Nothing, tuple[int | None])("SELECT MAX(s.session_key) FROM sessions s")
+DANGLING_MARKS = statement(Nothing, tuple[str, str, str])(
+    "SELECT s.id, m.entry_id, m.kind FROM marks m JOIN sessions s ON s.session_key = m.session_key"
+    " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = m.entry_id WHERE e.id IS NULL"
+)
+ODD_LINKS = statement(Nothing, tuple[str, str, str | None])(
+    "SELECT s.id, t.child_id, t.status FROM task_links t JOIN sessions s ON s.session_key = t.parent_key"
+    " WHERE t.status NOT IN ('running', 'done', 'failed')"
+    " OR (t.summary IS NOT NULL AND COALESCE(t.status, 'running') = 'running') ORDER BY t.parent_key, t.position"
+)
+BOOKED_CALLS = statement(Nothing, _booked)(
+    "SELECT g.tree_id, g.session_key, g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(SUM(g.unknown) AS BIGINT),"
+    f" CAST(SUM({all_tokens()}) AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0)"
+    " FROM ledger g WHERE g.entry_id IS NOT NULL GROUP BY g.tree_id, g.session_key, g.entry_id"
+)
+LEDGER_SUMS = statement(Nothing, tuple[int, int, int, int, int])(
+    f"SELECT g.session_key, CAST(SUM({all_tokens()}) AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0),"
+    " COUNT(*) - COUNT(g.cost), CAST(SUM(g.unknown) AS BIGINT) FROM ledger g GROUP BY g.session_key"
+)
+STRAY_PAYERS = statement(Nothing, tuple[str, int | None, int])(
+    "SELECT n.session_id, n.tree_id, MIN(g.tree_id) FROM ledger_sessions n JOIN ledger g"
+    " ON g.session_key = n.session_key AND (n.tree_id IS NULL OR g.tree_id <> n.tree_id)"
+    " GROUP BY n.session_key, n.session_id, n.tree_id ORDER BY n.session_key"
+)
+STRAY_PROJECTS = statement(Nothing, tuple[str, str | None, str | None])(
+    "SELECT n.session_id, n.project, s.cwd FROM ledger_sessions n JOIN sessions s ON s.session_key = n.session_key"
+    " WHERE n.project <> s.cwd ORDER BY n.session_key"
+)
+STRAY_BUDGETS = statement(Nothing, tuple[str, str | None])(
+    "SELECT b.id, b.session_id FROM budgets b LEFT JOIN sessions s ON s.id = b.session_id AND s.scope = b.scope"
+    " WHERE b.session_id IS NOT NULL AND s.session_key IS NULL ORDER BY b.budget_key"
+)
+BUDGET_SUMS = statement(Nothing, tuple[str, int, int, int, int])(
+    "SELECT b.id, b.reserved, b.spent,"
+    " COALESCE(CAST(SUM(CASE WHEN r.state = 'held' THEN r.amount END) AS BIGINT), 0),"
+    " b.seeded + COALESCE(CAST(SUM(CASE WHEN r.state = 'committed' THEN r.used END) AS BIGINT), 0)"
+    " FROM budgets b LEFT JOIN reservations r ON r.budget_key = b.budget_key"
+    " GROUP BY b.budget_key, b.id, b.reserved, b.spent, b.seeded ORDER BY b.budget_key"
+)
+# The names alone, since the texts of all documents at once may be larger than memory.
+ALL_DOCUMENTS = statement(Nothing, tuple[str, str, str, str, str, str, str | None, int, bytes])(
+    "SELECT d.scope, d.kind, d.space, d.project, d.name, d.type, d.source, CAST(d.chars AS BIGINT), d.digest"
+    " FROM documents d ORDER BY d.scope, d.kind, d.space, d.project, d.name"
+)
+DOCUMENT_TEXT = statement(Name, tuple[bytes, str])(
+    f"SELECT {BODY_BYTES}, {BODY_STORAGE} FROM documents d WHERE d.scope = :scope AND d.kind = :kind"
+    " AND d.space = :space AND d.project = :project AND d.name = :name"
+)
+ROWS_OF_NO_SESSION = {
+    table: statement(Nothing, tuple[int, int, str | None, str | None])(
+        f"SELECT t.{column}, COUNT(*), MIN({example}), (SELECT MIN(n.session_id) FROM ledger_sessions n"
+        f" WHERE n.session_key = t.{column}) FROM {table} t LEFT JOIN sessions s ON s.session_key = t.{column}{join}"
+        f" WHERE s.session_key IS NULL GROUP BY t.{column} ORDER BY t.{column}"
+    )
+    for table, column, example, join in (
+        ("lanes", "owner_key", "e.id", " LEFT JOIN entries e ON e.tree_id = t.tree_id AND e.lane_id = t.lane_id"),
+        ("task_links", "parent_key", "t.child_id", ""),
+        ("leaf_moves", "session_key", "t.to_entry", ""),
+        ("session_edits", "session_key", "t.what", ""),
+        ("requests", "session_key", "t.idempotency_key", ""),
+        ("marks", "session_key", "t.entry_id", ""),
+    )
+}
+"""Of each table: the missing session's key, its rows (of lanes: their entries), one they name, and the session's id."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Verification: re-derive everything that is stored twice, and name what disagrees.
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the scan of the entries found, for the checks that compare it with other tables.
+
+    ``booked`` is what the ledger has of single entries, by tree, payer and entry.
+    """
+
+    booked: dict[tuple[int, int, str], Paid]
+    problems: list[Problem] = field(default_factory=list)
+    # The entries that lanes fork from, with the sums to them: needed when the child lane's turn comes.
+    forked: dict[tuple[int, int, int], tuple[str, UsageTotals, Paid]] = field(default_factory=dict)
+    places: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+    tips: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    entry_counts: Counter[int] = field(default_factory=Counter)
+    message_counts: Counter[int] = field(default_factory=Counter)
+    last_revisions: dict[int, int] = field(default_factory=dict)
+    newest: dict[int, int] = field(default_factory=dict)
+
+    # Sessions of whose messages one cannot be trusted, so that what they begin with is not known.
+    unknown_previews: set[int] = field(default_factory=set)
+    previews: dict[int, tuple[tuple[int, int], str]] = field(default_factory=dict)
+    # What they begin with where what programs wrote counts, too, as it did in what was stored by earlier versions.
+    first_lines: dict[int, tuple[tuple[int, int], str]] = field(default_factory=dict)
+
+    def note_preview(self, creator: int, place: tuple[int, int], message: JsonObject) -> None:
+        """Note how a user message begins, if it is the earliest of its session's so far that says anything."""
+        for found, text in ((self.previews, message_title(message)), (self.first_lines, _first_line(message))):
+            if text is not None and (creator not in found or place < found[creator][0]):
+                found[creator] = (place, text)
+
+    def report(self, kind: str, where: str, detail: str) -> None:
+        self.problems.append(Problem(kind, where, detail))
+
+
+def _first_line(message: JsonObject) -> str | None:
+    return message_preview(message_text(message))
+
+
+def storage_problems(tx: Transaction, location: str) -> list[Problem]:
+    """Return what SQLite itself finds in a database: damaged pages and indexes, references to rows that are gone."""
+    problems = [
+        Problem("damaged database", location, str(found)) for (found,) in tx.rows(INTEGRITY_CHECK) if found != "ok"
+    ]
+    for table, rowid, parent, _ in tx.rows(FOREIGN_KEY_CHECK):
+        problems.append(Problem("dangling reference", f"{table} row {rowid}", f"names no row of {parent}"))
+    return problems
+
+
+def verify(tx: Transaction) -> VerifyReport:
+    """Check the whole store (see `Backend.verify`). O(store); memory: one row per entry for its place."""
+    lanes = list(tx.rows(ALL_LANES))
+    sessions = tx.rows(ALL_SESSIONS)
+    retracted = set(tx.rows(ALL_RETRACTED))
+    found = _Found({(tree, payer, entry): paid for tree, payer, entry, paid in tx.rows(BOOKED_CALLS)})
+    forks = {(lane.tree_id, lane.parent_lane, lane.fork_depth) for lane in lanes}
+    living = {session.key for session in sessions}
+    for lane in lanes:
+        _check_lane(tx, lane, forks, found, retracted, living)
+    for key, revision in tx.rows(LAST_REVISIONS):
+        found.last_revisions[key] = max(revision, found.last_revisions.get(key, 0))
+    for session in sessions:
+        _check_names(session, found)
+        _check_session(session, found)
+    _check_holds(lanes, sessions, found)
+    _check_ledger(tx, sessions, found)
+    _check_documents(tx, found)
+    _check_leftovers(tx, found)
+    _check_next_key(tx, found)
+    (entries,) = tx.first(COUNT_ENTRIES) or (0,)
+    return VerifyReport(len(sessions), entries, found.problems)
+
+
+def _check_names(session: StoredSession, found: _Found) -> None:
+    """Report an id, a scope, a key and a title that no store would take, and that so cannot be asked for."""
+    session_id, scope, key, title = session.id, session.scope, session.name, session.title
+    where, refused = f"session {session_id!r}", "no store would take it; rescue the session by salvage"
+    if not isinstance(session_id, str) or not is_usable(session_id):
+        found.report("unusable id", where, refused)
+    if scope != "" and not is_name(scope):
+        found.report("unusable scope", where, f"{shown(scope)}: {refused}")
+    if key not in (None, "") and not is_name(key):
+        found.report("unusable key", where, f"{shown(key)}: {refused}")
+    if isinstance(title, str) and not is_storable(title):
+        found.report("unusable title", where, f"{shown(title)}: {refused}")
+
+
+def _check_lane(
+    tx: Transaction,
+    lane: Lane,
+    forks: set[tuple[int, int | None, int]],
+    found: _Found,
+    retracted: set[tuple[int, str]],
+    living: set[int],
+) -> None:
+    where = f"lane {lane.lane_id} of tree {lane.tree_id}"
+    parent: str | None = None
+    is_parent_known = True
+    above: StoredEntry | None = None
+    totals, paid = NO_USAGE, NOTHING_PAID
+    if lane.parent_lane is not None:
+        place = (lane.tree_id, lane.parent_lane, lane.fork_depth)
+        if place not in found.forked:
+            found.report("dangling parent", where, f"forks from depth {lane.fork_depth} of a lane that lacks it")
+            is_parent_known = False
+        parent, totals, paid = found.forked.get(place, (None, NO_USAGE, NOTHING_PAID))
+    expected_depth = lane.fork_depth + 1
+    cuts: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    for depth, place_in_text, sha256 in tx.rows(LANE_ATTACHMENTS, tree_id=lane.tree_id, lane_id=lane.lane_id):
+        cuts[depth].append((place_in_text, sha256))
+    for entry in tx.rows(LANE_ENTRIES, tree_id=lane.tree_id, lane_id=lane.lane_id):
+        depth, creator = entry.depth, entry.creator
+        if not isinstance(entry.id, str) or not is_usable(entry.id):
+            found.report("unusable id", f"entry {entry.id!r}", "cannot be an id, or not be typed; rescue it by salvage")
+        if depth != expected_depth:
+            found.report("wrong depth", f"entry {entry.id}", f"is at depth {depth}, not {expected_depth}")
+        elif entry.parent_id != parent and is_parent_known:
+            detail = f"says that it was added to {entry.parent_id!r}, its lane has it below {parent!r}"
+            found.report("wrong parent", f"entry {entry.id}", detail)
+        parent, is_parent_known = entry.id, True
+        _check_order(lane, entry, above, living, found)
+        above = entry
+        totals = _check_entry(tx, lane, entry, cuts.get(depth, ()), totals, found)
+        paid = _check_paid(lane, entry, paid, found)
+        expected_depth = depth + 1
+        if (lane.tree_id, lane.lane_id, depth) in forks:
+            found.forked[lane.tree_id, lane.lane_id, depth] = (entry.id, totals, paid)
+        found.places[lane.tree_id, entry.id] = (lane.lane_id, depth)
+        found.tips[lane.tree_id, lane.lane_id] = (depth, creator)
+        found.newest[creator] = max(entry.created_at, found.newest.get(creator, entry.created_at))
+        found.last_revisions[creator] = max(entry.revision, found.last_revisions.get(creator, 0))
+        if (creator, entry.id) not in retracted:
+            found.entry_counts[creator] += 1
+            found.message_counts[creator] += entry.kind == MESSAGE
+    if expected_depth == lane.fork_depth + 1:
+        found.report("empty lane", where, "has no entries")
+
+
+def _check_order(lane: Lane, entry: StoredEntry, above: StoredEntry | None, living: set[int], found: _Found) -> None:
+    """Check what finding entries by their revision relies on: whose lane it is, and that revisions grow along it."""
+    where = f"entry {entry.id}"
+    is_below_owner = above is not None and above.creator == lane.owner and lane.owner in living
+    if entry.creator != lane.owner and (entry.creator in living or is_below_owner):
+        detail = f"was added by session key {entry.creator}, its lane is that of {lane.owner}"
+        found.report("wrong lane", where, detail)
+    if above is not None and above.creator == entry.creator:
+        before, here = (above.revision, above.ordinal), (entry.revision, entry.ordinal)
+        if here <= before:
+            detail = f"is of revision and ordinal {here}, the entry before it in its lane of {before}"
+            found.report("wrong order", where, detail)
+
+
+def _check_entry(
+    tx: Transaction, lane: Lane, entry: StoredEntry, cuts: Cuts, before: UsageTotals, found: _Found
+) -> UsageTotals:
+    """Check one entry's payload and totals; return its stored totals, so that one error is reported once."""
+    creator, kind, role, stored = entry.creator, entry.kind, entry.role, entry.totals
+    where = f"entry {entry.id}"
+    if not all(isinstance(amount, int) for amount in stored):
+        found.report("wrong totals", where, f"stores {tuple(stored)}, which are not all numbers")
+        return before
+    try:
+        if entry.storage == "blob":
+            raise CorruptStore("it is stored as bytes, not as text")
+        # As bytes: a text of it would be there a second time, and may be four times as large.
+        data = _payload_text(tx, lane.tree_id, entry.payload, entry.packed, entry.blob)
+        lost, data = _put_back(tx, lane.tree_id, data, cuts)
+        value = decode_json(data)
+    except FlueError as error:
+        found.report("unreadable payload", where, str(error))
+        found.unknown_previews.add(creator)
+        return stored
+    for name, reason in lost:
+        found.report("missing attachment", where, f"lacks {name} ({reason}); words stand for it where it is read")
+        found.unknown_previews.add(creator)
+    if not lost and payload_digest(data) != entry.digest:
+        found.report("damaged payload", where, "does not match its digest")
+        found.unknown_previews.add(creator)
+        return stored
+    fields = value if isinstance(value, dict) else {}
+    if kind == MESSAGE and fields.get("role") != role:
+        found.report("wrong role", where, f"stores {role!r}, its message says {fields.get('role')!r}")
+    if kind == MESSAGE and role == "user":
+        found.note_preview(creator, (entry.revision, entry.ordinal), fields)
+    try:
+        derived = before.plus(reported_usage(kind, role, fields)) if entry.counted else before
+    except FlueError as error:
+        found.report("wrong totals", where, str(error))
+        return stored
+    if stored != derived and not (entry.counted and agrees_with_payload(stored.minus(before), kind, role, fields)):
+        found.report("wrong totals", where, f"stores {tuple(stored)}, derives {tuple(derived)}")
+    return stored
+
+
+def _check_paid(lane: Lane, entry: StoredEntry, before: Paid, found: _Found) -> Paid:
+    """Check what was paid on the path to an entry; return the stored sums, so that one error is reported once."""
+    stored = entry.paid
+    derived = before.plus(found.booked.get((lane.tree_id, entry.creator, entry.id), NOTHING_PAID))
+    if stored != derived:
+        detail = f"stores {tuple(stored)}, the ledger has {tuple(derived)} of its path"
+        found.report("wrong sums of calls", f"entry {entry.id}", detail)
+    return stored if all(isinstance(amount, int) for amount in stored) else derived
+
+
+def _payload_text(
+    tx: Transaction, tree_id: int, payload: bytes | None, packed: bytes | None, blob: bytes | None
+) -> bytes:
+    if payload is not None:
+        return payload
+    if packed is not None:
+        return unpack(packed)
+    if blob is None:
+        raise CorruptStore("it has no payload")
+    return unpack_blob(blob, blob_data(tx, tree_id, blob))
+
+
+def _put_back(tx: Transaction, tree_id: int, rest: bytes, cuts: Cuts) -> tuple[list[tuple[str, FlueError]], bytes]:
+    """Return which attachments of a payload cannot be read, and why; and its text, or what is left of it without them.
+
+    Raises `CorruptStore` for one that is longer than any payload.
+    """
+    lost: list[tuple[str, FlueError]] = []
+    pieces: list[tuple[int, bytes]] = []
+    for place, sha256 in cuts:
+        try:
+            pieces.append((place, encoded(unpack_blob(sha256, blob_data(tx, tree_id, sha256)))))
+        except CorruptStore as error:
+            lost.append((_blob_name(sha256), error))
+    check_sum(rest, (len(piece) for _, piece in pieces))
+    return lost, rest if lost else splice(rest, pieces)
+
+
+def _check_session(session: StoredSession, found: _Found) -> None:
+    key = session.key
+    where = f"session {session.id}"
+    for what, entry_id in (("leaf", session.leaf), ("fork point", session.fork_point)):
+        if entry_id is not None and (session.tree_id, entry_id) not in found.places:
+            found.report(f"missing {what}", where, f"names entry {entry_id}, which is not there")
+    if found.last_revisions.get(key, 0) > session.revision:
+        found.report("wrong revision", where, f"is at {session.revision}, its entries at {found.last_revisions[key]}")
+    newest = found.newest.get(key, session.created_at)
+    active = session.active_at
+    if active != newest:
+        found.report("wrong activity", where, f"was last active at {active!r}, its newest entry is of {newest!r}")
+    elif session.active_slot != slot_of(active):
+        found.report(
+            "wrong activity", where, f"is listed in slot {session.active_slot!r}, and not in {slot_of(active)}"
+        )
+    derived_texts = [texts[key][1] if key in texts else None for texts in (found.previews, found.first_lines)]
+    first_message = session.first_message
+    if first_message not in derived_texts and key not in found.unknown_previews:
+        found.report("wrong first message", where, f"lists {first_message!r}, derives {derived_texts[0]!r}")
+    derived = (found.entry_counts[key], found.message_counts[key])
+    counted = (session.entry_count, session.message_count)
+    if counted != derived:
+        found.report("wrong count", where, f"counts {counted}, has {derived}")
+
+
+def _check_holds(lanes: list[Lane], sessions: Sequence[StoredSession], found: _Found) -> None:
+    """What a deleted session left must be held to its very end; what is not held should have gone."""
+    deepest: dict[tuple[int, int], int] = {}
+
+    def hold(tree_id: int, lane_id: int, depth: int) -> None:
+        deepest[tree_id, lane_id] = max(depth, deepest.get((tree_id, lane_id), -1))
+
+    for lane in lanes:
+        if lane.parent_lane is not None:
+            hold(lane.tree_id, lane.parent_lane, lane.fork_depth)
+    for session in sessions:
+        for entry_id in (session.leaf, session.fork_point):
+            place = None if entry_id is None else found.places.get((session.tree_id, entry_id))
+            if place is not None:
+                hold(session.tree_id, *place)
+    for lane in lanes:
+        tip = found.tips.get((lane.tree_id, lane.lane_id))
+        if tip is not None and tip[1] != lane.owner and deepest.get((lane.tree_id, lane.lane_id), -1) < tip[0]:
+            found.report(
+                "orphaned entries", f"lane {lane.lane_id} of tree {lane.tree_id}", "end where no session sees them"
+            )
+
+
+def _check_ledger(tx: Transaction, sessions: Sequence[StoredSession], found: _Found) -> None:
+    sums = {key: sums for key, *sums in tx.rows(LEDGER_SUMS)}
+    for session in sessions:
+        where = f"session {session.id}"
+        tokens, cost, unpriced, unknown = sums.get(session.key, (0, 0, 0, 0))
+        spending = (session.spent_tokens, session.spent_cost)
+        if spending != (tokens, cost):
+            found.report("wrong spending", where, f"stores {spending}, its ledger rows sum to {(tokens, cost)}")
+        if session.unpriced != unpriced:
+            detail = f"counts {session.unpriced}, its ledger has {unpriced}"
+            found.report("wrong number of unpriced calls", where, detail)
+        if session.unknown != unknown:
+            detail = f"counts {session.unknown}, its ledger has {unknown}"
+            found.report("wrong number of unknown calls", where, detail)
+    for session_id, stored, derived in tx.rows(STRAY_PAYERS):
+        detail = f"says {stored} is its tree, its calls were for tree {derived}"
+        found.report("wrong tree", f"payer {session_id}", detail)
+    for session_id, project, folder in tx.rows(STRAY_PROJECTS):
+        found.report("wrong project", f"payer {session_id}", f"says {project!r}, the session works in {folder!r}")
+    for budget_id, covered in tx.rows(STRAY_BUDGETS):
+        found.report("stray budget", f"budget {budget_id}", f"covers session {covered!r}, which is not there")
+    for budget_id, reserved, spent, held, used in tx.rows(BUDGET_SUMS):
+        if reserved != held:
+            found.report("wrong reservation", f"budget {budget_id}", f"has {reserved} set aside, holds {held}")
+        if spent != used:
+            detail = f"stores {spent}, began with and used {used}"
+            found.report("wrong spending", f"budget {budget_id}", detail)
+
+
+def _check_documents(tx: Transaction, found: _Found) -> None:
+    """Check what documents are called, and their texts against what is stored of them."""
+    for *name, kind_of_text, source, chars, digest in tx.rows(ALL_DOCUMENTS):
+        scope, kind, space, project, own = name
+        where = f"{kind} {own!r}"
+        if not (scope == "" or is_name(scope)) or not all(
+            is_line(text) for text in (space, project, own, kind_of_text, source or "")
+        ):
+            found.report("unusable name", where, "no store would take it; rescue it by salvage")
+        row = tx.first(DOCUMENT_TEXT, **Name(scope=scope, kind=kind, space=space, project=project, name=own))
+        body, storage = row or (b"", "text")
+        if storage == "blob":
+            found.report("damaged document", where, "it is stored as bytes, not as text")
+        elif payload_digest(body) != digest:
+            found.report("damaged document", where, "does not match its digest")
+        elif chars != (length := len(body.decode(errors="replace"))):
+            found.report("wrong length", where, f"stores {chars!r} characters, has {length}")
+
+
+def _check_next_key(tx: Transaction, found: _Found) -> None:
+    """Where keys are counted, the next one must be new: else a session would get what another one left."""
+    row, last = tx.first(sql.READ_STATE, name="next_key"), tx.first(LAST_KEY)
+    (highest,) = last or (0,)
+    (next_key,) = row or (None,)
+    if row is None:
+        if tx.is_alone:
+            found.report("wrong next key", "table flue_store", "lacks next_key")
+    elif not isinstance(next_key, int) or next_key <= (highest or 0):
+        found.report("wrong next key", "table flue_store", f"says {next_key!r}, and key {highest or 0} is taken")
+
+
+def _check_leftovers(tx: Transaction, found: _Found) -> None:
+    for (entry_id,) in tx.rows(LANELESS_ENTRIES):
+        found.report("dangling parent", f"entry {entry_id}", "is in a lane that does not exist")
+    for (call_id,) in tx.rows(NAMELESS_CALLS):
+        found.report("nameless call", f"call {call_id}", "was paid by a session that ledger_sessions does not name")
+    for (call_id,) in tx.rows(LOST_CALLS):
+        found.report("lost call", f"call {call_id}", "has no id of its own, and its session has no entry of that id")
+    for (call_id,) in tx.rows(CALLS_TWICE):
+        found.report("call twice", f"call {call_id}", "is in the ledger twice, once by its entry alone")
+    for tree_id, lane_id, depth, sha256 in tx.rows(ENTRYLESS_ATTACHMENTS):
+        detail = f"was cut out of an entry at depth {depth} of lane {lane_id} of tree {tree_id}, which is not there"
+        found.report("orphaned attachment", _blob_name(sha256), detail)
+    for tree_id, sha256, size in tx.rows(ALL_BLOBS):
+        with contextlib.suppress(FlueError):
+            # One that cannot be read is reported with the entry that needs it.
+            if size != len(unpack_blob(sha256, blob_data(tx, tree_id, sha256))):
+                found.report("wrong blob size", _blob_name(sha256), f"stores {size}")
+    for (sha256,) in tx.rows(UNUSED_BLOBS):
+        found.report("orphaned blob", _blob_name(sha256), "belongs to no entry")
+    for table, orphans in ROWS_OF_NO_SESSION.items():
+        for key, count, example, session_id in tx.rows(orphans):
+            name = "" if session_id is None else f" (session {session_id})"
+            detail = f"has rows of session key {key}{name}, which is not there: {count}, one of them for {example}"
+            found.report("rows of no session", f"table {table}", detail)
+    for session_id, child_id, status in tx.rows(ODD_LINKS):
+        said = f"{shown(status)}, with a summary" if status in (None, "running") else shown(status)
+        found.report("wrong task status", f"session {session_id}", f"says of its task {child_id}: {said}")
+    for session_id, entry_id, kind in tx.rows(DANGLING_MARKS):
+        found.report("dangling mark", f"session {session_id}", f"has a {kind} on entry {entry_id}, which is not there")
+
+
+def _blob_name(sha256: object) -> str:
+    return f"blob {sha256.hex() if isinstance(sha256, bytes) else repr(sha256)}"

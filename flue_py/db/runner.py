@@ -1,0 +1,532 @@
+"""The event loop that a store runs on: asyncio or trio, whichever runs when it is opened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import sys
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from operator import itemgetter
+from pathlib import Path
+from types import GenericAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    cast,
+)
+
+from flue_py.core.json import frozen
+from flue_py.core.sessions import Expected, OnConflict, Seen, Stored, leaf_of
+from flue_py.core.usage import Paid, UsageTotals
+from flue_py.db.waiting import ON_LOOP, Loop, Promise, Waiting, given
+from flue_py.errors import (
+    InvalidArgument,
+    LeafConflict,
+    RevisionConflict,
+    StoreUnavailable,
+    WrongEventLoop,
+    WrongProcess,
+)
+
+if TYPE_CHECKING:
+    from flue_py.core.sessions import Problem
+    from flue_py.core.trees import BackupReport
+    from flue_py.db.words import WordIndex
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The event loop that a store runs on: asyncio or trio, whichever runs when it is opened.
+
+
+class _Asyncio(Loop):
+    """The functions of the running loop themselves, so that nothing is called that need not be."""
+
+    name = "asyncio"
+    waiting = ON_LOOP
+    cancelled = asyncio.CancelledError
+
+    def __init__(self) -> None:
+        self._loop = loop = asyncio.get_running_loop()
+        self.promise = loop.create_future
+        self.post = loop.call_soon_threadsafe
+
+    def is_here(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
+
+def is_trio() -> bool:
+    """Return whether this is called in a task of trio. asyncio may run there as well, as its host."""
+    # Where nobody has imported trio, none of its tasks run.
+    trio = sys.modules.get("trio")
+    if trio is None:
+        return False
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return False
+    return True
+
+
+def running_loop(location: str) -> Loop:
+    """Return the loop that runs now. Raises `WrongEventLoop` where it is neither asyncio nor trio."""
+    if is_trio():
+        from flue_py.db.trio import TrioLoop  # noqa: PLC0415 - trio is imported where it runs only
+
+        return TrioLoop()
+    try:
+        return _Asyncio()
+    except RuntimeError as error:
+        raise WrongEventLoop(
+            f"{location} cannot be opened: no event loop of asyncio or trio is running here; use flue_py.sync.open"
+        ) from error
+
+
+def require_asyncio(location: str) -> None:
+    """Raise `WrongEventLoop` under trio, for what has no driver for it."""
+    if is_trio():
+        raise WrongEventLoop(
+            f"{location} cannot be opened under trio: its driver is for asyncio; open an SQLite file by its path, "
+            "or use flue_py.sync in a thread"
+        )
+
+
+def waiting_here() -> Waiting:
+    """Return how calls wait on the loop that runs now, where no store is open."""
+    return running_loop("a file").waiting
+
+
+class Bell:
+    """Wakes the tasks that wait for the next change. For the thread of the loop only."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._waiting = set[Promise[None]]()
+
+    def ring(self) -> None:
+        """Wake all who wait now."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, set()
+            for each in waiting:
+                if not each.done():
+                    each.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait until it rings."""
+        promise: Promise[None] = self._loop.promise()
+        self._waiting.add(promise)
+        try:
+            await promise
+        finally:
+            self._waiting.discard(promise)
+
+    async def wait_at_most(self, seconds: float) -> bool:
+        """Wait until it rings, or until so many seconds have passed; return whether it rang."""
+        with given(seconds) as scope:
+            await self.wait()
+        return not scope.cancelled_caught
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The process that opened a store: a store is used where it was opened only, and starts its threads there.
+
+
+@contextlib.contextmanager
+def starting_threads(location: object) -> Iterator[None]:
+    """Surround what starts threads that a store needs. Raises `StoreUnavailable` where the system refuses one."""
+    try:
+        yield
+    except RuntimeError as error:
+        if _NO_THREAD not in str(error):
+            raise
+        raise StoreUnavailable(
+            f"{location} cannot be opened: {error}; close other stores, or allow more threads (ulimit -u)"
+        ) from error
+
+
+_NO_THREAD = "can't start new thread"
+
+
+class Opener:
+    """The process that opened a store."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is still that process, not a child of it."""
+        return os.getpid() == self._pid
+
+    def require_here(self, location: str | Path) -> None:
+        """Raise `WrongProcess` in a forked child."""
+        if os.getpid() != self._pid:
+            raise WrongProcess(
+                f"{location} was opened in process {self._pid}, and this is a child that it forked; "
+                "open the store after the fork, or start the process with the method 'spawn'"
+            )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A session as an operation finds it: its row, with the place of its leaf.
+
+
+class Position(NamedTuple):
+    """The place of an entry: its id, lane and depth, the sums to it, and what decides where a child goes."""
+
+    id: str
+    lane_id: int
+    depth: int
+    totals: UsageTotals
+    paid: Paid
+    owner_key: int
+    parent_lane: int | None
+    fork_depth: int
+    has_child: bool
+
+
+@dataclass(slots=True)
+class SessionState:
+    """A session inside a transaction, with the position of its leaf (None before the first entry).
+
+    ``active_slot`` is the stored slot of its last activity; None where that is not known.
+    """
+
+    key: int
+    id: str
+    tree_id: int
+    scope: str
+    leaf: str | None
+    revision: int
+    kind: str
+    task_depth: int
+    forked_from_entry: str | None
+    spent_tokens: int
+    spent_cost: int
+    cwd: str | None
+    active_slot: int | None
+    position: Position | None
+
+    def require(self, expected: Expected, on_conflict: OnConflict = "raise") -> bool:
+        """Return whether the stored leaf is the expected one.
+
+        Raises `RevisionConflict` if the stored revision is another one, and `LeafConflict` if the leaf is, unless
+        ``on_conflict`` has an answer to that.
+        """
+        leaf = leaf_of(expected)
+        revision = expected.revision if isinstance(expected, Seen) else None
+        if revision is not None and revision != self.revision:
+            raise RevisionConflict(self.id, revision, self.revision)
+        if isinstance(leaf, Stored) or leaf == self.leaf:
+            return True
+        if on_conflict == "raise":
+            raise LeafConflict(self.id, leaf, self.leaf)
+        return False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a database has to bring: a `Runner` of transactions; and what an operation needs of it: statements in, rows out.
+#
+# A `Statement` is SQL text with ``:name`` parameters. It declares their types and the type of its rows, so that a type
+# checker sees a wrong name or type wherever it is run. The stdlib driver takes the text as it is, SQLAlchemy takes it
+# as
+# `text()`, asyncpg with numbered and typed parameters.
+
+Result = TypeVar("Result")
+Written_co = TypeVar("Written_co", covariant=True)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Row: TypeAlias = tuple[Any, ...]
+Written = TypeVar("Written", bound=Row)
+Parameters: TypeAlias = Mapping[str, object]
+Reader: TypeAlias = Callable[[Row], R]
+
+Durability: TypeAlias = Literal["full", "normal"]
+"""Whether a commit waits until the disk has it, or a crash of the machine may take the last ones."""
+
+_PARAMETER = re.compile(r"(?<!:):([a-z_0-9]+)")
+
+
+class Nothing(TypedDict):
+    """What a statement takes that has no parameters, and what one gives that only writes."""
+
+
+class Statement(Generic[P, R]):
+    """One SQL statement: what it takes, what its rows become, and its text.
+
+    ``takes`` names the parameters with their types, in its annotations. ``gives`` is the type of a row: a plain tuple
+    type, for which the driver's own tuples are returned as they are; a named tuple or another class, made of the
+    columns in their order; or a function that reads a row. ``postgres`` is the text for PostgreSQL, which
+    `sql.dialects` makes of that for SQLite.
+    """
+
+    def __init__(self, takes: Callable[P, object], gives: type[R] | Reader[R], sql: str, postgres: str) -> None:
+        self.takes = takes
+        self.gives = gives
+        self.sql = sql
+        self.postgres = postgres
+        self.writes = sql.startswith(("INSERT", "UPDATE", "DELETE"))
+        self.make: Reader[R] | None = _maker(gives)
+
+    def of(self, *_: P.args, **parameters: P.kwargs) -> Parameters:
+        """Return a set of parameters, for `Transaction.run_many`."""
+        return parameters
+
+    @cached_property
+    def positional(self) -> str:
+        """The statement with ``?`` for its parameters: sqlite3 takes half as long for those as for names."""
+        return _PARAMETER.sub("?", self.sql)
+
+    @cached_property
+    def in_order(self) -> Callable[[Parameters], Sequence[object]]:
+        """What puts parameters in the order in which `positional` has them."""
+        names = _PARAMETER.findall(self.sql)
+        return itemgetter(*names) if len(names) > 1 else lambda parameters: [parameters[name] for name in names]
+
+    @cached_property
+    def numbered(self) -> str:
+        """The statement for PostgreSQL, with ``$1::bigint`` for its parameters, in the order of `parameters`.
+
+        Typed, because PostgreSQL would guess `integer` for a parameter that meets a small literal.
+        """
+        numbers = {name: number for number, name in enumerate(self.parameters, start=1)}
+        return _PARAMETER.sub(lambda found: f"${numbers[found[1]]}::{self.types[found[1]]}", self.postgres)
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters, in order of first use."""
+        return tuple(dict.fromkeys(_PARAMETER.findall(self.sql)))
+
+    @cached_property
+    def types(self) -> dict[str, str]:
+        """The type of each parameter, as databases name it: ``text``, ``bytea`` or ``bigint``."""
+        return {name: database_type(declared) for name, declared in self.takes.__annotations__.items()}
+
+
+class Insert(Statement[..., Nothing], Generic[Written]):
+    """An INSERT of a named tuple, whose fields are named and ordered as the columns.
+
+    ``first`` is a column before them, a key that the named tuple does without; it is an `Insert` of plain tuples then.
+    """
+
+    def __init__(
+        self, table: str, row: type[Written], tail: str = "", postgres_tail: str | None = None, *, first: str = ""
+    ) -> None:
+        columns = (*([first] if first else ()), *row.__annotations__)
+        names, marks = ", ".join(f'"{name}"' for name in columns), ", ".join(f":{name}" for name in columns)
+        into = f"INSERT INTO {table} ({names}) VALUES ({marks})"
+        super().__init__(row, Nothing, into + tail, into + (tail if postgres_tail is None else postgres_tail))
+        self.parameters = columns
+        self.types = {first: "bigint"} | {name: database_type(kind) for name, kind in row.__annotations__.items()}
+
+
+def _maker(gives: type[R] | Reader[R]) -> Reader[R] | None:
+    """Return what makes a row of the driver's tuple; None if the tuple is taken as it is."""
+    if gives is Nothing or isinstance(gives, GenericAlias):
+        return None
+    if isinstance(gives, type):
+        # Not `_make`, which is a function of Python's: this is called for each of many thousand rows.
+        return cast("Reader[R]", partial(tuple.__new__, gives) if issubclass(gives, tuple) else lambda row: gives(*row))
+    return gives
+
+
+def database_type(declared: object) -> str:
+    """Return ``text``, ``bytea`` or ``bigint``, for the type that a parameter is declared with."""
+    words = re.findall(r"\w+", str(getattr(declared, "__forward_arg__", declared)))
+    return "bytea" if "bytes" in words else "bigint" if "int" in words else "text"
+
+
+class Transaction(Protocol):
+    """A transaction under way. Rows are what the statement declares."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other transaction writes meanwhile.
+
+        If not, sessions have to be locked before they are read for writing, and keys are drawn, not counted.
+        """
+
+    def require_snapshot(self) -> None:
+        """Go on where all statements see one moment, or raise `NeedsSnapshot`: the read is then run again on one."""
+
+    def lock_sessions(self, keys: Collection[int]) -> None:
+        """Wait until no other transaction writes to these sessions, and keep others out until the end."""
+
+    def lock_session(self, session_id: str) -> None:
+        """Do the same for one session by its id; one that is not there is no error."""
+
+    def lock_named(self, session_ids: Collection[str]) -> None:
+        """Do the same for sessions by their ids, of all at once, in one order for everybody."""
+
+    def new_key(self) -> int:
+        """Return a key for a new session (and its tree) that no session has or ever had."""
+
+    states: dict[str, SessionState]
+    """What earlier transactions of this writer left of sessions, by id: a cache, which may be empty at any time.
+
+    An operation takes a state out when it starts, and puts one back when it knows what it left.
+    """
+
+    def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
+        """Return all rows."""
+
+    def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
+        """Return the first row, or None."""
+
+    def run(self, statement: Statement[P, Nothing], /, *_: P.args, **parameters: P.kwargs) -> int:
+        """Run a statement that writes; return how many rows it touched."""
+
+    def run_many(self, statement: Statement[P, R], parameters: Sequence[Parameters]) -> None:
+        """Run a statement that writes once per set of parameters (see `Statement.of`)."""
+
+    def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
+        """Run an INSERT once per row."""
+
+
+class NeedsSnapshot(Exception):
+    """A read whose statements each saw their own moment cannot tell whether what they saw belongs together."""
+
+
+class IdTaken(Exception):
+    """A unique key was violated by an id that was just generated."""
+
+
+class CommittedBeforeCancellation(Exception):
+    """The caller was cancelled when the commit had begun: it was finished first, and this is what it returned.
+
+    It is the cause of the cancellation, which is raised as it came: only then do the scopes of anyio and trio and the
+    timeouts of asyncio recognise it as theirs.
+    """
+
+    def __init__(self, result: object) -> None:
+        self.result = result
+        super().__init__("what the caller no longer waited for was committed")
+
+
+def committed_before(error: BaseException) -> CommittedBeforeCancellation | None:
+    """Return what was committed before this cancellation was raised, if anything was."""
+    cause = error.__cause__
+    return cause if isinstance(cause, CommittedBeforeCancellation) else None
+
+
+@frozen
+class Sources:
+    """Where time and ids come from. Tests inject them; generated ids that collide are asked for again.
+
+    ``draws_entry_ids`` says that an entry's id is one that nobody has or had, in any store: 64 random bits.
+    """
+
+    now_us: Callable[[], int]
+    entry_id: Callable[[], str]
+    session_id: Callable[[], str]
+    draws_entry_ids: bool = False
+
+
+class Plan(Protocol[Written_co]):
+    """A write that was checked and placed, and is not written yet."""
+
+    def write(self, tx: Transaction) -> Written_co:
+        """Write it; return the result."""
+
+
+class Runner(Protocol):
+    """Runs transactions on a database."""
+
+    waiting: Waiting = ON_LOOP
+    """How its calls wait, and what goes round them."""
+
+    @property
+    def backend_name(self) -> str:
+        """What kind of store this is, for `info`."""
+
+    @property
+    def location(self) -> str:
+        """Where the database is, without secrets."""
+
+    async def size_bytes(self) -> int | None:
+        """Return how large the database is on disk, where that can be told."""
+
+    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
+        """Run ``work`` in a transaction that may write; it is durable when this returns.
+
+        ``work`` may be run again, from the start, after a rollback; where it is ``repeatable``, which means that a
+        second run does nothing more, also where the connection was lost while committing.
+        """
+
+    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
+        """Run ``work`` on one snapshot.
+
+        ``loose`` says that it can do without: that it is one statement, or checks that what several have found fits
+        together (see `Transaction.require_snapshot`). Then a database may save the round trips of a transaction.
+        """
+
+    async def storage_problems(self) -> list[Problem]:
+        """Return what the database's own checks find."""
+
+    def wakeups(self, session_id: str | None) -> AsyncGenerator[None, None]:
+        """Yield at once, then whenever the session may have changed, here or elsewhere; end when the store is closed.
+
+        None is anything in the store. What is committed after a wake-up brings another one.
+        """
+
+    async def land(self, session_id: str, plan: Callable[[Transaction], Plan[Result] | Result]) -> Result | None:
+        """Return what a planned write did in one round trip, or None, with nothing done, where it takes a transaction.
+
+        Of use to databases for which a transaction is several round trips.
+        """
+        del session_id, plan
+        return None
+
+    async def backup(
+        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
+    ) -> BackupReport:
+        """Copy the database into a file, where it is one (see `Backend.backup`)."""
+        del target, overwrite, verified, progress
+        raise InvalidArgument(
+            f"{self.location} is not a file, so there is nothing to back up; copy it into one with flue-py copy, "
+            "or use what its server brings (pg_dump)"
+        )
+
+    @property
+    def words_name(self) -> str:
+        """What the index of words is called by all stores of a process that have this database."""
+        return self.location
+
+    async def words_location(self) -> str | None:
+        """Return where the index of words beside the database lies; None if there is none yet."""
+        return None
+
+    async def open_words(self, version: int, turn: AbstractAsyncContextManager[object]) -> WordIndex | None:
+        """Open the index of words beside the database, made anew if it is of another version.
+
+        None where there is none, and can be none. One that blocks threads takes turns with others by this lock.
+        """
+        del version, turn
+        return None
+
+    async def remove_words(self) -> None:
+        """Remove that index, which is made anew when it is opened."""
+        return None  # noqa: RET501 - without it, mypy takes the method for abstract
+
+    async def forget_words(self, session_ids: Collection[str]) -> None:
+        """Remove every trace of deleted sessions from that index."""
+        del session_ids
+
+    async def close(self) -> None:
+        """Finish what was started and let go."""

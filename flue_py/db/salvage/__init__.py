@@ -1,0 +1,1 @@
+"""The readable rows of a damaged SQLite file, page by page, without SQLite."""

@@ -1,1 +1,0 @@
-"""Anthropic message lists, as files."""

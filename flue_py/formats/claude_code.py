@@ -1,0 +1,1320 @@
+"""Claude Code transcripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard
+
+from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
+from flue_py.core.sessions import NewSession, derived_id
+from flue_py.core.usage import SUMMED, PaidCall, UsageTotals, call_of, read_reported, usage_json
+from flue_py.errors import InvalidEntry, UnreadableFile, shown
+from flue_py.formats.kit import (
+    Content,
+    Draft,
+    IdTable,
+    Notes,
+    ParseReport,
+    Recent,
+    SessionPart,
+    TaskOf,
+    TitleChange,
+    decode_row,
+    encode_decoded,
+    entry_kind,
+    first_rows,
+    has_type,
+    is_name,
+    message_content,
+    one_text,
+    read_moment,
+    unusable_id,
+    with_call,
+)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The rows of a Claude Code transcript: how a file of them begins, and what every row may have.
+
+FORMAT = "claude-code"
+PREFIX = "claude_code."
+"""Before the type of a row that is not part of the conversation."""
+UNREADABLE = "unreadable_"
+
+CONSTANT = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint")
+"""What is the same all over a file."""
+API_ERROR = "api_error"
+# Written between two turns only: what they follow is complete.
+BETWEEN_TURNS = frozenset({"system", "summary", "custom-title", "last-prompt"})
+KNOWN = BETWEEN_TURNS | {
+    "permission-mode", "pr-link", "mode", "cost-state", "tools-used", "atis-latch",
+    "api-request", "api-request-shape", "api-request-blob",
+    "user", "assistant", "progress", "attachment", "file-history-snapshot", "queue-operation", "ai-title",
+    "agent-name", "agent-color", "agent-setting", "worktree-state", "tag", "saved_hook_context", "content-replacement",
+    "attribution-snapshot", "marble-origami-commit", "speculation-accept",
+}  # fmt: skip
+_NO_MESSAGE: JsonObject = {}
+_BEGINNING = re.compile(rb"""\s*\{"parentUuid": ?(null|"[^"]{0,500}"),""")
+
+
+def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
+    """Return whether a file begins like a Claude Code transcript: other programs have such rows, too, not messages."""
+    notes, has_row, has_others = Notes(), False, False
+    for raw in first_rows(first_bytes):
+        row = decode_row(2, raw, notes)
+        if row is None or not isinstance(row.get("type"), str):
+            continue
+        message = row.get("message")
+        is_row = "parentUuid" in row and ("sessionId" in row or "isSidechain" in row)
+        if is_row and isinstance(message, dict) and row["type"] in ("user", "assistant"):
+            if "content" in message:
+                return True
+            has_others = True
+        has_row = (
+            has_row
+            or is_row
+            or (row["type"] == "file-history-snapshot" and "messageId" in row)
+            or (row["type"] == "summary" and "leafUuid" in row)
+            or (row["type"] in KNOWN and "sessionId" in row and "uuid" not in row and "payload" not in row)
+        )
+    if has_row:
+        return not has_others
+    # A first line longer than what was read: a prompt with an image, say.
+    start = first_bytes.removeprefix(b"\xef\xbb\xbf")
+    return b"\n" not in start and _BEGINNING.match(start) is not None and b'"isSidechain":' in start[:2000]
+
+
+@dataclass(slots=True)
+class ClaudeRow:
+    """One row, with what every row may have. ``message`` is empty if it has none."""
+
+    line: int
+    raw: bytes
+    type: str
+    fields: JsonObject
+    uuid: str | None
+    parent: str | None
+    message: JsonObject
+    has_message: bool
+    lost_parent: bool = False
+
+    @property
+    def text(self) -> str:
+        """The row as it stands in the file."""
+        return self.raw.decode(errors="replace").strip()
+
+
+def read_claude_row(number: int, raw: bytes, notes: Notes) -> ClaudeRow | None:
+    """Return the row on a line; None for a blank line, and if it is not a row, which is noted. O(size)."""
+    fields = decode_row(number, raw, notes)
+    if fields is None or not has_type(number, fields, notes):
+        return None
+    uuid, parent, message = fields.get("uuid"), fields.get("parentUuid"), fields.get("message")
+    is_object = isinstance(message, dict)
+    if isinstance(uuid, str) and uuid and not is_name(uuid):
+        notes.repair(number, f"{unusable_id(uuid)}; it was given another")
+    return ClaudeRow(
+        number,
+        raw,
+        str(fields["type"]),
+        fields,
+        uuid if is_name(uuid) else None,
+        parent if isinstance(parent, str) and parent else None,
+        message if isinstance(message, dict) else _NO_MESSAGE,
+        is_object,
+    )
+
+
+def message_name(row: ClaudeRow) -> str:
+    """Return what the rows of one message have in common; behind some gateways all messages have it in common."""
+    for name in (row.message.get("id"), row.fields.get("requestId")):
+        # A name of NULs alone is none.
+        if isinstance(name, str) and (key := one_text(name)):
+            return key
+    return f"row {row.uuid or row.line}"
+
+
+def is_failure(row: ClaudeRow) -> bool:
+    """Return whether a row says that a call failed: the program shows it as an answer, and never sends it."""
+    return row.type == "assistant" and row.fields.get("isApiErrorMessage") is True
+
+
+def sent_with(row: ClaudeRow) -> JsonObject | None:
+    """Return the message that an attachment was sent as; None if it was not sent, as far as the row says.
+
+    That is what a person typed while the model worked, and, in rows of newer versions, the text that was made of it.
+    """
+    attachment = row.fields.get("attachment")
+    about = attachment if isinstance(attachment, dict) else _NO_MESSAGE
+    rendered = row.fields.get("rendered") or about.get("rendered")
+    role = row.fields.get("renderedRole") or about.get("renderedRole")
+    is_typed = about.get("type") == "queued_command"
+    content = (about.get("prompt") if is_typed else None) or rendered
+    if row.type != "attachment" or not content or not isinstance(content, (str, list)):
+        return None
+    is_prompt = is_typed and about.get("commandMode", "prompt") == "prompt"
+    said: JsonObject = {"role": "system" if role == "system" and not is_typed else "user", "content": content}
+    return said if is_prompt else {**said, "isMeta": True}
+
+
+def is_result(part: JsonValue) -> TypeGuard[JsonObject]:
+    """Return whether a part of a message is what a tool answered."""
+    return isinstance(part, dict) and part.get("type") == "tool_result"
+
+
+def is_said(row: ClaudeRow) -> bool:
+    """Return whether a row is something that the user said: then the message before it is complete.
+
+    What the program adds as the user (the body of a skill, say) may stand between two calls of one message.
+    """
+    if row.type != "user" or not row.has_message or row.fields.get("isMeta") is True:
+        return False
+    content = row.message.get("content")
+    return not (isinstance(content, list) and any(is_result(part) for part in content))
+
+
+def kept_rows(about: JsonObject) -> tuple[JsonValue, JsonValue]:
+    """Return the first and the last row that a compaction keeps: as the ends of a segment, or in a list of all."""
+    segment, listed = about.get("preservedSegment"), about.get("preservedMessages")
+    if isinstance(segment, dict):
+        return segment.get("headUuid"), segment.get("tailUuid")
+    uuids = listed.get("uuids") if isinstance(listed, dict) else None
+    return (uuids[0], uuids[-1]) if isinstance(uuids, list) and uuids else (None, None)
+
+
+def kind_of(row: ClaudeRow) -> str:
+    """Return the kind of entry that a row outside the conversation becomes."""
+    if is_failure(row):
+        return entry_kind(PREFIX, API_ERROR)
+    subtype = row.fields.get("subtype")
+    name = f"{row.type}.{subtype}" if row.type == "system" and isinstance(subtype, str) else row.type
+    return entry_kind(PREFIX, name)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The sessions that the rows of one Claude Code transcript belong to: the main one, and those of its sub-agents.
+
+REMEMBERED = 50_000
+"""How many rows back a row may name a row that was merged into another one."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A step of the conversation: its first entry, and the last one below which what follows hangs."""
+
+    chain: Chain
+    first: str | None = None
+    tail: str | None = None
+    after: Node | None = field(default=None, init=False, repr=False)
+    """The latest compaction when this step began (of a compaction: itself)."""
+
+    def __post_init__(self) -> None:
+        self.after = self.chain.compacted
+
+
+@dataclass(slots=True)
+class Group:
+    """The rows of one message that may still grow, and the rows after them that belong to it."""
+
+    node: Node
+    key: str
+    parent: str | None
+    lost_parent: bool
+    rows: list[ClaudeRow]
+    usage: JsonObject | None = None
+    pending: list[ClaudeRow] = field(default_factory=list)
+    pending_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Chain(Draft):
+    """A session while its rows come: the main one of the file, or a task session.
+
+    Of a part, ``began`` has the entries that called agents, by the names of those; ``calls`` are what was paid for a
+    message that may not be complete.
+    """
+
+    id: str
+    header: JsonObject
+    parent: TaskOf | None = None
+    created_us: int | None = None
+    open: Group | None = None
+    tail: Node | None = None
+    last_time: int | None = None
+    boundary: JsonObject | None = None
+    compacted: Node | None = None
+    title_rank: int = -1
+    has_messages: bool = False
+
+
+class Chains:
+    """The sessions of one file, by the rows that belong to them. ``session_id`` is that of the main one."""
+
+    def __init__(self, file_name: str, session_id: str | None) -> None:
+        self._file_name = file_name
+        self._by_id: dict[str, Chain] = {}
+        self._of_row: Recent[Chain] = Recent(REMEMBERED)
+        self.session_id = session_id
+        self.main: Chain | None = None
+
+    def __iter__(self) -> Iterator[Chain]:
+        return iter(self._by_id.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._by_id)
+
+    def of(self, row: ClaudeRow) -> Chain:
+        """Return the session a row belongs to: the main one, or the task session of its agent or its root."""
+        fields = row.fields
+        # Rows of the program's own, of requests say, name the agent alone.
+        if not (fields["isSidechain"] is True if "isSidechain" in fields else is_name(fields.get("agentId"))):
+            chain = self.main
+            if chain is None:
+                chain = self.main = self._begin(str(self.session_id), None)
+        else:
+            chain = self._of_task(row)
+        if chain.created_us is None:
+            chain.created_us = read_moment(fields.get("timestamp"))
+        if "cwd" not in chain.header and "sessionId" in fields:
+            # Up to the row that names the folder, so that it does not matter how much of the file there is yet.
+            chain.header.update((name, fields[name]) for name in CONSTANT if name in fields)
+        return chain
+
+    def asker_of(self, row: ClaudeRow) -> Chain | None:
+        """Return the session that asked for an answer which a fork repeats; None for an answer of its own.
+
+        The bill is that session's, whether its file comes before, after or never.
+        """
+        asker = row.fields.get("requestSessionId")
+        if not is_name(asker) or asker == self.session_id:
+            return None
+        chain = self._mentioned(row, asker, None)
+        chain.header["sessionId"] = asker
+        return chain
+
+    def of_agent(self, row: ClaudeRow, agent: JsonValue) -> Chain:
+        """Return the task session of an agent that a row tells of; the row's own session if it names none."""
+        if not is_name(agent):
+            return self.of(row)
+        return self._mentioned(row, task_session_id(str(self.session_id), agent), agent)
+
+    def _mentioned(self, row: ClaudeRow, session_id: str, agent: str | None) -> Chain:
+        """Return a session by a row of another one, which says when and where, as long as none of its own did."""
+        chain = self._by_id.get(session_id) or self._begin(session_id, agent)
+        if not chain.header:
+            chain.created_us = read_moment(row.fields.get("timestamp"))
+            chain.header.update((name, row.fields[name]) for name in CONSTANT if name in row.fields)
+        return chain
+
+    def _of_task(self, row: ClaudeRow) -> Chain:
+        agent = row.fields.get("agentId")
+        found = None if is_name(agent) or row.parent is None else self._of_row.get(row.parent)
+        if found is None:
+            name = agent if is_name(agent) else row.uuid or derived_id(str(self.session_id), row.line)
+            session_id = task_session_id(str(self.session_id), name)
+            found = self._by_id.get(session_id) or self._begin(session_id, name)
+        if row.uuid is not None and not is_name(agent):
+            self._of_row.put(row.uuid, found)
+        return found
+
+    def _begin(self, session_id: str, agent: str | None) -> Chain:
+        parent = None if agent is None else TaskOf(str(self.session_id), agent[:200])
+        chain = self._by_id[session_id] = Chain(session_id, {}, parent)
+        return chain
+
+    def take_part(self, chain: Chain) -> SessionPart:
+        """Return what a session has gained since the last part was taken."""
+        version = one_text(chain.header.get("version")) or ""
+        imported: JsonObject = {"format": FORMAT, "version": version, "file": one_text(self._file_name) or ""}
+        imported["header"] = _shortened(chain.header)
+        metadata: JsonObject = {"imported": imported}
+        if chain.parent is not None:
+            metadata |= {"parentSession": chain.parent.session_id, "taskId": chain.parent.task_id}
+        names = {title.is_made: title.title for title in chain.titles}
+        session = NewSession(
+            id=chain.id,
+            title=names.get(False),
+            auto_title=names.get(True),
+            cwd=one_text(chain.header.get("cwd")),
+            metadata_text=encode_json(metadata, "header")[0],
+            created_us=chain.created_us,
+            kind="root" if chain.parent is None else "task",
+        )
+        # Rows at the beginning that bear no time have that of the first one which does.
+        chain.entries = [
+            replace(entry, created_us=chain.created_us) if entry.created_us is None else entry
+            for entry in chain.entries
+        ]
+        part = chain.take(FORMAT, version, session, chain.parent, may_overlap=True)
+        return replace(part, is_payer=chain.parent is None and chain.id != self.session_id)
+
+
+def _shortened(header: JsonObject) -> JsonObject:
+    return {name: value[:1000] if isinstance(value, str) else None for name, value in header.items()}
+
+
+def task_session_id(session_id: str, agent: str) -> str:
+    """Return the id of the task session of an agent: one that can be found by that of its parent."""
+    whole = f"{session_id}:{agent}"
+    return whole if len(whole.encode()) <= 500 else f"{session_id[:100]}:{derived_id(whole)}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What stands in the rows of a Claude Code transcript, as messages in the engine's own shape.
+#
+# Parts become text, thinking, toolCall and image; a part of any other type is kept as it is. Usage becomes the
+# reference's camelCase object: cache reads and writes are apart from the input already, and stay so.
+
+_STOP_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "toolUse",
+    "max_tokens": "length",
+    "refusal": "error",
+}
+_READ = frozenset({
+    "input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation",
+})  # fmt: skip
+
+
+def parts_of(content: JsonValue) -> JsonValue:
+    """Return the content of a message: a string as it is, a list with its parts translated, anything else as it is."""
+    if isinstance(content, list):
+        return [translated_part(part) for part in content]
+    return content
+
+
+def translated_part(part: JsonValue) -> JsonValue:
+    """Return one part in the engine's shape. Fields without a place there keep their names."""
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if not isinstance(part, dict):
+        return {"type": "json", "value": part}
+    return _translated(part)
+
+
+def _translated(part: JsonObject) -> JsonValue:
+    kind = part.get("type")
+    if kind == "text" and isinstance(part.get("text"), str):
+        return part
+    if kind == "thinking" and isinstance(part.get("thinking"), str):
+        return _renamed(part, {"signature": "thinkingSignature"})
+    if kind == "tool_use" and isinstance(part.get("id"), str) and isinstance(part.get("name"), str):
+        return {**_renamed(part, {"input": "arguments"}), "type": "toolCall"}
+    if kind == "image":
+        return _image(part)
+    if kind in ("text", "thinking", "toolCall", "file") or not isinstance(kind, str):
+        # It has the name of a part, and not what belongs to one.
+        return {"type": "json", "value": part}
+    return part
+
+
+def _renamed(part: JsonObject, names: dict[str, str]) -> JsonObject:
+    renamed: JsonObject = {names.get(name, name): value for name, value in part.items()}
+    if not isinstance(renamed.get("thinkingSignature", ""), str):
+        del renamed["thinkingSignature"]
+    return renamed
+
+
+def _image(part: JsonObject) -> JsonValue:
+    source = part.get("source")
+    if isinstance(source, dict) and isinstance(source.get("data"), str) and isinstance(source.get("media_type"), str):
+        rest = {name: value for name, value in part.items() if name not in ("type", "source", "data", "mimeType")}
+        return {"type": "image", "data": source["data"], "mimeType": source["media_type"], **rest}
+    known = all(isinstance(part.get(name), (str, type(None))) for name in ("data", "mimeType"))
+    return part if known else {"type": "json", "value": part}
+
+
+def assistant_message(messages: Sequence[JsonObject], usage: JsonObject | None) -> JsonObject:
+    """Return the message that several rows make together: their parts in order, the rest from the last row.
+
+    A tool call that a later row repeats counts once.
+    """
+    last = messages[-1]
+    content: list[JsonValue] = []
+    called: set[str] = set()
+    plain: JsonValue = None
+    for message in messages:
+        given = message.get("content")
+        if isinstance(given, list):
+            content += _without_repeated_calls(given, called)
+        elif isinstance(given, str) and given:
+            plain = given
+            content.append({"type": "text", "text": given})
+    made: JsonObject = {"role": "assistant", "content": plain if len(messages) == 1 and plain else content}
+    made["api"] = "anthropic-messages"
+    made["provider"] = "anthropic"
+    if isinstance(last.get("model"), str):
+        made["model"] = last["model"]
+    if usage is not None:
+        made["usage"] = usage
+    reason = stop_reason(messages)
+    if reason is not None:
+        made["stopReason"] = _STOP_REASONS.get(reason, reason)
+    if isinstance(last.get("id"), str):
+        made["responseId"] = last["id"]
+    return made
+
+
+def _without_repeated_calls(parts: Iterable[JsonValue], called: set[str]) -> Iterable[JsonValue]:
+    for part in parts:
+        if isinstance(part, dict) and part.get("type") == "tool_use" and isinstance(call := part.get("id"), str):
+            if call in called:
+                continue
+            called.add(call)
+        yield translated_part(part)
+
+
+def stop_reason(messages: Sequence[JsonObject]) -> str | None:
+    """Return why the model stopped, by the last row that says so."""
+    for message in reversed(messages):
+        reason = message.get("stop_reason")
+        if isinstance(reason, str):
+            return reason
+    return None
+
+
+def usage_of(value: JsonValue) -> JsonObject | None:
+    """Return reported usage in the engine's shape; None if no tokens are reported. Odd numbers stay as they are."""
+    if not isinstance(value, dict):
+        return None
+    usage = read_reported(value)
+    if usage.oddities:
+        return dict(value)
+    if not usage.told:
+        return None
+    rest = {name: given for name, given in value.items() if name not in _READ and given is not None}
+    return {**usage_json(usage), **rest}
+
+
+def tool_result_message(part: JsonObject, tool: str | None, details: JsonValue) -> JsonObject:
+    """Return what a tool answered as a message of its own."""
+    made: JsonObject = {"role": "toolResult"}
+    if isinstance(part.get("tool_use_id"), str):
+        made["toolCallId"] = part["tool_use_id"]
+    if tool is not None:
+        made["toolName"] = tool
+    content = parts_of(part.get("content"))
+    made["content"] = content if isinstance(content, (str, list)) or content is None else [translated_part(content)]
+    if isinstance(part.get("is_error"), bool):
+        made["isError"] = part["is_error"]
+    if details is not None:
+        made["details"] = details
+    return made
+
+
+def tool_calls(message: JsonObject) -> Iterable[tuple[str, str]]:
+    """Return id and name of the tools that a row's message calls."""
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and part.get("type") == "tool_use":
+            call, name = part.get("id"), part.get("name")
+            if isinstance(call, str):
+                yield call, name if isinstance(name, str) else ""
+
+
+def is_answer(messages: Sequence[JsonObject]) -> bool:
+    """Return whether the rows so far look like a whole answer: they end in text, and call no tool."""
+    if any(True for message in messages for _ in tool_calls(message)):
+        return False
+    content = messages[-1].get("content")
+    if isinstance(content, list):
+        last = content[-1] if content else None
+        return isinstance(last, dict) and last.get("type") == "text"
+    return isinstance(content, str)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The entries of a Claude Code transcript while they are made: their ids, their times, and what stands beside them.
+
+_PLACED = frozenset({"type", "uuid", "parentUuid", "logicalParentUuid", "timestamp", "isSidechain", "message"})
+_CONSTANT = frozenset(CONSTANT)
+_TITLES = {"summary": ("summary", 0), "ai-title": ("aiTitle", 1), "custom-title": ("customTitle", 2)}
+_MERGED, _ENTRY, _ENTRY_OF_TASK = 0, 1, 2
+
+
+class Entries:
+    """Makes the entries of a file, and knows which rows became what. ``ready`` counts those that can be returned."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._ids = IdTable()
+        self._nodes: Recent[Node] = Recent(REMEMBERED)
+        self._branch_titles: Recent[tuple[Chain, TitleChange]] = Recent(1000)
+        self.ready = 0
+
+    # -- which rows became what ---------------------------------------------------------------------------------
+
+    def meet(self, uuid: str) -> bool:
+        """Take down a row; return whether there was one with its uuid before."""
+        if self._ids.get(uuid) is not None:
+            return True
+        self._ids.put(uuid, _MERGED)
+        return False
+
+    def is_known(self, uuid: str) -> bool:
+        """Return whether there was a row or an entry of this name."""
+        return self._ids.get(uuid) is not None
+
+    def belongs(self, uuid: str, node: Node) -> None:
+        """Note that what names a row as its parent hangs below a step."""
+        self._nodes.put(uuid, node)
+
+    def step_of(self, uuid: str) -> Node | None:
+        """Return the step that a row is in, where it is remembered."""
+        return self._nodes.get(uuid)
+
+    def entry_as_step(self, chain: Chain, uuid: str) -> Node | None:
+        """Return an entry of the main session, however far back, as a step to hang something below."""
+        return Node(chain, uuid, uuid) if chain.parent is None and self._ids.get(uuid) == _ENTRY else None
+
+    def parent_of(self, chain: Chain, row: ClaudeRow) -> Node | None:
+        """Return the step that a row names as its parent; None for a root, which is noted where the name was lost."""
+        name = row.parent
+        if name is None:
+            return None
+        node = self._nodes.get(name)
+        if node is None:
+            node = self.entry_as_step(chain, name)
+            if node is None:
+                if chain.parent is not None and chain.tail is None:
+                    # An agent may go on below a row of the session whose task it is, which has a file of its own.
+                    row.lost_parent = True
+                    return None
+                why = "which was merged or left out too far back" if self.is_known(name) else "which is missing"
+                return self._below_the_row_before(chain, row, why)
+            self._nodes.put(name, node)
+        elif node.chain is not chain:
+            return self._below_the_row_before(chain, row, "which is in another session")
+        return node
+
+    def _below_the_row_before(self, chain: Chain, row: ClaudeRow, why: str) -> Node | None:
+        """Return the step before a row whose parent is lost, so that what was said before goes on being above it."""
+        row.lost_parent = True
+        where = "it became a root" if chain.tail is None else "it was put below the row before"
+        self._notes.repair(row.line, f"names the parent {shown(row.parent)}, {why}; {where}")
+        return chain.tail
+
+    def entry_of(self, chain: Chain, uuid: JsonValue) -> str | None:
+        """Return the entry that a row became, or became part of."""
+        if not isinstance(uuid, str):
+            return None
+        if self._ids.get(uuid) == _ENTRY:
+            return uuid
+        node = self._nodes.get(uuid)
+        return node.first if node is not None and node.chain is chain else None
+
+    # -- handing over -------------------------------------------------------------------------------------------
+
+    def emit(
+        self,
+        chain: Chain,
+        node: Node,
+        row: ClaudeRow,
+        content: Content,
+        extra: JsonObject,
+        *,
+        parent: str | None,
+        name: str | None = None,
+    ) -> str:
+        """Hand an entry over: below ``parent``, under the row's uuid, as the end of its step. Return its id."""
+        entry_id = name or row.uuid or derived_id(chain.id, row.line, row.raw.strip().decode(errors="replace"))
+        moment = read_moment(row.fields.get("timestamp"))
+        if moment is None:
+            moment = chain.last_time if chain.last_time is not None else chain.created_us
+            if row.uuid is not None:
+                self._notes.repair(row.line, f"row {row.uuid!r} has no readable timestamp")
+        else:
+            chain.last_time = moment
+        if row.parent != parent and row.uuid is not None:
+            extra["parentUuid"] = row.parent
+        text, replaced = None, content.surrogates_replaced
+        if extra:
+            try:
+                text, more = encode_decoded(extra, "extra")
+                replaced += more
+            except InvalidEntry as error:
+                self._notes.repair(row.line, f"{error}; what stands beside the message is left out")
+        self._notes.surrogates_replaced += replaced
+        chain.entries.append(content.placed(entry_id, parent, moment, text, replaced))
+        chain.lines.append(row.line)
+        if row.lost_parent and parent is None and row.parent is not None:
+            chain.lost[entry_id] = row.parent
+        if content.kind in (MESSAGE, COMPACTION):
+            chain.leaves.append(entry_id)
+            chain.has_messages = True
+        if node.first is None:
+            node.first = entry_id
+        node.tail = entry_id
+        chain.tail = node
+        self._ids.put(entry_id, _ENTRY if chain.parent is None else _ENTRY_OF_TASK)
+        if row.uuid is not None:
+            self._nodes.put(row.uuid, node)
+            named = self._branch_titles.get(row.uuid)
+            if named is not None and named[0].title_rank <= 0:
+                named[0].title_rank = 0
+                named[0].titles.append(named[1])
+        self.ready += 1
+        return entry_id
+
+    def name_session(self, chain: Chain, row: ClaudeRow, entry_id: str) -> None:
+        """Take the title from a row that gives one: what a person chose counts more than what a model made up."""
+        if row.type not in _TITLES:
+            return
+        name, rank = _TITLES[row.type]
+        title = (one_text(row.fields.get(name), 500) or "").strip()
+        if not title:
+            return
+        change = TitleChange(entry_id, title, is_made=row.type != "custom-title")
+        leaf = row.fields.get("leafUuid")
+        if row.type == "summary" and isinstance(leaf, str) and not self.is_known(leaf):
+            # The title of a branch that comes later, or of another session.
+            self._branch_titles.put(leaf, (chain, change))
+        elif rank >= chain.title_rank:
+            chain.title_rank = rank
+            chain.titles.append(change)
+
+    # -- what they hold -----------------------------------------------------------------------------------------
+
+    def user_message(self, row: ClaudeRow, message: JsonObject) -> Content:
+        """Return a message that the model did not write."""
+        try:
+            return message_content(message)
+        except InvalidEntry as error:
+            return self.unreadable(row, error, {"message": row.fields.get("message")})
+
+    def custom(self, row: ClaudeRow, kind: str, body: JsonValue) -> Content:
+        """Return an entry that is not a message."""
+        try:
+            text, replaced = encode_decoded(body, kind)
+        except InvalidEntry as error:
+            return self.unreadable(row, error, {"line": row.text})
+        return Content(kind, text, surrogates_replaced=replaced)
+
+    def unreadable(self, row: ClaudeRow, error: InvalidEntry, body: JsonObject) -> Content:
+        """Return a row that cannot be what it says: kept whole, and noted."""
+        kind = f"{UNREADABLE}message" if row.type in ("user", "assistant") else f"{UNREADABLE}entry"
+        self._notes.repair(row.line, f"{error}; kept as {kind}, outside the context")
+        try:
+            text, replaced = encode_json({"type": row.type, **body}, kind)
+        except InvalidEntry:
+            text, replaced = encode_json({"type": row.type, "line": row.text}, kind)
+        return Content(kind, text, surrogates_replaced=replaced)
+
+    @staticmethod
+    def beside(chain: Chain, row: ClaudeRow) -> JsonObject:
+        """Return the fields of a row that have no other place, but for those that are the same all over the file."""
+        header = chain.header
+        return {
+            name: value
+            for name, value in row.fields.items()
+            if name not in _PLACED and not (name in _CONSTANT and header.get(name) == value)
+        }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The messages of the model in a Claude Code transcript, each of several rows, and what they cost.
+
+_COUNTS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
+_PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_OF_THE_PROVIDER = re.compile(r"msg_(bdrk_|vrtx_)?0[0-9A-Za-z]{20,}")
+"""Ids of messages that no two answers have. Gateways make ids of their own, some the same one for all answers."""
+
+
+@dataclass(slots=True)
+class _Origin:
+    """The latest answer of a name: what its rows have in common, and the rows of another answer have not."""
+
+    key: str
+    request: str | None
+    time: JsonValue
+    prompt: dict[str, int]
+
+    def differs(self, request: str | None, time: JsonValue, prompt: dict[str, int]) -> bool:
+        """Return whether a row is of another answer: of another request, or later and of another prompt."""
+        if request is not None and self.request is not None:
+            return request != self.request
+        return time != self.time and any(self.prompt.get(name, count) != count for name, count in prompt.items())
+
+
+_AGENT_TOOLS = frozenset({"Agent", "Task", "SendMessage"})
+_ENDED = re.compile(r"<tool-use-id>([^<]*)</tool-use-id>")
+
+
+class Answers:
+    """Puts the rows of a message together, and remembers which tools were called and what was counted already."""
+
+    def __init__(self, notes: Notes, entries: Entries, chains: Chains) -> None:
+        self._notes = notes
+        self._entries = entries
+        self._chains = chains
+        self._origins: Recent[_Origin] = Recent(REMEMBERED)
+        self._prompts: Recent[bool] = Recent(REMEMBERED)
+        self._spent: dict[str, tuple[int, ...]] = {}
+        self._repeats = False
+        self._agents: set[str] = set()
+        self._had_agents = False
+        self._tools: Recent[tuple[str, Node]] = Recent(REMEMBERED)
+        self._counted: Recent[UsageTotals] = Recent(REMEMBERED)
+
+    def tool(self, call: object) -> tuple[str, Node] | None:
+        """Return the name of the tool that was called, and the step that called it, where that is remembered."""
+        return self._tools.get(call) if isinstance(call, str) else None
+
+    def note_prompt(self, uuid: str | None) -> None:
+        """Remember a row that a person wrote: what names it as its parent begins an answer."""
+        if uuid is not None:
+            self._prompts.put(uuid, True)
+
+    def key_of(self, row: ClaudeRow) -> str:
+        """Return what tells the answer that a row is part of from all others, in this file and elsewhere."""
+        name, fields, usage = message_name(row), row.fields, row.message.get("usage")
+        request = next((text for key in ("requestId", "requestRef") if (text := one_text(fields.get(key)))), None)
+        counts = usage if isinstance(usage, dict) else {}
+        prompt = {part: count for part in _PROMPT_COUNTS if type(count := counts.get(part)) is int and count > 0}
+        time, origin = fields.get("timestamp"), self._origins.get(name)
+        is_new = origin is None or origin.differs(request, time, prompt)
+        if origin is not None and not is_new and not (row.parent and self._prompts.get(row.parent)):
+            origin.prompt.update(prompt)
+            return origin.key
+        is_unique = origin is None and (name == request or _OF_THE_PROVIDER.fullmatch(name) is not None)
+        key = name if is_unique else f"{name}:{request or f'{time}:{sum(prompt.values())}'}"
+        self._origins.put(name, _Origin(key, request, time, prompt))
+        return key
+
+    def extend(self, group: Group, row: ClaudeRow) -> None:
+        """Take one more row of a message. The usage is that of the last row that reports any."""
+        group.rows.append(row)
+        if row.uuid is not None:
+            self._entries.belongs(row.uuid, group.node)
+        usage = usage_of(row.message.get("usage"))
+        if usage is not None:
+            dollars = row.fields.get("costUSD")
+            if isinstance(dollars, (int, float)) and not isinstance(dollars, bool):
+                usage["cost"] = {"total": dollars}
+            group.usage = usage
+        for call, name in tool_calls(row.message):
+            self._tools.put(call, (name, group.node))
+            if name in _AGENT_TOOLS:
+                self._had_agents = True
+                if len(self._agents) < REMEMBERED:
+                    self._agents.add(call)
+
+    def has_counted(self, key: str) -> bool:
+        """Return whether an answer was counted."""
+        return self._counted.get(key) is not None
+
+    def take_spent(self) -> tuple[dict[str, tuple[int, ...]], bool | None]:
+        """Return what answers used since this was asked last, by model, and whether nothing else was called meanwhile.
+
+        Agents call models in files of their own. None if answers of another session were among them.
+        """
+        spent, self._spent = self._spent, {}
+        repeats, self._repeats = self._repeats, False
+        had_agents, self._had_agents = self._had_agents, bool(self._agents)
+        return spent, None if repeats else not had_agents
+
+    def end_agents(self, row: ClaudeRow) -> None:
+        """Take note of agents that have ended, as their result says, or a notification of those in the background."""
+        details, message = row.fields.get("toolUseResult"), row.message.get("content")
+        if isinstance(message, list) and isinstance(details, dict) and details.get("status") == "completed":
+            self._agents -= {str(part.get("tool_use_id")) for part in message if isinstance(part, dict)}
+        text = row.fields.get("content") if row.type == "queue-operation" else None
+        origin = row.fields.get("origin")
+        if isinstance(origin, dict) and origin.get("kind") == "task-notification":
+            text = message
+        if isinstance(text, str) and text.startswith("<task-notification>") and (ended := _ENDED.search(text)):
+            self._agents.discard(ended[1])
+
+    def content(self, group: Group) -> tuple[Content, JsonObject]:
+        """Return the message that the rows make together, with its paid call, and what stands beside it."""
+        last = group.rows[-1]
+        messages = [row.message for row in group.rows]
+        before = self._counted.get(group.key)
+        usage = self._own_usage(group)
+        message = assistant_message(messages, usage)
+        extra = self._entries.beside(group.node.chain, last)
+        try:
+            content = message_content(message)
+        except InvalidEntry as error:
+            return self._entries.unreadable(last, error, {"messages": list(messages)}), {}
+        self._counted.put(group.key, content.usage if before is None else content.usage.plus(before))
+        is_paid = message.get("model") != "<synthetic>"
+        if usage is None:
+            return content, extra
+        is_nothing = read_reported(usage).is_known and not any(content.usage)
+        if is_nothing or not is_paid:
+            return content._replace(unpaid=True), extra
+        model, call_id = one_text(message.get("model"), 160) or "", group.key[:200]
+        if before is not None:
+            call_id = f"{call_id}:{group.rows[0].uuid or last.line}"
+        paid = with_call(content, usage, self._notes, last.line, provider="anthropic", model=model, call_id=call_id)
+        asker = self._chains.asker_of(last)
+        if asker is None:
+            for call in paid.calls:
+                used = (*call.usage[:4], call.cache_write_1h, call.searches)
+                spent = self._spent.get(call.model, (0,) * len(used))
+                self._spent[call.model] = tuple(sum(each) for each in zip(spent, used, strict=True))
+            return paid, extra
+        self._repeats = True
+        asker.calls += dated(paid.calls, last)
+        return content._replace(unpaid=True), extra
+
+    def _own_usage(self, group: Group) -> JsonObject | None:
+        """Return what the message used, less what was counted already for rows of it that came long before."""
+        before, usage = self._counted.get(group.key), group.usage
+        if before is None:
+            return usage
+        self._notes.repair(
+            group.rows[0].line,
+            f"goes on with the message {shown(group.key)} after other rows; it is an entry of its own, and what was "
+            "counted before is not counted again",
+        )
+        if usage is None:
+            return None
+        read = read_reported(usage)
+        own = read.totals.minus(before)
+        told = {*read.told, *(("totalTokens",) if read.told else ())}
+        rest: JsonObject = {name: max(0, count) for name, count in zip(_COUNTS, own[:5], strict=True) if name in told}
+        for_an_hour = usage.get("cacheWrite1h")
+        if isinstance(for_an_hour, int):
+            rest["cacheWrite1h"] = min(for_an_hour, max(0, own.cache_write))
+        return {**usage, **rest}
+
+
+def dated(calls: Iterable[PaidCall], row: ClaudeRow) -> Iterable[PaidCall]:
+    """Return calls that are booked without an entry, with the time of the row that reports them."""
+    at = read_moment(row.fields.get("timestamp"))
+    return [replace(call, at_us=at) for call in calls]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a Claude Code transcript tells of calls that no row of it is the answer of.
+
+_BILLS_COUNTS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens",
+           "cacheCreationEphemeral1hInputTokens", "webSearchRequests")  # fmt: skip
+_VARIANT = re.compile(r"\[[^\]]*\]$")
+"""What ``cost-state`` puts behind the name of a model, ``[1m]`` say, and answers do not."""
+
+_Tokens = tuple[int, ...]
+_NONE: _Tokens = (0,) * len(_BILLS_COUNTS)
+
+
+class Bills:
+    """Finds the calls that ``cost-state`` rows count beyond the answers, and those of agents in ``progress`` rows."""
+
+    def __init__(self, notes: Notes, answers: Answers, chains: Chains) -> None:
+        self._notes = notes
+        self._answers = answers
+        self._chains = chains
+        self._before: Mapping[str, _Tokens] = {}
+        self._dollars: Mapping[str, float] = {}
+        self._compaction: str | None = None
+        self._of_agents: dict[str, tuple[Chain, PaidCall]] = {}
+
+    def note_compaction(self, row: ClaudeRow) -> None:
+        """Remember that the program made a compaction: the calls for it have no rows."""
+        self._compaction = row.uuid or str(row.line)
+
+    def read_state(self, chain: Chain, row: ClaudeRow) -> None:
+        """Book what the program has counted since the row before of this kind, and no answer in between reports."""
+        reported = row.fields.get("modelUsage")
+        if not isinstance(reported, dict):
+            return
+        state = {_VARIANT.sub("", model): _tokens(counts) for model, counts in reported.items()}
+        before, self._before = self._before, state
+        charged, self._dollars = self._dollars, _dollars(row, reported)
+        compaction, self._compaction = self._compaction, None
+        spent, is_whole = self._answers.take_spent()
+        if is_whole is None:
+            return  # a fork repeats the answers of another session, which pays for the rest as well
+        place = compaction or str(row.line)
+        name = f"{self._chains.session_id}:{place}"
+        purpose = "background" if compaction is None else "compaction"
+        if not is_whole or not spent.keys() <= state.keys():
+            if compaction is not None:
+                self._notes.repair(
+                    row.line,
+                    f"what the compaction {shown(place)} cost cannot be told from what agents did meanwhile; it is "
+                    "booked as a call whose usage is unknown",
+                )
+                call = PaidCall(UsageTotals(), "anthropic", call_id=name[:200], purpose=purpose, is_unknown=True)
+                chain.calls.append(replace(call, at_us=chain.last_time))
+            return
+        for model, tokens in state.items():
+            rest = _beyond(tokens, before.get(model, _NONE), spent.get(model, _NONE))
+            if any(rest):
+                *kinds, for_an_hour, searches = rest
+                usage: JsonObject = dict(zip(("input", "output", "cacheRead", "cacheWrite"), kinds, strict=True))
+                usage["terms"] = dict((SUMMED,))
+                dollars = self._dollars.get(model, -1) - charged.get(model, 0)
+                if dollars >= 0 and model not in spent:
+                    usage["cost"] = {"total": round(dollars, 12)}
+                usage |= {"cacheWrite1h": min(for_an_hour, kinds[3])} if for_an_hour else {}
+                usage |= {"server_tool_use": {"web_search_requests": searches}} if searches else {}
+                call = call_of(
+                    read_reported(usage),
+                    provider="anthropic",
+                    model=model[:160],
+                    call_id=f"{name}:{model}"[:200],
+                    purpose=purpose,
+                )
+                chain.calls.append(replace(call, at_us=chain.last_time))
+
+    def read_progress(self, row: ClaudeRow) -> None:
+        """Take down the call of an agent that a row of progress shows. The agent's own file may have it, too."""
+        data = row.fields.get("data")
+        shown_row = data.get("message") if isinstance(data, dict) else None
+        message = shown_row.get("message") if isinstance(shown_row, dict) else None
+        if not isinstance(data, dict) or not isinstance(shown_row, dict) or not isinstance(message, dict):
+            return
+        usage = usage_of(message.get("usage")) if shown_row.get("type") == "assistant" else None
+        if usage is None or message.get("model") == "<synthetic>":
+            return
+        uuid, parent = shown_row.get("uuid"), shown_row.get("parentUuid")
+        inner = ClaudeRow(
+            row.line,
+            row.raw,
+            "assistant",
+            {**row.fields, **shown_row},
+            uuid if is_name(uuid) else None,
+            parent if isinstance(parent, str) else None,
+            message,
+            has_message=True,
+        )
+        key = self._answers.key_of(inner)
+        call = call_of(
+            read_reported(usage),
+            provider="anthropic",
+            model=one_text(message.get("model"), 160) or "",
+            call_id=key[:200],
+            purpose="task",
+        )
+        at = read_moment(shown_row.get("timestamp")) or read_moment(row.fields.get("timestamp"))
+        chain = self._chains.of_agent(row, data.get("agentId"))
+        self._of_agents[key] = (chain, replace(call, at_us=at))
+
+    def finish(self) -> None:
+        """Book the calls of agents whose answers are not in this file."""
+        for key, (chain, call) in self._of_agents.items():
+            if not self._answers.has_counted(key) and any(call.usage):
+                chain.calls.append(call)
+        self._of_agents = {}
+
+
+def _dollars(row: ClaudeRow, reported: JsonObject) -> dict[str, float]:
+    """Return what the program has charged for each model, where it knows the prices of all."""
+    if row.fields.get("hasUnknownModelCost") is not False:
+        return {}
+    costs = {name: counts.get("costUSD") for name, counts in reported.items() if isinstance(counts, dict)}
+    return {_VARIANT.sub("", name): cost for name, cost in costs.items() if isinstance(cost, float)}
+
+
+def _tokens(counts: JsonValue) -> _Tokens:
+    fields = counts if isinstance(counts, dict) else {}
+    return tuple(count if type(count := fields.get(name)) is int and count > 0 else 0 for name in _BILLS_COUNTS)
+
+
+def _beyond(now: _Tokens, before: _Tokens, spent: Iterable[int]) -> _Tokens:
+    """Return what a count has gained beyond what was spent. One that went down was begun anew."""
+    start = before if all(new >= old for new, old in zip(now, before, strict=True)) else _NONE
+    return tuple(max(0, new - old - own) for new, old, own in zip(now, start, spent, strict=True))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Claude Code transcripts: from the rows of a file to sessions ready to be stored.
+#
+# One message of the model lies in several rows, a row for each of its parts, and each repeats the usage so far. They
+# become one entry with the usage of the last row that reports any. Its id is the uuid of its **last** row: a message
+# that is still growing thereby changes its id, and never what is stored under one. All other entries have the uuid of
+# their row; rows without one get an id derived from the session, the line and its content.
+#
+# What a message is followed by in the file hangs in one line below it: tool results, however many calls ran side by
+# side, then progress and other rows. Only what the user says, and the next message of the model, can begin a branch.
+#
+# A message is complete when a row comes that cannot be part of it. Until then it and what belongs to it are held back;
+# at the end of a file a message that reads like a whole answer is returned all the same.
+
+_MAX_EARLY = 10_000
+_MAX_PENDING = 10_000
+_MAX_PENDING_BYTES = 16 * 2**20
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+class ClaudeCodeReader:
+    """Reads a transcript row by row (see `Reader`). ``name`` is that of the file."""
+
+    needs_scan = False
+    needs_whole = False
+
+    def __init__(self, name: str = "the file") -> None:
+        self._name = name
+        self._notes = Notes()
+        stem = name.rpartition("/")[2].rpartition(".")[0]
+        self._chains = Chains(name, stem if _UUID.fullmatch(stem) else None)
+        # What comes before a row has named the session.
+        self._early: list[ClaudeRow] | None = [] if self._chains.session_id is None else None
+        self._entries = Entries(self._notes)
+        self._answers = Answers(self._notes, self._entries, self._chains)
+        self._bills = Bills(self._notes, self._answers, self._chains)
+
+    # -- the interface ------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> int:
+        """How many entries can be taken."""
+        return self._entries.ready
+
+    def scan(self, number: int, raw: bytes) -> None:
+        """Nothing has to be known in advance."""
+
+    def feed(self, number: int, raw: bytes) -> None:
+        """Read a line."""
+        row = read_claude_row(number, raw, self._notes)
+        if row is None:
+            return
+        if self._early is None:
+            self._read(row)
+            return
+        self._early.append(row)
+        session_id = row.fields.get("sessionId")
+        if is_name(session_id):
+            self._chains.session_id = session_id
+            early, self._early = self._early, None
+            for row in early:
+                self._read(row)
+        elif len(self._early) >= _MAX_EARLY:
+            raise UnreadableFile(f"{self._name}: none of its first {_MAX_EARLY} rows names a session")
+
+    def take(self) -> list[SessionPart]:
+        """Return what is ready."""
+        self._entries.ready = 0
+        return [self._chains.take_part(chain) for chain in self._chains if chain.has_part]
+
+    def finish(self, *, take_all: bool) -> list[SessionPart]:
+        """Return what is left; a message that may still grow is held back, unless it reads like a whole answer."""
+        if not self._chains:
+            raise UnreadableFile(
+                f"{self._name} is not a Claude Code transcript: no row of it belongs to a session; nothing was imported"
+            )
+        for chain in list(self._chains):
+            group = chain.open
+            if group is None:
+                continue
+            if take_all:
+                self._close(chain)
+                continue
+            held = group.pending
+            if is_answer([row.message for row in group.rows]):
+                group.pending = []
+                self._close(chain)
+                chain.unfinished = frozenset(chain.leaves[-1:])
+            else:
+                # The tokens are paid, though the message is not there yet.
+                content, _ = self._answers.content(group)
+                at = read_moment(group.rows[-1].fields.get("timestamp"))
+                chain.calls += [replace(call, at_us=at or chain.last_time) for call in content.calls]
+                held = [*group.rows, *held]
+            for row in held:
+                self._notes.hold_back(row.line)
+        self._bills.finish()
+        return self.take()
+
+    def report(self) -> ParseReport:
+        """Return what came of the rows."""
+        return self._notes.report()
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def _read(self, row: ClaudeRow) -> None:
+        chain = self._chains.of(row)
+        if row.uuid is not None and self._entries.meet(row.uuid):
+            self._repeated(chain, row)
+            return
+        group = chain.open
+        if row.type == "assistant" and row.has_message and not is_failure(row):
+            key = self._answers.key_of(row)
+            if group is None or group.key != key:
+                self._close(chain)
+                tail = _tail(self._entries.parent_of(chain, row))
+                group = chain.open = Group(Node(chain), key, tail, row.lost_parent, [])
+            self._answers.extend(group, row)
+            return
+        if group is not None:
+            if row.type not in BETWEEN_TURNS and not is_said(row) and not is_failure(row):
+                group.pending.append(row)
+                group.pending_bytes += len(row.raw)
+                if len(group.pending) > _MAX_PENDING or group.pending_bytes > _MAX_PENDING_BYTES:
+                    self._close(chain)
+                return
+            self._close(chain)
+        self._place(chain, row)
+
+    def _repeated(self, chain: Chain, row: ClaudeRow) -> None:
+        """A row that was there before. What a compaction has kept is written again below its summary."""
+        parent = None if row.parent is None else self._entries.step_of(row.parent)
+        if row.uuid is not None and parent is not None and parent is chain.compacted:
+            self._entries.belongs(row.uuid, parent)
+            self._notes.left_out["written again after a compaction"] += 1
+            return
+        self._notes.skip(row.line, f"repeats the uuid {row.uuid!r} of an earlier row; the first one counts")
+
+    def _close(self, chain: Chain) -> None:
+        """Store the message that is complete now, and what was waiting behind it."""
+        group = chain.open
+        if group is None:
+            return
+        chain.open = None
+        last = group.rows[-1]
+        last.lost_parent = group.lost_parent
+        content, extra = self._answers.content(group)
+        uuids = [row.uuid for row in group.rows if row.uuid is not None]
+        if len(uuids) > 1:
+            extra["rows"] = list(uuids)
+        self._notes.merged += len(group.rows) - 1
+        # What a message names as its parent is what its first row does; the others name each other.
+        last.parent = group.rows[0].parent
+        entry_id = self._entries.emit(chain, group.node, last, content, extra, parent=group.parent)
+        if uuids[:-1]:
+            chain.earlier[entry_id] = tuple(uuids[:-1])
+        for row in group.pending:
+            self._place(chain, row)
+
+    def _place(self, chain: Chain, row: ClaudeRow) -> None:
+        """Store a row that is not a message of the model."""
+        message = row.message
+        self._answers.end_agents(row)
+        if row.type == "user" and row.has_message:
+            content = message.get("content")
+            if row.fields.get("isCompactSummary") is True:
+                self._summary(chain, row, message)
+            elif isinstance(content, list) and any(is_result(part) for part in content):
+                self._results(chain, row, content)
+            elif row.fields.get("isVisibleInTranscriptOnly") is True:
+                self._aside(chain, row)
+            else:
+                if is_said(row):
+                    self._answers.note_prompt(row.uuid)
+                self._said(chain, row, {**message, "role": "user"}, is_added=row.fields.get("isMeta") is True)
+        elif row.type == "system" and row.fields.get("subtype") == "compact_boundary":
+            self._boundary(chain, row)
+        elif (sent := sent_with(row)) is not None:
+            self._said(chain, row, sent, is_added=True)
+        else:
+            self._aside(chain, row)
+
+    def _said(self, chain: Chain, row: ClaudeRow, message: JsonObject, *, is_added: bool) -> None:
+        """What the user says begins a step of its own; what comes into a turn belongs to the step before."""
+        parent = self._entries.parent_of(chain, row)
+        said = {**message, "content": parts_of(message.get("content"))}
+        if row.fields.get("isMeta") is True:
+            said["isMeta"] = True
+        content = self._entries.user_message(row, said)
+        node = parent if is_added and parent is not None else Node(chain)
+        self._entries.emit(chain, node, row, content, self._entries.beside(chain, row), parent=_tail(parent))
+
+    def _results(self, chain: Chain, row: ClaudeRow, content: list[JsonValue]) -> None:
+        """The results of tools hang below the message that called them, whichever of its rows they name."""
+        node = self._node_of_calls(chain, row, content) or self._entries.parent_of(chain, row) or Node(chain)
+        results = [part for part in content if is_result(part)]
+        others = [part for part in content if not is_result(part)]
+        details = row.fields.get("toolUseResult")
+        made = []
+        for part in results:
+            tool = self._answers.tool(part.get("tool_use_id"))
+            alone = details if len(results) == 1 else None
+            message = tool_result_message(part, tool[0] or None if tool else None, alone)
+            made.append(self._entries.user_message(row, message))
+        if others:
+            made.append(self._entries.user_message(row, {"role": "user", "content": parts_of(others)}))
+        rest = self._entries.beside(chain, row)
+        if len(results) == 1:
+            rest.pop("toolUseResult", None)
+        agent = details.get("agentId") if isinstance(details, dict) else None
+        if is_name(agent) and node.first is not None:
+            chain.began[agent[:200]] = node.first
+        for number, result in enumerate(made, start=1):
+            is_last = number == len(made)
+            name = None if is_last else f"{row.uuid or derived_id(chain.id, row.line)}:{number}"
+            self._entries.emit(chain, node, row, result, rest if is_last else {}, parent=node.tail, name=name)
+
+    def _node_of_calls(self, chain: Chain, row: ClaudeRow, content: list[JsonValue]) -> Node | None:
+        """Return the step of the message that made the calls; None if a compaction lies between, which stays."""
+        own = None if row.parent is None else self._entries.step_of(row.parent)
+        for part in content:
+            tool = self._answers.tool(part.get("tool_use_id")) if isinstance(part, dict) else None
+            if tool is not None and tool[1].chain is chain and tool[1].tail is not None:
+                is_apart = own is not None and own.chain is chain and own.after is not tool[1].after
+                return None if is_apart else tool[1]
+        return None
+
+    def _boundary(self, chain: Chain, row: ClaudeRow) -> None:
+        """A compaction begins here: what is above goes on being above, though the row names no parent."""
+        logical = row.fields.get("logicalParentUuid")
+        parent = None
+        if row.parent is not None:
+            parent = self._entries.parent_of(chain, row)
+        elif isinstance(logical, str) and (parent := self._entries.step_of(logical)) is None:
+            parent = self._entries.entry_as_step(chain, logical)
+            # A fork of what was compacted begins here, and has what was kept below the summary.
+            if parent is None and chain.has_messages:
+                self._notes.repair(
+                    row.line, f"follows on {shown(logical)}, which is missing; it was put below the row before"
+                )
+        if parent is None or parent.chain is not chain:
+            parent = chain.tail
+        body = {**self._entries.beside(chain, row), "logicalParentUuid": logical}
+        self._bills.note_compaction(row)
+        metadata = row.fields.get("compactMetadata")
+        chain.boundary = metadata if isinstance(metadata, dict) else {}
+        content = self._entries.custom(row, f"{PREFIX}compact_boundary", body)
+        self._entries.emit(chain, Node(chain), row, content, {}, parent=_tail(parent))
+
+    def _summary(self, chain: Chain, row: ClaudeRow, message: JsonObject) -> None:
+        """The summary stands for what is above the boundary, but for the rows that were kept."""
+        parent = self._entries.parent_of(chain, row)
+        about, chain.boundary = chain.boundary or {}, None
+        head, tail = kept_rows(about)
+        first = self._entries.entry_of(chain, head)
+        if first is None and head is not None and chain.has_messages:
+            self._notes.repair(row.line, f"keeps {shown(head)}, which is missing; nothing is kept")
+        tokens = about.get("preTokens")
+        fields: JsonObject = {
+            "summary": message_text(message),
+            "firstKeptEntryId": first or "",
+            "tokensBefore": tokens if type(tokens) is int and tokens >= 0 else 0,
+        }
+        if about:
+            fields["details"] = about
+        content = self._entries.custom(row, COMPACTION, fields)
+        node = Node(chain)
+        self._entries.emit(chain, node, row, content, self._entries.beside(chain, row), parent=_tail(parent))
+        chain.compacted = node.after = node
+        if first is not None and isinstance(tail, str):
+            self._entries.belongs(tail, node)
+
+    def _aside(self, chain: Chain, row: ClaudeRow) -> None:
+        """Put a row that is not part of the conversation below the row it names, or else the row before."""
+        node = chain.tail if row.parent is None else self._entries.parent_of(chain, row)
+        if row.type == "cost-state":
+            self._bills.read_state(chain, row)
+        elif row.type == "progress":
+            self._bills.read_progress(row)
+        elif row.type not in KNOWN:
+            self._notes.unknown_kinds[row.type] += 1
+        body = self._entries.beside(chain, row)
+        if "message" in row.fields:
+            body["message"] = row.fields["message"]
+        node = node or Node(chain)
+        content = self._entries.custom(row, kind_of(row), body)
+        entry_id = self._entries.emit(chain, node, row, content, {}, parent=node.tail)
+        self._entries.name_session(chain, row, entry_id)
+
+
+read_claude_code = ClaudeCodeReader
+
+
+def _tail(node: Node | None) -> str | None:
+    return None if node is None else node.tail

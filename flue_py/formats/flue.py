@@ -1,0 +1,353 @@
+"""The reference's stored session documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NoReturn, cast
+
+import pydantic_core
+
+from flue_py.core.entries import RANGES, Entry, NewEntry, entry_of_message, is_silent
+from flue_py.core.json import JsonObject, JsonValue, encode_json
+from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE
+from flue_py.core.sessions import NewSession, SessionInfo, derived_id, session_of, task_references
+from flue_py.errors import InvalidEntry, UnreadableFile, shown
+from flue_py.formats.kit import (
+    DocumentReader,
+    Exported,
+    Notes,
+    ParsedSession,
+    SessionTree,
+    TaskOf,
+    exported_json,
+    is_name,
+    iso_time,
+    one_text,
+    read_time,
+)
+from flue_py.providers.base import Leftovers
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The reference's stored session document, version 3, from and to values.
+#
+#     {"version": 3, "leafId": ..., "metadata": {...}, "createdAt": ..., "updatedAt": ..., "entries": [...]}
+#
+# Where a document is broken, this reader answers as follows. A parent that is not in the document makes its child
+# a root, and entries that are not in parent-first order are put in it; each is said in ``notes``. A leaf that is
+# not in the document, an id that occurs twice, and parents that form a circle are refused: guessing there would
+# make up history.
+
+VERSION = 3
+
+_COMMON = ("id", "type", "parentId", "timestamp")
+_OWN_FIELDS = {
+    MESSAGE: ("message", "source"),
+    COMPACTION: ("summary", "firstKeptEntryId", "tokensBefore", "details", "usage"),
+    BRANCH_SUMMARY: ("summary", "fromId", "details"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDocument:
+    """A stored session as values: entries parents first, ready for `Store.import_session`.
+
+    Times are microseconds since 1970 UTC; None if the document's text is not a time. ``notes`` say what the
+    reader had to change.
+    """
+
+    entries: tuple[NewEntry, ...]
+    leaf_id: str | None
+    metadata: JsonObject
+    created_us: int | None
+    updated_us: int | None
+    notes: tuple[str, ...] = ()
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def parse_session_document(value: JsonValue) -> SessionDocument:
+    """Return the session in a decoded document. Raises `UnreadableFile`, naming the entry. O(entries)."""
+    document = _object(value, "document")
+    version = document.get("version")
+    if version != VERSION or isinstance(version, bool):
+        raise UnreadableFile(f"version: {shown(version)} is not {VERSION}; this reader knows version {VERSION} only")
+    rows = document.get("entries")
+    if not isinstance(rows, list):
+        raise UnreadableFile("entries: should be a list")
+    notes: list[str] = []
+    found: dict[str, NewEntry] = {}
+    for number, row in enumerate(rows):
+        entry = _parse_entry(_object(row, f"entries[{number}]"), f"entries[{number}]", notes)
+        if cast("str", entry.id) in found:
+            raise UnreadableFile(f"entries[{number}]: the id {entry.id!r} occurs twice")
+        found[cast("str", entry.id)] = entry
+    leaf = document.get("leafId")
+    if leaf is not None and (not isinstance(leaf, str) or leaf not in found):
+        raise UnreadableFile(f"leafId: {shown(leaf)} is not the id of an entry")
+    return SessionDocument(
+        tuple(_parents_first(found, notes)),
+        leaf,
+        _object(document.get("metadata") or {}, "metadata"),
+        read_time(document.get("createdAt")),
+        read_time(document.get("updatedAt")),
+        tuple(notes),
+    )
+
+
+def _parse_entry(row: JsonObject, where: str, notes: list[str]) -> NewEntry:
+    entry_id, kind, parent = row.get("id"), row.get("type"), row.get("parentId")
+    if not is_name(entry_id):
+        raise UnreadableFile(f"{where}: has no id, or one that no store can hold")
+    if parent is not None and not isinstance(parent, str):
+        raise UnreadableFile(f"{where}: parentId should be a string or null")
+    if not isinstance(kind, str):
+        raise UnreadableFile(f"{where}: has no type")
+    try:
+        entry = _new_entry(kind, row)
+        extra = {name: item for name, item in row.items() if name not in (*_COMMON, *_OWN_FIELDS.get(kind, ("data",)))}
+        extra_text = encode_json(extra, "entry")[0] if extra else None
+    except InvalidEntry as error:
+        raise UnreadableFile(f"{where} ({entry_id!r}): {error}") from error
+    created_us = read_time(row.get("timestamp"))
+    if created_us is None:
+        notes.append(f"{where} ({entry_id!r}): no readable timestamp; the time of the import was taken")
+    # What a compaction keeps is not checked here: the reference stores, and answers, whatever it was given.
+    return replace(entry, id=entry_id, parent_id=parent, created_us=created_us, extra=extra_text, references=())
+
+
+def _new_entry(kind: str, row: JsonObject) -> NewEntry:
+    if kind == MESSAGE:
+        source = row.get("source")
+        if source is not None and not isinstance(source, str):
+            raise InvalidEntry("source: should be a string")
+        return entry_of_message(_object(row.get("message"), "message"), source)
+    if kind == COMPACTION:
+        usage = row.get("usage")
+        return NewEntry.compaction(
+            cast("str", row.get("summary")),
+            first_kept_entry_id=cast("str", row.get("firstKeptEntryId")),
+            tokens_before=cast("int", row.get("tokensBefore")),
+            details=row.get("details"),
+            usage=None if usage is None else _object(usage, "usage"),
+        )
+    if kind == BRANCH_SUMMARY:
+        return NewEntry.branch_summary(
+            cast("str", row.get("summary")), from_id=cast("str | None", row.get("fromId")), details=row.get("details")
+        )
+    return NewEntry.custom(kind, row.get("data"))
+
+
+def _parents_first(found: Mapping[str, NewEntry], notes: list[str]) -> Iterable[NewEntry]:
+    """Return the entries with every parent before its children, otherwise in the order they came."""
+    placed: dict[str, NewEntry] = {}
+    moved = 0
+    for entry_id, entry in found.items():
+        chain: list[NewEntry] = []
+        current: NewEntry | None = entry
+        while current is not None and current.id not in placed:
+            if len(chain) > len(found):
+                raise UnreadableFile(f"entry {entry_id!r}: its parents form a circle")
+            chain.append(current)
+            parent_id = current.parent_id
+            current = found.get(parent_id) if parent_id is not None else None
+        moved += max(0, len(chain) - 1)
+        for late in reversed(chain):
+            placed[cast("str", late.id)] = _rooted(late, found, notes)
+    if moved:
+        notes.append(f"{moved} entries came after their children; parents were put first")
+    return placed.values()
+
+
+def _rooted(entry: NewEntry, found: Mapping[str, NewEntry], notes: list[str]) -> NewEntry:
+    if entry.parent_id is None or entry.parent_id in found:
+        return entry
+    notes.append(f"entry {entry.id!r}: its parent {entry.parent_id!r} is not in the document; it became a root")
+    return replace(entry, parent_id=None)
+
+
+def session_document(
+    entries: Sequence[Entry],
+    leaf_id: str | None,
+    *,
+    metadata: JsonObject | None = None,
+    created_us: int,
+    updated_us: int,
+) -> JsonObject:
+    """Return a session as the reference stores it: `Session.get_tree`, a leaf, metadata and times.
+
+    Optional fields without a value are absent, never null. Kinds the reference does not know are written with
+    their payload as ``data``.
+    """
+    return {
+        "version": VERSION,
+        "leafId": leaf_id,
+        "metadata": metadata or {},
+        "createdAt": iso_time(created_us),
+        "updatedAt": iso_time(updated_us),
+        "entries": [_entry_json(entry) for entry in entries],
+    }
+
+
+def _entry_json(entry: Entry) -> JsonObject:
+    row: JsonObject = {
+        "id": entry.id,
+        "type": entry.kind,
+        "parentId": entry.parent_id,
+        "timestamp": iso_time(entry.created_us),
+    }
+    if entry.kind == MESSAGE:
+        row["message"] = entry.fields
+        if entry.source is not None:
+            row["source"] = entry.source
+    elif entry.kind in _OWN_FIELDS:
+        row.update(entry.fields)
+    else:
+        row["data"] = entry.data
+    row.update((name, item) for name, item in entry.extra_fields.items() if name not in row)
+    return row
+
+
+def _object(value: JsonValue, where: str) -> JsonObject:
+    if not isinstance(value, dict):
+        raise UnreadableFile(f"{where}: should be an object, not {type(value).__name__}")
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The reference's stored session documents as a format to import (see `flue`).
+
+FORMAT = "flue"
+
+
+def looks_like_flue(first_bytes: bytes, path: str) -> bool:
+    """Return whether a file begins like a session document of the reference."""
+    start = first_bytes.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not start.startswith(b"{"):
+        return False
+    head = start.replace(b" ", b"").replace(b"\n", b"").replace(b"\r", b"").replace(b"\t", b"")
+    return b'"version":3' in head and b'"entries":[' in head and b'"type":"session"' not in head[:200]
+
+
+def parse_flue(data: bytes, name: str = "the file") -> Sequence[ParsedSession]:
+    """Return the session of a document. Its id is derived from the file's name, since the document has none.
+
+    Raises `UnreadableFile`. Cost: O(size).
+    """
+    document = parse_session_document(_decoded(data, name))
+    stem = one_text(name.rpartition("/")[2]) or "document"
+    stem = stem.removesuffix(".json")
+    session_id = stem if is_name(stem) and len(stem.encode()) <= 200 else f"flue-{derived_id(stem)}"
+    imported: JsonObject = {"format": FORMAT, "version": VERSION, "file": one_text(name) or ""}
+    imported["leafId"] = document.leaf_id
+    # By these the next import knows what was the document's, and what was set here since.
+    imported["keys"] = [name for name in document.metadata if name != "imported"]
+    if document.updated_us is not None:
+        imported["updatedUs"] = document.updated_us
+    if "imported" in document.metadata:
+        imported["imported"] = document.metadata["imported"]
+    try:
+        metadata, replaced = encode_json({**document.metadata, "imported": imported}, "metadata")
+    except InvalidEntry as error:
+        raise UnreadableFile(f"{name}: {error}; nothing was imported") from error
+    replaced += sum(entry.surrogates_replaced for entry in document.entries)
+    notes = Notes(rows=len(document.entries), surrogates_replaced=replaced)
+    for note in document.notes:
+        notes.repair(1, note)
+    parent = _task_of(document.metadata)
+    session = NewSession(
+        id=session_id,
+        metadata_text=metadata,
+        created_us=document.created_us,
+        kind="root" if parent is None else "task",
+    )
+    lines = {str(entry.id): number for number, entry in enumerate(document.entries, start=1)}
+    tasks = [
+        TaskOf(child, task.task_id)
+        for task in task_references(document.metadata)
+        if is_name(child := session_of(task.storage_key)) and (not task.task_id or is_name(task.task_id))
+    ]
+    return [
+        ParsedSession(
+            FORMAT, str(VERSION), session, document.entries, document.leaf_id, lines, notes.report(),
+            parent=parent, tasks=tuple(tasks), restates=True,
+        )
+    ]  # fmt: skip
+
+
+read_flue = partial(DocumentReader, parse_flue)
+
+
+def _task_of(metadata: JsonObject) -> TaskOf | None:
+    """Return the session that metadata name as the parent, and the task's name there."""
+    parent, task_id = metadata.get("parentSession"), metadata.get("taskId")
+    return TaskOf(parent, task_id) if is_name(parent) and is_name(task_id) else None
+
+
+def _decoded(data: bytes, name: str) -> JsonValue:
+    text = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        value: JsonValue = pydantic_core.from_json(text, allow_inf_nan=False)
+    except (ValueError, TypeError):
+        try:
+            value = json.loads(text.decode(errors="replace"), parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableFile(f"{name} is not JSON ({error}); nothing was imported") from error
+    return value
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a JSON number")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A session as the reference's stored document, version 3.
+
+_KINDS = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY})
+_ROLES = frozenset({"user", "assistant", "toolResult"})
+
+
+def export_flue(session: SessionTree) -> Exported:
+    """Return a session as the reference stores it: every entry it sees, the leaf, metadata and times.
+
+    The metadata names the task sessions, which are documents of their own. Cost: O(entries).
+    """
+    info, leaf_id, left = session.info, session.leaf_id, Leftovers()
+    for entry in session.entries:
+        if entry.kind not in _KINDS:
+            left.change(f"entries of kind {entry.kind!r} are in the document, but mean nothing to Flue")
+        elif entry.kind == MESSAGE and entry.role not in _ROLES:
+            left.change(f"a message of role {entry.role!r} is in the document, but Flue knows no such role")
+        elif entry.kind == COMPACTION and any(name.lower().startswith("pin") for name in entry.fields):
+            left.change("what a compaction keeps by pins is in the document, but Flue does not show it")
+        if is_silent(entry):
+            left.change("a compaction that leaves messages out is in the document, but Flue shows an empty summary")
+        if entry.kind == COMPACTION and entry.fields.get(RANGES):
+            left.change("the ranges of a compaction are in the document, but Flue shows what they stand for")
+    for what, value in (("the title", info.title), ("labels", session.labels), ("the working directory", info.cwd)):
+        if value:
+            left.note(what)
+    metadata, updated_us = _as_it_came(info, leaf_id)
+    document = session_document(
+        session.entries, leaf_id, metadata=metadata, created_us=info.created_us, updated_us=updated_us
+    )
+    return exported_json(FORMAT, document, left)
+
+
+def _as_it_came(info: SessionInfo, leaf_id: str | None) -> tuple[JsonObject, int]:
+    """Return the metadata without what an import noted, and when the document was changed, if it is still the same."""
+    metadata = info.metadata
+    imported = metadata.get("imported")
+    if not isinstance(imported, dict) or imported.get("format") != FORMAT:
+        return metadata, info.updated_us
+    if "imported" in imported:
+        metadata["imported"] = imported["imported"]
+    else:
+        del metadata["imported"]
+    updated = imported.get("updatedUs")
+    is_same = isinstance(updated, int) and info.active_us <= updated and leaf_id == imported.get("leafId")
+    return metadata, updated if isinstance(updated, int) and is_same else info.updated_us

@@ -1,1 +1,0 @@
-"""The reference's stored session documents."""

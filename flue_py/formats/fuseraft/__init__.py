@@ -1,1 +1,0 @@
-"""fuseraft REPL snapshots and run checkpoints."""

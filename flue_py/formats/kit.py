@@ -1,0 +1,1236 @@
+"""What the formats share: rows, documents, lists, entries in the making, and what readers and writers return."""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Generic, NamedTuple, Protocol, TypeGuard, TypeVar, cast
+
+import pydantic_core
+
+from flue_py.core.context import ContextEntry, EntryCost, project
+from flue_py.core.entries import Entry, NewEntry, checked_kind, entry_of_message, from_microseconds, to_microseconds
+from flue_py.core.json import MAX_DIGITS, JsonObject, JsonValue, encode_json, replace_lone_surrogates
+from flue_py.core.kinds import MESSAGE, SHOWN_KINDS, message_title
+from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, SessionInfo, TaskLink, is_usable, made_id
+from flue_py.core.usage import NO_USAGE, Cost, PaidCall, UsageTotals, by_model, call_of, read_reported, read_usage
+from flue_py.errors import InvalidEntry, UnreadableFile, shown
+from flue_py.providers.base import ExportNote, Leftovers
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a parser says about the rows of a file: which it left out, which it repaired, and why.
+
+
+@dataclass(frozen=True, slots=True)
+class LineNote:
+    """A remark about one line of a file, from 1; or, where ``unit`` says so, about an item of a list, from 0."""
+
+    line: int
+    text: str
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        return f"{self.unit} {self.line}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class ParseReport:
+    """What came of the rows of one file.
+
+    ``rows`` counts the lines that are not blank, the header among them. ``skipped`` are rows that made no entry,
+    ``repaired`` are rows that made one that differs from what the file says; both are in order of line.
+    ``unknown_kinds`` counts, by name, the entries kept of kinds this version has no meaning for. Of very many notes
+    only the first are listed; ``skipped_rows`` and ``repaired_rows`` count them all. ``merged`` counts the rows that
+    became part of another row's entry, ``left_out``, by reason, those that say nothing of their own, ``held_back`` the
+    rows at the end that may not be complete, from the line ``held_back_from``.
+    """
+
+    rows: int
+    skipped: tuple[LineNote, ...] = ()
+    repaired: tuple[LineNote, ...] = ()
+    unknown_kinds: Mapping[str, int] = field(default_factory=dict)
+    surrogates_replaced: int = 0
+    skipped_rows: int = 0
+    repaired_rows: int = 0
+    merged: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    held_back: int = 0
+    held_back_from: int | None = None
+
+
+def joined(reports: Sequence[ParseReport]) -> ParseReport:
+    """Return the one report of a file whose sessions have several."""
+    if len(reports) == 1:
+        return reports[0]
+    unknown: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
+    for report in reports:
+        unknown.update(report.unknown_kinds)
+        left_out.update(report.left_out)
+    return ParseReport(
+        rows=sum(report.rows for report in reports),
+        skipped=tuple(note for report in reports for note in report.skipped),
+        repaired=tuple(note for report in reports for note in report.repaired),
+        unknown_kinds=dict(unknown),
+        surrogates_replaced=sum(report.surrogates_replaced for report in reports),
+        skipped_rows=sum(report.skipped_rows for report in reports),
+        repaired_rows=sum(report.repaired_rows for report in reports),
+        merged=sum(report.merged for report in reports),
+        left_out=dict(left_out),
+        held_back=sum(report.held_back for report in reports),
+        held_back_from=min((each.held_back_from for each in reports if each.held_back_from is not None), default=None),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Rows of a JSONL file: reading them, and the report on what came of them.
+#
+# No fault of a row is fatal: a row that cannot be used is left out, and noted by its line number.
+
+MAX_NOTES = 1_000
+"""How many notes of a kind a report lists. It counts them all."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One line that is a JSON object with a type, and the place in the tree it turns out to have.
+
+    ``lost_parent`` is the parent it names if there is no such entry; ``parent`` is then None.
+    """
+
+    line: int
+    text: str
+    fields: JsonObject
+    id: str = ""
+    parent: str | None = None
+    lost_parent: str | None = None
+
+    @property
+    def type(self) -> str:
+        """What the row says it is."""
+        return cast("str", self.fields["type"])
+
+
+@dataclass(slots=True)
+class Notes:
+    """The report while it is being written; ``unit`` is what is numbered in it."""
+
+    unit: str = "line"
+    rows: int = 0
+    skipped: list[LineNote] = field(default_factory=list)
+    repaired: list[LineNote] = field(default_factory=list)
+    unknown_kinds: Counter[str] = field(default_factory=Counter)
+    surrogates_replaced: int = 0
+    skipped_rows: int = 0
+    repaired_rows: int = 0
+    merged: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    held_back: int = 0
+    held_back_from: int | None = None
+
+    def skip(self, line: int, why: str) -> None:
+        """Note that a line made no entry."""
+        self.skipped_rows += 1
+        if len(self.skipped) < MAX_NOTES:
+            self.skipped.append(LineNote(line, why, self.unit))
+
+    def repair(self, line: int, how: str) -> None:
+        """Note that a line made an entry that differs from what the line says."""
+        self.repaired_rows += 1
+        if len(self.repaired) < MAX_NOTES:
+            self.repaired.append(LineNote(line, how, self.unit))
+
+    def hold_back(self, line: int) -> None:
+        """Note that a line at the end was not taken, since what it belongs to may not be complete."""
+        self.held_back += 1
+        if self.held_back_from is None or line < self.held_back_from:
+            self.held_back_from = line
+
+    def restart(self) -> None:
+        """Forget everything that was noted: it is of another file."""
+        self.__init__(self.unit)  # type: ignore[misc]
+
+    def report(self) -> ParseReport:
+        """Return the report, its notes in order of line."""
+        return ParseReport(
+            rows=self.rows,
+            skipped=tuple(sorted(self.skipped, key=lambda note: note.line)),
+            repaired=tuple(sorted(self.repaired, key=lambda note: note.line)),
+            unknown_kinds=dict(sorted(self.unknown_kinds.items())),
+            surrogates_replaced=self.surrogates_replaced,
+            skipped_rows=self.skipped_rows,
+            repaired_rows=self.repaired_rows,
+            merged=self.merged,
+            left_out=dict(sorted(self.left_out.items())),
+            held_back=self.held_back,
+            held_back_from=self.held_back_from,
+        )
+
+
+def read_rows(lines: Iterable[bytes], notes: Notes) -> list[Row]:
+    """Return the lines that are JSON objects with a type, in file order. Blank lines do not count."""
+    rows = []
+    for number, raw in enumerate(lines, 1):
+        fields = decode_row(number, raw, notes)
+        if fields is not None and has_type(number, fields, notes):
+            rows.append(Row(number, raw.decode(errors="replace").strip(), fields))
+    return rows
+
+
+def decode_row(number: int, raw: bytes, notes: Notes) -> JsonObject | None:
+    """Return the JSON object on a line; None for a blank line, and if it is not an object, which is noted. O(size)."""
+    data = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+    if not data or data.isspace():
+        return None
+    notes.rows += 1
+    try:
+        value = pydantic_core.from_json(data, allow_inf_nan=False)
+    except (ValueError, TypeError):  # a TypeError for half of a surrogate pair
+        value = _decode_carefully(number, data.strip(), notes)
+        if value is None:
+            return None
+    if type(value) is not dict:
+        notes.skip(number, f"is a JSON {type(value).__name__}, not an object")
+        return None
+    return value
+
+
+def _decode_carefully(number: int, data: bytes, notes: Notes) -> object:
+    """Return the value of a line that the fast parser refuses; None if the slow one refuses it, too, which is noted."""
+    text = data.decode(errors="replace")
+    words: list[str] = []
+
+    def kept(word: str) -> str:
+        words.append(word)
+        return word
+
+    try:
+        value = json.loads(text, parse_constant=kept)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        notes.skip(number, f"is not JSON ({reason}); a torn or damaged line")
+        return None
+    if words:
+        notes.repair(number, f"{words[0]} is not a JSON number; it is kept as text")
+    if "\ufffd" in text and text.encode() != data:
+        notes.repair(number, "bytes that are not UTF-8 were replaced by U+FFFD")
+    if value is None:
+        notes.skip(number, "is a JSON NoneType, not an object")
+    return cast("object", value)
+
+
+def has_type(number: int, fields: JsonObject, notes: Notes) -> bool:
+    """Return whether a row has a type; note it if it has none."""
+    if isinstance(fields.get("type"), str):
+        return True
+    notes.skip(number, "has no type")
+    return False
+
+
+def is_name(value: object) -> TypeGuard[str]:
+    """Return whether a value can be the id of something new: text that is not empty nor too long, without controls."""
+    if type(value) is str and 0 < len(value) <= MAX_NAME_BYTES and value.isascii() and value.isprintable():
+        return True
+    return isinstance(value, str) and is_usable(value)
+
+
+def unusable_id(value: object) -> str:
+    """Return what is wrong with the id of a row that has none to use."""
+    return "has no usable id" if value in (None, "") else f"has the id {shown(value)}, which cannot be used"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Documents that are one JSON value: the value, and the items of a list in it, whatever state it is in.
+#
+# A list is read item by item where it cannot be read whole, so that one bad item, or a torn end, costs that item only.
+# Items count from 0.
+
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_BLANK = re.compile(r"[\s,]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One object of a list, with its index."""
+
+    index: int
+    value: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The objects of a list, and the fields beside the list in the object that holds it."""
+
+    items: Sequence[Item]
+    beside: JsonObject = field(default_factory=dict)
+
+
+def read_document(data: bytes, notes: Notes, name: str) -> JsonValue:
+    """Return the value of a JSON document. Raises `UnreadableFile`. Numbers that cannot be stored are noted."""
+    text = _decoded(data, notes)
+    try:
+        return _loads(text, notes)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableFile(f"{name} is not a JSON document ({_reason(error)}); nothing was imported") from error
+
+
+def read_object(data: bytes, notes: Notes, name: str) -> JsonObject:
+    """Return the object of a JSON document. Raises `UnreadableFile`."""
+    value = read_document(data, notes, name)
+    if not isinstance(value, dict):
+        raise UnreadableFile(f"{name} is a JSON {type(value).__name__}, not an object; nothing was imported")
+    return value
+
+
+def read_items(data: bytes, notes: Notes, name: str, keys: Sequence[str]) -> Items:
+    """Return the objects in a list, in an object that has one under one of ``keys``, or one a line.
+
+    Items that are not objects, or cannot be read, are skipped. Raises `UnreadableFile` for anything else. O(size).
+    """
+    text = _decoded(data, notes)
+    start = text.lstrip()[:1]
+    try:
+        value = _loads(text, notes)
+    except (ValueError, RecursionError) as error:
+        if start == "[":
+            return Items(tuple(_objects(_one_by_one(text, notes), notes)))
+        if start == "{" and _is_one_a_line(text):
+            return Items(tuple(_objects(_line_by_line(text, notes), notes)))
+        raise UnreadableFile(f"{name} is not a JSON document ({_reason(error)}); nothing was imported") from error
+    if isinstance(value, list):
+        return Items(tuple(_objects(enumerate(value), notes)))
+    if isinstance(value, dict):
+        for key in keys:
+            held = value.get(key)
+            if isinstance(held, list):
+                beside = {other: item for other, item in value.items() if other != key}
+                return Items(tuple(_objects(enumerate(held), notes)), beside)
+        if "role" in value or "type" in value:
+            return Items(tuple(_objects(enumerate([value]), notes)))
+    raise UnreadableFile(f"{name} holds no list of messages; nothing was imported")
+
+
+def items_of(value: JsonValue, notes: Notes) -> list[Item]:
+    """Return the objects of a list inside a document; none if it is not a list."""
+    return list(_objects(enumerate(value), notes)) if isinstance(value, list) else []
+
+
+def _objects(values: Iterator[tuple[int, JsonValue]] | enumerate[JsonValue], notes: Notes) -> Iterator[Item]:
+    for index, value in values:
+        notes.rows += 1
+        if isinstance(value, dict):
+            yield Item(index, value)
+        else:
+            notes.skip(index, f"is a JSON {type(value).__name__}, not an object")
+
+
+def _decoded(data: bytes, notes: Notes) -> str:
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    text = data.decode(errors="replace")
+    if "\ufffd" in text and text.encode() != data:
+        notes.repair(0, "bytes that are not UTF-8 were replaced by U+FFFD")
+    return text
+
+
+def _reason(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+# --- JSON that others print ---------------------------------------------------------------------------------
+
+
+def _decoder(notes: Notes, index: Callable[[], int]) -> json.JSONDecoder:
+    def constant(word: str) -> str:
+        notes.repair(index(), f"{word} is not a JSON number; it is kept as text")
+        return word
+
+    def integer(digits: str) -> int | str:
+        if len(digits.lstrip("-")) <= MAX_DIGITS:
+            return int(digits)
+        notes.repair(index(), f"a number of {len(digits)} digits is kept as text")
+        return digits
+
+    return json.JSONDecoder(parse_constant=constant, parse_int=cast("Callable[[str], int]", integer))
+
+
+def _loads(text: str, notes: Notes) -> JsonValue:
+    trial = Notes(notes.unit)
+    value = _decoder(trial, lambda: 0).decode(text)
+    # Only now: where the document is read again, item by item, the notes are made again.
+    for note in trial.repaired:
+        notes.repair(note.line, note.text)
+    return cast("JsonValue", value)
+
+
+def _one_by_one(text: str, notes: Notes) -> Iterator[tuple[int, JsonValue]]:
+    """Yield the values of a list that cannot be read whole, with their indexes."""
+    at, index = text.index("[") + 1, 0
+    decoder = _decoder(notes, lambda: index)
+    while True:
+        at = cast("re.Match[str]", _BLANK.match(text, at)).end()
+        if at >= len(text):
+            notes.skip(index, "the list is torn here")
+            return
+        if text[at] == "]":
+            return
+        try:
+            value, at = decoder.raw_decode(text, at)
+            yield index, cast("JsonValue", value)
+        except (ValueError, RecursionError) as error:
+            notes.rows += 1
+            notes.skip(index, f"is not JSON ({_reason(error)}); a torn or damaged item")
+            end = _end_of_value(text, at)
+            if end is None:
+                return
+            at = end
+        index += 1
+
+
+def _end_of_value(text: str, at: int) -> int | None:
+    """Return where a value that cannot be read ends, by its brackets; None if it does not end."""
+    depth = 0
+    for match in _BRACKET.finditer(text, at):
+        sign = match.group()
+        if sign in ("{", "["):
+            depth += 1
+        elif sign in ("}", "]"):
+            depth -= 1
+            if depth <= 0:
+                return match.end() if depth == 0 else None
+    return None
+
+
+def _is_one_a_line(text: str) -> bool:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return len(lines) > 1 and lines[0].lstrip().startswith("{") and lines[0].rstrip().endswith("}")
+
+
+def _line_by_line(text: str, notes: Notes) -> Iterator[tuple[int, JsonValue]]:
+    index = 0
+    decoder = _decoder(notes, lambda: index)
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        try:
+            yield index, cast("JsonValue", decoder.decode(line.strip()))
+        except (ValueError, RecursionError) as error:
+            notes.rows += 1
+            notes.skip(index, f"is not JSON ({_reason(error)}); a torn or damaged item")
+        index += 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Entries made from JSON that was just decoded: the checks of values that JSON text cannot hold are not made again.
+
+_CONTENT = {"user": (str, list), "assistant": (str, list, type(None)), "toolResult": (str, list, type(None))}
+"""What the content of those messages may be that need no further look, by role."""
+
+
+class Content(NamedTuple):
+    """What an entry holds, before it has an id and a place: the fields of a `NewEntry`, made once and not copied."""
+
+    kind: str
+    payload: str
+    role: str | None = None
+    usage: UsageTotals = NO_USAGE
+    surrogates_replaced: int = 0
+    preview: str | None = None
+    calls: tuple[PaidCall, ...] = ()
+    unpaid: bool = False
+
+    def placed(
+        self, entry_id: str, parent_id: str | None, created_us: int | None, extra: str | None, surrogates_replaced: int
+    ) -> NewEntry:
+        """Return it as an entry with an id and a place, and with what stands beside it."""
+        return NewEntry(
+            self.kind,
+            self.payload,
+            self.role,
+            None,
+            self.usage,
+            self.calls,
+            id=entry_id,
+            parent_id=parent_id,
+            created_us=created_us,
+            extra=extra,
+            surrogates_replaced=surrogates_replaced,
+            preview=self.preview,
+            unpaid=self.unpaid,
+            built=True,
+        )
+
+
+def encode_decoded(value: JsonValue, what: str) -> tuple[str, int]:
+    """Return what `encode_json` returns for a value that was decoded by `pydantic_core.from_json`, sooner.
+
+    Such a value holds nothing but JSON, is nested no deeper than can be stored, and has no integer that cannot be read
+    back; what is left are numbers that overflow.
+    """
+    try:
+        text = pydantic_core.to_json(value, inf_nan_mode="constants").decode()
+    except Exception:  # noqa: BLE001 - as in `encode_json`, which says what is wrong
+        return encode_json(value, what)
+    if "Infinity" in text:
+        return encode_json(value, what)
+    return text, 0
+
+
+def message_content(message: JsonObject) -> Content:
+    """Return what `entry_of_message` returns, but for paid calls, for a message that a reader put together, sooner.
+
+    Every part has to be of its type's shape. Raises `InvalidEntry`.
+    """
+    role, content = message.get("role"), message.get("content")
+    is_plain = isinstance(role, str) and type(content) in _CONTENT.get(role, ())
+    if not isinstance(role, str) or not is_plain or (role == "toolResult" and not message.get("toolCallId")):
+        made = entry_of_message(message)
+        return Content(
+            made.kind, made.payload, made.role, made.usage, made.surrogates_replaced, made.preview, made.calls
+        )
+    text, replaced = encode_decoded(message, "message")
+    if role == "user":
+        return Content(MESSAGE, text, role, NO_USAGE, replaced, message_title(message))
+    reported = message.get("usage") if role == "assistant" else None
+    usage = NO_USAGE if reported is None else read_usage(reported, "message.usage")
+    return Content(MESSAGE, text, role, usage, replaced)
+
+
+def with_call(
+    content: Content,
+    reported: JsonObject,
+    notes: Notes,
+    line: int,
+    *,
+    provider: str,
+    model: str,
+    call_id: str,
+    purpose: str = "turn",
+) -> Content:
+    """Return an entry with the call that was paid for it, as ``reported``; what is odd about that is noted."""
+    usage = read_reported(reported)
+    for oddity in usage.oddities:
+        notes.repair(line, oddity)
+    call = call_of(usage, provider=provider, model=model, call_id=call_id, purpose=purpose)
+    return content._replace(calls=by_model(call, usage))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What an exporter gets, and what it returns: the text of a file, and what the format had no place for.
+
+
+def _no_parts(_entry: Entry, _picodollars: int) -> Cost | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTree:
+    """A session to be exported: its row, every entry it sees (`Session.get_tree`), a leaf, and what stands beside them.
+
+    ``labels`` are by entry. ``costs`` are what the ledger knows of the entries (`Session.entry_costs`), and
+    ``cost_parts`` returns such a cost by kind of token, None where only its total is known.
+    """
+
+    info: SessionInfo
+    entries: Sequence[Entry]
+    leaf_id: str | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    tasks: Sequence[TaskLink] = ()
+    costs: Mapping[str, EntryCost] = field(default_factory=dict)
+    cost_parts: Callable[[Entry, int], Cost | None] = _no_parts
+
+    def path(self) -> list[Entry]:
+        """Return the entries from the root to the leaf. O(entries)."""
+        by_id = {entry.id: entry for entry in self.entries}
+        path: list[Entry] = []
+        at = by_id.get(self.leaf_id or "")
+        while at is not None:
+            path.append(at)
+            at = by_id.get(at.parent_id or "")
+        return path[::-1]
+
+    def context(self) -> list[ContextEntry]:
+        """Return what the model sees at the leaf. O(entries)."""
+        return project(self.path())
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A session in another format. ``notes`` say what was left out or changed, never silently.
+
+    ``text`` is what a file of the format holds, its last line end included.
+    """
+
+    format: str
+    text: str
+    notes: tuple[ExportNote, ...] = ()
+    is_rows: bool = False
+    """Whether the text is JSONL."""
+
+    @property
+    def value(self) -> JsonValue:
+        """The value of the text: of JSONL the list of its rows."""
+        if self.is_rows:
+            return [json.loads(line) for line in self.text.splitlines() if line]
+        return json.loads(self.text)  # type: ignore[no-any-return]
+
+
+def exported_json(format_name: str, value: JsonValue, left: Leftovers) -> Exported:
+    """Return a value as the text of a document of its own."""
+    text = replace_lone_surrogates(json.dumps(value, ensure_ascii=False, indent=2))[0]
+    return Exported(format_name, text + "\n", left.notes())
+
+
+def json_line(value: JsonValue) -> str:
+    """Return a value as one line of JSONL, without its end."""
+    # U+2028 and its like stay escaped: some readers take them for the end of a line.
+    text = replace_lone_surrogates(json.dumps(value, ensure_ascii=False, separators=(",", ":")))[0]
+    return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029").replace("\u0085", "\\u0085")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a parser returns: sessions to create, with their entries, in terms that no foreign format knows.
+
+
+@dataclass(frozen=True, slots=True)
+class LabelChange:
+    """A label entry: from here on ``target_id`` is called ``label``; None clears it."""
+
+    entry_id: str
+    target_id: str
+    label: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOf:
+    """The session that a task session belongs to, and the name of the task there."""
+
+    session_id: str
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedSession:
+    """One session of a file: the session to create, its entries, parents first, and its leaf.
+
+    ``version`` is that of the format. ``lines`` gives the line (from 1) of each entry by id. ``labels`` are in file
+    order: the last one counts. ``parent`` names the session whose task it is. ``completed_us`` is when its work was
+    completed, where it was. ``tasks`` are the tasks that it names, with the ids of their sessions;
+    ``restates`` says that the metadata are those of the file whenever it is imported.
+    """
+
+    format: str
+    version: str
+    session: NewSession
+    entries: tuple[NewEntry, ...]
+    leaf: str | None
+    lines: Mapping[str, int]
+    report: ParseReport
+    labels: tuple[LabelChange, ...] = ()
+    parent: TaskOf | None = None
+    is_rewritten: bool = False
+    completed_us: int | None = None
+    tasks: tuple[TaskOf, ...] = ()
+    restates: bool = False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Texts and times as files of other programs have them, and as they are stored.
+
+
+def one_text(value: JsonValue, most: int = 0) -> str | None:
+    """Return a text that can be stored as a name or title, cut to ``most`` characters; None if it is not a string."""
+    if not isinstance(value, str):
+        return None
+    text = value
+    if not value.isascii() or "\0" in value:
+        text = replace_lone_surrogates(value.replace("\0", ""))[0]
+    return text[:most] if most else text
+
+
+def read_time(value: JsonValue) -> int | None:
+    """Return an ISO 8601 text in microseconds since 1970 UTC; None for anything else."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        return to_microseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        return None
+
+
+def read_moment(value: JsonValue) -> int | None:
+    """Return an ISO 8601 text, or milliseconds since 1970, in microseconds since 1970 UTC; None for anything else."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 253_402_300_800_000:
+        return int(value * 1000)
+    return read_time(value)
+
+
+def iso_time(microseconds: int) -> str:
+    """Return microseconds since 1970 UTC as JavaScript prints a time: UTC, to the millisecond, with a Z."""
+    return from_microseconds(microseconds).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def entry_kind(prefix: str, name: str) -> str:
+    """Return the kind of entry that a row outside the conversation becomes, by what its program calls it."""
+    return (prefix + re.sub(r"[^A-Za-z0-9_.:-]", "_", name))[:64]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Histories that are plain lists: their messages as a chain of entries, each with an id that stays the same.
+#
+# An entry without an id of its own gets one made from the session's id, the entry before it and its content. The same
+# list always gives the same ids, a longer one begins with them, and a list that was changed in the middle becomes a
+# branch beside what was imported before.
+
+UNREADABLE_MESSAGE = "unreadable_message"
+"""The kind of an entry whose message cannot be one: kept whole, never in the context."""
+
+
+def message_entry(message: JsonObject, original: JsonValue, at: int, notes: Notes) -> tuple[NewEntry, JsonObject]:
+    """Return a message as an entry, and what stands beside it in ``extra``. Never raises.
+
+    What of its usage cannot be counted is noted; so is what cannot be a message at all, and is kept as ``original``, in
+    an entry outside the context.
+    """
+    try:
+        entry = entry_of_message(message)
+    except InvalidEntry as error:
+        usage = message.get("usage")
+        if message.get("role") == "assistant" and _storable(usage) is not usage:
+            notes.repair(at, f"{error}; it is kept as text")
+            return message_entry({**message, "usage": _storable(usage)}, original, at, notes)
+        notes.repair(at, f"{error}; kept as {UNREADABLE_MESSAGE}, outside the context")
+        return plain_entry(UNREADABLE_MESSAGE, _storable(original)), {}
+    for oddity in entry.oddities:
+        notes.repair(at, oddity)
+    return entry, {}
+
+
+def plain_entry(kind: str, data: JsonValue) -> NewEntry:
+    """Return an entry of any kind, its payload made storable. Raises `InvalidEntry` for the kind."""
+    text, replaced = encode_json(_storable(data), kind)
+    return NewEntry(checked_kind(kind), text, surrogates_replaced=replaced, built=True)
+
+
+def _storable(value: JsonValue) -> JsonValue:
+    """Return a value that JSON text here can hold: itself, or its own text where numbers or nesting forbid it."""
+    try:
+        encode_json([[[value]]], "value")  # it will stand a few levels deep
+    except InvalidEntry:
+        try:
+            return {"text": json.dumps(value, ensure_ascii=False)}
+        except (ValueError, RecursionError):
+            return {"text": shown(value)}
+    return value
+
+
+@dataclass(slots=True)
+class Chain:
+    """A list that is being made into entries, each the child of the one before it."""
+
+    session_id: str
+    notes: Notes
+    entries: list[NewEntry] = field(default_factory=list)
+    lines: dict[str, int] = field(default_factory=dict)
+    leaf: str | None = None
+    linked: str = ""
+    """The id that the next made id is made from."""
+
+    def add(
+        self,
+        entry: NewEntry,
+        at: int,
+        *,
+        beside: Mapping[str, JsonValue] | None = None,
+        entry_id: str | None = None,
+        created_us: int | None = None,
+        is_link: bool = True,
+        known_by: NewEntry | None = None,
+    ) -> str:
+        """Put an entry at the end of the chain, and return its id.
+
+        ``at`` is its line or index. An id that is made is made of what ``known_by`` says, if it is given. Without
+        ``is_link`` the ids of later entries do not depend on this one.
+        """
+        extra, replaced = encode_json(_storable(dict(beside)), "extra") if beside else (None, 0)
+        found = entry_id or self._unused(known_by or entry)
+        surrogates = entry.surrogates_replaced + replaced
+        self.notes.surrogates_replaced += surrogates
+        calls = tuple(replace(call, call_id=call.call_id or f"import:{found}") for call in entry.calls)
+        self.entries.append(
+            replace(
+                entry,
+                id=found,
+                parent_id=self.leaf,
+                created_us=created_us,
+                extra=extra,
+                surrogates_replaced=surrogates,
+                calls=calls,
+            )
+        )
+        self.lines[found] = len(self.entries) if self.notes.unit == "item" else at
+        self.leaf = found
+        if is_link:
+            self.linked = found
+        return found
+
+    def _unused(self, entry: NewEntry) -> str:
+        number = 0
+        while (found := made_id(self.session_id, self.linked, entry.kind, entry.payload, str(number))) in self.lines:
+            number += 1
+        return found
+
+    def parsed(
+        self, format_name: str, version: str, session: NewSession, *, is_rewritten: bool = True
+    ) -> ParsedSession:
+        """Return the session with the chain's entries, its leaf being the end of the chain."""
+        return ParsedSession(
+            format=format_name,
+            version=version,
+            session=session,
+            entries=tuple(self.entries),
+            leaf=self.leaf,
+            lines=self.lines,
+            report=self.notes.report(),
+            is_rewritten=is_rewritten,
+        )
+
+
+def imported_session(
+    session_id: str,
+    format_name: str,
+    name: str,
+    document: Mapping[str, JsonValue],
+    notes: Notes,
+    *,
+    title: str | None = None,
+    auto_title: str | None = None,
+    cwd: str | None = None,
+    created_us: int | None = None,
+) -> NewSession:
+    """Return the session to create; its metadata says where it came from, with the rest of the document."""
+    imported: JsonObject = {"format": format_name, "file": one_text(name), **document}
+    try:
+        text, replaced = encode_json({"imported": imported}, "metadata")
+    except InvalidEntry as error:
+        notes.repair(0, f"{error}; what stands beside the messages is kept as text")
+        rest = {key: _storable(value) for key, value in imported.items()}
+        text, replaced = encode_json({"imported": rest}, "metadata")
+    notes.surrogates_replaced += replaced
+    return NewSession(
+        id=session_id, title=title, cwd=cwd, metadata_text=text, created_us=created_us, auto_title=auto_title
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Plain lists of messages: what tells the three formats of them apart, and the session that a list is.
+#
+# They are told apart by types of items and parts that only one of them has. Text inside a message does not mislead: the
+# quotation marks of JSON within JSON are escaped.
+
+ONLY_RESPONSES = re.compile(
+    rb'"type"\s*:\s*"(message|reasoning|item_reference|input_text|input_image|input_file|output_text|summary_text'
+    rb"|(function|custom_tool|local_shell|shell|apply_patch|computer|tool_search)_call(_output)?|tool_search_output"
+    rb'|(web_search|file_search|image_generation|code_interpreter|mcp)_call|mcp_list_tools|mcp_approval_re(quest|sponse))"'
+)
+ONLY_ANTHROPIC = re.compile(rb'"type"\s*:\s*"(tool_use|tool_result|thinking|redacted_thinking|server_tool_use)"')
+_LONGEST_SIGN = 200
+_FIRST_ITEMS = 20
+
+
+def begins_with_messages(head: bytes, beginning: re.Pattern[bytes], *fields: str) -> bool:
+    """Return whether a file begins with a list whose first items may be messages: one has one of ``fields``.
+
+    ``beginning`` matches up to the bracket of the list, or up to the brace of its first item.
+    What is torn, or not JSON, may be anything. Lists of other programs hold messages deeper, or others.
+    """
+    start = head.removeprefix(b"\xef\xbb\xbf")
+    found = beginning.match(start)
+    if found is None:
+        return False
+    text, decoder, there = start[found.end() - 1 :].decode(errors="replace"), json.JSONDecoder(), 0
+    place = text.find("{")
+    for _ in range(_FIRST_ITEMS):
+        try:
+            item, end = decoder.raw_decode(text, max(0, place))
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(item, dict) or any(field in item for field in fields):
+            return True
+        there += 1
+        place = text.find("{", end) if text[end:].lstrip().startswith(",") else -1
+        if place < 0:
+            break
+    return there == 0
+
+
+def other_list(chunks: Iterable[bytes]) -> str | None:
+    """Return whose list a file is that begins as chat messages do, from what comes later in it; None: it is chat.
+
+    Roles and texts alone are chat messages, Anthropic messages and Responses items alike. O(size), a chunk at a time.
+    """
+    is_list, before = None, b""
+    for chunk in chunks:
+        text = before + chunk
+        if is_list is None:
+            is_list = text.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+        if is_list and ONLY_RESPONSES.search(text):
+            return "openai-responses"
+        if ONLY_ANTHROPIC.search(text):
+            return "anthropic"
+        before = text[-_LONGEST_SIGN:]
+    return None
+
+
+def list_session_id(format_name: str, name: str, items: Items) -> str:
+    """Return the id of the session of a list: made from the file's name and its items up to the first of the user."""
+    beginning = []
+    for item in items.items:
+        beginning.append(_text(item))
+        if item.value.get("role") == "user":
+            break
+    return made_id(format_name, name, *beginning)
+
+
+def _text(item: Item) -> str:
+    try:
+        return json.dumps(item.value)
+    except RecursionError:
+        return ""
+
+
+def list_session(format_name: str, name: str, items: Items, chain: Chain) -> ParsedSession:
+    """Return the session of a list; what stood beside the list is kept in its metadata."""
+    beside: JsonObject = {"document": items.beside} if items.beside else {}
+    return chain.parsed(format_name, "1", imported_session(chain.session_id, format_name, name, beside, chain.notes))
+
+
+def with_response(entry: NewEntry, format_name: str, response: JsonValue) -> NewEntry:
+    """Return an entry whose calls have an id made from that of the response, which may stand in several lists."""
+    if not isinstance(response, str):
+        return entry
+    return replace(entry, calls=tuple(replace(call, call_id=made_id(format_name, response)) for call in entry.calls))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading a file: what a reader returns, and how it remembers ids without remembering rows.
+#
+# A reader is fed the lines of a file in order. What is ready can be taken at any time, as parts of sessions, parents
+# before children, so that a file of any length needs little memory. A reader does no I/O and knows no store: the same
+# lines give the same parts, and the lines of a file's beginning give the beginning of what the whole file gives.
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class TitleChange:
+    """An entry from which on the session is called ``title``; ``is_made``: by a program, not by a person."""
+
+    entry_id: str
+    title: str
+    is_made: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPart:
+    """The next entries of one session of a file, parents first, and the session to create if it is new.
+
+    ``leaves`` are the entries the leaf went through, in order: the last one is the leaf after this part.
+    ``earlier`` names, for an entry of rows that may have been imported before they were complete, the ids it was
+    given then. ``lines`` are those of the entries (of the last row, where several made one). ``lost`` names the
+    parents of roots that are not in the file. ``unfinished`` are entries whose rows may not be complete, taken
+    since they read like a whole answer. ``began`` names the entries below which tasks began, by the names of the
+    tasks, ``completed_us`` says when the work was completed. ``may_overlap`` says that several files may hold pieces
+    of the session, ``is_rewritten`` that what was imported before may be gone from the file. ``tasks`` are the sessions
+    of tasks that the file names, ``restates`` says that the metadata are what it says now. ``calls`` belong
+    to no entry yet, each with an id; ``settles`` names, for an entry, the ids of such calls that its own replace.
+    ``segment`` is what the file is called where several files, one going on from another, have the session: "" for the
+    first, and those of later ones sort behind it. ``name`` is what people call the session, by what is beside the file.
+    ``is_payer`` says that the session has its own file elsewhere, and has the bill of ``calls`` that this one repeats.
+    """
+
+    format: str
+    version: str
+    session: NewSession
+    entries: tuple[NewEntry, ...]
+    leaves: tuple[str, ...] = ()
+    lines: tuple[int, ...] = ()
+    earlier: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: tuple[LabelChange, ...] = ()
+    titles: tuple[TitleChange, ...] = ()
+    parent: TaskOf | None = None
+    lost: Mapping[str, str] = field(default_factory=dict)
+    unfinished: frozenset[str] = frozenset()
+    may_overlap: bool = False
+    began: Mapping[str, str] = field(default_factory=dict)
+    is_rewritten: bool = False
+    completed_us: int | None = None
+    tasks: tuple[TaskOf, ...] = ()
+    restates: bool = False
+    calls: tuple[PaidCall, ...] = ()
+    settles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    segment: str = ""
+    name: str | None = None
+    is_payer: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """What a session of a file has gained since its last part was taken, field by field as in `SessionPart`."""
+
+    entries: list[NewEntry] = field(default_factory=list)
+    leaves: list[str] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: list[LabelChange] = field(default_factory=list)
+    titles: list[TitleChange] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)
+    unfinished: frozenset[str] = frozenset()
+    began: dict[str, str] = field(default_factory=dict)
+    calls: list[PaidCall] = field(default_factory=list)
+    settles: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    is_new: bool = True
+    """Whether no part was taken yet."""
+
+    @property
+    def has_part(self) -> bool:
+        """Whether there is something to return."""
+        return bool(self.is_new or self.entries or self.leaves or self.titles or self.calls)
+
+    def take(
+        self,
+        format_name: str,
+        version: str,
+        session: NewSession,
+        parent: TaskOf | None = None,
+        *,
+        may_overlap: bool = False,
+    ) -> SessionPart:
+        """Return it as the next part, and begin anew."""
+        part = SessionPart(
+            format_name,
+            version,
+            session,
+            tuple(self.entries),
+            tuple(self.leaves),
+            tuple(self.lines),
+            self.earlier,
+            tuple(self.labels),
+            tuple(self.titles),
+            parent,
+            self.lost,
+            self.unfinished,
+            may_overlap,
+            self.began,
+            calls=tuple(self.calls),
+            settles=self.settles,
+        )
+        self.entries, self.leaves, self.lines, self.labels, self.titles, self.calls = [], [], [], [], [], []
+        self.earlier, self.lost, self.began, self.settles = {}, {}, {}, {}
+        self.is_new = False
+        return part
+
+
+class Reader(Protocol):
+    """Reads one file."""
+
+    needs_scan: bool
+    """Whether every line has to be given to `scan` before the first one is given to `feed`."""
+
+    needs_whole: bool
+    """Whether the whole file is given to `feed` at once, as line 1: it means nothing in parts."""
+
+    @property
+    def ready(self) -> int:
+        """How many entries can be taken, about."""
+
+    def scan(self, number: int, raw: bytes) -> None:
+        """Look at a line (``number`` counts from 1), to know what comes later."""
+
+    def feed(self, number: int, raw: bytes) -> None:
+        """Read a line. Raises `UnreadableFile` if the file is not of this format; nothing was returned before that."""
+
+    def take(self) -> list[SessionPart]:
+        """Return what is ready, and forget it."""
+
+    def finish(self, *, take_all: bool) -> list[SessionPart]:
+        """Return what is left when there are no more lines. Raises `UnreadableFile` if there was no session.
+
+        What may not be complete is held back, and noted, unless ``take_all``.
+        """
+
+    def report(self) -> ParseReport:
+        """Return what came of the rows."""
+
+
+def read_lines(reader: Reader, lines: Sequence[bytes]) -> list[SessionPart]:
+    """Return the parts of a file, given all of its lines. Raises `UnreadableFile`. O(size)."""
+    if reader.needs_scan:
+        for number, raw in enumerate(lines, 1):
+            reader.scan(number, raw)
+    for number, raw in enumerate(lines, 1):
+        reader.feed(number, raw)
+    return reader.finish(take_all=True)
+
+
+class DocumentReader:
+    """Reads a file that is one document (see `Reader`), by a function of its bytes and its name."""
+
+    needs_scan = False
+    needs_whole = True
+
+    def __init__(self, parse: Callable[[bytes, str], Sequence[ParsedSession]], name: str) -> None:
+        self._parse = parse
+        self._name = name
+        self._sessions: Sequence[ParsedSession] = ()
+        self._reports: list[ParseReport] = []
+        self.ready = 0
+
+    def scan(self, number: int, raw: bytes) -> None:
+        """Nothing has to be known in advance."""
+
+    def feed(self, number: int, raw: bytes) -> None:
+        """Read the document. Raises `UnreadableFile` if it is not of this format."""
+        self._sessions = self._parse(raw, self._name)
+        self._reports = list({id(session.report): session.report for session in self._sessions}.values())
+        self.ready = sum(len(session.entries) for session in self._sessions)
+
+    def take(self) -> list[SessionPart]:
+        """Return the sessions, once."""
+        sessions, self._sessions, self.ready = self._sessions, (), 0
+        return [whole_session(session) for session in sessions]
+
+    def finish(self, *, take_all: bool) -> list[SessionPart]:
+        """Return the sessions that were not taken. Raises `UnreadableFile` if there was none."""
+        if not self._reports:
+            raise UnreadableFile(f"{self._name} holds no session; nothing was imported")
+        return self.take()
+
+    def report(self) -> ParseReport:
+        """Return what came of the document."""
+        return joined(self._reports)
+
+
+def whole_session(parsed: ParsedSession) -> SessionPart:
+    """Return a session that was parsed as a whole as the one part it is. O(entries)."""
+    order = sorted(parsed.entries, key=lambda entry: parsed.lines.get(entry.id or "", 0))
+    if order and parsed.leaf != order[-1].id:
+        order = [entry for entry in order if entry.kind in SHOWN_KINDS]
+    leaves = [entry.id for entry in order if entry.id is not None and entry.id != parsed.leaf]
+    names = {False: parsed.session.title, True: parsed.session.auto_title}
+    naming = [(str(entry.id), _NAMING[entry.kind]) for entry in parsed.entries if entry.kind in _NAMING]
+    titles = [TitleChange(entry_id, name, is_made) for entry_id, is_made in naming if (name := names[is_made])]
+    return SessionPart(
+        parsed.format,
+        parsed.version,
+        parsed.session,
+        parsed.entries,
+        (*leaves, parsed.leaf) if parsed.leaf is not None else tuple(leaves),
+        tuple(parsed.lines.get(entry.id or "", 0) for entry in parsed.entries),
+        labels=parsed.labels,
+        titles=tuple(titles),
+        parent=parsed.parent,
+        is_rewritten=parsed.is_rewritten,
+        completed_us=parsed.completed_us,
+        tasks=parsed.tasks,
+        restates=parsed.restates,
+    )
+
+
+_NAMING = {"session_info": False, "custom-title": False, "title": False, "ai-title": True}
+"""The kinds of entries that name a session, and whether a program made the name."""
+
+
+# -- remembering ids ----------------------------------------------------------------------------------------------
+
+
+class IdTable:
+    """Which ids occurred, each with a small number (0 to 3): about 20 bytes for each, whatever their length.
+
+    An id is known by 62 bits of its hash. Among ten million ids, two are mistaken for each other with a
+    probability of one in a hundred thousand.
+    """
+
+    __slots__ = ("_count", "_limit", "_mask", "_slots")
+
+    def __init__(self) -> None:
+        self._resize(1 << 12)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _resize(self, size: int) -> None:
+        self._slots = array("Q", bytes(8 * size))
+        self._mask = size - 1
+        self._limit = size * 2 // 3
+
+    def put(self, name: str, number: int = 0) -> None:
+        """Remember an id with its number; one that is known gets the new number."""
+        key = hash(name) << 2 & 0xFFFF_FFFF_FFFF_FFFC or 4
+        slots, mask = self._slots, self._mask
+        at = key >> 2 & mask
+        while (there := slots[at]) and there & ~3 != key:
+            at = at + 1 & mask
+        slots[at] = key | number
+        if not there:
+            self._count += 1
+            if self._count > self._limit:
+                self._grow()
+
+    def get(self, name: str) -> int | None:
+        """Return the number of an id; None if it did not occur."""
+        key = hash(name) << 2 & 0xFFFF_FFFF_FFFF_FFFC or 4
+        slots, mask = self._slots, self._mask
+        at = key >> 2 & mask
+        while there := slots[at]:
+            if there & ~3 == key:
+                return there & 3
+            at = at + 1 & mask
+        return None
+
+    def _grow(self) -> None:
+        old = self._slots
+        self._resize(2 * (self._mask + 1))
+        slots, mask = self._slots, self._mask
+        for key in old:
+            if key:
+                at = key >> 2 & mask
+                while slots[at]:
+                    at = at + 1 & mask
+                slots[at] = key
+
+
+class Recent(Generic[Value]):
+    """The values of the ids that were put last, up to ``limit`` of them."""
+
+    __slots__ = ("_limit", "_values")
+
+    def __init__(self, limit: int) -> None:
+        self._values: OrderedDict[str, Value] = OrderedDict()
+        self._limit = limit
+
+    def put(self, name: str, value: Value) -> None:
+        """Remember a value, and forget the oldest where there are too many."""
+        self._values[name] = value
+        if len(self._values) > self._limit:
+            self._values.popitem(last=False)
+
+    def get(self, name: str) -> Value | None:
+        """Return the value of an id, or None if it is not known any more."""
+        return self._values.get(name)
+
+
+# -- small things that rows of all formats have ---------------------------------------------------------------------
+
+
+def first_rows(first_bytes: bytes) -> Iterable[bytes]:
+    """Return the whole lines among the first bytes of a file, blank ones left out; a single torn one as it is."""
+    lines: Sequence[bytes] = first_bytes.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    whole = lines[:-1] or lines
+    return (line for line in whole if line.strip())

@@ -1,0 +1,267 @@
+"""noumen session files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import PurePath
+
+from flue_py.core.entries import NewEntry
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION, MESSAGE, message_text
+from flue_py.core.sessions import made_id
+from flue_py.errors import InvalidEntry, UnreadableFile, shown
+from flue_py.formats.kit import (
+    Chain,
+    DocumentReader,
+    Notes,
+    ParsedSession,
+    Row,
+    imported_session,
+    is_name,
+    message_entry,
+    one_text,
+    plain_entry,
+    read_rows,
+    read_time,
+)
+from flue_py.providers.openai_chat import calls_in, message_from_chat
+
+# ---------------------------------------------------------------------------------------------------------------------
+# noumen session files: one row a line, in the order in which things happened.
+#
+# Rows name parents that are always null, so that the order of the file is the history: a chain of entries. A boundary
+# with a summary is a compaction; a boundary without one begins the history anew, as it does in noumen; one with nothing
+# after it counts for nothing. Snips become `EXCLUSION` entries. Nothing in a row is fatal.
+# docs/formats/noumen.md lists what is kept and what is not.
+
+FORMAT = "noumen"
+
+EXCLUSION = "exclusion"
+"""The kind of an entry that takes the entry it names out of the context."""
+
+BOUNDARY = "compact-boundary"
+SUMMARY = "summary"
+SUMMARY_PREFIX = "[Conversation Summary]\n\n"
+"""What noumen puts before a summary; here the projection puts its own words there."""
+
+_SAID = frozenset({MESSAGE, SUMMARY})
+_SNIP = "snip-boundary"
+_BESIDE = frozenset({
+    "custom-title", "ai-title", "metadata", "file-checkpoint", "tool-result-overflow", "content-replacement",
+})  # fmt: skip
+_TYPES = _SAID | _BESIDE | {BOUNDARY, _SNIP}
+_ROW = re.compile(
+    rb'\s*\{"type"\s*:\s*"(message|compact-boundary|metadata|file-checkpoint|tool-result-overflow'
+    rb'|content-replacement|snip-boundary)"[^\n]*"sessionId"\s*:'
+)
+_OTHERS = re.compile(rb'"isSidechain"\s*:|^\{"type"\s*:\s*"session"', re.MULTILINE)
+_ENVELOPE = frozenset({"type", "uuid", "timestamp", "message"})
+
+
+def looks_like_noumen(head: bytes, path_name: str = "") -> bool:
+    """Return whether the beginning of a file may be a noumen session."""
+    head = head.removeprefix(b"\xef\xbb\xbf")
+    return any(_ROW.match(line) for line in head.splitlines()) and not _OTHERS.search(head)
+
+
+def parse_noumen(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
+    """Return the session in a noumen file.
+
+    ``name`` is what errors and metadata call the file; without its ending it is the session's id where no row names
+    one. Raises `UnreadableFile` if no row is of noumen; every other fault is in the report. O(size).
+    """
+    notes = Notes()
+    rows = read_rows(data.split(b"\n"), notes)
+    if not any(row.type in _TYPES and "sessionId" in row.fields for row in rows):
+        raise UnreadableFile(f"{name} is not a noumen session: no line is a row of one; nothing was imported")
+    reading = _Reading(rows, Chain(_session_id(rows, name), notes))
+    for at, row in enumerate(rows):
+        reading.read(at, row)
+    reading.finish()
+    titles = {
+        kind: title for row in rows if (kind := row.type) in ("custom-title", "ai-title") and (title := _title(row))
+    }
+    kept: JsonObject = {"titles": dict(titles)} if titles else {}
+    values = {key: row.fields.get("value") for row in rows if row.type == "metadata" and (key := _key(row)) is not None}
+    if values:
+        kept["metadata"] = dict(values)
+    session = imported_session(
+        reading.chain.session_id,
+        FORMAT,
+        name,
+        kept,
+        notes,
+        title=titles.get("custom-title"),
+        auto_title=titles.get("ai-title"),
+        created_us=next(
+            (moment for row in rows if (moment := read_time(row.fields.get("timestamp"))) is not None), None
+        ),
+    )
+    return (reading.chain.parsed(FORMAT, "1", session, is_rewritten=False),)
+
+
+read_noumen = partial(DocumentReader, parse_noumen)
+
+
+def _session_id(rows: Sequence[Row], name: str) -> str:
+    for row in rows:
+        found = row.fields.get("sessionId")
+        if is_name(found):
+            return found
+    stem = PurePath(name).name.removesuffix(".jsonl")
+    if not is_name(stem):
+        raise UnreadableFile(f"{name}: no row has a usable sessionId, nor is the file's name one; nothing was imported")
+    return stem
+
+
+def _title(row: Row) -> str:
+    return (one_text(row.fields.get("title")) or "").strip()
+
+
+def _key(row: Row) -> str | None:
+    key = row.fields.get("key")
+    return key if isinstance(key, str) else None
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been read so far: the chain, the boundary that waits for what follows it, and what was snipped."""
+
+    rows: Sequence[Row]
+    chain: Chain
+    boundary: Row | None = None
+    tools: dict[str, str] = field(default_factory=dict)
+    by_uuid: dict[str, list[str]] = field(default_factory=dict)
+    summaries: set[str] = field(default_factory=set)
+    awaited: dict[str, Row] = field(default_factory=dict)
+    """Ids that were snipped before they came."""
+
+    def read(self, at: int, row: Row) -> None:
+        if row.type in _SAID:
+            self._say(at, row)
+            return
+        entry_id = self._id(row)
+        if row.type == _SNIP:
+            self._snip(row)
+            return
+        if row.type == BOUNDARY:
+            self.boundary = row
+        elif row.type not in _BESIDE:
+            self.chain.notes.unknown_kinds[row.type] += 1
+        body = {name: value for name, value in row.fields.items() if name not in ("type", "uuid", "timestamp")}
+        try:
+            entry = plain_entry(row.type, body)
+        except InvalidEntry as error:
+            self.chain.notes.repair(row.line, f"{error}; kept as unreadable_entry")
+            entry = plain_entry("unreadable_entry", {"type": row.type, **body})
+        self._add(entry, row, entry_id)
+
+    def finish(self) -> None:
+        """Note what the end of the file leaves open."""
+        if self.boundary is not None:
+            self.chain.notes.repair(
+                self.boundary.line, "a boundary with neither summary nor message after it counts for nothing"
+            )
+        for uuid, row in self.awaited.items():
+            self.chain.notes.repair(row.line, f"snips {shown(uuid)}, which is not a row that is shown")
+
+    def _say(self, at: int, row: Row) -> None:
+        said = row.fields.get("message")
+        message = message_from_chat(said, self.tools) if isinstance(said, dict) else {}
+        self.tools.update(calls_in(message))
+        entry, beside = message_entry(message, row.fields, row.line, self.chain.notes)
+        boundary, self.boundary = self.boundary, None
+        if boundary is not None:
+            self.by_uuid.clear()  # snips reach back to the boundary, no further
+        if boundary is not None and row.type == SUMMARY and entry.kind == MESSAGE:
+            entry = self._compaction(at, message, beside)
+            self.summaries.add(str(row.fields.get("uuid")))
+        elif boundary is not None:
+            self.chain.leaf = None
+            self.chain.notes.repair(row.line, f"begins anew: the boundary of line {boundary.line} has no summary")
+        elif row.type == SUMMARY:
+            beside = {**beside, "type": SUMMARY}
+        if entry.kind != "unreadable_message":
+            rest = {name: value for name, value in row.fields.items() if name not in _ENVELOPE}
+            beside = {**_unusual(rest, self.chain.session_id), **beside}
+        self._add(entry, row, self._id(row), beside)
+        for uuid in [uuid for uuid in self.awaited if uuid == row.fields.get("uuid")]:
+            self._exclude(uuid, self.awaited.pop(uuid))
+
+    def _compaction(self, at: int, message: JsonObject, beside: JsonObject) -> NewEntry:
+        text = message_text(message)
+        if text.startswith(SUMMARY_PREFIX):
+            beside["prefix"] = SUMMARY_PREFIX
+        # Rows of the tail are copies that noumen writes after the summary, so that what is kept comes after it.
+        kept = ""
+        for row in self.rows[at + 1 :]:
+            if row.type == BOUNDARY:
+                break
+            if row.type == MESSAGE:
+                kept = self._peek(row)
+                break
+        fields: JsonObject = {
+            "summary": text.removeprefix(SUMMARY_PREFIX),
+            "firstKeptEntryId": kept,
+            "tokensBefore": 0,
+        }
+        return replace(plain_entry(COMPACTION, fields), references=())
+
+    def _peek(self, row: Row) -> str:
+        uuid = row.fields.get("uuid")
+        return uuid if is_name(uuid) and uuid not in self.chain.lines else self._made(row)
+
+    def _made(self, row: Row, suffix: str = "") -> str:
+        return made_id(self.chain.session_id, str(row.line), suffix)
+
+    def _id(self, row: Row) -> str:
+        """Return the id of a row's entry: its uuid; one made from its line if the uuid is unusable or taken."""
+        uuid = row.fields.get("uuid")
+        if not is_name(uuid):
+            if row.type in _SAID:
+                self.chain.notes.repair(row.line, "has no usable uuid; it got an id made from its line")
+            return self._made(row)
+        if uuid in self.chain.lines:
+            # noumen shows both rows, so that both must be there.
+            self.chain.notes.repair(row.line, f"repeats the uuid {uuid!r}; it got an id made from its line")
+            return self._made(row)
+        return uuid
+
+    def _add(self, entry: NewEntry, row: Row, entry_id: str, beside: Mapping[str, JsonValue] | None = None) -> None:
+        moment = read_time(row.fields.get("timestamp"))
+        extra = dict(beside or {})
+        if moment is None and row.fields.get("timestamp") is not None:
+            extra["timestamp"] = row.fields["timestamp"]
+            self.chain.notes.repair(row.line, "has no readable timestamp; the time of the import was taken")
+        self.chain.add(entry, row.line, beside=extra, entry_id=entry_id, created_us=moment)
+        uuid = row.fields.get("uuid")
+        if isinstance(uuid, str) and row.type in _SAID:
+            self.by_uuid.setdefault(uuid, []).append(entry_id)
+
+    def _snip(self, row: Row) -> None:
+        held = row.fields.get("snipMetadata")
+        removed = held.get("removedUuids") if isinstance(held, dict) else None
+        if not isinstance(removed, list):
+            self.chain.notes.skip(row.line, "is a snip that names no rows")
+            return
+        for uuid in dict.fromkeys(uuid for uuid in removed if isinstance(uuid, str)):
+            if uuid in self.by_uuid:
+                self._exclude(uuid, row)
+            else:
+                self.awaited[uuid] = row
+
+    def _exclude(self, uuid: str, row: Row) -> None:
+        if uuid in self.summaries:
+            self.chain.notes.repair(row.line, f"snips the summary {shown(uuid)}, which stays in the context")
+        for target in self.by_uuid.get(uuid, ()):
+            entry = plain_entry(EXCLUSION, {"entryId": target})
+            self._add(entry, row, self._made(row, target), {"type": row.type})
+
+
+def _unusual(rest: JsonObject, session_id: str) -> JsonObject:
+    """Return the fields of a row that are worth keeping: a parent that is not null, the id of another session."""
+    usual = {"parentUuid": None, "sessionId": session_id}
+    return {name: value for name, value in rest.items() if name not in usual or value != usual[name]}

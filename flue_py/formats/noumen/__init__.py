@@ -1,1 +1,0 @@
-"""noumen session files."""

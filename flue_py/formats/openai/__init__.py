@@ -1,1 +1,0 @@
-"""OpenAI chat messages and Responses items, as files."""

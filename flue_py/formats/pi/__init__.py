@@ -1,1 +1,0 @@
-"""pi session files."""

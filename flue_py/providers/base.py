@@ -1,0 +1,835 @@
+"""What printing a message again would not give back, so that a list goes out as it came in.
+
+A difference has the fields to ``set``, the names of those to ``unset``, and, from `close_difference`, what differs
+``inside`` others: a difference for each, by name, or by place in a list. Empty, it changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from base64 import b64decode
+from binascii import Error
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from dataclasses import field as dataclasse_field
+from functools import cached_property, lru_cache
+from typing import NamedTuple, TypeAlias
+
+from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.kinds import Shape, shape_of
+from flue_py.core.usage import RESPONSE_ID, billed_by
+from flue_py.errors import InvalidArgument, InvalidEntry, shown
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What printing a message again would not give back, so that a list goes out as it came in.
+#
+# A difference has the fields to ``set``, the names of those to ``unset``, and, from `close_difference`, what differs
+# ``inside`` others: a difference for each, by name, or by place in a list. Empty, it changes nothing.
+
+_UNORDERED = 3
+"""A message, its parts and their fields: the order of names counts in what lies deeper."""
+
+
+def difference(printed: Mapping[str, JsonValue], original: Mapping[str, JsonValue]) -> JsonObject:
+    """Return what makes ``original`` of ``printed``: whole fields to set, and to leave out. O(size)."""
+    changed = {
+        name: value for name, value in original.items() if name not in printed or not _same(printed[name], value)
+    }
+    return _told(changed, [name for name in printed if name not in original], {})
+
+
+def close_difference(printed: JsonObject, original: JsonObject) -> JsonObject:
+    """Return a `difference` that looks inside objects and lists, too: a text is not kept twice for a field beside it.
+
+    The fields of a message and of its parts may come back in another order; what a tool or a model said may not, since
+    providers cache a prompt by its text. Numbers and booleans that Python holds equal are told apart. O(size).
+    """
+    try:
+        return _between_objects(printed, original, 1)
+    except RecursionError:
+        return difference(printed, original)
+
+
+def restored(printed: JsonObject, found: JsonValue) -> JsonObject:
+    """Return ``printed`` with a difference applied; what is none changes nothing. O(size of what differs)."""
+    if not isinstance(found, dict) or not found:
+        return printed
+    gone, changed, inside = found.get("unset"), found.get("set"), found.get("inside")
+    kept = {**printed}
+    for name in gone if isinstance(gone, list) else ():
+        if isinstance(name, str):
+            kept.pop(name, None)
+    for name, each in inside.items() if isinstance(inside, dict) else ():
+        if name in kept:
+            kept[name] = _restored_inside(kept[name], each)
+    if isinstance(changed, dict):
+        kept.update(changed)
+    return kept
+
+
+def _between_objects(printed: JsonObject, original: JsonObject, depth: int) -> JsonObject:
+    changed: JsonObject = {}
+    inside: JsonObject = {}
+    for name, value in original.items():
+        if name not in printed:
+            changed[name] = value
+        elif (before := printed[name]) is not value:
+            _compare(name, before, value, depth, changed, inside)
+    gone = [name for name in printed if name not in original] if len(printed) + len(changed) > len(original) else ()
+    return _told(changed, gone, inside) if changed or inside or gone else {}
+
+
+def _compare(
+    name: str, before: JsonValue, value: JsonValue, depth: int, changed: JsonObject, inside: JsonObject
+) -> None:
+    """Note under its name how a value differs from another."""
+    kind = type(value)
+    if type(before) is not kind:
+        changed[name] = value
+    elif kind is dict and (depth < _UNORDERED or _keeps_order(before, value)):  # type: ignore[arg-type]
+        if found := _between_objects(before, value, depth + 1):  # type: ignore[arg-type]
+            inside[name] = found
+    elif kind is list and len(before) == len(value):  # type: ignore[arg-type]
+        if found := _between_lists(before, value, depth + 1):  # type: ignore[arg-type]
+            inside[name] = found
+    elif before != value or (kind is float and str(before) != str(value)) or kind in (dict, list):
+        changed[name] = value
+
+
+def _between_lists(printed: list[JsonValue], original: list[JsonValue], depth: int) -> JsonObject:
+    changed: JsonObject = {}
+    inside: JsonObject = {}
+    for number, (before, value) in enumerate(zip(printed, original, strict=True)):
+        _compare(str(number), before, value, depth, changed, inside)
+    return _told(changed, (), inside)
+
+
+def _told(changed: JsonObject, gone: Iterable[str], inside: JsonObject) -> JsonObject:
+    found: JsonObject = {}
+    if changed:
+        found["set"] = changed
+    if gone:
+        found["unset"] = list(gone)
+    if inside:
+        found["inside"] = inside
+    return found
+
+
+def _restored_inside(value: JsonValue, found: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return restored(value, found)
+    if not isinstance(value, list) or not isinstance(found, dict):
+        return value
+    changed, inside = found.get("set"), found.get("inside")
+    kept = [*value]
+    for number, each in _places(inside, len(kept)):
+        kept[number] = _restored_inside(kept[number], each)
+    for number, each in _places(changed, len(kept)):
+        kept[number] = each
+    return kept
+
+
+def _places(found: JsonValue, length: int) -> list[tuple[int, JsonValue]]:
+    """Return what stands under the places of a list of this length; other names stand for none."""
+    told = found.items() if isinstance(found, dict) else ()
+    places = {str(number): number for number in range(length)} if told else {}
+    return [(places[name], each) for name, each in told if name in places]
+
+
+def _keeps_order(printed: JsonObject, original: JsonObject) -> bool:
+    """Return whether taking fields out of one and adding others at its end makes the order of the other."""
+    names = list(original)
+    if list(printed) == names:
+        return True
+    return [*(name for name in printed if name in original), *(name for name in names if name not in printed)] == names
+
+
+def _same(one: JsonValue, other: JsonValue) -> bool:
+    if type(one) is str and type(other) is str:
+        return one == other
+    # As text, since to Python 1, 1.0 and True are equal. Another order of keys counts as a difference; it costs space.
+    try:
+        return json.dumps(one) == json.dumps(other)
+    except RecursionError:
+        return False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a format has no place for: counted while it is printed, so that nothing is left out silently.
+
+_LEFT_OUT = "left out: "
+
+
+@dataclass(frozen=True, slots=True)
+class ExportNote:
+    """One remark of an export, and how often it holds."""
+
+    text: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        return self.text if self.count == 1 else f"{self.text} ({self.count:,} times)"
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What was left out of one message, or changed in it, so that a provider takes it.
+
+    ``entry_id`` is the entry behind the message, None where there is none. ``what`` is the text of the `ExportNote`.
+    ``lost`` are the parts, or whole messages of ours, that are not in the request, and ``put`` those that are in it
+    instead, as far as they take tokens.
+    """
+
+    entry_id: str | None
+    what: str
+    lost: tuple[JsonObject, ...] = dataclasse_field(default=(), compare=False, repr=False)
+    put: tuple[JsonObject, ...] = dataclasse_field(default=(), compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.what if self.entry_id is None else f"{self.entry_id}: {self.what}"
+
+
+@dataclass(slots=True)
+class Leftovers:
+    """The remarks of an export while it is being made. ``at`` is the entry that is being printed, if it is known."""
+
+    at: str | None = None
+    repairs: list[Repair] = dataclasse_field(default_factory=list)
+    """Each remark, in the order in which they were made, with the entry that it is about."""
+    places: dict[str | None, int] = dataclasse_field(default_factory=dict)
+    """Where in the list a message went, by its entry, for a list that tells it."""
+
+    def note(self, what: str, *lost: Mapping[str, JsonValue], put: Mapping[str, JsonValue] | None = None) -> None:
+        """Note that something was left out: parts or messages of ours, with ``put`` in their place."""
+        instead = () if put is None else (dict(put),)
+        self.repairs.append(Repair(self.at, f"{_LEFT_OUT}{what}", tuple(map(dict, lost)), instead))
+
+    def change(
+        self, what: str, *, lost: Sequence[Mapping[str, JsonValue]] = (), put: Sequence[Mapping[str, JsonValue]] = ()
+    ) -> None:
+        """Note that something goes out other than it is, with what is lost by it, and what is put there."""
+        self.repairs.append(Repair(self.at, what, tuple(map(dict, lost)), tuple(map(dict, put))))
+
+    def notes(self) -> tuple[ExportNote, ...]:
+        """Return the remarks, each once: what was left out, then what was changed."""
+        counts = Counter(repair.what for repair in self.repairs)
+        ordered = sorted(counts, key=lambda what: not what.startswith(_LEFT_OUT))
+        return tuple(ExportNote(what, counts[what]) for what in ordered)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the bytes of a picture or a document are, whatever they are said to be.
+
+_HEAD_CHARS = 64
+_OTHER_ALPHABET = str.maketrans("-_", "+/", "\r\n")
+_TYPES: tuple[tuple[str, re.Pattern[bytes]], ...] = (
+    ("image/png", re.compile(rb"\x89PNG\r\n\x1a\n")),
+    ("image/jpeg", re.compile(rb"\xff\xd8\xff")),
+    ("image/gif", re.compile(rb"GIF8[79]a")),
+    ("image/webp", re.compile(rb"RIFF....WEBP", re.DOTALL)),
+    ("image/avif", re.compile(rb"....ftypavi[fs]", re.DOTALL)),
+    ("image/heic", re.compile(rb"....ftyphe(ic|ix|vc|vx|im|is)", re.DOTALL)),
+    ("image/heif", re.compile(rb"....ftypm(if|sf)1", re.DOTALL)),
+    ("image/bmp", re.compile(rb"BM....\0\0\0\0", re.DOTALL)),
+    ("image/tiff", re.compile(rb"II\*\0|MM\0\*")),
+    ("image/svg+xml", re.compile(rb"\s*(<\?xml[^>]*>\s*)?<svg[\s>]")),
+    ("application/pdf", re.compile(rb"\s*%PDF-")),
+)
+"""How the bytes of each type begin, as its specification says."""
+
+
+def type_of_bytes(data: str) -> str | None:
+    """Return the MIME type of what a text of base64 holds, by how it begins; None if no type is known. O(1)."""
+    start = data[: 2 * _HEAD_CHARS].translate(_OTHER_ALPHABET)[:_HEAD_CHARS]
+    try:
+        head = b64decode(start[: len(start) // 4 * 4], validate=True)
+    except ValueError:
+        return None
+    return next((name for name, begins in _TYPES if begins.match(head)), None)
+
+
+def bare_type(mime_type: JsonValue) -> str | None:
+    """Return a MIME type without its parameters, in small letters; None for what is no text."""
+    return mime_type.partition(";")[0].strip().lower() if isinstance(mime_type, str) else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A provider's whole response: the messages in it, and the paid call that it is.
+#
+# `_RESPONSES` is the table of their forms. An answer of Anthropic's is a message and a response at once.
+
+
+class Response(NamedTuple):
+    """What a response says: messages in the form of its provider, with their paths, and fields of ours for the answer.
+
+    ``call`` has ``usage`` as it was reported, ``model``, ``provider``, ``stopReason`` and ``responseId``, as far as the
+    response says so.
+    """
+
+    shape: Shape
+    messages: tuple[tuple[JsonObject, str], ...]
+    call: JsonObject
+
+
+class _Names(NamedTuple):
+    """The fields of a form: what has the answers, and what the call says of itself, in each spelling."""
+
+    shape: Shape
+    answer: str
+    """The field of one of several answers that has its message; "" where the list is the messages themselves."""
+    told: Mapping[str, tuple[str, ...]]
+    stop: tuple[str, ...]
+
+
+GEMINI_CALL = {
+    "usage": ("usageMetadata", "usage_metadata"),
+    "model": ("modelVersion", "model_version"),
+    RESPONSE_ID: ("responseId", "response_id"),
+}
+"""What a response of Gemini's says of its call, in each spelling, by our fields; callers put it on a content, too."""
+
+_OPENAI = {"usage": ("usage",), "model": ("model",), RESPONSE_ID: ("id",), "provider": ("provider",)}
+_RESPONSES: Mapping[str, _Names] = {
+    "choices": _Names("openai-chat", "message", _OPENAI, ("finish_reason",)),
+    "output": _Names("openai-responses", "", _OPENAI, ()),
+    "candidates": _Names("gemini", "content", GEMINI_CALL, ("finishReason", "finish_reason")),
+}
+_CHARGED = {
+    "web_search_call": "web_search_requests",
+    "file_search_call": "file_search_requests",
+    "code_interpreter_call": "code_interpreter_requests",
+    "image_generation_call": "image_generation_requests",
+    "shell_call container_reference": "hosted_shell_requests",
+    "shell_call container_auto": "hosted_shell_requests",
+    "url_citation": "cited_pages",
+}
+"""What is charged beside the tokens of an answer, or shows that something was, and what usage calls its number.
+
+Those are items of a Responses answer (a shell with the place it ran in), and annotations of a chat.
+"""
+_GROUNDED = {
+    "webSearchQueries": "grounded_searches",
+    "web_search_queries": "grounded_searches",
+    "imageSearchQueries": "grounded_image_searches",
+    "image_search_queries": "grounded_image_searches",
+}
+"""What Gemini searched for, and what usage calls its number."""
+
+
+def response_in(value: Mapping[str, JsonValue], where: str = "message") -> Response | None:
+    """Return what a whole response says; None for a message.
+
+    Raises `InvalidEntry` for a response with no answer or with several, and for a part of a stream. O(1).
+    """
+    if "role" in value:
+        is_whole = value.get("type") == "message" and isinstance(value.get("id"), str)
+        if not is_whole or shape_of(value, where) != "anthropic":
+            return None
+        unknown: JsonObject = {} if value.get("usage") is not None else {"usage": {}}
+        return Response("anthropic", ((dict(value), where),), {RESPONSE_ID: value["id"], **unknown})
+    ended = value.get("response")
+    if isinstance(ended, Mapping) and str(value.get("type")).startswith("response."):
+        # The last event of a stream of the Responses API has the whole response in it.
+        value, where = ended, f"{where}.response"
+    elif "type" in value:
+        return None
+    for field, names in _RESPONSES.items():
+        listed = value.get(field)
+        if isinstance(listed, list):
+            return _read(value, names, listed, f"{where}.{field}")
+    return None
+
+
+def _read(value: Mapping[str, JsonValue], names: _Names, listed: list[JsonValue], where: str) -> Response:
+    if not listed:
+        raise InvalidEntry(f"{where}: is empty, so there is no answer to append; record_call() books what it used")
+    if names.answer and len(listed) > 1:
+        field = where.rpartition(".")[2]
+        raise InvalidEntry(
+            f"{where}: has {len(listed)} answers, and a message is one of them; leave the others out of {field!r}"
+        )
+    call = _call(value, names, listed)
+    messages = []
+    for number, each in enumerate(listed):
+        path = f"{where}[{number}]"
+        if not isinstance(each, Mapping):
+            raise InvalidEntry(f"{path}: should be an object, not {shown(each)}")
+        if names.answer:
+            reason = next((each[name] for name in names.stop if isinstance(each.get(name), str)), None)
+            if reason is not None:
+                call["stopReason"] = reason
+            messages.append(_answer(each, names, path))
+        else:
+            messages.append((dict(each), path))
+    return Response(names.shape, tuple(messages), call)
+
+
+def _answer(each: Mapping[str, JsonValue], names: _Names, path: str) -> tuple[JsonObject, str]:
+    answer, path = each.get(names.answer), f"{path}.{names.answer}"
+    if names.shape == "gemini":
+        # A candidate that was ended before it said anything has no content, or no parts.
+        content = answer if isinstance(answer, Mapping) else {}
+        return {**content, "role": content.get("role") or "model", "parts": content.get("parts") or []}, path
+    if not isinstance(answer, Mapping):
+        raise InvalidEntry(f"{path}: is missing; append a whole answer, not a part of a stream")
+    return {"role": "assistant", **answer}, path
+
+
+def _call(value: Mapping[str, JsonValue], names: _Names, listed: list[JsonValue]) -> JsonObject:
+    call: JsonObject = {}
+    for ours, spellings in names.told.items():
+        said = next((value[name] for name in spellings if value.get(name) is not None), None)
+        if said is not None and (ours == "usage" or (isinstance(said, str) and said)):
+            call[ours] = said
+    # A response without a word of what it used was paid for all the same: its usage is unknown.
+    usage = call.setdefault("usage", {})
+    if isinstance(usage, Mapping):
+        call["usage"] = {**usage, **billed_by(value, {"server_tool_use": charged(listed)})}
+    return call
+
+
+def charged(listed: Sequence[JsonValue | JsonObject]) -> JsonObject:
+    """Return how often the provider's own tools were used, which the numbers of tokens do not say."""
+    found: Counter[str] = Counter()
+    for each in _objects(listed):
+        action, place, message = each.get("action"), each.get("environment"), each.get("message")
+        kind = f"{each.get('type')} {place.get('type')}" if isinstance(place, Mapping) else str(each.get("type"))
+        if not isinstance(action, Mapping) or action.get("type", "search") == "search":
+            found[_CHARGED.get(kind, "")] += 1
+        for note in _objects(message.get("annotations") if isinstance(message, Mapping) else None):
+            found[_CHARGED.get(str(note.get("type")), "")] += 1
+        grounding = each.get("groundingMetadata") or each.get("grounding_metadata")
+        for field, rows in grounding.items() if isinstance(grounding, Mapping) else ():
+            found[_GROUNDED.get(field, "")] += len(rows) if isinstance(rows, list) else 0
+            found["grounded_places"] += sum(bool(row.get("maps")) for row in _objects(rows))
+    return {name: number for name, number in found.items() if name and number}
+
+
+def _objects(rows: JsonValue | Sequence[JsonValue | JsonObject]) -> Iterator[Mapping[str, JsonValue]]:
+    return (row for row in (rows if isinstance(rows, (list, tuple)) else ()) if isinstance(row, Mapping))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How much of what a provider takes in one request, with the source of each number.
+#
+# Where two sources differ, the smaller number stands: what fits it is taken by either.
+
+
+@frozen
+class RequestLimits:
+    """The limits of one provider's requests. None is a limit that is not known, and is not checked.
+
+    ``id_pattern`` and ``most_id_chars`` are for the ids of tool calls, ``name_pattern`` and ``most_name_chars`` for the
+    names of tools and of who speaks, ``item_id_pattern`` for the ids of items. ``images`` is how many a request may
+    have, ``image_chars`` how long the base64 text of one may be, ``image_chars_in_all`` of all of them, and
+    ``image_side`` how many pixels a side of one may have, or ``many_images_side`` where there are more than
+    ``many_images``. ``image_types`` are the MIME types that are taken. ``text_chars`` is how long one text may be, and
+    ``file_chars`` the base64 text of one file. ``messages`` and ``tools`` are how many a request may have,
+    ``request_bytes`` its size as JSON. ``answer_last`` says whether an answer may stand last, for the model to go on
+    with, ``system_within`` whether a system message may stand in the middle, and ``empty_texts`` whether the text of a
+    part may be "". ``sources`` says of each row where it is from, and of when that is.
+    """
+
+    id_pattern: str
+    most_id_chars: int
+    name_pattern: str
+    most_name_chars: int
+    images: int
+    image_chars: int | None
+    image_chars_in_all: int | None
+    image_side: int | None
+    many_images: int | None
+    many_images_side: int | None
+    image_types: frozenset[str]
+    request_bytes: int | None
+    sources: Mapping[str, str] = dataclasse_field(compare=False)
+    answer_last: bool = True
+    system_within: bool = True
+    empty_texts: bool = True
+    item_id_pattern: str | None = None
+    text_chars: int | None = None
+    file_chars: int | None = None
+    messages: int | None = None
+    tools: int | None = None
+
+    @property
+    def source(self) -> str:
+        """Where all of it is from, each source once."""
+        return "; ".join(dict.fromkeys(self.sources.values()))
+
+    def takes_id(self, call_id: object) -> bool:
+        """Return whether a provider takes a value as the id of a tool call."""
+        return isinstance(call_id, str) and _fits(call_id, self.id_pattern, self.most_id_chars)
+
+    def takes_item_id(self, item_id: object) -> bool:
+        """Return whether a provider takes a value as the id of an item. It need not have any."""
+        pattern = self.item_id_pattern
+        return item_id is None or pattern is None or (isinstance(item_id, str) and _matches(item_id, pattern))
+
+    def takes_name(self, name: object) -> bool:
+        """Return whether a provider takes a value as the name of a tool."""
+        return isinstance(name, str) and _fits(name, self.name_pattern, self.most_name_chars)
+
+
+def _fits(text: str, pattern: str, most: int) -> bool:
+    return 0 < len(text) <= most and _matches(text, pattern)
+
+
+@lru_cache(maxsize=8_192)
+def _matches(text: str, pattern: str) -> bool:
+    # The same ids and names are asked about before a request is made, when it is, and for the next one.
+    return re.fullmatch(pattern, text) is not None
+
+
+_VISION = "Anthropic's documentation of vision, November 2026"
+_OPENAI_IMAGES = "OpenAI's documentation of images, November 2026"
+_OPENAPI = "OpenAI's OpenAPI description, August 2026"
+_GOOGLE_IMAGES = "Google's documentation of images, November 2026"
+_COMMON_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_NAME = r"[a-zA-Z0-9_-]+"
+_Row: TypeAlias = tuple[object, str]
+
+
+def _limits(like: RequestLimits | None = None, /, **rows: _Row) -> RequestLimits:
+    """Return the limits that rows say, each a value and its source; what has no row is as in others, or not known."""
+    others = () if like is None else fields(like)
+    beneath = {**dict.fromkeys(_NOT_KNOWN), **{each.name: getattr(like, each.name) for each in others}}
+    sources = {**({} if like is None else like.sources), **{name: source for name, (_, source) in rows.items()}}
+    values = {name: value for name, (value, _) in rows.items()}
+    return RequestLimits(**{**beneath, **values, "sources": sources})
+
+
+_NOT_KNOWN = ("image_chars", "image_chars_in_all", "image_side", "many_images", "many_images_side", "request_bytes")
+
+_ANTHROPIC = _limits(
+    id_pattern=(_NAME, "the API's refusal, November 2026"),
+    most_id_chars=(64, "the API's refusal, November 2026"),
+    name_pattern=(_NAME, "Anthropic's documentation of tools, November 2026"),
+    most_name_chars=(128, "Anthropic's documentation of tools, November 2026"),
+    images=(100, f"{_VISION}: for a window of 200,000 tokens, and 600 for larger ones"),
+    image_chars=(5 * 1024 * 1024, _VISION),
+    image_side=(8_000, _VISION),
+    many_images=(20, _VISION),
+    many_images_side=(2_000, _VISION),
+    image_types=(_COMMON_TYPES, _VISION),
+    request_bytes=(32_000_000, "Anthropic's documentation of errors, November 2026"),
+    messages=(100_000, "anthropic 2.14.0, November 2026"),
+)
+_CHAT = _limits(
+    id_pattern=(r"(?s).+", "the API's refusal, February 2026"),
+    most_id_chars=(40, "the API's refusal, February 2026"),
+    name_pattern=(_NAME, f"{_OPENAPI}; for who speaks, the API's refusal, 2024"),
+    most_name_chars=(64, _OPENAPI),
+    images=(500, f"{_OPENAI_IMAGES}; another page has 1,500"),
+    image_chars_in_all=(50_000_000, f"{_OPENAI_IMAGES}; another page has 512 MB"),
+    image_types=(_COMMON_TYPES, _OPENAI_IMAGES),
+    text_chars=(10_485_760, "the API's refusal, May 2025"),
+    tools=(128, f"{_OPENAPI}; the API's refusal, November 2025"),
+)
+_LIMITS_RESPONSES = _limits(
+    _CHAT,
+    most_id_chars=(64, _OPENAPI),
+    most_name_chars=(128, _OPENAPI),
+    item_id_pattern=(r"[a-zA-Z0-9_-]{1,64}", "the API's refusal, July 2026"),
+    image_chars=(20_971_520 - len("data:image/jpeg;base64,"), f"{_OPENAPI}: of the URL"),
+    text_chars=(10_485_760, _OPENAPI),
+    file_chars=(73_400_320, _OPENAPI),
+    tools=(None, f"{_OPENAPI}: no limit"),
+)
+_GEMINI = _limits(
+    id_pattern=(r"(?s).+", "no limit is documented, November 2026"),
+    most_id_chars=(1_000_000, "no limit is documented, November 2026"),
+    name_pattern=(r"[a-zA-Z_][a-zA-Z0-9_.:-]*", "Google's documentation of FunctionDeclaration, November 2026"),
+    most_name_chars=(64, "Google's documentation of FunctionDeclaration, 2026; google-genai 3.6.1 has 128"),
+    images=(900, f"{_GOOGLE_IMAGES}: of a preview model, and 3,000 of others"),
+    image_chars=(7_000_000, _GOOGLE_IMAGES),
+    image_types=(
+        frozenset({"image/jpeg", "image/png", "image/webp", "image/heic", "image/heif"}),
+        _GOOGLE_IMAGES,
+    ),
+    empty_texts=(False, "the API's refusal, January 2026"),
+)
+
+LIMITS: Mapping[Shape, RequestLimits] = {
+    "anthropic": _ANTHROPIC,
+    "openai-chat": _CHAT,
+    "openai-responses": _LIMITS_RESPONSES,
+    "gemini": _GEMINI,
+}
+_NOT_IN_CLOUDS: _Row = (False, "Anthropic's documentation: neither Amazon Bedrock nor Google Cloud, July 2026")
+_OF_MODELS: tuple[tuple[Shape, re.Pattern[str], Mapping[str, _Row]], ...] = (
+    # Others that speak this form were made for the form as it began.
+    ("anthropic", re.compile(r"(?!.*claude)"), {"system_within": (False, "the form as of 2024")}),
+    ("anthropic", re.compile(r".*claude-.*@|publishers/"), {"system_within": _NOT_IN_CLOUDS}),
+    (
+        "anthropic",
+        re.compile(r"(.*[./:])?anthropic\.claude"),
+        {
+            "system_within": _NOT_IN_CLOUDS,
+            "request_bytes": (20_000_000, "the Amazon Bedrock user guide, of InvokeModel, 2026"),
+        },
+    ),
+    (
+        "openai-chat",
+        re.compile(r".*(mistral|mixtral|ministral|codestral|devstral|magistral|pixtral|voxtral)"),
+        {
+            "id_pattern": (r"[a-zA-Z0-9]{9}", "Mistral's refusal, March 2026"),
+            "most_id_chars": (9, "Mistral's refusal, March 2026"),
+        },
+    ),
+)
+"""Where some models take less than their target does: what their names match, and the rows that differ."""
+
+
+_CLAUDE = re.compile(r"claude(?:-[a-z]+)*-v?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
+_LAST_WITH_PREFILL = (4, 5)
+"""From Claude 4.6 on an answer that stands last is refused (Anthropic's notes on migration to Opus 4.6, 2026)."""
+_FIRST_WITH_SYSTEM = (4, 8)
+"""From Claude 4.8 on a system message may stand behind one of the user ("What's new in Claude 4.8", May 2026)."""
+
+
+def limits_of(target: str, model: str | None = None) -> RequestLimits:
+    """Return the limits of a target, and of a model of it, where that is known.
+
+    Of Anthropic's models the newest are meant by a name without a version. Raises `InvalidArgument` for a target that
+    is none. O(1).
+    """
+    name = checked_target(target)
+    return _of_model(name, model.lower()) if model else LIMITS[name]
+
+
+@lru_cache(maxsize=64)
+def _of_model(target: Shape, model: str) -> RequestLimits:
+    limits = LIMITS[target]
+    if target == "anthropic" and "claude" in model:
+        version = _CLAUDE.search(model)
+        number = (int(version[1]), int(version[2] or 0)) if version else (99, 0)
+        limits = replace(limits, answer_last=number <= _LAST_WITH_PREFILL, system_within=number >= _FIRST_WITH_SYSTEM)
+    for of, pattern, rows in _OF_MODELS:
+        if of == target and pattern.match(model):
+            limits = _limits(limits, **rows)
+    return limits
+
+
+def checked_target(target: object) -> Shape:
+    """Return the name of a target. Raises `InvalidArgument`, with the names that there are, for any other value."""
+    found = next((name for name in LIMITS if name == target), None)
+    if found is None:
+        raise InvalidArgument(f"target: should be one of {', '.join(LIMITS)}, not {shown(target)}")
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A rule of a provider's API, and a request that breaks one.
+
+
+@frozen
+class Broken:
+    """Where a request breaks a rule: the path of the value (``messages[3].content[0].id``), and what is wrong there.
+
+    ``entry_id`` is the entry behind the message, where that is known.
+    """
+
+    rule: str
+    where: str
+    what: str
+    entry_id: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what} ({self.rule})"
+
+
+Part: TypeAlias = tuple[int, int, Mapping[str, JsonValue], JsonObject]
+"""A part of a message: the places of both, and themselves."""
+
+
+class SentRequest:
+    """What of a request the rules are about: the messages as the provider takes them, and what the system says.
+
+    ``field`` is the one in which a message has its parts, ``path`` the one in which a request has its messages. The
+    parts are collected once, when a rule first asks for them.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[Mapping[str, JsonValue]],
+        system: JsonValue,
+        field: str,
+        path: str = "messages",
+        tools: Sequence[Mapping[str, JsonValue]] = (),
+    ) -> None:
+        self.messages = messages
+        self.system = system
+        self.path = path
+        self.tools = tools
+        self._field = field
+
+    @cached_property
+    def parts(self) -> Sequence[Part]:
+        """The objects that the messages have as parts, in order. O(parts)."""
+        return [
+            (at, place, message, part)
+            for at, message in enumerate(self.messages)
+            if isinstance(parts := message.get(self._field), list)
+            for place, part in enumerate(parts)
+            if isinstance(part, dict)
+        ]
+
+    @cached_property
+    def all_parts(self) -> Sequence[JsonObject]:
+        """Those, what the system has as parts, and the parts of all of these. O(parts)."""
+        outer = [part for _, part in objects_in(self.system)] + [part for _, _, _, part in self.parts]
+        inner = [part[self._field] for part in outer if self._field in part]
+        return [*outer, *[part for each in inner for _, part in objects_in(each)]]
+
+    @cached_property
+    def _kinds(self) -> frozenset[str]:
+        return frozenset([str(part.get("type")) for part in self.all_parts])
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset().union(*self.all_parts)
+
+    def has_kind(self, *kinds: str) -> bool:
+        """Return whether one of `all_parts` is of one of some types. O(parts) the first time."""
+        return not self._kinds.isdisjoint(kinds)
+
+    def has_field(self, *names: str) -> bool:
+        """Return whether one of `all_parts` has one of some fields. O(parts) the first time."""
+        return not self._names.isdisjoint(names)
+
+
+Found: TypeAlias = Iterator[tuple[str, str]]
+"""Where a rule is broken, and what is wrong there."""
+
+
+class Rule(NamedTuple):
+    """One rule: its name, what it says, and the function that finds where a request breaks it."""
+
+    name: str
+    says: str
+    find: Callable[[SentRequest, RequestLimits], Found]
+
+
+def objects_in(value: JsonValue) -> list[tuple[int, JsonObject]]:
+    """Return the objects of a list, each with its place; none for any other value."""
+    if not isinstance(value, list):
+        return []
+    return [(place, each) for place, each in enumerate(value) if isinstance(each, dict)]
+
+
+def is_blank(text: JsonValue) -> bool:
+    """Return whether a text is empty or white space only."""
+    return not isinstance(text, str) or not text or text.isspace()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The pictures of a request: how many, how large, of what type.
+
+_HEADER_CHARS = 128 * 1024
+"""How much of the base64 text of a picture is decoded to find its size: what cameras put first is shorter."""
+HEIF = {"image/heic", "image/heif"}
+"""Two names of one container."""
+_JPEG_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+
+
+@frozen
+class Picture:
+    """A picture of a request: its path, its MIME type, and its base64 text, None where it is named by a URL."""
+
+    where: str
+    mime_type: str | None
+    data: str | None
+
+    @classmethod
+    def of(cls, where: str, mime_type: JsonValue, data: JsonValue) -> Picture:
+        """Return the picture that some fields of a request are."""
+        return cls(where, mime_type if isinstance(mime_type, str) else None, data if isinstance(data, str) else None)
+
+
+def wrong_pictures(pictures: Iterable[Picture], limits: RequestLimits) -> Found:
+    """Yield what of the pictures of a request is above a limit, or of a type that is not taken. O(pictures)."""
+    held = list(pictures)
+    if len(held) > limits.images:
+        yield held[limits.images].where, f"{len(held):,} images, and a request may have {limits.images:,}"
+    in_all = sum(len(each.data or "") for each in held)
+    if limits.image_chars_in_all is not None and in_all > limits.image_chars_in_all:
+        yield held[0].where, f"{in_all:,} characters of images, and a request may have {limits.image_chars_in_all:,}"
+    for each in held:
+        wrong = wrong_picture(each.data, each.mime_type, limits, among=len(held))
+        if wrong:
+            yield each.where, wrong
+
+
+def wrong_picture(data: str | None, mime_type: str | None, limits: RequestLimits, *, among: int = 1) -> str:
+    """Return what is wrong with one picture of ``among`` in a request; "" if nothing is known to be. O(1)."""
+    if mime_type is not None and mime_type not in limits.image_types:
+        return f"an image of type {mime_type!r}; it takes {', '.join(sorted(limits.image_types))}"
+    if data is None:
+        return ""
+    held = type_of_bytes(data)
+    if held != (mime_type or "image/png") and {held, mime_type} != HEIF:
+        return f"an image whose data are {held or 'those of none'}"
+    if limits.image_chars is not None and len(data) > limits.image_chars:
+        return f"an image of {len(data):,} characters in base64, and {limits.image_chars:,} are taken"
+    most = limits.image_side
+    if limits.many_images is not None and among > limits.many_images:
+        most = limits.many_images_side
+    size = None if most is None else pixels(data)
+    if most is not None and size is not None and max(size) > most:
+        return f"an image of {size[0]:,} x {size[1]:,} pixels, and a side of {most:,} is taken"
+    return ""
+
+
+def pixels(data: str) -> tuple[int, int] | None:
+    """Return width and height of a picture in base64: PNG, GIF, JPEG or WebP; None where they cannot be told. O(1)."""
+    start = data[:_HEADER_CHARS]
+    try:
+        head = b64decode(start[: len(start) // 4 * 4])
+        return _size_in(head)
+    except (Error, ValueError, struct.error, IndexError):
+        return None
+
+
+def _size_in(head: bytes) -> tuple[int, int] | None:
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        width, height = struct.unpack(">II", head[16:24])
+        return width, height
+    if head[:6] in (b"GIF87a", b"GIF89a"):
+        width, height = struct.unpack("<HH", head[6:10])
+        return width, height
+    if head.startswith(b"\xff\xd8"):
+        return _size_in_jpeg(head)
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return _size_in_webp(head)
+    return None
+
+
+def _size_in_jpeg(head: bytes) -> tuple[int, int] | None:
+    at = 2
+    while at + 9 <= len(head) and head[at] == 0xFF:
+        marker = head[at + 1]
+        if marker == 0xFF:  # a byte that fills
+            at += 1
+            continue
+        if marker in _JPEG_FRAMES:
+            height, width = struct.unpack(">HH", head[at + 5 : at + 9])
+            return width, height
+        at += 2 + int(struct.unpack(">H", head[at + 2 : at + 4])[0])
+    return None
+
+
+def _size_in_webp(head: bytes) -> tuple[int, int] | None:
+    kind = head[12:16]
+    if kind == b"VP8X":
+        return 1 + int.from_bytes(head[24:27], "little"), 1 + int.from_bytes(head[27:30], "little")
+    if kind == b"VP8L":
+        bits = int.from_bytes(head[21:25], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if kind == b"VP8 ":
+        width, height = struct.unpack("<HH", head[26:30])
+        return width & 0x3FFF, height & 0x3FFF
+    return None

@@ -1,0 +1,839 @@
+"""Whole lists of messages as a provider takes them, made of what the model sees: a module for each provider."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
+
+from flue_py.core.context import ContextEntry
+from flue_py.core.entries import Pairing, called_ids
+from flue_py.core.json import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION_PART, MESSAGE, NATIVE, SYSTEM, holds_compaction, sent_to
+from flue_py.providers.anthropic import (
+    EXTRA,
+    PROVIDER,
+    block_from_part,
+    is_blank,
+    is_reasoning,
+    latest_cache_marks,
+    printed_result,
+    without_blanks,
+)
+from flue_py.providers.base import Leftovers, restored
+from flue_py.providers.gemini import EXTRA as GEMINI_EXTRA
+from flue_py.providers.gemini import FOREIGN_SIGNATURE, STARTS, is_of_google, printed_content
+from flue_py.providers.openai_chat import EXTRA as OPENAI_CHAT_EXTRA
+from flue_py.providers.openai_chat import parts_of, printed_chat, printed_image
+from flue_py.providers.openai_responses import EXTRA as OPENAI_RESPONSES_EXTRA
+from flue_py.providers.openai_responses import (
+    TOOL_SEARCH_CALL,
+    TOOL_SEARCH_OUTPUT,
+    completed,
+    printed_items,
+    without_its_reasoning,
+)
+from flue_py.providers.rules import is_known, kind_of
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A context on its way into a list that a provider takes: every call of a tool answered, every result called for.
+
+NO_RESULT = "No result: this tool call was never answered."
+"""What stands as the result of a call that has none."""
+CONTINUED = "(continued)"
+"""What the user says where a request would begin with an answer, which some providers refuse."""
+_FURTHER = "a further result of a tool call stands in the first one, since the API takes one"
+_SAME = "a further result of a tool call, which says the same as an earlier one, is left out"
+
+BLANK = "blank"
+"""What `kinds_in` finds where a message, or a text in it, is empty or white space."""
+
+SPEAKERS = frozenset({"user", "assistant", "toolResult", "system"})
+
+
+class SystemApart(NamedTuple):
+    """What the system said, as the provider has it beside the list (None if nothing), and the list without it."""
+
+    system: JsonValue
+    messages: list[JsonObject]
+
+
+_NOTHING: JsonObject = {}
+
+
+@dataclass(slots=True, init=False)
+class Said:
+    """A message of the context, and what its entry carried beside it; ``extra`` is empty if it was made here.
+
+    ``entry_id`` is the entry behind it, None if it was made here or is not known. ``has_lost`` where reasoning that led
+    to it is left out. ``role`` is whose message it is, ``calls`` are the ids of its tool calls, in order: found once,
+    since a dozen passes ask each message of a request for them. Nobody changes any of it.
+    """
+
+    message: JsonObject
+    extra: JsonObject
+    entry_id: str | None
+    has_lost: bool
+    role: JsonValue
+    calls: Sequence[str]
+
+    def __init__(
+        self, message: JsonObject, extra: JsonObject = _NOTHING, entry_id: str | None = None, *, has_lost: bool = False
+    ) -> None:
+        self.message = message
+        self.extra = extra
+        self.entry_id = entry_id
+        self.has_lost = has_lost
+        self.role = message.get("role")
+        self.calls = called_ids(message) if self.role == "assistant" else ()
+
+    @property
+    def is_made_up(self) -> bool:
+        """Whether it is the error that stands for a result that never came."""
+        return self.role == "toolResult" and self.message.get("content") == NO_RESULT
+
+    def with_message(self, message: JsonObject, extra: JsonObject = _NOTHING) -> Said:
+        """Return this with another message. What stood beside the old one would bring that back, and is left out."""
+        return Said(message, extra, self.entry_id, has_lost=self.has_lost)
+
+
+def kinds_in(said: Iterable[Said]) -> frozenset[str]:
+    """Return what there is in messages: types of parts, roles, and `BLANK` where content or a text is. O(parts)."""
+    found: set[str] = set()
+    for each in said:
+        if isinstance(each.role, str):
+            found.add(each.role)
+        content = each.message.get("content")
+        if not isinstance(content, list) or not content:
+            if is_blank(content):
+                found.add(BLANK)
+            continue
+        for part in content:
+            if isinstance(part, dict) and isinstance(kind := part.get("type"), str):
+                found.add(kind)
+                if kind == "text" and is_blank(part.get("text")):
+                    found.add(BLANK)
+    return frozenset(found)
+
+
+def last_model(said: Sequence[Said]) -> str | None:
+    """Return the model of the last answer, which a request is for where no other is named; None where it has none."""
+    answer = next((each for each in reversed(said) if each.role == "assistant"), None)
+    model = None if answer is None else answer.message.get("model")
+    return model if isinstance(model, str) else None
+
+
+def said_in(context: Iterable[ContextEntry]) -> Iterator[Said]:
+    """Yield the messages of a context, each with what its entry carries beside it. O(size)."""
+    for item in context:
+        yield said_of(item, item.data)
+
+
+def said_of(item: ContextEntry, message: JsonObject) -> Said:
+    """Return the message of an item with what its entry carries beside it, if ``message`` is all of it. O(size)."""
+    # What stands beside a message may hold what the context leaves out of it.
+    entry = item.entry
+    whole = entry.extra is not None and entry.kind == MESSAGE and message == entry.fields
+    return Said(message, entry.extra_fields if whole else _NOTHING, entry.id)
+
+
+def speakers_only(
+    messages: Iterable[Said],
+    left: Leftovers,
+    *,
+    also: Iterable[str] = (),
+    provider: str | None = None,
+    account: str | None = None,
+) -> list[Said]:
+    """Return what the model sees: messages of `SPEAKERS`, and of the roles in ``also``.
+
+    What ``provider`` made itself for ``account`` stands in place of the text that says the same, where it comes first,
+    as providers ask. Commands of the user become text, ``custom`` messages the user's; what the user kept from the
+    model, and other roles, are noted. Cost: O(messages).
+    """
+    given = [*messages]
+    spoken = SPEAKERS.union(also)
+    if all(each.role in spoken and NATIVE not in each.message for each in given):
+        return given
+    said: list[Said] = []
+    for each in _sent(given, provider, account):
+        message, role, left.at = each.message, each.role, each.entry_id
+        if role in spoken:
+            said.append(each)
+        elif role == "bashExecution":
+            if message.get("excludeFromContext"):
+                left.note("a command that the user kept from the model", message)
+            else:
+                said.append(Said({"role": "user", "content": bash_text(message)}, entry_id=each.entry_id))
+        elif role == "custom":
+            said.append(Said({"role": "user", "content": message.get("content")}, entry_id=each.entry_id))
+        else:
+            left.note(f"a message of role {role!r}", message)
+    left.at = None
+    return said
+
+
+def _sent(messages: Iterable[Said], provider: str | None, account: str | None) -> Iterator[Said]:
+    is_first = True
+    for said in messages:
+        if NATIVE in said.message:
+            sent = sent_to(said.message, provider if is_first else None, account)
+            yield from (Said(message, entry_id=said.entry_id) for message in sent)
+        else:
+            yield said
+        is_first = is_first and said.role in SYSTEM
+
+
+def split_system(
+    messages: Iterable[Said],
+    left: Leftovers,
+    *,
+    provider: str | None = None,
+    account: str | None = None,
+    within: bool = False,
+) -> tuple[list[Said], list[Said]]:
+    """Return what the system said, and what everybody else did (see `speakers_only`), for a list without the former.
+
+    With ``within`` that is what the system said first, and the list has the rest.
+    """
+    said = speakers_only(messages, left, also=SYSTEM, provider=provider, account=account)
+    if within:
+        first = next((at for at, each in enumerate(said) if each.role not in SYSTEM), len(said))
+        return said[:first], said[first:]
+    system = [each for each in said if each.role in SYSTEM]
+    if not system:
+        return system, said
+    if said[: len(system)] != system:
+        left.change("system messages from within the conversation stand at its beginning")
+    return system, [each for each in said if each.role not in SYSTEM]
+
+
+def pairing_of(said: Sequence[Said]) -> Pairing:
+    """Return which results answer which calls in messages, by their places. Cost: O(messages that call or answer)."""
+    places = [at for at, each in enumerate(said) if each.calls or each.role == "toolResult"]
+    return Pairing([said[at].message for at in places], places)
+
+
+def joined_answers(said: Sequence[Said]) -> list[Said]:
+    """Return the messages with an answer that calls tools, and what the model says right after it, as one."""
+    joined: list[Said] = []
+    for each in said:
+        if each.role == "assistant" and joined and joined[-1].role == "assistant" and joined[-1].calls:
+            before = joined[-1].message
+            parts: list[JsonValue] = [*parts_of(before), *parts_of(each.message)]
+            whole = {**before, "content": parts}
+            if before.get("provider") != each.message.get("provider"):
+                whole.pop("provider", None)
+            joined[-1] = Said(whole, entry_id=joined[-1].entry_id)
+        else:
+            joined.append(each)
+    return joined
+
+
+def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -> list[Said]:
+    """Return the messages with the results of each call right behind it, in the order in which they came.
+
+    A call without a result gets an error as its result, a result without a call is left out, and what further results
+    of a call say stands in its first one; all of it is noted. With ``in_place`` results stay where they are, and only
+    those three things are done; an error stands behind the results that follow the answer. Cost: O(messages).
+    """
+    pairing = pairing_of(said)
+    if not pairing.results and all(each.role != "toolResult" for each in said):
+        return [*said]
+    one, further = _one_for_each_call(said, pairing)
+    behind = _ends_of_results(said, one) if in_place else {}
+    errors: dict[int, list[Said]] = {}
+    out: list[Said] = []
+    for at, each in enumerate(said):
+        left.at = each.entry_id
+        if each.role == "toolResult":
+            if at in further:
+                left.change(further[at], lost=[each.message] if further[at] == _SAME else ())
+            elif at not in one:
+                left.note("a tool result whose call is not in the context", each.message)
+            elif in_place:
+                out += [one[at], *errors.pop(at, ())]
+            continue
+        out.append(each)
+        if each.calls:
+            paired = pairing.results_of(at)
+            answers = sorted([results[0] for results in paired.values() if results])
+            if not in_place:
+                if answers != [*range(at + 1, at + 1 + len(answers))]:
+                    left.change("results of tools were moved right behind their calls")
+                out += [one[place] for place in answers]
+            if len(answers) < len(paired):
+                found = {call.id for call, results in paired.items() if results}
+                errors.setdefault(behind.get(at, at), []).extend(_errors(each, found, left))
+            out += errors.pop(at, ())
+    left.at = None
+    return out
+
+
+def _one_for_each_call(said: Sequence[Said], pairing: Pairing) -> tuple[dict[int, Said], dict[int, str]]:
+    """Return the result that goes out for each call that has one, and what is noted of further ones, by place."""
+    one: dict[int, Said] = {}
+    further: dict[int, str] = {}
+    for results in pairing.results.values():
+        if len(results) == 1:
+            one[results[0]] = said[results[0]]
+        elif results:
+            told = _saying_something_else(said, results)
+            one[results[0]] = _as_one([said[at] for at in told])
+            further.update((at, _FURTHER if at in told else _SAME) for at in results[1:])
+    return one, further
+
+
+def _ends_of_results(said: Sequence[Said], answers: Container[int]) -> dict[int, int]:
+    """Return for each message of the model where the results end that follow its answer: there or, if none do, at it.
+
+    An answer may be several messages. Only a result that goes out, one of ``answers``, is such an end.
+    """
+    ends: dict[int, int] = {}
+    end: int | None = None
+    after: JsonValue = None
+    for at in reversed(range(len(said))):
+        role = said[at].role
+        if role == "assistant":
+            ends[at] = at if end is None else end
+        elif role != "toolResult" or after == "assistant":
+            end = None
+        if role == "toolResult" and end is None and at in answers:
+            end = at
+        after = role
+    return ends
+
+
+def _saying_something_else(said: Sequence[Said], results: Sequence[int]) -> dict[int, None]:
+    """Return those of the results of a call that say what none before them does, in order."""
+    first: dict[str, int] = {}
+    for at in results:
+        message = said[at].message
+        first.setdefault(json.dumps([message.get("content"), message.get("isError") is True], sort_keys=True), at)
+    return dict.fromkeys(first.values())
+
+
+def _as_one(results: Sequence[Said]) -> Said:
+    """Return results of one call as the one that a provider takes: the first, with what the others say behind it."""
+    first = results[0]
+    if len(results) == 1:
+        return first
+    parts: list[JsonValue] = [
+        part for each in results for part in parts_of(each.message) if part.get("type") != "text" or part.get("text")
+    ]
+    whole: JsonObject = {**first.message, "content": parts}
+    if any("isError" in each.message for each in results):
+        whole["isError"] = all(each.message.get("isError") is True for each in results)
+    return first.with_message(whole)
+
+
+def with_own_ids(said: Sequence[Said], left: Leftovers) -> list[Said]:
+    """Return the messages with another id for each call whose id an earlier one has, and for its results.
+
+    Some programs use ids again, turn by turn, and some providers give none. Cost: O(messages).
+    """
+    called = [call_id for each in said for call_id in each.calls]
+    if len({*called}) == len(called):
+        return [*said]
+    pairing = pairing_of(said)
+    # An id that only comes later must not change one before it: a longer conversation begins with the same bytes.
+    taken: set[str] = set()
+    numbers: dict[str, int] = {}
+    own = [*said]
+    for call, results in pairing.results.items():
+        if call.id not in taken:
+            taken.add(call.id)
+            continue
+        left.at = own[call.at].entry_id
+        left.change("ids of tool calls that were used again have a number behind them")
+        # Some programs give every call the same id: each goes on from the number of the one before it.
+        number = next(each for each in count(numbers.get(call.id, 2)) if f"{call.id}_{each}" not in taken)
+        numbers[call.id] = number + 1
+        call_id = f"{call.id}_{number}"
+        taken.add(call_id)
+        content = own[call.at].message.get("content")
+        parts = [*content] if isinstance(content, list) else []
+        parts[call.part] = {**_object(parts[call.part]), "id": call_id}
+        own[call.at] = own[call.at].with_message({**own[call.at].message, "content": parts})
+        for at in results:
+            own[at] = own[at].with_message({**own[at].message, "toolCallId": call_id})
+    left.at = None
+    return own
+
+
+def _object(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _errors(said: Said, answered_ids: Container[str], left: Leftovers) -> Iterator[Said]:
+    """Yield what stands as the result of each call of a message that has none."""
+    for call in dict.fromkeys(said.calls):
+        if call not in answered_ids:
+            error = _no_result(said, call)
+            left.change("a tool call without a result got an error as its result", put=[error])
+            yield Said(error)
+
+
+def _no_result(said: Said, call: str) -> JsonObject:
+    names = (part.get("name") for part in parts_of(said.message) if part.get("id") == call)
+    return {
+        "role": "toolResult",
+        "toolCallId": call,
+        "toolName": next(names, None),
+        "content": NO_RESULT,
+        "isError": True,
+    }
+
+
+def bash_text(message: JsonObject) -> str:
+    """Return the text that tells the model of a command that the user ran."""
+    output = message.get("output")
+    text = f"Ran `{message.get('command')}`\n" + (f"```\n{output}\n```" if output else "(no output)")
+    if message.get("cancelled"):
+        text += "\n\n(command cancelled)"
+    elif message.get("exitCode") not in (None, 0):
+        text += f"\n\nCommand exited with code {message.get('exitCode')}"
+    if message.get("truncated") and message.get("fullOutputPath"):
+        text += f"\n\n[Output truncated. Full output: {message.get('fullOutputPath')}]"
+    return text
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the model sees as a list of Anthropic messages, and the system prompt that a request has beside it.
+
+LAST_REASONING = "reasoning that nothing of its answer follows, which the API refuses"
+
+
+def anthropic_list(
+    messages: Iterable[Said],
+    left: Leftovers,
+    *,
+    is_sent: bool = False,
+    account: str | None = None,
+    system_within: bool = False,
+) -> SystemApart:
+    """Return messages of ours as Anthropic messages, users and answers taking turns, and what the system said.
+
+    The results of an answer's tools stand at the beginning of one message of the user, right behind it. Reasoning
+    goes out where Anthropic signed it, and in a list that ``is_sent`` where something of the same answer follows it; of
+    marks for the cache the last ones do, as many as it takes. What the system said is a string, blocks, or None. What
+    Anthropic compacted itself, for ``account``, goes out as it came. With ``system_within`` a system message from the
+    middle stays behind the message of the user that is nearest. Cost: O(messages).
+    """
+    system, said = split_system(messages, left, provider=PROVIDER, account=account, within=system_within)
+    turns = _turns(with_own_ids(answered(joined_answers(said), left), left), left, is_sent=is_sent)
+    if turns and turns[0].get("role") != "user" and not _begins_compacted(turns[0]):
+        begun: JsonObject = {"role": "user", "content": CONTINUED}
+        left.change("a message of the user stands before the first answer, which the API asks for", put=[begun])
+        turns.insert(0, begun)
+        left.places = {entry_id: place + 1 for entry_id, place in left.places.items()}
+    told = (_system(system, left) if system else None) or None
+    request = latest_cache_marks({"system": told, "messages": [*turns]}, left)
+    marked = request["messages"] if isinstance(request, dict) else None
+    kept = [each for each in marked if isinstance(each, dict)] if isinstance(marked, list) else turns
+    return SystemApart(request["system"] if isinstance(request, dict) else told, kept)
+
+
+def _begins_compacted(turn: JsonObject) -> bool:
+    """Return whether a list begins with what Anthropic compacted itself, which nothing may stand before."""
+    first = next(iter(_blocks(turn.get("content"))), None)
+    return isinstance(first, dict) and first.get("type") == COMPACTION_PART
+
+
+def _system(system: Sequence[Said], left: Leftovers) -> JsonValue:
+    content = system[0].message.get("content")
+    if len(system) == 1 and isinstance(content, str):
+        return without_blanks(content, left)
+    return [
+        block
+        for each in system
+        for part in parts_of(each.message)
+        for block in block_from_part(part, left, provider=None)
+    ]
+
+
+def _turns(said: Sequence[Said], left: Leftovers, *, is_sent: bool) -> list[JsonObject]:
+    turns: list[JsonObject] = []
+    entries: list[str | None] = []  # of each block of the last turn
+    before: Said | None = None
+    instructions: list[Said] = []
+    for each in said:
+        left.at = each.entry_id
+        if each.role in SYSTEM:
+            instructions.append(each)
+            continue
+        role = "assistant" if each.role == "assistant" else "user"
+        content = _content(each, left)
+        if not content:
+            if not each.message.get("content"):
+                left.note("a message without content, which the API refuses", each.message)
+            continue  # whatever else it held has no place here, and has been noted
+        if role == "user" and is_sent:
+            _end_answer(turns, entries, left)
+            left.at = each.entry_id
+        if instructions and role == "assistant":
+            _instruct(turns, instructions, left)
+            entries.clear()
+        elif instructions:
+            left.change("a system message stands behind the message of the user that follows it, as the API asks")
+        if not turns or turns[-1]["role"] != role:
+            turns.append({"role": role, "content": content})
+            entries.clear()
+        else:
+            if before is not None and not (before.role == "toolResult" and role == "user"):
+                left.change("messages of one side that followed each other were joined")
+            turns[-1]["content"] = [*_blocks(turns[-1]["content"]), *_blocks(content)]
+        entries += [each.entry_id] * (len(content) if isinstance(content, list) else 1)
+        before = each
+        left.places[each.entry_id] = len(turns) - 1
+    if is_sent:
+        _end_answer(turns, entries, left)
+    if instructions:
+        _instruct(turns, instructions, left)
+    left.at = None
+    return turns
+
+
+def _instruct(turns: list[JsonObject], instructions: list[Said], left: Leftovers) -> None:
+    """Add what the system said in the middle, which stands behind a message of the user; and empty the list of it."""
+    content = _system(instructions, left)
+    if content:
+        if not turns or turns[-1]["role"] != "user":
+            begun: JsonObject = {"role": "user", "content": CONTINUED}
+            left.change("a message of the user stands before a system message, which the API asks for", put=[begun])
+            turns.append(begun)
+        turns.append({"role": "system", "content": content})
+        left.places |= {each.entry_id: len(turns) - 1 for each in instructions}
+    instructions.clear()
+
+
+def _end_answer(turns: list[JsonObject], entries: Sequence[str | None], left: Leftovers) -> None:
+    """Take reasoning off the end of an answer that stands last, and the answer where nothing is left of it.
+
+    Where a turn was cut off there may be no more than that, and the API takes no answer that ends so.
+    """
+    if not turns or turns[-1]["role"] != "assistant":
+        return
+    blocks = _blocks(turns[-1]["content"])
+    if blocks and not is_reasoning(blocks[-1]):
+        return
+    kept = [*blocks]
+    while kept and is_reasoning(kept[-1]):
+        block = kept.pop()
+        left.at = entries[len(kept)]
+        thought = block.get("thinking") if isinstance(block, dict) else None
+        left.note(LAST_REASONING, {"type": "thinking", "thinking": thought or ""})
+    if kept:
+        turns[-1] = turns[-1] if len(kept) == len(blocks) else {**turns[-1], "content": kept}
+        return
+    turns.pop()
+    for entry_id in dict.fromkeys(entries):
+        left.places.pop(entry_id, None)
+        if turns:
+            left.places[entry_id] = len(turns) - 1
+
+
+def _blocks(content: JsonValue) -> list[JsonValue]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return content if isinstance(content, list) else []
+
+
+def _content(said: Said, left: Leftovers) -> JsonValue:
+    """Return the content of the message that this one is, or is part of."""
+    message, found = said.message, said.extra.get(EXTRA) if said.extra else None
+    quiet = left if found is None else Leftovers()
+    if said.role == "toolResult":
+        result = restored(printed_result(message, quiet), found)
+        if isinstance(result.get("content"), list):
+            result["content"] = without_blanks(result["content"], left)
+        return [result]
+    content = message.get("content")
+    if not content:
+        return []
+    if isinstance(content, str):
+        return without_blanks(content, left)
+    blocks: list[JsonValue] = []
+    for part in content if isinstance(content, list) else ():
+        # Written out, since almost every part is this: a text and nothing beside it.
+        if not isinstance(part, dict):
+            continue
+        text = part.get("text")
+        if len(part) == 2 and part.get("type") == "text" and isinstance(text, str) and not is_blank(text):
+            blocks.append({"type": "text", "text": text})
+        else:
+            blocks += block_from_part(part, quiet, provider=message.get("provider"))
+    if found is None:
+        return blocks  # none of them is blank: such a text is no block
+    # What stands beside a message may come from any file: only what can be content counts.
+    content = restored({"content": blocks}, found).get("content")
+    return without_blanks(content, left) if isinstance(content, (str, list)) else blocks
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the model sees as a list of Gemini contents, and the system instruction that a request has beside it.
+
+
+def gemini_list(messages: Iterable[Said], left: Leftovers) -> SystemApart:
+    """Return messages of ours as contents, and what the system said as a content without a role, or None.
+
+    The responses to a model's calls are one content of the user, right behind the calls. Reasoning and signatures go
+    out where a model of Google's gave them. The first call of any other model's answer gets `FOREIGN_SIGNATURE`, as the
+    API refuses it without. Cost: O(messages).
+    """
+    system, said = split_system(messages, left)
+    contents = _contents(_named(answered(joined_answers(said), left)), left)
+    if contents and contents[0].get("role") == "model":
+        left.change(
+            "a content of the user stands before the first answer, which the API asks for",
+            put=[{"role": "user", "content": CONTINUED}],
+        )
+        contents.insert(0, {"role": "user", "parts": [{"text": CONTINUED}]})
+    told = [part for each in system for part in _parts(_printed(each, left))]
+    return SystemApart({"parts": told} if told else None, contents)
+
+
+def _named(said: Sequence[Said]) -> list[Said]:
+    """Return the messages with the name of the tool that was called on every result: the API finds the call by it."""
+    pairing = pairing_of(said)
+    named = [*said]
+    for call, results in pairing.results.items():
+        name = pairing.parts[call].get("name")
+        for at in results:
+            if said[at].message.get("toolName") != name:
+                named[at] = said[at].with_message({**said[at].message, "toolName": name}, said[at].extra)
+    return named
+
+
+def _contents(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
+    contents: list[JsonObject] = []
+    before: Said | None = None
+    for each in said:
+        left.at = each.entry_id
+        printed = _printed(each, left)
+        if not printed.get("parts") and GEMINI_EXTRA not in each.extra:
+            if not each.message.get("content"):
+                left.note("a message without content, which the API refuses", each.message)
+            continue  # whatever else it held has no place here, and has been noted
+        if before is not None and _goes_on(each, before) and _side(contents[-1]) == _side(printed):
+            contents[-1] = {**contents[-1], "parts": [*_parts(contents[-1]), *_parts(printed)]}
+        else:
+            contents.append(printed)
+        before = each
+    left.at = None
+    return contents
+
+
+def _goes_on(said: Said, before: Said) -> bool:
+    """Return whether a message is part of the content that the one before it is in."""
+    if not said.extra:
+        return said.role == before.role == "toolResult"
+    beside = said.extra.get(GEMINI_EXTRA)
+    starts = beside.get(STARTS) if isinstance(beside, dict) else None
+    return starts is False or (starts is None and said.role == before.role == "toolResult")
+
+
+def _side(content: JsonObject) -> bool:
+    return content.get("role") == "model"
+
+
+def _parts(content: JsonObject) -> list[JsonValue]:
+    parts = content.get("parts")
+    return parts if isinstance(parts, list) else []
+
+
+def _printed(said: Said, left: Leftovers) -> JsonObject:
+    found = said.extra.get(GEMINI_EXTRA)
+    is_silent = found is not None or said.is_made_up
+    printed = printed_content(said.message, Leftovers() if is_silent else left)
+    if found is None and said.role == "assistant" and not is_of_google(said.message):
+        return with_signature(printed, left)
+    return restored(printed, found)
+
+
+def with_signature(content: JsonObject, left: Leftovers) -> JsonObject:
+    """Return a content of the model whose first call has a signature: its own, or `FOREIGN_SIGNATURE`. O(parts)."""
+    parts = _parts(content)
+    calls = [at for at, part in enumerate(parts) if isinstance(part, dict) and "functionCall" in part]
+    if not calls or (isinstance(first := parts[at := calls[0]], dict) and first.get("thoughtSignature")):
+        return content
+    left.change("calls that a model other than Google's made go out with a mark in place of its signature")
+    signed: JsonObject = {**dict(parts[at]), "thoughtSignature": FOREIGN_SIGNATURE}  # type: ignore[arg-type]
+    return {**content, "parts": [*parts[:at], signed, *parts[at + 1 :]]}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the model sees as a list of OpenAI chat messages.
+
+_ALSO = frozenset({"developer", "function"})
+
+
+def chat_list(messages: Iterable[Said], left: Leftovers) -> list[JsonObject]:
+    """Return messages of ours as chat messages, every call of a tool answered right behind it.
+
+    Reasoning is left out, unless it came from such a list. Images of tool results follow in a message of the user:
+    the format takes them from no other role. Cost: O(messages).
+    """
+    printed: list[JsonObject] = []
+    images: list[JsonValue] = []
+    for said in answered(joined_answers(speakers_only(messages, left, also=_ALSO)), left):
+        left.at = said.entry_id
+        if images and said.role != "toolResult":
+            _flush(printed, images)
+        found = _openai_chat_printed(said, left)
+        if found is not None:
+            printed.append(found)
+        if said.role == "toolResult" and OPENAI_CHAT_EXTRA not in said.extra:
+            images += _images(said.message, left)
+    _flush(printed, images)
+    left.at = None
+    return printed
+
+
+def _openai_chat_printed(said: Said, left: Leftovers) -> JsonObject | None:
+    if OPENAI_CHAT_EXTRA in said.extra:
+        # Reasoning that came from such a list goes back into it, so that it is not left out.
+        return restored(printed_chat(said.message, Leftovers()), said.extra[OPENAI_CHAT_EXTRA])
+    printed = printed_chat(said.message, Leftovers() if said.is_made_up else left)
+    is_empty = said.role == "assistant" and printed["content"] is None and "tool_calls" not in printed
+    return None if is_empty and isinstance(said.message.get("content"), list) else printed
+
+
+def _images(message: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
+    found = [image for part in parts_of(message) if part.get("type") == "image" for image in printed_image(part, left)]
+    for part in parts_of(message):
+        if part.get("type") == "file":
+            left.note("a file of a tool result", part)
+    if not found:
+        return []
+    left.change("images of tool results stand in a message of the user")
+    return [{"type": "text", "text": f"Images from tool call {message.get('toolCallId')}:"}, *found]
+
+
+def _flush(messages: list[JsonObject], images: list[JsonValue]) -> None:
+    if images:
+        messages.append({"role": "user", "content": [*images]})
+        images.clear()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the model sees as a list of OpenAI Responses items.
+
+_BOUND = frozenset({"message", "function_call", "custom_tool_call"})
+"""The items that the API takes without an id."""
+_OPENAI_RESPONSES_ALSO = frozenset({"developer"})
+PI_ID = re.compile(r"([^|]+)\|((?:fc|ctc)_[^|]*)")
+"""How pi writes the id of a call: that of the call, and that of the item behind it."""
+
+
+def responses_list(
+    messages: Iterable[Said],
+    left: Leftovers,
+    *,
+    is_complete: bool = False,
+    is_sent: bool = False,
+    account: str | None = None,
+) -> list[JsonObject]:
+    """Return messages of ours as Responses items, every call with an output.
+
+    Where it is to be ``is_complete``, with what OpenAI's types ask for and our messages do not say; where it
+    ``is_sent``, without ids that bind an item to reasoning which is not in it.
+
+    Reasoning goes out where OpenAI gave it, as the item that came; where it does not, no id binds an item to it.
+    Outputs stay where they are: the format does not ask for them right behind the calls. What OpenAI compacted itself,
+    for ``account``, goes out as it came. Cost: O(messages).
+    """
+    items: list[JsonObject] = []
+    called: dict[str, str] = {}
+    is_reasoned = False
+    spoken = speakers_only(messages, left, also=_OPENAI_RESPONSES_ALSO, provider="openai", account=account)
+    for said in answered(spoken, left, in_place=True):
+        left.at = said.entry_id
+        printed: list[JsonObject] = []
+        for item in _openai_responses_printed(said, left):
+            plain = _without_pi_id(item) if "call_id" in item else item
+            if not is_complete or _is_taken(plain, left):
+                printed.append(plain)
+        if said.has_lost:
+            bare = [without_its_reasoning(item, f"msg_{number}") for number, item in enumerate(printed, len(items))]
+            if bare != printed:
+                left.change("ids by which the API would look for reasoning that is left out are left out, too")
+            printed = bare
+        elif is_sent and said.role == "assistant":
+            is_reasoned = _turn_is_reasoned(printed, left, is_reasoned=is_reasoned)
+        elif said.role != "toolResult":
+            is_reasoned = False
+        stays = (
+            not is_complete
+            or OPENAI_RESPONSES_EXTRA in said.extra
+            or COMPACTION_PART in [item.get("type") for item in printed]
+        )
+        for item in printed:
+            whole = item if stays else completed(item, f"msg_{len(items)}")
+            items.append(_paired(whole, called, said) if "call_id" in whole else whole)
+    left.at = None
+    return items
+
+
+def _turn_is_reasoned(items: list[JsonObject], left: Leftovers, *, is_reasoned: bool) -> bool:
+    """Return whether reasoning of the turn has been sent behind some items; take off ids, in place, where none is.
+
+    By the id of an item that its model made, the API looks for the reasoning that stood before it, and refuses it
+    without: compacted lists have such items, and stores that keep no reasoning.
+    """
+    for at, item in enumerate(items):
+        kind = item.get("type")
+        if kind == "reasoning" or (is_reasoned and kind == COMPACTION_PART):
+            is_reasoned = kind == "reasoning"
+        elif "id" in item and not is_reasoned and kind in _BOUND:
+            items[at] = {name: value for name, value in item.items() if name != "id"}
+            left.change("ids by which the API would look for reasoning that is not sent are left out")
+    return is_reasoned
+
+
+def _openai_responses_printed(said: Said, left: Leftovers) -> list[JsonObject]:
+    if OPENAI_RESPONSES_EXTRA not in said.extra:
+        return printed_items(said.message, Leftovers() if said.is_made_up else left)
+    printed = printed_items(said.message, Leftovers())
+    return [restored(printed[0] if len(printed) == 1 else {}, said.extra[OPENAI_RESPONSES_EXTRA])]
+
+
+def _is_taken(item: JsonObject, left: Leftovers) -> bool:
+    kind = kind_of(item)
+    if kind == "message":
+        return True
+    if kind == COMPACTION_PART and not holds_compaction(item):
+        left.note("a compaction that holds nothing", item)
+        return False
+    if kind and not is_known(kind):
+        left.note(f"an item {kind!r}, which is none of this form", item)
+        return False
+    return True
+
+
+def _without_pi_id(item: JsonObject) -> JsonObject:
+    """Return an item with the id of its call alone, where pi has put the id of the item behind it."""
+    call_id = item.get("call_id")
+    both = PI_ID.fullmatch(call_id) if isinstance(call_id, str) else None
+    if both is None:
+        return item
+    is_call = str(item.get("type")).endswith("_call")
+    return {**item, "call_id": both[1], **({"id": both[2]} if is_call else {})}
+
+
+def _paired(item: JsonObject, called: dict[str, str], said: Said) -> JsonObject:
+    """Return an item; an output that was made up as what its call asks for. ``called`` are the calls before it."""
+    kind, call_id = item.get("type"), item.get("call_id")
+    if not isinstance(call_id, str):
+        return item
+    if not said.is_made_up:
+        if isinstance(kind, str) and kind.endswith("_call"):
+            called[call_id] = kind
+        return item
+    if called.get(call_id) == TOOL_SEARCH_CALL:
+        found: JsonObject = {"status": "completed", "execution": "client", "tools": []}
+        return {"type": TOOL_SEARCH_OUTPUT, "call_id": call_id, **found}
+    return {**item, "type": "custom_tool_call_output"} if called.get(call_id) == "custom_tool_call" else item

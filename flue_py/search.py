@@ -1,0 +1,1094 @@
+"""What a search looks for, and where: terms, queries, the texts of entries, snippets. No I/O."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import warnings
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from zlib import crc32
+
+from flue_py.core.entries import Entry
+from flue_py.core.json import JsonValue, frozen
+from flue_py.core.kinds import CUSTOM_MESSAGE, MESSAGE, SUMMARIES
+from flue_py.core.sessions import SessionInfo
+from flue_py.errors import InvalidArgument, shown
+from flue_py.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import regex
+else:
+    regex = lazy_module("regex")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The terms of a text: what a search looks for, made before the index, so that one rule serves every database.
+#
+# A run of letters and digits is a word; one that is written as several, as `getUserName`, is those words, and their
+# whole
+# as well, so that `github` is in `GitHub`. Each character of a script that is written without spaces is a term by
+# itself.
+# Terms are compared without case and without marks.
+
+VERSION = 2
+"""What terms a text has. An index that was made by another version is made anew."""
+
+LONGEST_TERM = 64
+"""What is kept of a term: nobody looks for the end of a longer one, and a digest has as many."""
+
+_LONGEST_KNOWN = 64
+"""The length of words that are remembered with what they are as terms."""
+
+# Thai, Lao, Myanmar and Khmer; Han, kana, bopomofo and Hangul, and what is written like them beyond the first plane.
+_ALONE = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u1780-\u17d3\u17d7\u17dc\u17dd"
+_ALONE += "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u318f\u31a0-\u31bf\u31f0-\u31ff"
+_ALONE += "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f"
+_ALONE += "\U00020000-\U0003ffff"
+_MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f"
+# Most texts are ASCII, and this is several times as fast.
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+_WORD = re.compile(rf"[{_ALONE}]|(?:[^\W_{_ALONE}][{_MARKS}]*)+")
+
+
+class Term(NamedTuple):
+    """A term, and where the text has it."""
+
+    text: str
+    start: int
+    end: int
+
+
+def terms_of(text: str) -> Iterator[Term]:
+    """Yield the terms of a text, in order. O(characters)."""
+    for word in (_ASCII_WORD if text.isascii() else _WORD).finditer(text):
+        start = word.start()
+        for term, first, last in _parts(word[0]):
+            yield Term(term, start + first, start + last)
+
+
+def wholes_of(text: str) -> Iterator[Term]:
+    """Yield the words of a text as terms, in order: one that is written as several is one. O(characters)."""
+    for word in _WORD.finditer(text):
+        yield Term(_folded(word[0]), *word.span())
+
+
+def bag_of(text: str) -> dict[str, None]:
+    """Return the terms of a text and its words as wholes, each once, by their first place. O(characters)."""
+    found: dict[str, None] = {}
+    for word in dict.fromkeys(words_of(text)):
+        parts = _parts(word)
+        for term, _, _ in parts:
+            found[term] = None
+        if len(parts) > 1:
+            found[_folded(word)] = None
+    return found
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, in order, as they are written. O(characters)."""
+    return (_ASCII_WORD if text.isascii() else _WORD).findall(text)
+
+
+def as_terms(word: str) -> tuple[tuple[str, ...], str]:
+    """Return the terms of a word, and its whole as one."""
+    return tuple(term for term, _, _ in _parts(word)), _folded(word)
+
+
+def _parts(word: str) -> tuple[tuple[str, int, int], ...]:
+    """Return the terms of a word with their places in it (see `_begins_word`)."""
+    # What is longer comes once, and would be remembered for as long as the process lives.
+    return _known_parts(word) if len(word) <= _LONGEST_KNOWN else _cut(word)
+
+
+@lru_cache(maxsize=100_000)
+def _known_parts(word: str) -> tuple[tuple[str, int, int], ...]:
+    return _cut(word)
+
+
+def _cut(word: str) -> tuple[tuple[str, int, int], ...]:
+    cuts = [0]
+    if not (word.islower() or word.isupper()):
+        cuts += [at for at in range(1, len(word)) if _begins_word(word, at)]
+    return tuple((_folded(word[low:high]), low, high) for low, high in zip(cuts, [*cuts[1:], len(word)], strict=True))
+
+
+def begins_term(text: str, at: int) -> bool:
+    """Return whether no term of a text of ASCII goes across a place. O(1)."""
+    return at in (0, len(text)) or not text[at].isalnum() or not text[at - 1].isalnum() or _begins_word(text, at)
+
+
+def is_term(text: str, start: int, end: int) -> bool:
+    """Return whether a part of a text of ASCII that is letters and digits is one of its terms. O(characters of it)."""
+    return (
+        begins_term(text, start)
+        and begins_term(text, end)
+        and not any(_begins_word(text, at) for at in range(start + 1, end))
+    )
+
+
+def _begins_word(word: str, at: int) -> bool:
+    """Return whether a word begins within one: `B` in `aB`, and in `1Bc` and `ABc`; but `0A3F` is a number."""
+    is_followed = at + 1 < len(word) and word[at + 1].islower()
+    return word[at].isupper() and (word[at - 1].islower() or is_followed)
+
+
+def _folded(word: str) -> str:
+    """Return a word as it is compared: without case, width and marks."""
+    if word.isascii():
+        return word[:LONGEST_TERM].lower()
+    return _known_plain(word) if len(word) <= _LONGEST_KNOWN else _plain(word)
+
+
+@lru_cache(maxsize=100_000)
+def _known_plain(word: str) -> str:
+    return _plain(word)
+
+
+def _plain(word: str) -> str:
+    plain = unicodedata.normalize("NFKD", word).casefold()
+    kept = "".join(each for each in plain if not unicodedata.combining(each) and _is_of_term(each))
+    # A letter that stands for signs alone, as a mark on a space, is itself: an index takes terms apart at those.
+    return unicodedata.normalize("NFC", kept or word)[:LONGEST_TERM]
+
+
+def _is_of_term(char: str) -> bool:
+    return char.isalnum() or not char.isascii()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which terms of a text are one behind the other, in so few bits that an index can keep them: three for each two terms.
+#
+# They say for certain that a text does not have two terms in that order, of most that have both of them somewhere.
+
+Pair: TypeAlias = int
+"""Two terms, one behind the other, as a number of 32 bits."""
+Pairs: TypeAlias = Sequence[Sequence[Pair]]
+"""Pairs of which a text has one of each group."""
+
+_MOST = 1 << 14
+"""How many pairs of a text are kept at most: of one with more, nothing is said."""
+MOST_GROUPS = 16
+_BITS_EACH = 3
+"""Of a text that does not have a pair, three in ten have its bit; of two pairs, one in twelve has both."""
+_FACTOR = 0x9E3779B1
+_WHOLE = 0xFFFFFFFF
+
+
+class _Word(NamedTuple):
+    """A word as numbers: its first term, its last, its whole; and the pairs within it, if it is written as several."""
+
+    first: int
+    last: int
+    whole: int
+    inner: tuple[Pair, ...]
+
+
+def _pair(first: int, second: int) -> Pair:
+    return (first * _FACTOR + second) & _WHOLE
+
+
+def pairs_of(terms: Iterable[str]) -> tuple[Pair, ...]:
+    """Return the pairs of terms that are one behind the other."""
+    return tuple(_pair(*each) for each in pairwise(map(_number, terms)))
+
+
+def one_of(alternatives: Iterable[Pairs]) -> Pairs:
+    """Return the pairs of what has those of one of several alternatives; none where one of these has none."""
+    found: list[tuple[Pair, ...]] | None = None
+    for each in alternatives:
+        groups = [tuple(group) for group in each]
+        found = groups if found is None else [(*one, *other) for one in found for other in groups][:MOST_GROUPS]
+    return found or ()
+
+
+def bits_of(text: str) -> bytes:
+    """Return the bits of the pairs of a text; none for a text without pairs or with too many. O(characters)."""
+    pairs = _pairs_in(words_of(text))
+    if len(pairs) > _MOST:
+        return b""
+    count = (_BITS_EACH * len(pairs) + 7) // 8
+    size = 8 * count
+    places = {pair * size >> 32 for pair in pairs}
+    return sum(map((1).__lshift__, places)).to_bytes(count, "little")
+
+
+def _pairs_in(words: Sequence[str]) -> set[Pair]:
+    """Return the terms that are one behind the other in a text of these words, and the same of its words as wholes."""
+    numbers = [_known(word) if len(word) <= _LONGEST_KNOWN else _word(word) for word in words]
+    pairs = {_pair(before.last, after.first) for before, after in pairwise(numbers)}
+    # Few words are written as several.
+    if any(each.inner for each in numbers):
+        pairs.update(pair for each in numbers for pair in each.inner)
+        joined = ((before, after) for before, after in pairwise(numbers) if before.inner or after.inner)
+        pairs.update(_pair(before.whole, after.whole) for before, after in joined)
+    return pairs
+
+
+def _number(term: str) -> int:
+    return crc32(term.encode("utf-8", "surrogatepass"))
+
+
+def _word(word: str) -> _Word:
+    terms, whole = as_terms(word)
+    return _Word(_number(terms[0]), _number(terms[-1]), _number(whole), pairs_of(terms))
+
+
+@lru_cache(maxsize=100_000)
+def _known(word: str) -> _Word:
+    return _word(word)
+
+
+def may_have(bits: bytes, wanted: Pairs) -> bool:
+    """Return whether a text of these bits may have one pair of each group. PostgreSQL does the same by itself."""
+    size = 8 * len(bits)
+    places = ([pair * size >> 32 for pair in group] for group in wanted)
+    return not size or all(any(bits[place >> 3] >> (place & 7) & 1 for place in group) for group in places)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a search is asked for, and what it answers.
+
+Part: TypeAlias = Literal["messages", "tools", "thinking", "titles", "summaries"]
+PARTS: tuple[Part, ...] = get_args(Part)
+DEFAULT_PARTS: tuple[Part, ...] = ("messages", "tools", "titles", "summaries")
+
+How: TypeAlias = Literal["words", "query", "substring", "regex"]
+HOWS: tuple[How, ...] = get_args(How)
+
+Place: TypeAlias = Literal["active", "abandoned", "compacted", "title"]
+"""Where a hit lies: on the active path, on another branch, before the latest compaction of the active path, or in the
+title of the session."""
+
+
+@frozen
+class Snippet:
+    """A piece of a text: the text, and where in it the matches are, as (start, end), in order."""
+
+    text: str
+    matches: tuple[tuple[int, int], ...]
+
+
+@frozen
+class SearchHit:
+    """A text that has what was looked for. ``entry_id`` is None for a title.
+
+    ``is_cut`` says that the text is longer than what is searched of one. ``go`` is the command line that shows it.
+    ``by_id`` says that the words are its id, or that of its session where ``entry_id`` is None.
+    """
+
+    session_id: str
+    entry_id: str | None
+    part: Part
+    role: str | None
+    tool: str | None
+    at_us: int
+    place: Place
+    snippet: Snippet
+    is_cut: bool
+    go: str
+    by_id: bool = False
+
+
+@frozen
+class SessionHits:
+    """The hits in one session, best first. ``revision`` is the one up to which it was searched."""
+
+    session: SessionInfo
+    revision: int
+    hits: tuple[SearchHit, ...]
+
+
+@frozen
+class Searched:
+    """What was searched: how many sessions and entries of theirs, which parts and how; and what was left out.
+
+    ``revisions`` counts the changes of these sessions up to which they were searched: their revisions added up.
+    ``newest`` is the session among them that was active last, as its id and the revision up to which it was searched;
+    None where no session was. ``by_index`` is False where every text was read instead, and ``why_not`` says why.
+    """
+
+    sessions: int
+    entries: int
+    revisions: int
+    newest: tuple[str, int] | None
+    parts: tuple[Part, ...]
+    left_out: tuple[Part, ...]
+    by_index: bool
+    why_not: str | None = None
+
+
+@frozen
+class SearchAnswer:
+    """What a search found: sessions in order of their best hits.
+
+    ``how`` is what was done: words that have neither letters nor digits are searched as a piece of text. ``has_more``
+    says that there are more hits than were asked for. With no hit, ``widen`` names what was not tried yet, and
+    ``suggestions`` words of the store that look like those asked for.
+    """
+
+    words: str
+    how: How
+    sessions: tuple[SessionHits, ...]
+    has_more: bool
+    searched: Searched
+    widen: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
+
+    @property
+    def hits(self) -> tuple[SearchHit, ...]:
+        """All hits, session by session."""
+        return tuple(hit for group in self.sessions for hit in group.hits)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a search looks for: words taken literally, a query with operators, a piece of text, or a regular expression.
+#
+# A query knows which terms a text must have (`Query.need`), which an index can tell, and finds itself in a text
+# (`Query.find`), which alone decides: so that every database, and a scan without an index, finds the same.
+
+Span: TypeAlias = tuple[int, int]
+SECONDS = 5.0
+"""How long a regular expression is tried on one text, in CPU time of the process."""
+MOST_WORDS = 64
+"""How many words an index is asked for. What has more of them, as what was pasted, is looked for by the longest."""
+MOST_CHARACTERS = 4_000
+"""The length of a query with operators and of a regular expression. Plain words have none."""
+_DEEPEST = 32
+_MOST_MATCHES = 1_000
+"""What is counted of an expression in one text, which may match nothing at every place."""
+_MOST_TRIED = 8
+"""Terms of a phrase that an expression looks for: many that are alike, in a text of such, would take it minutes."""
+_MOST_ASKED = 16
+"""Terms of one phrase that an index is asked for."""
+
+
+_FEW = 32
+"""Places of a term that are looked at one by one. Of more, those count that have a second term beside it."""
+
+
+@frozen
+class Need:
+    """What an index is asked for: a term (or the beginning of one), or all or any of several needs.
+
+    With no parts, ``all`` is true of every text.
+    """
+
+    kind: Literal["term", "prefix", "all", "any"]
+    term: str = ""
+    parts: tuple[Need, ...] = ()
+
+
+ANYTHING = Need("all")
+
+
+class _Terms:
+    """The terms of a text, in order, and where in that order each one is."""
+
+    def __init__(self, terms: Iterable[Term]) -> None:
+        self.starts, self.ends = array("q"), array("q")
+        self.places: dict[str, list[int]] = {}
+        texts: list[str] = []
+        for at, (term, start, end) in enumerate(terms):
+            texts.append(term)
+            self.starts.append(start)
+            self.ends.append(end)
+            self.places.setdefault(term, []).append(at)
+        self.texts = tuple(texts)
+
+    def runs_of(self, wanted: tuple[str, ...]) -> Iterable[int]:
+        """Return where terms are one behind the other. O(places of the rarest two of them), at most O(terms)."""
+        if len(wanted) == 1:
+            return self.places.get(wanted[0], ())
+        rarest = min(wanted, key=lambda term: len(self.places.get(term, ())))
+        places: Sequence[int] = self.places.get(rarest, ())
+        at = wanted.index(rarest)
+        if len(places) > _FEW:
+            pair = min(pairwise(wanted), key=lambda pair: len(self.pairs.get(pair, ())))
+            places, at = self.pairs.get(pair, ()), list(pairwise(wanted)).index(pair)
+        if len(places) * len(wanted) > len(self.texts) + len(wanted):
+            return _runs(wanted, self.texts)
+        starts = (place - at for place in places if place >= at)
+        return [start for start in starts if self.texts[start : start + len(wanted)] == wanted]
+
+    @cached_property
+    def pairs(self) -> Mapping[tuple[str, str], Sequence[int]]:
+        """Where each two terms are one behind the other."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for at, pair in enumerate(pairwise(self.texts)):
+            found.setdefault(pair, []).append(at)
+        return found
+
+
+def _runs(wanted: tuple[str, ...], texts: tuple[str, ...]) -> Iterable[int]:
+    """Return where terms are one behind the other, by the way of Knuth, Morris and Pratt: O(terms), however alike."""
+    back = [0]
+    for term in wanted[1:]:
+        back.append(_longer(wanted, back, back[-1], term))
+    found, reached = [], 0
+    for at, term in enumerate(texts):
+        reached = _longer(wanted, back, reached, term)
+        if reached == len(wanted):
+            found.append(at + 1 - reached)
+            reached = back[reached - 1]
+    return found
+
+
+def _longer(wanted: tuple[str, ...], back: list[int], reached: int, term: str) -> int:
+    """Return how many of the wanted terms end with this one, where so many ended with the one before."""
+    while reached and wanted[reached] != term:
+        reached = back[reached - 1]
+    return reached + (wanted[reached] == term)
+
+
+class Text:
+    """A text that is searched, for so long at most, and its terms, which are made when they are asked for."""
+
+    def __init__(self, text: str, seconds: float) -> None:
+        self.text = text
+        self.seconds = seconds
+
+    @cached_property
+    def terms(self) -> _Terms:
+        """Its terms: of a word that is written as several, each of these."""
+        return _Terms(terms_of(self.text))
+
+    @cached_property
+    def wholes(self) -> _Terms:
+        """Its words, each of them one term."""
+        return _Terms(wholes_of(self.text))
+
+
+class _Node(Protocol):
+    @property
+    def need(self) -> Need:
+        """What a text must have for it."""
+
+    @property
+    def pairs(self) -> Pairs:
+        """Which terms one behind the other a text must have for it."""
+
+    def find(self, text: Text) -> list[Span] | None:
+        """Return where a text has it, which may be nowhere; None where it does not match."""
+
+
+@frozen
+class _Phrase:
+    """Terms one behind the other, or as many whole words; of the last one, maybe the beginning only."""
+
+    terms: tuple[str, ...]
+    wholes: tuple[str, ...]
+    is_prefix: bool = False
+
+    @property
+    def need(self) -> Need:
+        needs = [self._need(terms) for terms in dict.fromkeys((self.terms, self.wholes))]
+        return needs[0] if len(needs) == 1 else Need("any", parts=tuple(needs))
+
+    def _need(self, terms: tuple[str, ...]) -> Need:
+        *whole, last = terms
+        needs = [Need("term", term) for term in _longest(dict.fromkeys(whole), _MOST_ASKED)]
+        ending = Need("prefix" if self.is_prefix else "term", last)
+        return ending if not needs else Need("all", parts=(*needs, ending))
+
+    @property
+    def pairs(self) -> Pairs:
+        end = -1 if self.is_prefix else None
+        ways = [pairs_of(terms[:end]) for terms in dict.fromkeys((self.terms, self.wholes))]
+        return one_of([[[pair] for pair in way[:MOST_GROUPS]] for way in ways])
+
+    def find(self, text: Text) -> list[Span] | None:
+        if len(self.terms) > _MOST_TRIED or not text.text.isascii():
+            return self.find_by_terms(text)
+        patterns = _in_ascii(self.terms, self.wholes, self.is_prefix)
+        if patterns is None:
+            return self.find_by_terms(text)
+        letters, parts, wholes = patterns
+        # Both need the letters of its terms one behind the other, which most texts with its words do not have.
+        if letters.search(text.text.lower()) is None:
+            return None
+        found = [span for match in parts.finditer(text.text) if (span := self._span(match)) is not None]
+        found += [match.span(1) for match in wholes.finditer(text.text)]
+        return found or None
+
+    def find_by_terms(self, text: Text) -> list[Span] | None:
+        """Return what `find` does, by the terms of the text: faster for the second phrase that it is asked for."""
+        return [*self._spans(self.terms, text.terms), *self._spans(self.wholes, text.wholes)] or None
+
+    def _span(self, match: re.Match[str]) -> Span | None:
+        """Return where the terms of a match are, if they are terms of the text, and not only parts of some."""
+        text, last = match.string, len(self.terms)
+        if not begins_term(text, match.start(1)):
+            return None
+        end = match.end(last)
+        while self.is_prefix and not begins_term(text, end):
+            end += 1
+        spans = [match.span(at) for at in range(1, last)] + [(match.start(last), end)]
+        return (match.start(1), end) if all(is_term(text, *span) for span in spans) else None
+
+    def _spans(self, wanted: tuple[str, ...], terms: _Terms) -> Iterable[Span]:
+        for first in self._starts(wanted, terms):
+            yield terms.starts[first], terms.ends[first + len(wanted) - 1]
+
+    def _starts(self, wanted: tuple[str, ...], terms: _Terms) -> Iterable[int]:
+        """Return where the first term of the phrase is."""
+        if not self.is_prefix:
+            return terms.runs_of(wanted)
+        *whole, last = wanted
+        if not whole:
+            return [at for term, places in terms.places.items() if term.startswith(last) for at in places]
+        runs = ((first, first + len(whole)) for first in terms.runs_of(tuple(whole)))
+        return [first for first, at in runs if at < len(terms.texts) and terms.texts[at].startswith(last)]
+
+
+@lru_cache(maxsize=256)
+def _in_ascii(
+    terms: tuple[str, ...], wholes: tuple[str, ...], is_prefix: bool
+) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]] | None:
+    """Return what finds a phrase in a text of ASCII, which is not taken apart into terms then: ten times as fast.
+
+    The first one finds its letters in a text of small ones, which is forty times as fast again; the second one its
+    terms, which may be parts of others; the third one its whole words.
+    """
+    if not all(term.isascii() and len(term) < LONGEST_TERM for term in wholes):
+        return None
+    letters = "[^a-z0-9]*".join(terms)
+    # Looking ahead finds those that overlap as well.
+    parts = "(?=(" + ")[^A-Za-z0-9]*(".join(terms) + "))"
+    end = "[A-Za-z0-9]*" if is_prefix else "(?![A-Za-z0-9])"
+    whole = "(?<![A-Za-z0-9])(?=(" + "[^A-Za-z0-9]+".join(wholes) + end + "))"
+    return re.compile(letters), re.compile(parts, re.IGNORECASE), re.compile(whole, re.IGNORECASE)
+
+
+def _pairs_of_all(parts: Iterable[_Node]) -> Pairs:
+    return list(dict.fromkeys(tuple(group) for part in parts for group in part.pairs))[:MOST_GROUPS]
+
+
+@frozen
+class _All:
+    parts: tuple[_Node, ...]
+    without: tuple[_Node, ...] = ()
+
+    @property
+    def need(self) -> Need:
+        return Need("all", parts=tuple(part.need for part in self.parts))
+
+    @property
+    def pairs(self) -> Pairs:
+        return _pairs_of_all(self.parts)
+
+    def find(self, text: Text) -> list[Span] | None:
+        found: list[Span] = []
+        for part in self.parts:
+            spans = part.find(text)
+            if spans is None:
+                return None
+            found += spans
+        return None if any(part.find(text) is not None for part in self.without) else found
+
+
+@frozen
+class _Many:
+    """More phrases than an index is asked for, the longest first: most texts do not have that one."""
+
+    parts: tuple[_Phrase, ...]
+
+    @property
+    def need(self) -> Need:
+        return Need("all", parts=tuple(part.need for part in self.parts[:MOST_WORDS]))
+
+    @property
+    def pairs(self) -> Pairs:
+        return _pairs_of_all(self.parts)
+
+    def find(self, text: Text) -> list[Span] | None:
+        first, *others = self.parts
+        found = first.find(text)
+        if found is None:
+            return None
+        for part in others:
+            spans = part.find_by_terms(text)
+            if spans is None:
+                return None
+            found += spans
+        return found
+
+
+@frozen
+class _Any:
+    parts: tuple[_Node, ...]
+
+    @property
+    def need(self) -> Need:
+        return Need("any", parts=tuple(part.need for part in self.parts))
+
+    @property
+    def pairs(self) -> Pairs:
+        return one_of(part.pairs for part in self.parts)
+
+    def find(self, text: Text) -> list[Span] | None:
+        found = [spans for part in self.parts if (spans := part.find(text)) is not None]
+        return [span for spans in found for span in spans] if found else None
+
+
+@frozen
+class _Piece:
+    """A piece of text, in any case: no index helps. It is no expression, whose time would grow with its length."""
+
+    piece: str
+
+    @property
+    def need(self) -> Need:
+        return ANYTHING
+
+    @property
+    def pairs(self) -> Pairs:
+        return ()
+
+    def find(self, text: Text) -> list[Span] | None:
+        piece, there = _without_case(self.piece), _without_case(text.text)
+        found: list[Span] = []
+        at = there.find(piece)
+        while at >= 0 and len(found) < _MOST_MATCHES:
+            found.append((at, at + len(piece)))
+            at = there.find(piece, at + len(piece))
+        return found or None
+
+
+_DOTS = {0x130: "i", 0x131: "i"}
+"""An i with a dot in both cases, and one with none: each is one character here, as in regular expressions."""
+
+
+def _without_case(text: str) -> str:
+    """Return a text without case, character by character: what is found in it is at the same place in the text."""
+    if text.isascii():
+        return text.lower()
+    plain = text.translate(_DOTS)
+    folded = plain.casefold()
+    return folded if len(folded) == len(plain) else "".join(map(_char_without_case, plain))
+
+
+@lru_cache(maxsize=10_000)
+def _char_without_case(char: str) -> str:
+    return next(each for each in (char.casefold(), char.lower(), char) if len(each) == 1)
+
+
+@frozen
+class _Pattern:
+    """A regular expression: no index helps."""
+
+    pattern: regex.Pattern[str]
+
+    @property
+    def need(self) -> Need:
+        return ANYTHING
+
+    @property
+    def pairs(self) -> Pairs:
+        return ()
+
+    def find(self, text: Text) -> list[Span] | None:
+        matches = self.pattern.finditer(text.text, timeout=text.seconds, concurrent=True)
+        return [match.span() for match in islice(matches, _MOST_MATCHES)] or None
+
+
+@frozen
+class Query:
+    """What is looked for.
+
+    ``needs_scan`` says that it can only be found by reading every text; ``why_scan`` is the reason in words. ``words``
+    are the terms that suggestions are made for.
+    """
+
+    how: How
+    node: _Node
+    why_scan: str | None = None
+    words: tuple[str, ...] = ()
+
+    @property
+    def need(self) -> Need:
+        """What a text must have to match; more texts may have it than match."""
+        return self.node.need
+
+    @property
+    def pairs(self) -> Pairs:
+        """Which terms a text must have one behind the other to match: one pair of each group."""
+        return self.node.pairs
+
+    def find(self, text: str, seconds: float = SECONDS) -> list[Span] | None:
+        """Return where a text has what is looked for, in order and without overlaps; None where it does not match.
+
+        Raises `TimeoutError` for a regular expression that takes longer. O(characters).
+        """
+        spans = self.node.find(Text(text, seconds))
+        return None if spans is None else _joined(spans)
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order, those that overlap as one."""
+    joined: list[Span] = []
+    for start, end in sorted(set(spans)):
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def read_query(text: str, how: How = "words") -> Query:
+    """Return what a text asks for. Raises `InvalidArgument`, never for words that are taken literally. O(characters).
+
+    ``words``: every word between spaces has to be in the text, its terms one behind the other; there may be any number
+    of them. ``query`` knows ``AND``,
+    ``OR``, ``NOT`` or ``-``, ``"a phrase"``, ``begin*`` and parentheses. ``substring`` is a piece of the text, in any
+    case, and ``regex`` a regular expression as Python's `re` has them.
+    """
+    if not text.strip():
+        raise InvalidArgument("words: there is nothing to search for; give a word")
+    if how in ("query", "regex") and len(text) > MOST_CHARACTERS:
+        raise InvalidArgument(f"words: {len(text):,} characters are too many; give {MOST_CHARACTERS:,} at most")
+    return _READERS[how](text)
+
+
+def _words(text: str) -> Query:
+    phrases = (_phrase(word) for word in dict.fromkeys(text.split()))
+    kept = tuple(dict.fromkeys(phrase for phrase in phrases if phrase is not None))
+    if not kept:
+        why = "it has neither letters nor digits, so every text is read"
+        return Query("substring", _Piece(text.strip()), why)
+    return Query("words", _all_of(kept), words=tuple(bag_of(text)))
+
+
+def _all_of(phrases: tuple[_Phrase, ...]) -> _Node:
+    if len(phrases) <= MOST_WORDS:
+        return phrases[0] if len(phrases) == 1 else _All(phrases)
+    return _Many(tuple(sorted(phrases, key=lambda phrase: -sum(map(len, phrase.terms)))))
+
+
+def _longest(terms: Collection[str], count: int) -> Collection[str]:
+    """Return the longest terms, which are in the fewest texts, as far as one can tell of a term alone."""
+    return terms if len(terms) <= count else sorted(terms, key=len, reverse=True)[:count]
+
+
+def _phrase(text: str, *, is_prefix: bool = False) -> _Phrase | None:
+    """Return the phrase that a text is; None if it has neither letters nor digits."""
+    terms = tuple(term.text for term in terms_of(text))
+    wholes = tuple(term.text for term in wholes_of(text))
+    return _Phrase(terms, wholes, is_prefix) if terms else None
+
+
+def _substring(text: str) -> Query:
+    return Query("substring", _Piece(text), "a piece of text may be within a word, so every text is read")
+
+
+def _regex(text: str) -> Query:
+    try:
+        with warnings.catch_warnings():
+            # What it may mean in a later Python is nobody's concern here.
+            warnings.simplefilter("ignore")
+            is_verbose = bool(re.compile(text).flags & re.VERBOSE)
+            pattern = regex.compile(_as_re_reads_it(text, is_verbose=is_verbose), regex.VERSION0)
+    except (re.error, regex.error, OverflowError, RecursionError) as error:
+        raise InvalidArgument(f"words: {shown(text)} is not a regular expression: {error}") from error
+    return Query("regex", _Pattern(pattern), "a regular expression is tried on every text")
+
+
+_IN_EXPRESSION = re.compile(
+    r"\\N\{[^}]*\}|\\.|\(\?#[^)]*\)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])"
+    r"|\{(?:\d+|\d*,\d*)\}|(?P<brace>\{)|(?P<comment>\#[^\n]*)|.",
+    re.DOTALL,
+)
+_IN_SET = re.compile(r"\\.|(?P<open>\[)", re.DOTALL)
+
+
+def _as_re_reads_it(expression: str, *, is_verbose: bool) -> str:
+    """Return an expression of `re` in which `regex` finds nothing of its own: `a{e}` and `[[:alpha:]]` mean more to it.
+
+    `re` cannot be stopped: one that goes back and forth for hours would hold up the whole process.
+    """
+
+    def written(found: re.Match[str]) -> str:
+        if found["brace"]:
+            return r"\{"
+        if found["set"]:
+            return found[0][0] + _IN_SET.sub(lambda each: r"\[" if each["open"] else each[0], found[0][1:])
+        if found["comment"]:
+            return found[0] if is_verbose else found[0][0] + _IN_EXPRESSION.sub(written, found[0][1:])
+        return found[0]
+
+    return _IN_EXPRESSION.sub(written, expression)
+
+
+_TOKEN = re.compile(r'\s*(?:(?P<open>\()|(?P<close>\))|(?P<not>-(?=[^\s-]))?"(?P<phrase>[^"]*)"|(?P<word>[^\s()"]+))')
+
+
+class _Reader:
+    """Reads a query with operators, from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens: list[tuple[str, str]] = []
+        at = 0
+        while text[at:].strip():
+            found = _TOKEN.match(text, at)
+            if found is None:
+                raise self.wrong("a quotation mark is not closed")
+            self._add(found)
+            at = found.end()
+        self._at = 0
+        self.bag: dict[str, None] = {}
+
+    def _add(self, found: re.Match[str]) -> None:
+        if found["not"]:
+            self._tokens.append(("word", "NOT"))
+        kind = found.lastgroup or ""
+        value = found[kind]
+        if kind == "word" and len(value) > 1 and value[0] == "-":
+            self._tokens.append(("word", "NOT"))
+            value = value[1:]
+        self._tokens.append((kind, value))
+        if len(self._tokens) > MOST_WORDS * 4:
+            raise self.wrong("it has too many words")
+
+    def wrong(self, why: str) -> InvalidArgument:
+        return InvalidArgument(
+            f"words: {shown(self._text)} cannot be read as a query: {why}; plain words are searched without operators"
+        )
+
+    def read(self) -> _Node:
+        node = self._any(0)
+        if self._at < len(self._tokens):
+            raise self.wrong("a parenthesis is closed that was not opened")
+        return node
+
+    def _next(self) -> tuple[str, str] | None:
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    def _any(self, depth: int) -> _Node:
+        if depth > _DEEPEST:
+            raise self.wrong("parentheses are too deep")
+        parts = [self._all(depth)]
+        while self._next() == ("word", "OR"):
+            self._at += 1
+            parts.append(self._all(depth))
+        return parts[0] if len(parts) == 1 else _Any(tuple(parts))
+
+    def _all(self, depth: int) -> _Node:
+        parts: list[_Node] = []
+        without: list[_Node] = []
+        while (token := self._next()) is not None and token[0] != "close" and token != ("word", "OR"):
+            if token == ("word", "AND"):
+                if not parts and not without:
+                    raise self.wrong("nothing stands before AND")
+                self._at += 1
+                if self._next() in (None, ("word", "OR"), ("word", "AND")):
+                    raise self.wrong("nothing stands behind AND")
+                continue
+            is_not = token == ("word", "NOT")
+            if is_not:
+                self._at += 1
+            (without if is_not else parts).append(self._one(depth))
+        if not parts:
+            raise self.wrong("only what is not wanted is named" if without else "a part of it is empty")
+        return parts[0] if len(parts) == 1 and not without else _All(tuple(parts), tuple(without))
+
+    def _one(self, depth: int) -> _Node:
+        token = self._next()
+        if token is None or token[0] == "close" or token in (("word", "OR"), ("word", "AND"), ("word", "NOT")):
+            raise self.wrong("an operator has nothing behind it")
+        self._at += 1
+        kind, value = token
+        if kind == "open":
+            node = self._any(depth + 1)
+            if self._next() != ("close", ")"):
+                raise self.wrong("a parenthesis is not closed")
+            self._at += 1
+            return node
+        phrase = _phrase(value, is_prefix=kind == "word" and value.endswith("*"))
+        if phrase is None:
+            raise self.wrong(f"{shown(value)} has neither letters nor digits")
+        self.bag |= dict.fromkeys(phrase.terms)
+        return phrase
+
+
+def _query(text: str) -> Query:
+    reader = _Reader(text)
+    node = reader.read()
+    return Query("query", node, words=tuple(reader.bag))
+
+
+_READERS: Mapping[How, Callable[[str], Query]] = {
+    "words": _words,
+    "query": _query,
+    "substring": _substring,
+    "regex": _regex,
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A piece of a text around what was found in it.
+
+CHARACTERS = 200
+_BEFORE = 60
+
+
+def snippet(text: str, spans: Sequence[tuple[int, int]]) -> Snippet:
+    """Return about `CHARACTERS` characters around the closest matches, on one line. O(characters and matches)."""
+    start, end = _window(text, spans)
+    before, after = "…" if start else "", "…" if end < len(text) else ""
+    shown = "".join(" " if char.isspace() else char for char in text[start:end])
+    moved = [(max(first, start), min(last, end)) for first, last in spans if first < end and last > start]
+    shift = len(before) - start
+    return Snippet(before + shown + after, tuple((first + shift, last + shift) for first, last in moved))
+
+
+def _window(text: str, spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Return the part of the text that shows most matches; of equals the first."""
+    best, most, low = 0, 0, 0
+    for at, (_, last) in enumerate(spans):
+        while spans[low][0] < last - CHARACTERS + _BEFORE and low < at:
+            low += 1
+        if at - low + 1 > most:
+            best, most = low, at - low + 1
+    first = spans[best][0] if spans else 0
+    start = max(0, first - _BEFORE)
+    space = text.rfind(" ", start, first)
+    start = 0 if start == 0 else space + 1 if 0 <= space < first else start
+    return start, min(len(text), start + CHARACTERS)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The texts of an entry that are searched: what was said, what tools were called with and answered, reasoning,
+# summaries. Pictures, base64, signatures and encrypted reasoning are none.
+
+TEXTS_MOST_CHARACTERS = 10_000_000
+"""What is searched of one text of an entry: its beginning."""
+MOST_OF_TOOLS = 200_000
+"""The same of what a tool was called with or answered: programs write more than people read."""
+
+# Written in one piece, or in lines of 60 to 76 characters as mail and certificates have it. The digit and both cases
+# keep long words and paths out; nobody looks for the middle of what this removes.
+_ENCODED = re.compile(r"(?:[A-Za-z0-9+/_-]{60,}[\r\n]{0,2}){2,}[A-Za-z0-9+/_-]*={0,2}|[A-Za-z0-9+/_-]{200,}={0,2}")
+_DIGIT, _LOWER, _UPPER = re.compile(r"\d"), re.compile(r"[a-z]"), re.compile(r"[A-Z]")
+_SHORTEST_RUN = 60
+_BETWEEN = re.compile(r"[/_-]")
+_MOST_BETWEEN = 12
+"""Paths have one of these signs in so many characters; what is encoded has one in 32 at most."""
+_TEXTS_DEEPEST = 40
+
+
+@frozen
+class SearchedText:
+    """A text of an entry, its beginning where it is long (``is_cut``), and which part of it that is."""
+
+    part: Part
+    tool: str | None
+    text: str
+    is_cut: bool = False
+
+
+def texts_of(entry: Entry) -> tuple[SearchedText, ...]:
+    """Return the texts of an entry, at most one for each part (for tools, one for each tool). O(payload).
+
+    Never raises for what is stored: what is not shaped as messages are has no text.
+    """
+    try:
+        value = entry.data
+    except Exception:  # noqa: BLE001 - a payload that cannot be decoded is what `verify` is for; here it has no text
+        return ()
+    if not isinstance(value, dict):
+        return ()
+    found: dict[tuple[Part, str | None], list[str]] = {}
+    for part, tool, text in _pieces(entry.kind, value):
+        if text.strip():
+            found.setdefault((part, tool), []).append(text)
+    return tuple(_searched(part, tool, "\n".join(texts)) for (part, tool), texts in found.items())
+
+
+def title_text(title: str) -> SearchedText:
+    """Return the title of a session as it is searched."""
+    return _searched("titles", None, title)
+
+
+def _searched(part: Part, tool: str | None, text: str) -> SearchedText:
+    most = MOST_OF_TOOLS if part == "tools" else TEXTS_MOST_CHARACTERS
+    plain = without_encoded(text[: most * 4])
+    return SearchedText(part, tool, plain[:most], is_cut=len(plain) > most)
+
+
+def without_encoded(text: str) -> str:
+    """Return a text with a mark in place of what is base64 in it. O(characters)."""
+    if max(map(len, text.split()), default=0) < _SHORTEST_RUN:
+        return text
+    return _ENCODED.sub(_mark, text)
+
+
+def _mark(found: re.Match[str]) -> str:
+    text = found[0]
+    is_path = len(_BETWEEN.findall(text)) * _MOST_BETWEEN > len(text)
+    is_encoded = not is_path and _DIGIT.search(text) and _LOWER.search(text) and _UPPER.search(text)
+    return "…" if is_encoded else text
+
+
+def _pieces(kind: str, value: Mapping[str, JsonValue]) -> Iterator[tuple[Part, str | None, str]]:
+    if kind in SUMMARIES:
+        summary = value.get("summary")
+        if isinstance(summary, str):
+            yield "summaries", None, summary
+    elif kind in (MESSAGE, CUSTOM_MESSAGE):
+        yield from _of_message(value)
+
+
+def _of_message(value: Mapping[str, JsonValue]) -> Iterator[tuple[Part, str | None, str]]:
+    role = value.get("role")
+    is_result = role in ("toolResult", "tool", "bashExecution")
+    tool = value.get("toolName") if is_result else None
+    name = tool if isinstance(tool, str) else None
+    said: Part = "tools" if is_result else "messages"
+    for field in ("command", "output") if role == "bashExecution" else ():
+        each = value.get(field)
+        if isinstance(each, str):
+            yield "tools", None, each
+    error = value.get("errorMessage")
+    if isinstance(error, str):
+        yield said, name, error
+    content = value.get("content")
+    if isinstance(content, str):
+        yield said, name, content
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict):
+            yield from _of_part(part, said, name)
+
+
+def _of_part(part: Mapping[str, JsonValue], said: Part, tool: str | None) -> Iterator[tuple[Part, str | None, str]]:
+    text, thinking, name = part.get("text"), part.get("thinking"), part.get("name")
+    match part.get("type"):
+        case "text" if isinstance(text, str):
+            yield said, tool, text
+        case "thinking" if isinstance(thinking, str) and part.get("redacted") is not True:
+            yield "thinking", None, thinking
+        case "toolCall" if isinstance(name, str):
+            yield "tools", name, "\n".join([name, *_strings(part.get("arguments"), 0)])
+        case "file" if isinstance(filename := part.get("filename"), str):
+            yield said, tool, filename
+
+
+def _strings(value: JsonValue, depth: int) -> Iterator[str]:
+    """Yield what is written in a call's arguments, in order: texts, names of fields, numbers."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, bool) or value is None or depth > _TEXTS_DEEPEST:
+        return
+    elif isinstance(value, (int, float)):
+        yield str(value)
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            if depth:
+                yield key
+            yield from _strings(each, depth + 1)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each, depth + 1)

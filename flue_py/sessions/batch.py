@@ -1,0 +1,927 @@
+"""What each append of a batch comes below, as far as that is known before the commit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar, cast
+
+from flue_py.core.entries import NewEntry, checked_source
+from flue_py.core.json import JsonValue, changed
+from flue_py.core.operations import (
+    AppendEntries,
+    Committed,
+    CreateSession,
+    CreateTask,
+    DeleteTree,
+    EndTask,
+    ForkSession,
+    LinkTask,
+    MoveLeaf,
+    Navigate,
+    Operation,
+    Outcome,
+    Redo,
+    SetLabel,
+    SetPin,
+    Undo,
+    UpdateSession,
+)
+from flue_py.core.sessions import (
+    NOTHING_SEEN,
+    STORED,
+    Appended,
+    Deletion,
+    LeafChoice,
+    Limits,
+    Moved,
+    Navigated,
+    NewSession,
+    Note,
+    OnConflict,
+    Seen,
+    SessionInfo,
+    Stored,
+    TaskEnd,
+    check_entry_label,
+    check_name,
+    check_task_end,
+    checked_title,
+    leaf_of,
+    scope_meant,
+)
+from flue_py.core.usage import SumTooLarge
+from flue_py.db.backend import Backend
+from flue_py.db.runner import committed_before
+from flue_py.errors import CallConflict, InvalidArgument, SessionNotFound, shown
+from flue_py.prices import CallPricer
+from flue_py.sessions.arguments import (
+    ChangedMetadata,
+    HasId,
+    checked_flag,
+    checked_id,
+    checked_leaf,
+    checked_messages,
+    checked_metadata,
+    checked_moment,
+    checked_on_conflict,
+    checked_place,
+    checked_seen,
+    checked_session,
+    checked_text,
+)
+from flue_py.sessions.compact import BranchSummary, summary_entry
+from flue_py.sessions.handle import (
+    Handle,
+    is_of,
+    refuse_others,
+    take_over,
+    take_over_revision,
+    take_over_task,
+    turns_of,
+)
+from flue_py.sessions.session import Session
+from flue_py.sessions.write import (
+    Ground,
+    Incoming,
+    Offloader,
+    as_incoming,
+    checked_root,
+    first_landed,
+    fitting_entries,
+    incoming_message,
+    incoming_messages,
+    new_fork,
+    new_task,
+    shell_entries,
+    with_oddities,
+)
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from flue_py.context.artifacts import OffloadSettings
+    from flue_py.core.messages import Message
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What each append of a batch comes below, as far as that is known before the commit.
+
+
+class _Place(NamedTuple):
+    """A leaf, and a session that is stored and sees it; None for none, which is also what cannot be known."""
+
+    session_id: str | None
+    leaf: LeafChoice
+
+
+class Grounds:
+    """What the appends of a batch come below. Operations are told in their order, as `Collector` has them.
+
+    ``first`` is what the appends came to when this batch was committed before (`Backend.recall_atomic`): a retry is on
+    the same ground as the first try.
+    """
+
+    def __init__(self, backend: Backend, first: Sequence[Appended | None] | None) -> None:
+        self._backend = backend
+        self._first = first
+        # The entries of the batch, each with what it is below, and where operations have left sessions.
+        self._below: dict[str, tuple[NewEntry, _Place]] = {}
+        self._places: dict[str, _Place] = {}
+
+    async def below(self, number: int, operation: AppendEntries) -> Ground:
+        """Return the ground of an append, the operation with this number. O(entries of the batch in it)."""
+        place = self._place_of(operation)
+        entries: list[NewEntry] = []
+        while isinstance(place.leaf, str) and place.leaf in self._below:
+            entry, place = self._below[place.leaf]
+            entries.append(entry)
+        if not entries and place.session_id is not None and place.leaf is not None:
+            place = _Place(place.session_id, await self._stored_leaf(number, operation, place))
+        return Ground(place.session_id, place.leaf, entries[::-1])
+
+    async def _stored_leaf(self, number: int, operation: AppendEntries, place: _Place) -> LeafChoice:
+        first = None if self._first is None else self._first[number]
+        if first is not None:
+            return first.parent_id
+        if place.session_id == operation.session_id:
+            landed = await first_landed(self._backend, operation.session_id, operation.idempotency_key)
+            if landed is not None:
+                return landed.parent_id
+        return STORED if operation.on_conflict == "rebase" else place.leaf
+
+    def note_append(self, operation: AppendEntries, ground: Ground) -> None:
+        """Note that an append comes next, with what its entries are."""
+        place = _Place(ground.session_id, ground.leaf)
+        if ground.entries and ground.entries[-1].id is not None:
+            place = _Place(ground.session_id, ground.entries[-1].id)
+        for entry in operation.entries:
+            if entry.id is not None:
+                self._below[entry.id] = (entry, place)
+                place = _Place(ground.session_id, entry.id)
+        self._places[operation.session_id] = place
+
+    def note(self, operation: Operation) -> None:
+        """Note that another operation comes next."""
+        match operation:
+            case CreateSession() | CreateTask():
+                self._places[operation.session_made or ""] = _Place(None, None)
+            case ForkSession(at=at):
+                place = self._place_of(operation)
+                leaf = place.leaf if isinstance(at, Stored) else at
+                self._places[operation.session_made or ""] = _Place(place.session_id, leaf)
+            case MoveLeaf(to=to):
+                self._places[operation.session_id] = _Place(self._place_of(operation).session_id, to)
+            case Navigate() | Undo() | Redo():
+                # Only the store can tell where these lead.
+                self._places[operation.session_id] = _Place(self._place_of(operation).session_id, None)
+
+    def _place_of(self, operation: AppendEntries | ForkSession | MoveLeaf | Navigate | Undo | Redo) -> _Place:
+        """Return where an operation begins: the leaf that it expects, else the one that its session has by then."""
+        place = self._places.get(operation.session_id, _Place(operation.session_id, STORED))
+        expected = leaf_of(operation.expected)
+        return place if isinstance(expected, Stored) else _Place(place.session_id, expected)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Collecting operations for a batch, committing them, and telling handles and callers the results.
+
+Result = TypeVar("Result")
+_OnLeaf: TypeAlias = AppendEntries | MoveLeaf | Navigate | Undo | Redo
+"""What builds on a leaf, and leaves another one."""
+
+
+class Pending(Generic[Result]):
+    """One operation of a batch: the ids of the entries it makes and, once the batch is committed, its result."""
+
+    __slots__ = ("_entry_ids", "_results")
+
+    def __init__(self, entry_ids: Sequence[str] = ()) -> None:
+        self._entry_ids = tuple(entry_ids)
+        self._results: list[Result] = []
+
+    @property
+    def entry_ids(self) -> tuple[str, ...]:
+        """The ids of the entries it appends. If the commit finds that it is a retry, those of the first time.
+
+        Those of artifacts (``offload``) are among them once the batch is committed.
+        """
+        return self._entry_ids
+
+    @property
+    def entry_id(self) -> str:
+        """The id of the last of these entries. Raises `ValueError` if it appends nothing."""
+        if not self._entry_ids:
+            raise ValueError("this operation appends nothing, so there is no entry id")
+        return self._entry_ids[-1]
+
+    @property
+    def result(self) -> Result:
+        """What the method of `Session` or `Store` would have returned. Raises `InvalidArgument` before the commit."""
+        if not self._results:
+            raise InvalidArgument("this operation is not committed: its result is there after the `async with`")
+        return self._results[0]
+
+    def settle(self, result: Result) -> None:
+        """Note what came of it. Called by the batch."""
+        self._results = [result]
+        if isinstance(result, Appended):
+            # Of a retry those of the first time; and artifacts are made when the batch is committed.
+            self._entry_ids = result.entry_ids
+        elif isinstance(result, Navigated):
+            # None where it led to the leaf itself.
+            self._entry_ids = () if result.summary_id is None else (result.summary_id,)
+
+
+class _Planned:
+    """An operation as it was collected."""
+
+    __slots__ = ("handle", "incoming", "made", "offloader", "operation", "pending")
+
+    def __init__(
+        self,
+        operation: Operation,
+        handle: Handle | None,
+        pending: Pending[object],
+        made: Session | None = None,
+        incoming: Incoming | None = None,
+        offloader: Offloader | None = None,
+    ) -> None:
+        self.operation = operation
+        self.handle = handle
+        self.pending = pending
+        self.made = made
+        self.incoming = incoming
+        self.offloader = offloader
+
+
+class Collector:
+    """Collects operations, and commits them."""
+
+    def __init__(
+        self, backend: Backend, limits: Limits, pricer: CallPricer, scope: str | None, idempotency_key: str | None
+    ) -> None:
+        check_name(idempotency_key, "idempotency_key")
+        self.backend = backend
+        self.limits = limits
+        self.pricer = pricer
+        self.scope = scope
+        self._key = idempotency_key
+        self._planned: list[_Planned] = []
+        self._made: dict[str, Session] = {}
+        self._is_over = False
+
+    def named(self, session: HasId | str) -> tuple[str, Handle | None]:
+        """Return the id of a session, and the handle that was given, if it was one."""
+        self._require_open()
+        if isinstance(session, Handle):
+            if not is_of(session, self.backend):
+                raise InvalidArgument(f"session {session.id!r} is of another store; a batch is on the sessions of one")
+            # One that is only being made has no key yet that its id could be told apart by.
+            return (session.id if session.id in self._made else session.ref), session
+        return checked_session(session), None
+
+    def handle_of(self, session: HasId) -> tuple[str, Session]:
+        """Return the id of a session that has to be given as a handle, and the handle. Raises `InvalidArgument`."""
+        if not isinstance(session, Session):
+            raise InvalidArgument(f"session: {shown(session)} is not a Session; get one with get_session()")
+        return self.named(session)[0], session
+
+    def make(self, new: NewSession) -> tuple[Session, str | None]:
+        """Return a handle on a session that is to be made, and the id that was drawn for it, if it brings none."""
+        self._require_open()
+        drawn = self.backend.new_session_id() if new.id is None else None
+        info = SessionInfo(
+            new.id or drawn or "",
+            new.scope,
+            new.key,
+            new.title,
+            metadata_text=new.metadata_text,
+            cwd=new.cwd,
+            config_path=new.config_path,
+        )
+        return Session(self.backend, info, self.limits, self.pricer), drawn
+
+    def collect(
+        self,
+        operation: Operation,
+        handle: Handle | None,
+        pending: Pending[Result],
+        made: Session | None = None,
+        incoming: Incoming | None = None,
+        offloader: Offloader | None = None,
+    ) -> None:
+        """Add an operation, with what will hold its result, and the handle on what it makes.
+
+        Of what an ``offloader`` puts aside the commit decides, since it depends on what the operation comes below.
+        """
+        self._require_open()
+        if made is not None:
+            self._made[made.id] = made
+        planned = _Planned(operation, handle, cast("Pending[object]", pending), made, incoming, offloader)
+        self._planned.append(planned)
+
+    def _require_open(self) -> None:
+        if self._is_over:
+            raise InvalidArgument("this batch is over: call its methods inside the block of atomic()")
+
+    # -- committing -----------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Take no more operations."""
+        self._is_over = True
+
+    async def commit(self) -> None:
+        """Commit what was collected. Raises as `Store.atomic` says."""
+        self.close()
+        if not self._planned:
+            return
+        await refuse_others(self.backend, self.scope, [each for each in self._ids() if each not in self._made])
+        handles = {id(each.handle): each.handle for each in self._planned if each.handle is not None}
+        async with turns_of([handle for handle in handles.values() if handle.id not in self._made]):
+            if any(each.offloader is not None for each in self._planned):
+                await self._put_aside()
+            try:
+                committed = await self._write()
+            except BaseException as error:
+                if (committed_late := committed_before(error)) is not None:
+                    self._settle(cast("Committed", committed_late.result))
+                raise
+            self._settle(committed)
+
+    def _ids(self) -> Iterator[str]:
+        """Yield the ids of the sessions that are named; those that the batch makes are there where it is a retry."""
+        for each in self._planned:
+            if not isinstance(each.operation, CreateSession):
+                yield each.operation.session_id
+            if isinstance(each.operation, LinkTask):
+                yield each.operation.child_id
+
+    async def _put_aside(self) -> None:
+        """Let each append have stubs for its long results."""
+        operations = self._as_of_now()
+        first = None
+        if self._key is not None:
+            first = await self.backend.recall_atomic(operations, self._key)
+        grounds = Grounds(self.backend, first)
+        for number, (each, operation) in enumerate(zip(self._planned, operations, strict=True)):
+            if not isinstance(operation, AppendEntries):
+                grounds.note(operation)
+                continue
+            # A session that is not there is what the commit says, with the number of the operation.
+            with suppress(SessionNotFound):
+                ground = await grounds.below(number, operation)
+                grounds.note_append(await _with_stubs(each, operation, ground), ground)
+
+    async def _write(self) -> Committed:
+        """Write the operations, without what is too large to be added up (see `write_what_fits`)."""
+        tries = Counter[int]()
+        while True:
+            operations = self._as_of_now()
+            self.limits.check_entries(
+                [entry for each in operations if isinstance(each, AppendEntries) for entry in each.entries]
+            )
+            try:
+                return await self.backend.atomic(operations, idempotency_key=self._key)
+            except (SumTooLarge, CallConflict) as error:
+                number = error.operation
+                operation = None if number is None else self._planned[number].operation
+                if number is None or not isinstance(operation, AppendEntries):
+                    raise
+                fitting = fitting_entries(operation.entries, tries[number], error)
+                if fitting is None:
+                    raise
+                self._planned[number].operation = replace(operation, entries=fitting)
+                tries[number] += 1
+
+    def _as_of_now(self) -> list[Operation]:
+        """Return the operations with the leaves that they build on: what was done before, or what handles have seen."""
+        leaves: dict[str, LeafChoice] = {}
+        found: list[Operation] = []
+        for each in self._planned:
+            operation = each.operation
+            if isinstance(operation, _OnLeaf):
+                session_id = str(operation.session_id)
+                operation = replace(operation, expected=self._built_on(operation, each.handle, leaves))
+                leaves[session_id] = _leaf_after(operation, leaves.get(session_id, STORED))
+            found.append(operation)
+        return found
+
+    def _built_on(self, operation: _OnLeaf, handle: Handle | None, leaves: Mapping[str, LeafChoice]) -> Seen:
+        seen = operation.expected if isinstance(operation.expected, Seen) else NOTHING_SEEN
+        if not isinstance(seen.leaf, Stored):
+            return seen
+        session_id = str(operation.session_id)
+        if session_id in leaves:
+            return Seen(leaves[session_id], seen.revision)
+        if handle is None or session_id in self._made:
+            return seen
+        return Seen(handle.leaf_id, seen.revision)
+
+    def _settle(self, committed: Committed) -> None:
+        """Let handles know what came of it, and who waits for results."""
+        taking_part = [handle for each in self._planned for handle in (each.handle, each.made) if handle is not None]
+        handles: dict[str, dict[int, Handle]] = {}
+        for handle in taking_part:
+            handles.setdefault(handle.id, {})[id(handle)] = handle
+        for each, outcome in zip(self._planned, committed.outcomes, strict=True):
+            if each.made is not None and isinstance(outcome, SessionInfo):
+                take_over(each.made, outcome)
+                if isinstance(each.operation, CreateTask):
+                    for handle in handles.get(each.operation.session_id, {}).values():
+                        take_over_task(handle, each.operation.task_id, outcome)
+            elif not isinstance(each.operation, (CreateSession, ForkSession, CreateTask)):
+                for handle in handles.get(each.operation.session_id, {}).values():
+                    take_over(handle, outcome)
+            each.pending.settle(_told(each, outcome))
+        for handle in taking_part:
+            take_over_revision(handle, committed.left.get(handle.id))
+
+
+async def _with_stubs(each: _Planned, operation: AppendEntries, ground: Ground) -> AppendEntries:
+    """Let a planned append have stubs for what it puts aside; return it so."""
+    planned = each.operation
+    if each.offloader is None or each.incoming is None or not isinstance(planned, AppendEntries):
+        return operation
+    priced = each.incoming._replace(entries=[*operation.entries])
+    each.incoming = await each.offloader.with_stubs(priced, ground)
+    each.operation = replace(planned, entries=each.incoming.entries)
+    return replace(operation, entries=each.incoming.entries)
+
+
+def _leaf_after(operation: _OnLeaf, before: LeafChoice) -> LeafChoice:
+    """Return the leaf that an operation leaves; `STORED` where only the store can tell."""
+    if isinstance(operation, MoveLeaf):
+        return operation.to
+    if isinstance(operation, AppendEntries):
+        return operation.entries[-1].id if operation.entries else before
+    return STORED
+
+
+def _told(each: _Planned, outcome: Outcome) -> object:
+    """Return an outcome as the method of `Session` tells it."""
+    if not isinstance(outcome, Appended) or not isinstance(each.operation, AppendEntries):
+        return outcome
+    told = with_oddities(outcome, each.operation.entries)
+    return told if each.incoming is None else each.incoming.noted_in(told)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several operations on the sessions of a store, collected, and committed as one.
+
+
+class Atomic:
+    """Operations that are committed together at the end of the ``async with`` (see `Store.atomic`).
+
+    Its methods are those of `Session` and `Store`, with the session as first argument: a handle, an id, or a session
+    that this batch makes. They check their arguments, note the operation, and return; nothing is read or written yet.
+
+    The operations on one session build on each other. The first one builds on ``expected_leaf``, else on the leaf that
+    the handle has seen, or for an id, on whatever is stored. ``expected_revision`` is the revision before the batch.
+    Handles of sessions that the batch makes are returned at once, and can be used once it is committed.
+    """
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: Collector) -> None:
+        self._batch = batch
+
+    # -- entries --------------------------------------------------------------------------------------------------
+
+    def append_message(
+        self,
+        session: HasId | str,
+        message: Mapping[str, JsonValue] | Message | BaseModel,
+        *,
+        source: str | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
+        produced_under: str | None = None,
+        offload: OffloadSettings | None = None,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Appended]:
+        """Append a message, as `Session.append_message` does."""
+        seen = checked_seen(expected_leaf, expected_revision)
+        incoming = incoming_message(message, source, calls, checked_text(produced_under, "produced_under"))
+        return self._append(session, incoming, offload, on_conflict, idempotency_key, seen)
+
+    def append_messages(
+        self,
+        session: HasId | str,
+        messages: Sequence[Mapping[str, JsonValue] | Message | BaseModel],
+        *,
+        source: str | None = None,
+        produced_under: str | None = None,
+        offload: OffloadSettings | None = None,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Appended]:
+        """Append messages as a chain, as `Session.append_messages` does."""
+        seen = checked_seen(expected_leaf, expected_revision)
+        incoming = incoming_messages(checked_messages(messages), source, checked_text(produced_under, "produced_under"))
+        checked_source(source)
+        return self._append(session, incoming, offload, on_conflict, idempotency_key, seen)
+
+    def append_shell(
+        self,
+        session: HasId | str,
+        command: str,
+        output: str,
+        exit_code: int | None,
+        *,
+        offload: OffloadSettings | None = None,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Appended]:
+        """Append a shell command with what it printed, as `Session.append_shell` does."""
+        seen = checked_seen(expected_leaf, expected_revision)
+        check_name(idempotency_key, "idempotency_key")
+        drawn = self._batch.backend.new_entry_id()
+        chain = shell_entries(command, output, exit_code, drawn, idempotency_key)
+        return self._append(session, as_incoming(chain), offload, on_conflict, idempotency_key, seen)
+
+    def append_entries(
+        self,
+        session: HasId | str,
+        entries: Sequence[NewEntry],
+        *,
+        offload: OffloadSettings | None = None,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Appended]:
+        """Append entries that the builders of `NewEntry` made, as a chain: compactions, summaries, further kinds.
+
+        Their ``parent_id`` and ``created_us`` are ignored. Raises `InvalidArgument` for any other entry.
+        """
+        seen = checked_seen(expected_leaf, expected_revision)
+        if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
+            raise InvalidArgument("entries: should be a sequence of what NewEntry.message, .custom and the others made")
+        chain = [changed(each, parent_id=None, created_us=None) if _is_placed(each) else each for each in entries]
+        return self._append(session, as_incoming(chain), offload, on_conflict, idempotency_key, seen)
+
+    def _append(
+        self,
+        session: HasId | str,
+        incoming: Incoming,
+        offload: OffloadSettings | None,
+        on_conflict: OnConflict,
+        idempotency_key: str | None,
+        seen: Seen,
+    ) -> Pending[Appended]:
+        checked_on_conflict(on_conflict)
+        check_name(idempotency_key, "idempotency_key")
+        session_id, handle = self._batch.named(session)
+        self._batch.limits.check_entries(incoming.entries)
+        entries = [
+            changed(entry, id=self._batch.backend.new_entry_id()) if entry.id is None else entry
+            for entry in incoming.entries
+        ]
+        pending = Pending[Appended]([entry.id for entry in entries if entry.id is not None])
+        priced = self._batch.pricer.price_entries(entries)
+        operation = AppendEntries(session_id, priced, seen, on_conflict, idempotency_key)
+        offloader = None if offload is None else Offloader(self._batch.backend, self._batch.limits, offload)
+        self._batch.collect(operation, handle, pending, incoming=incoming, offloader=offloader)
+        return pending
+
+    # -- sessions -------------------------------------------------------------------------------------------------
+
+    def create_session(
+        self,
+        *,
+        key: str | None = None,
+        title: str | None = None,
+        scope: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
+        config_path: str | None = None,
+        id: str | None = None,
+    ) -> Session:
+        """Create a session, as `Store.create_session` does; return the handle on it."""
+        text = checked_metadata(metadata, self._batch.limits)
+        place = scope_meant(self._batch.scope, scope) or ""
+        new = checked_root(NewSession(key, title, place, text, cwd, config_path, id))
+        made, drawn = self._batch.make(new)
+        self._batch.collect(CreateSession(new, drawn), None, Pending[SessionInfo](), made)
+        return made
+
+    def fork(
+        self,
+        session: HasId,
+        *,
+        at: LeafChoice = STORED,
+        id: str | None = None,
+        scope: str | None = None,
+        key: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
+        idempotency_key: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Session:
+        """Fork a session, as `Session.fork` does; return the handle on the fork.
+
+        ``at`` may be an entry that this batch appends; by default it is the leaf as the batch has left it so far.
+        There is no ``before``: it would have to read an entry.
+        """
+        checked_leaf(at, "at")
+        check_name(idempotency_key, "idempotency_key")
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._batch.handle_of(session)
+        new = new_fork(
+            handle.info, self._batch.limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd
+        )
+        made, drawn = self._batch.make(new)
+        operation = ForkSession(session_id, at, new, scope, seen, idempotency_key, drawn)
+        self._batch.collect(operation, handle, Pending[SessionInfo](), made)
+        return made
+
+    def create_task(
+        self,
+        session: HasId,
+        *,
+        task_id: str,
+        key: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
+        idempotency_key: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Session:
+        """Start a task session, as `Session.create_task` does; return the handle on it."""
+        check_name(idempotency_key, "idempotency_key")
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._batch.handle_of(session)
+        limits = self._batch.limits
+        new = new_task(handle.info, limits, task_id=task_id, key=key, title=title, metadata=metadata, cwd=cwd)
+        made, drawn = self._batch.make(new)
+        operation = CreateTask(session_id, task_id, new, seen, idempotency_key, limits.task_depth, drawn)
+        self._batch.collect(operation, handle, Pending[SessionInfo](), made)
+        return made
+
+    def link_task(
+        self,
+        parent: HasId | str,
+        child: HasId | str,
+        *,
+        task_id: str,
+        entry_id: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> None:
+        """Link a session to a parent as its task session, as `Store.link_task` does."""
+        check_name(checked_id(task_id, "task_id"), "task_id")
+        checked_place(entry_id, "entry_id")
+        seen = checked_seen(expected_leaf, expected_revision)
+        parent_id, handle = self._batch.named(parent)
+        child_id = str(checked_session(child))
+        self._batch.collect(LinkTask(parent_id, child_id, task_id, entry_id, seen), handle, Pending[None]())
+
+    def end_task(
+        self,
+        session: HasId | str,
+        status: TaskEnd,
+        *,
+        summary: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[SessionInfo]:
+        """Note how a task ended, as `Session.end_task` does."""
+        check_task_end(status, summary)
+        seen, note = checked_seen(expected_leaf, expected_revision), Note(by, why)
+        session_id, handle = self._batch.named(session)
+        return self._update(EndTask(session_id, status, summary, seen, note), handle)
+
+    def delete_session_tree(
+        self,
+        session: HasId | str,
+        *,
+        scope: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Deletion]:
+        """Delete a session and its task sessions, as `Store.delete_session_tree` does."""
+        scope = scope_meant(self._batch.scope, scope)
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._batch.named(session)
+        pending = Pending[Deletion]()
+        self._batch.collect(DeleteTree(session_id, scope, seen), handle, pending)
+        return pending
+
+    # -- the leaf, the row, and marks -----------------------------------------------------------------------------
+
+    def move_leaf(
+        self,
+        session: HasId | str,
+        to: str | None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        idempotency_key: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Moved]:
+        """Set the leaf, as `Session.move_leaf` does."""
+        checked_place(to, "to")
+        check_name(idempotency_key, "idempotency_key")
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._batch.named(session)
+        pending = Pending[Moved]()
+        operation = MoveLeaf(session_id, to, seen, note=Note(by, why), idempotency_key=idempotency_key)
+        self._batch.collect(operation, handle, pending)
+        return pending
+
+    def navigate(
+        self,
+        session: HasId | str,
+        entry_id: str,
+        *,
+        summary: str | BranchSummary | None = None,
+        label: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Navigated]:
+        """Go to an entry, as `Session.navigate` does; it may be one that this batch appends.
+
+        The ``draft`` is in the result. ``summary`` cannot be a callback: that would have to read what is left. Nothing
+        is appended if the entry is the leaf already.
+        """
+        checked_id(entry_id, "entry_id")
+        check_entry_label(label)
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._batch.named(session)
+        made = None
+        if summary is not None:
+            entry = changed(summary_entry(summary), id=self._batch.backend.new_entry_id())
+            self._batch.limits.check_entries([entry])
+            (made,) = self._batch.pricer.price_entries([entry])
+        pending = Pending[Navigated]([] if made is None or made.id is None else [made.id])
+        self._batch.collect(Navigate(session_id, entry_id, made, label, seen, Note(by, why)), handle, pending)
+        return pending
+
+    def undo(
+        self,
+        session: HasId | str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Moved | None]:
+        """Take back the session's last operation, as `Session.undo` does; those of this batch count one by one."""
+        return self._step(Undo, session, Note(by, why), checked_seen(expected_leaf, expected_revision))
+
+    def redo(
+        self,
+        session: HasId | str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Moved | None]:
+        """Do again what was undone last, as `Session.redo` does."""
+        return self._step(Redo, session, Note(by, why), checked_seen(expected_leaf, expected_revision))
+
+    def _step(self, step: type[Undo | Redo], session: HasId | str, note: Note, seen: Seen) -> Pending[Moved | None]:
+        session_id, handle = self._batch.named(session)
+        pending = Pending[Moved | None]()
+        self._batch.collect(step(session_id, seen, note), handle, pending)
+        return pending
+
+    def set_title(
+        self,
+        session: HasId | str,
+        title: str | None,
+        *,
+        auto: bool = False,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[SessionInfo]:
+        """Set or clear the title, as `Session.set_title` does."""
+        title, seen, note = checked_title(title), checked_seen(expected_leaf, expected_revision), Note(by, why)
+        session_id, handle = self._batch.named(session)
+        if checked_flag(auto, "auto"):
+            return self._update(UpdateSession(session_id, auto_title=title, expected=seen, note=note), handle)
+        return self._update(UpdateSession(session_id, title=title, expected=seen, note=note), handle)
+
+    def set_metadata(
+        self,
+        session: HasId | str,
+        metadata: Mapping[str, JsonValue],
+        *,
+        merge: bool = False,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[SessionInfo]:
+        """Replace the metadata, or some of their keys, as `Session.set_metadata` does."""
+        if metadata is None:
+            raise InvalidArgument("metadata: should be an object, not None; {} takes all of yours away")
+        text = checked_metadata(metadata, self._batch.limits)
+        change = ChangedMetadata(text, checked_flag(merge, "merge"), self._batch.limits)
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._batch.named(session)
+        operation = UpdateSession(session_id, metadata_text=change, expected=seen, note=Note(by, why))
+        return self._update(operation, handle)
+
+    def set_completed(
+        self,
+        session: HasId | str,
+        at: datetime | None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[SessionInfo]:
+        """Note when the session's work was completed, as `Session.set_completed` does."""
+        moment = None if at is None else checked_moment(at)
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._batch.named(session)
+        operation = UpdateSession(session_id, completed_us=moment, expected=seen, note=Note(by, why))
+        return self._update(operation, handle)
+
+    def _update(self, operation: UpdateSession | EndTask, handle: Handle | None) -> Pending[SessionInfo]:
+        pending = Pending[SessionInfo]()
+        self._batch.collect(operation, handle, pending)
+        return pending
+
+    def set_label(
+        self,
+        session: HasId | str,
+        entry_id: str,
+        label: str | None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> None:
+        """Label an entry, as `Session.set_label` does; it may be one that this batch appends."""
+        checked_id(entry_id, "entry_id")
+        check_entry_label(label)
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._batch.named(session)
+        self._batch.collect(SetLabel(session_id, entry_id, label, seen, Note(by, why)), handle, Pending[None]())
+
+    def pin(
+        self,
+        session: HasId | str,
+        entry_id: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[tuple[str, ...]]:
+        """Pin an entry, as `Session.pin` does; the result are the ids of what was pinned with it, in path order."""
+        seen = checked_seen(expected_leaf, expected_revision)
+        return self._set_pin(session, entry_id, Note(by, why), seen, pinned=True)
+
+    def unpin(
+        self,
+        session: HasId | str,
+        entry_id: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[tuple[str, ...]]:
+        """Let go of a pinned entry, as `Session.unpin` does; the result is as for `pin`."""
+        seen = checked_seen(expected_leaf, expected_revision)
+        return self._set_pin(session, entry_id, Note(by, why), seen, pinned=False)
+
+    def _set_pin(
+        self, session: HasId | str, entry_id: str, note: Note, seen: Seen, *, pinned: bool
+    ) -> Pending[tuple[str, ...]]:
+        checked_id(entry_id, "entry_id")
+        session_id, handle = self._batch.named(session)
+        pending = Pending[tuple[str, ...]]()
+        self._batch.collect(SetPin(session_id, entry_id, pinned, seen, note), handle, pending)
+        return pending
+
+
+def _is_placed(entry: NewEntry) -> bool:
+    """Return whether an entry brings a place of its own along."""
+    return entry.parent_id is not None or entry.created_us is not None

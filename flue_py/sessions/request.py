@@ -1,0 +1,548 @@
+"""What the sources of an agent have to say about a session."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from flue_py import context, render
+from flue_py.core.context import ContextEntry
+from flue_py.core.entries import Entry, NewEntry, from_microseconds
+from flue_py.core.json import JsonObject, JsonValue, changed, frozen
+from flue_py.core.kinds import COMPACTION, CUSTOM_MESSAGE, MESSAGE, SHOWN_KINDS
+from flue_py.core.ledger import LedgerQuery, UsageRow
+from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, SessionInfo, check_name
+from flue_py.core.usage import MAX_AMOUNT
+from flue_py.db.backend import Backend
+from flue_py.errors import IdempotencyConflict, InvalidArgument, SessionNotFound, shown
+from flue_py.lazy import lazy_module
+from flue_py.sessions import compact
+from flue_py.sessions.arguments import checked_flag, checked_moment, checked_on_conflict, checked_seen, checked_text
+from flue_py.sessions.handle import KnownContext
+from flue_py.sessions.read import checked_request
+from flue_py.sessions.write import Appending, Registered
+from flue_py.system import collector_held
+
+if TYPE_CHECKING:
+    from flue_py.compaction import facts
+    from flue_py.context import pipeline, request, steps, tokens
+    from flue_py.context import settings as context_settings
+    from flue_py.context import sources as gathering
+    from flue_py.context.items import Step
+    from flue_py.context.request import Attempts, ContextRequest
+    from flue_py.context.settings import AgentContext, ContextSettings, ContextSource
+    from flue_py.context.sources import GatheredContext, SourceReader
+    from flue_py.providers import base, lists, rules
+    from flue_py.providers import request as wire_requests
+    from flue_py.providers.request import Validity
+    from flue_py.render.report import ReportedSession, Thresholds
+else:
+    facts = lazy_module("flue_py.compaction.facts")
+    pipeline = lazy_module("flue_py.context.pipeline")
+    request = lazy_module("flue_py.context.request")
+    context_settings = lazy_module("flue_py.context.settings")
+    gathering = lazy_module("flue_py.context.sources")
+    steps = lazy_module("flue_py.context.steps")
+    tokens = lazy_module("flue_py.context.tokens")
+    base = lazy_module("flue_py.providers.base")
+    lists = lazy_module("flue_py.providers.lists")
+    wire_requests = lazy_module("flue_py.providers.request")
+    rules = lazy_module("flue_py.providers.rules")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the sources of an agent have to say about a session.
+
+
+class Gathering(Registered):
+    """How a `Session` asks sources."""
+
+    __slots__ = ()
+
+    async def gather_context(
+        self,
+        *,
+        leaf: LeafChoice = STORED,
+        agent: str | None = None,
+        settings: ContextSettings | Mapping[str, object] | None = None,
+        sources: Mapping[str, SourceReader] | None = None,
+    ) -> GatheredContext:
+        """Return what the sources in ``spec`` of an agent's settings have to say now, and which had nothing.
+
+        ``sources`` are functions of yours by their names, which take the place of those of the package: they take an
+        `Asked` and return a text, or None. One that raises, or takes longer than 30 seconds and is a coroutine
+        function, is reported among ``skipped``. Raises `EntryNotFound`, and `InvalidArgument`, for settings with the
+        path of each field that is wrong. The cost of the context, and of the sources.
+        """
+        checked_text(agent, "agent")
+        chosen = context_settings.context_settings(settings).of(agent)
+        known = self._checked_gathering(sources)
+        found = await self._read_context(leaf)
+        return await self._gathered(() if chosen.spec is None else chosen.spec.sources, found, agent, known)
+
+    def _checked_gathering(
+        self, sources: Mapping[str, SourceReader] | None, gathered: GatheredContext | None = None
+    ) -> Mapping[str, SourceReader]:
+        """Return the sources by their plain names. Raises `InvalidArgument`."""
+        if gathered is not None and not isinstance(gathered, gathering.GatheredContext):
+            raise InvalidArgument(f"gathered: should be what gather_context returns, not {shown(gathered)}")
+        # Most requests name none, and need not load what checks them.
+        return {} if sources is None else gathering.checked_sources(sources)
+
+    async def _gathered(
+        self,
+        wanted: Sequence[ContextSource],
+        found: KnownContext,
+        agent: str | None,
+        sources: Mapping[str, SourceReader],
+    ) -> GatheredContext:
+        """Return what sources say; ``sources`` are those that were checked."""
+        if not wanted:
+            return gathering.GatheredContext(agent)
+        registered = await self.registered(leaf=found.stamp.leaf_id)
+        # What the turn in progress does is sent behind this, and must not change it.
+        history = found.items[: pipeline.turn_in(found.items, agent)]
+        whole: list[ContextEntry] | None = None
+        if any(each.kind == "changes_recent" for each in wanted) and found.compaction is not None:
+            path = await self.get_active_path(leaf=found.stamp.leaf_id)
+            turn = found.items[len(history)].entry_id if len(history) < len(found.items) else None
+            before = takewhile(lambda entry: entry.id != turn, path)
+            whole = [ContextEntry(entry) for entry in before if entry.kind == MESSAGE]
+        asked = gathering.Asked(None, agent, history, registered, self.info, whole)
+        return await gathering.gather(wanted, asked, {**gathering.STORED_SOURCES, **sources}, self._backend.waiting)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Handoffs: what an agent is told when a session goes on with it.
+
+HANDOFF = "handoff"
+"""The ``customType`` of such a message."""
+
+
+@frozen
+class Handoff:
+    """A handoff: what the sources said, and the append, None if they said nothing.
+
+    For a retry by its key the append is the first one, and ``gathered`` None: no source was asked again.
+    """
+
+    gathered: GatheredContext | None
+    appended: Appended | None
+
+
+class Handing(Gathering, Appending):
+    """How a `Session` goes on with another agent."""
+
+    __slots__ = ()
+
+    async def append_handoff(
+        self,
+        agent: str,
+        *,
+        settings: ContextSettings | Mapping[str, object],
+        sources: Mapping[str, SourceReader] | None = None,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Handoff:
+        """Append what ``agent`` has to know before its turn, and return it: what the sources in its ``handoff`` say.
+
+        One message of the user under the line "[HANDOFF CONTEXT — assembled for AGENT]", which all agents see. Nothing
+        is appended where no source has a text; an agent's own history is none. ``settings`` and ``sources`` are as in
+        `gather_context`; otherwise as `append_message`. The cost of the context, and of the sources.
+        """
+        if not isinstance(agent, str) or not agent.strip() or agent.splitlines() != [agent]:
+            raise InvalidArgument(f"agent: should be the name of an agent, on one line, not {shown(agent)}")
+        checked_text(agent, "agent")
+        check_name(idempotency_key, "idempotency_key")
+        checked_on_conflict(on_conflict)
+        seen = checked_seen(expected_leaf, expected_revision)
+        wanted = context_settings.context_settings(settings).of(agent).handoff
+        known = self._checked_gathering(sources)
+        if idempotency_key is not None and (first := await self._first_try(agent, idempotency_key)) is not None:
+            return Handoff(None, first)
+        await self._compare(seen)
+        found = await self._read_context(await self._leaf_before(idempotency_key, on_conflict, seen))
+        gathered = await self._gathered(wanted, found, agent, known)
+        text = gathered.text(steps.handoff_heading(agent))
+        if not text:
+            return Handoff(gathered, None)
+        entry = NewEntry.custom(
+            CUSTOM_MESSAGE,
+            {
+                "customType": HANDOFF,
+                "content": text,
+                "details": {"agent": agent, "sources": [each.source for each in gathered.sections]},
+            },
+        )
+        return Handoff(gathered, await self._append([entry], on_conflict, idempotency_key, seen))
+
+    async def _first_try(self, agent: str, idempotency_key: str) -> Appended | None:
+        """Return the handoff to an agent that was appended by this key, None if there was none.
+
+        Raises `IdempotencyConflict` if something else was appended by it.
+        """
+        first = await self._backend.recall_append(self._ref, idempotency_key)
+        if first is None:
+            return None
+        entry = await self.get_entry(first.entry_ids[0]) if first.entry_ids else None
+        fields = None if entry is None or entry.kind != CUSTOM_MESSAGE else entry.data
+        details = fields.get("details") if isinstance(fields, dict) and fields.get("customType") == HANDOFF else None
+        if not isinstance(details, dict) or details.get("agent") != agent:
+            raise IdempotencyConflict(self.id, idempotency_key)
+        appended = changed(first, replayed=True)
+        self._note_append(appended)
+        return appended
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What one provider is sent of a session.
+
+
+class Requesting(Gathering):
+    """The requests of a `Session`."""
+
+    __slots__ = ()
+
+    async def request(
+        self,
+        target: str | None = None,
+        *,
+        leaf: LeafChoice = STORED,
+        agent: str | None = None,
+        settings: ContextSettings | Mapping[str, object] | None = None,
+        steps: Sequence[Step] = (),
+        model: str | None = None,
+        account: str | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] = (),
+        sources: Mapping[str, SourceReader] | None = None,
+        gathered: GatheredContext | None = None,
+    ) -> ContextRequest:
+        """Return what an agent is sent of the context, as ``target`` takes it, with a report of what was done to it.
+
+        A target is ``anthropic``, ``openai-chat``, ``openai-responses`` or ``gemini``; without one the messages are
+        ours, as `build_context` has them. The steps that ``settings`` ask for ``agent`` come first, then ``steps`` of
+        your own; by default there are none. `ContextRequest.report` says of each what it left out, cut or replaced, by
+        entry, with the tokens.
+
+        Then what a target would refuse is mended, and each repair is named: every call of a tool gets its result,
+        every result has its call, ids and names fit, images are within the limits, users and answers take turns where
+        that is asked for. With ``model``, the one that is asked, tokens are counted as it does, and reasoning of any
+        other is left out; without, tokens are those of the model that the path has. ``account`` is whose a compaction
+        by the provider itself has to be. What the session stores is not changed, and the same leaf gives the same
+        bytes.
+
+        ``system`` is a prompt that the session does not have, and goes before all else; ``tools`` are those that are
+        sent beside the messages, in whatever form. Both count in `ContextRequest.tokens`, and in its ``prefix_digest``:
+        an answer that is appended with that (``produced_under``) has its signed reasoning in later requests as long as
+        system, tools and the messages before it stay the same bytes.
+
+        If the settings have a ``spec``, its sources are read now: ``sources`` are functions of yours by their names,
+        beside those that come with the package. ``gathered``, from `gather_context`, is taken in their place, so that
+        all requests of a turn say the same.
+
+        `ContextRequest.broken` has what could not be mended: a request that is too large, or has no message. Raises
+        `EntryNotFound`, and `InvalidArgument`, for settings with the path of each field that is wrong. The cost of the
+        context, and O(its size); other tasks go on meanwhile.
+        """
+        offered = _checked_tools(system, tools)
+        _, make = await self._requests(
+            target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
+        )
+        return await self._backend.waiting.call(partial(make, ()))
+
+    async def attempts(
+        self,
+        target: str | None = None,
+        *,
+        leaf: LeafChoice = STORED,
+        agent: str | None = None,
+        settings: ContextSettings | Mapping[str, object] | None = None,
+        steps: Sequence[Step] = (),
+        model: str | None = None,
+        account: str | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] = (),
+        sources: Mapping[str, SourceReader] | None = None,
+        gathered: GatheredContext | None = None,
+    ) -> Attempts:
+        """Return up to four attempts at a request: as `request` makes it, and then with less of what tools gave back.
+
+        They are for ``async for`` (in synchronous code for ``for``). Each is a context manager, which takes a
+        `ContextOverflow` that is raised inside it; the next one is then made anew from the whole: with results of tools
+        cut after 4,000 characters, then after 500, then without tools. The last one lets the error pass. Where the
+        settings have limits (`Fitting`), an attempt that is larger is passed over before it is sent; ``tools`` are
+        counted in. What was cut is in the report of each.
+
+        The other arguments, what is raised and what it costs are as in `request`; all attempts are of the context that
+        was read when this was called.
+        """
+        offered = _checked_tools(system, tools)
+        chosen, make = await self._requests(
+            target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
+        )
+        return request.Attempts(
+            make,
+            chosen.fitting,
+            offered,
+            self._backend.waiting.call,
+            addresses=chosen.addresses,
+        )
+
+    async def validate(
+        self,
+        target: str,
+        *,
+        leaf: LeafChoice = STORED,
+        model: str | None = None,
+        account: str | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, JsonValue]] = (),
+    ) -> Validity:
+        """Return what a provider would refuse of the context as it is, and what `request` changes so that it is taken.
+
+        `Validity.broken` has where the context breaks the rules of ``target``, with the entry; `Validity.repairs` what
+        `request` with the same arguments leaves out or changes, in the order in which that is done; `Validity.left`
+        what breaks a rule after that. Nothing is written, and settings change nothing. Raises `EntryNotFound`,
+        `InvalidArgument`. The cost of `request`.
+        """
+        name = base.checked_target(target)
+        checked_text(model, "model")
+        checked_text(account, "account")
+        offered = _checked_tools(system, tools)
+        found = await self._read_context(leaf)
+
+        def check() -> Validity:
+            said = [*lists.said_in(found.items)]
+            if system:
+                said.insert(0, lists.Said({"role": "system", "content": system}))
+            sent = wire_requests.wire_request(name, said, model=model, account=account, tools=offered)
+            as_it_is = wire_requests.broken_as_it_is(name, said, account=account, model=model)
+            return wire_requests.Validity(name, as_it_is, sent.repairs, sent.broken)
+
+        return await self._backend.waiting.call(check)
+
+    async def _requests(
+        self,
+        target: str | None,
+        leaf: LeafChoice,
+        agent: str | None,
+        settings: ContextSettings | Mapping[str, object] | None,
+        steps: Sequence[Step],
+        model: str | None,
+        account: str | None,
+        system: str | None,
+        tools: Sequence[JsonObject],
+        sources: Mapping[str, SourceReader] | None,
+        gathered: GatheredContext | None,
+    ) -> tuple[AgentContext, Callable[[Sequence[Step]], ContextRequest]]:
+        """Check the arguments of a request and read the context; return the agent's settings, and what makes a request.
+
+        The latter takes further steps, which come last.
+        """
+        name = None if target is None else base.checked_target(target)
+        checked_text(agent, "agent")
+        checked_text(model, "model")
+        checked_text(account, "account")
+        chosen = context_settings.context_settings(settings).of(agent)
+        if isinstance(steps, (str, bytes)) or not isinstance(steps, Sequence):
+            raise InvalidArgument(f"steps: {shown(steps)} is not a list of steps")
+        own = [*map(pipeline.checked_step, steps)]
+        known = self._checked_gathering(sources, gathered)
+        found = await self._read_context(leaf, is_base=True)
+        counted_as, provider = model, None
+        if (counted_as is None and not chosen.faithful) or chosen.rewriting is not None:
+            had = await self._settings_of(found)
+            counted_as, provider = model or had.model, None if model else had.provider
+        counter = tokens.counter_for(counted_as, faithful=chosen.faithful)
+        when = compact.epoch_rules(chosen, counted_as, provider, self._pricer)
+        said = gathered
+        if said is None:
+            wanted = () if chosen.spec is None else chosen.spec.sources
+            said = await self._gathered(wanted, found, agent, known)
+
+        def make(further: Sequence[Step]) -> ContextRequest:
+            with collector_held(len(found.items)):
+                return request.context_request(
+                    found.items,
+                    name,
+                    chosen,
+                    counter,
+                    agent=agent,
+                    steps=[*own, *further],
+                    model=model,
+                    account=account,
+                    system=system,
+                    tools=tools,
+                    rules=when,
+                    gathered=said,
+                )
+
+        return chosen, make
+
+
+def _checked_tools(system: str | None, tools: Sequence[Mapping[str, JsonValue]]) -> list[JsonObject]:
+    return [dict(tool) for tool in checked_request(None, None, system, tools) or ()]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a session is called, and reports on it and its task sessions.
+
+_MOST_COMPACTIONS = 20
+"""Of so many of the newest compactions a report says what they lost: of each, that takes as long as its path."""
+_MOST_LOST = 20
+
+
+class Reporting(Requesting):
+    """The name and the reports of a `Session`."""
+
+    __slots__ = ()
+
+    async def name(self) -> str:
+        """Return what the session is known by in every list, tree, report and transcript, on one line.
+
+        That is its title, given or else made, else its key, else how it begins; of a fork that has none of the first
+        three, also what it was forked from: ``(fork of …)``. "(empty)" where there is nothing to tell. O(1).
+        """
+        async with self._turn:
+            info = await self._stored_info()
+            return render.views.session_name(info, await source_of(self._backend, info))
+
+    async def html_report(
+        self,
+        *,
+        warn_at: int = 0,
+        cutover_at: int = 0,
+        made_at: datetime | None = None,
+        sizes: bool = True,
+        settings: ContextSettings | Mapping[str, object] | None = None,
+        agent: str | None = None,
+        target: str | None = None,
+    ) -> str:
+        """Return the session and its task sessions as one HTML file, which asks no network for anything.
+
+        It shows the tree with every branch, what the model sees at each entry against what is stored, how the context
+        of each agent grew, what compactions stand for and lost (of each session, the newest 20), and what the session
+        and its tasks have paid, by model. Tasks come last active first.
+        ``warn_at`` and ``cutover_at`` draw lines at so many input tokens; 0 draws none. ``sizes=False`` saves the time
+        to count tokens. With ``settings``, ``agent`` or ``target`` it shows beside the tree what `request` sends then:
+        what each step did, and which entries are out, cut, replaced or repaired. What is stored and the arguments
+        decide every byte: the time of making is on the page only as ``made_at`` (UTC). O(entries + calls of the trees),
+        and O(path) for each compaction. Raises `InvalidArgument`.
+        """
+        thresholds = checked_thresholds(warn_at, cutover_at)
+        checked_flag(sizes, "sizes")
+        made = None if made_at is None else from_microseconds(checked_moment(made_at))
+        first, *tasks = await read_reported(self._backend, self._ref, sizes=sizes, lost=True)
+        if settings is not None or agent is not None or target is not None:
+            items = await self.build_context_entries(leaf=first.info.leaf_id)
+            sent = await self.request(target, leaf=first.info.leaf_id, agent=agent, settings=settings)
+            first = replace(first, sent=request.explained_row(items, sent))
+        found = [first, *sorted(tasks, key=lambda task: task.info.active_us, reverse=True)]
+        bill = await read_bill(self._backend, self._ref)
+        return render.report.html_report(found, thresholds, bill=bill, made_at=made)
+
+    async def context_snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
+        """Return what the chart of `html_report` shows, as JSON lines: one a turn, one a compaction.
+
+        Session by session, tasks after what started them, each in the order of its active path. ``warn_at`` and
+        ``cutover_at`` are repeated in each line, and left out where 0. O(entries). Raises `InvalidArgument`.
+        """
+        thresholds = checked_thresholds(warn_at, cutover_at)
+        return render.report.context_snapshots(await read_reported(self._backend, self._ref, sizes=False), thresholds)
+
+
+async def read_reported(
+    backend: Backend, session_id: str, *, sizes: bool = True, lost: bool = False
+) -> list[ReportedSession]:
+    """Return a session and the closure of its task links, breadth first. Five reads a session.
+
+    With ``lost``, what its newest compactions lost is worked out.
+
+    A task that is missing is left out, and one that is reached twice is there once. Raises `SessionNotFound` if
+    the session itself is missing.
+    """
+    found: list[ReportedSession] = []
+    reached = {session_id}
+    waiting: deque[tuple[str, str | None, str | None]] = deque([(session_id, None, None)])
+    while waiting:
+        here, task_id, parent_id = waiting.popleft()
+        try:
+            found.append(await _read_one(backend, here, task_id, parent_id, sizes=sizes, lost=lost))
+            links = await backend.task_links(here)
+        except SessionNotFound:
+            if not found:
+                raise
+            continue
+        for link in links:
+            if link.child_id not in reached:
+                reached.add(link.child_id)
+                waiting.append((link.child_id, link.task_id, here))
+    return found
+
+
+def _losses(entries: Sequence[Entry]) -> dict[str, JsonObject]:
+    """Return what the newest compactions of a tree lost, as the report takes it."""
+    if all(entry.kind != COMPACTION for entry in entries):
+        return {}
+    reports = facts.losses_in(entries, most=_MOST_COMPACTIONS, limit=_MOST_LOST)
+    return {entry_id: {**report.json, "entryIds": [*report.entry_ids]} for entry_id, report in reports.items()}
+
+
+async def _read_one(
+    backend: Backend, session_id: str, task_id: str | None, parent_id: str | None, *, sizes: bool, lost: bool
+) -> ReportedSession:
+    # The row first: entries that are appended meanwhile are in the tree, and the leaf is one that the tree has.
+    info = await backend.get_session(session_id)
+    if info is None:
+        raise SessionNotFound(session_id)
+    entries = await backend.read_tree(session_id)
+    marks = await backend.read_marks(session_id)
+    costs = await backend.read_entry_costs(session_id)
+    return render.report.ReportedSession(
+        info,
+        entries,
+        {mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label"},
+        task_id,
+        parent_id,
+        entry_sizes(entries) if sizes else {},
+        costs,
+        await source_of(backend, info),
+        await backend.waiting.call(lambda: _losses(entries)) if lost else {},
+    )
+
+
+async def read_bill(backend: Backend, session_id: str) -> tuple[UsageRow, ...]:
+    """Return what a session and its tasks have paid, by provider, model and purpose; also for tasks that are gone."""
+    query = LedgerQuery(session_id, tasks=True, group_by=("provider", "model", "purpose"))
+    return (await backend.read_ledger(query)).rows
+
+
+async def source_of(backend: Backend, info: SessionInfo) -> SessionInfo | None:
+    """Return the session that a fork without a name of its own is known by; None for others, and where it is gone."""
+    source = info.forked_from_session if render.views.needs_source(info) else None
+    return None if source is None else await backend.get_session(source)
+
+
+def checked_thresholds(warn_at: int, cutover_at: int) -> Thresholds:
+    """Return the two as one value. Raises `InvalidArgument` if one is not a number of tokens."""
+    for name, value in (("warn_at", warn_at), ("cutover_at", cutover_at)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_AMOUNT:
+            raise InvalidArgument(f"{name}: {shown(value)} is not a number of tokens; use 0 for no line")
+    return render.report.Thresholds(warn_at, cutover_at)
+
+
+def entry_sizes(entries: Iterable[Entry]) -> dict[str, int]:
+    """Return how many tokens each entry takes in a context, by id; entries that never are in one are left out."""
+    return {
+        entry.id: context.tokens.count_message_tokens(ContextEntry(entry).data).tokens
+        for entry in entries
+        if entry.kind in SHOWN_KINDS
+    }

@@ -1,0 +1,1206 @@
+"""Which session a name means: an id or a key, or the beginning of one."""
+
+from __future__ import annotations
+
+import heapq
+import shlex
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import field
+from datetime import datetime
+from functools import partial
+from hashlib import blake2b
+from math import log
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from flue_py import search
+from flue_py.core.entries import Entry
+from flue_py.core.json import changed, frozen
+from flue_py.core.sessions import (
+    MAX_NAME_BYTES,
+    Problem,
+    SessionHead,
+    SessionInfo,
+    SessionKind,
+    SessionRef,
+    VerifyReport,
+    retracted_in,
+)
+from flue_py.db.backend import Backend
+from flue_py.db.words import MARK, FoundText, IndexedText, KnownSession, Wanted, WordIndex, session_mark
+from flue_py.errors import (
+    AmbiguousId,
+    CorruptStore,
+    FlueError,
+    InvalidArgument,
+    SessionNotFound,
+    StoreBusy,
+    StoreUnavailable,
+    shown,
+)
+from flue_py.lazy import lazy_module
+from flue_py.search import (
+    MOST_WORDS,
+    PARTS,
+    Need,
+    Part,
+    Place,
+    Query,
+    SearchAnswer,
+    Searched,
+    SearchedText,
+    SearchHit,
+    SessionHits,
+    Span,
+    bag_of,
+    bits_of,
+    read_query,
+    snippet,
+    texts_of,
+    title_text,
+)
+from flue_py.sessions.arguments import (
+    HasId,
+    checked_choice,
+    checked_function,
+    checked_limit,
+    checked_moment,
+    checked_session,
+    checked_text,
+)
+from flue_py.sessions.handle import Scoped
+from flue_py.system import is_below
+
+if TYPE_CHECKING:
+    import difflib
+
+    from flue_py.render import views
+    from flue_py.search import How
+else:
+    # Only a search that finds nothing needs it.
+    difflib = lazy_module("difflib")
+    # Only a listing of forks asks how a tree is drawn.
+    views = lazy_module("flue_py.render.views")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which session a name means: an id or a key, or the beginning of one.
+
+_AMBIGUOUS = 6
+_MATCHES = 200
+_PAGE = 1000
+
+
+async def find_named(backend: Backend, name: str, scope: str | None) -> SessionInfo:
+    """Return the session that ``name`` means, as `Store.find_session` says. Raises as that does."""
+    if not isinstance(name, str):
+        raise InvalidArgument(f"name: should be the id or key of a session, not {type(name).__name__}")
+    found = await _with_id(backend, name, scope) or await backend.get_session_by_key(name, scope or "")
+    if found is None and name:
+        found = await _with_beginning_of_id(backend, name, scope)
+    if found is None:
+        found = await _with_beginning_of_key(backend, name, scope)
+    if found is None:
+        raise SessionNotFound(name, detail=f"no session has the id or key {shown(name)}, or one that begins with it")
+    return found
+
+
+async def all_sessions(
+    backend: Backend, *, scope: str | None = None, kind: SessionKind | None = None
+) -> list[SessionInfo]:
+    """Return every session, or those of a scope or kind, most recently active first. O(sessions)."""
+    found: list[SessionInfo] = []
+    cursor = None
+    while True:
+        page = await backend.list_sessions(scope=scope, kind=kind, limit=_PAGE, cursor=cursor)
+        found += page.sessions
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def _spellings(name: str) -> list[str]:
+    """Return what to look for: ids that this library makes are hexadecimal, in lower case."""
+    is_hexadecimal = all(char in "0123456789abcdefABCDEF-" for char in name)
+    return list(dict.fromkeys((name, name.lower()))) if is_hexadecimal else [name]
+
+
+async def _with_id(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
+    for each in _spellings(name):
+        found = await backend.get_session(each, scope)
+        if found is not None:
+            return found
+    return None
+
+
+async def _with_beginning_of_id(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
+    for each in _spellings(name):
+        ids = await backend.match_session_ids(each, _MATCHES)
+        if scope is not None and len(ids) < _MATCHES:
+            ids = [one for one in ids if await backend.get_session(one, scope) is not None]
+        elif scope is not None:
+            # Not all are here: those of others may stand before the one that is meant.
+            everything = await all_sessions(backend, scope=scope)
+            ids = sorted(info.id for info in everything if info.id.startswith(each))[:_MATCHES]
+        if not ids:
+            continue
+        # Imported task sessions are called by their parent's id, a colon and more: alone, it means the parent.
+        of_one = all(one.startswith(f"{ids[0]}:") for one in ids[1:])
+        if len(ids) == _MATCHES or not of_one:
+            raise AmbiguousId(name, tuple(ids[:_AMBIGUOUS]))
+        return await backend.get_session(ids[0], scope)
+    return None
+
+
+async def _with_beginning_of_key(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
+    """Look through all keys: a key is unique within a scope only, and people do not think of scopes."""
+    everything = await all_sessions(backend, scope=scope)
+    whole = [info for info in everything if info.key == name]
+    begun = [info for info in everything if name and info.key is not None and info.key.startswith(name)]
+    found = whole or begun
+    if len(found) > 1:
+        raise AmbiguousId(name, tuple(info.id for info in found[:_AMBIGUOUS]))
+    return found[0] if found else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What forks have to do with the sessions they came from: what they are named after, and where they begin.
+
+
+async def sources_of(backend: Backend, listed: Iterable[SessionInfo]) -> dict[str, SessionInfo]:
+    """Return the sessions that forks without a name of their own were made of, by id, and maybe others. O(listed)."""
+    there = {info.id: info for info in listed}
+    for info in [*there.values()]:
+        source = info.forked_from_session
+        if source is not None and source not in there and views.needs_source(info):
+            found = await backend.get_session(source)
+            if found is not None:
+                there[source] = found
+    return there
+
+
+async def forks_seen(backend: Backend, info: SessionInfo, seen: Collection[str]) -> dict[str | None, list[SessionInfo]]:
+    """Return the forks, and forks of forks, that begin at an entry the session sees, oldest first. O(forks).
+
+    ``seen`` are the ids of those entries. They are by the id of the entry, None for forks from before the first one.
+    """
+    forks = {each.id: each for each in await all_sessions(backend, kind="fork")}
+    origins: dict[str, str] = {}
+
+    def origin_of(session_id: str) -> str:
+        climbed = []
+        at = session_id
+        while at not in origins and at in forks and at not in climbed:
+            climbed.append(at)
+            at = forks[at].forked_from_session or at
+        origins.update(dict.fromkeys(climbed, origins.get(at, at)))
+        return origins.get(at, at)
+
+    family = [each for each in forks.values() if each.id != info.id and origin_of(each.id) == origin_of(info.id)]
+    found: dict[str | None, list[SessionInfo]] = {}
+    for each in sorted(family, key=lambda each: (each.created_us, each.id)):
+        begins = each.forked_from_entry
+        if begins in seen if begins else each.forked_from_session == info.id:
+            found.setdefault(begins, []).append(each)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a search is narrowed to, as sessions and as marks of texts.
+
+_MOST_TEXTS: frozenset[Part] = frozenset(("messages", "tools"))
+_WEIGHTS: Mapping[Part, int] = {"titles": 40, "messages": 12, "summaries": 14, "tools": 8, "thinking": 6}
+_WEIGHT_OF_USER = 20
+_PARTS_BY_WEIGHT: Mapping[int, Part] = {weight: part for part, weight in _WEIGHTS.items()}
+_MOST_MARKS = 200
+"""How many sessions are asked for by their marks; of more, what is found is looked through."""
+
+
+@frozen
+class Narrowing:
+    """What a search is narrowed to.
+
+    ``sessions`` are named ones and their tasks; ``heirs`` are sessions that these were forked from, with the
+    forks that see a part of each.
+    """
+
+    parts: tuple[Part, ...]
+    sessions: frozenset[str] | None = None
+    heirs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
+    scope: str | None = None
+    project: str | None = None
+    role: str | None = None
+    tool: str | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+
+    def chosen(self, heads: Iterable[SessionHead]) -> dict[int, SessionHead]:
+        """Return those of the sessions that are searched, by key. O(sessions)."""
+        return {head.session_key: head for head in heads if self._has_session(head)}
+
+    def _has_session(self, head: SessionHead) -> bool:
+        return (
+            (self.sessions is None or head.id in self.sessions or head.id in self.heirs)
+            and head.id not in self.without
+            and (self.scope is None or head.scope == self.scope)
+            and (self.project is None or is_below(head.cwd, self.project))
+        )
+
+    def has_text(self, role: str | None, at_us: int, text: SearchedText) -> bool:
+        """Return whether a text is one that is searched."""
+        return (
+            text.part in self.parts
+            and (self.role is None or role == self.role)
+            and (self.tool is None or text.tool == self.tool)
+            and (self.since_us is None or at_us >= self.since_us)
+            and (self.until_us is None or at_us < self.until_us)
+        )
+
+    def may_have(self, found: FoundText, chosen: Mapping[int, SessionHead]) -> bool:
+        """Return whether a text that an index names may be one that is searched, by its session and what it weighs."""
+        return found.session_key in chosen and part_of(found.weight) in self.parts
+
+    def marks(self, chosen: Mapping[int, SessionHead]) -> Sequence[Sequence[str]]:
+        """Return the marks of which a text has one of each group.
+
+        Nearly all texts are messages or of tools: an index would take ten times as long to find that out of each.
+        """
+        groups: list[list[str]] = []
+        if not set(self.parts) >= _MOST_TEXTS:
+            groups.append([part_mark(part) for part in self.parts])
+        if self.role is not None:
+            groups.append([role_mark(self.role)])
+        if self.tool is not None:
+            groups.append([tool_mark(self.tool)])
+        if self.scope is not None:
+            groups.append([scope_mark(self.scope)])
+        if (self.sessions is not None or self.project is not None) and len(chosen) <= _MOST_MARKS:
+            groups.append([session_mark(key) for key in chosen])
+        return groups
+
+
+def marks_of(head: SessionHead, role: str | None, text: SearchedText) -> list[str]:
+    """Return the marks of a text."""
+    marks = [part_mark(text.part), scope_mark(head.scope)]
+    if role is not None:
+        marks.append(role_mark(role))
+    if text.tool is not None:
+        marks.append(tool_mark(text.tool))
+    return marks
+
+
+def weight_of(part: Part, role: str | None) -> int:
+    """Return what a text weighs in a ranking: what people said before what tools did."""
+    return _WEIGHT_OF_USER if part == "messages" and role == "user" else _WEIGHTS[part]
+
+
+def part_of(weight: int) -> Part:
+    """Return the part that a text of this weight is."""
+    return _PARTS_BY_WEIGHT.get(weight, "messages")
+
+
+def part_mark(part: Part) -> str:
+    """Return the mark of a part."""
+    return f"{MARK}p{part}"
+
+
+def role_mark(role: str) -> str:
+    """Return the mark of a role, which may have any characters."""
+    return f"{MARK}r{_name(role)}"
+
+
+def tool_mark(tool: str) -> str:
+    """Return the mark of a tool."""
+    return f"{MARK}t{_name(tool)}"
+
+
+def scope_mark(scope: str) -> str:
+    """Return the mark of a scope. Scopes may hold what nobody should read in an index."""
+    return f"{MARK}c{_name(scope)}"
+
+
+def _name(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Catching an index up with its store: what each session has added since the revision that the index knows.
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Gets how many entries were added to an index, and of how many."""
+
+VERSION = search.VERSION * 1000 + search.VERSION
+_INDEXING_PAGE = 500
+_CHUNK = 4 * _INDEXING_PAGE
+"""How many entries are indexed in one transaction: others who search wait for its end."""
+
+
+class Indexer:
+    """Adds to an index what it does not have yet. Only the index is written, the store is read."""
+
+    def __init__(self, backend: Backend, index: WordIndex, progress: Progress | None = None) -> None:
+        self._backend = backend
+        self._index = index
+        self._progress = progress
+        self._done = self._total = 0
+        self._keys: dict[str, int] = {}
+
+    async def catch_up(self, heads: Sequence[SessionHead]) -> None:
+        """Add what is missing, and remove what is gone. O(what was written since, and sessions).
+
+        Raises `CorruptStore` where the index was made of another state of the store, which was put back since.
+        """
+        known = await self._index.known()
+        gone, heirs = _gone_and_heirs(known, heads)
+        if gone or heirs or _put_back(known, heads):
+            # Others may have added what came after the heads were read, which is not gone: newer ones tell.
+            newer = await self._backend.session_heads()
+            gone, heirs = _gone_and_heirs(known, newer)
+            if session_id := _put_back(known, newer):
+                raise CorruptStore(f"the index of words was made of a later state of session {session_id!r}")
+        if gone or heirs:
+            await self._index.begin()
+            await self._index.forget(gone)
+            await self._index.reread(heirs)
+            await self._index.commit()
+            known = await self._index.known()
+        self._keys = {head.id: head.session_key for head in heads}
+        behind = [head for head in heads if _is_behind(known.get(head.session_key), head)]
+        self._done, self._total = 0, sum(_missing(known.get(head.session_key), head) for head in behind)
+        while behind:
+            self._show(0)
+            behind = await self._add_chunk(behind)
+
+    def _show(self, added: int) -> None:
+        """Tell how many entries were added, of how many."""
+        self._done += added
+        if self._progress is not None:
+            self._progress(self._done, max(self._total, self._done))
+
+    async def _add_chunk(self, behind: list[SessionHead]) -> list[SessionHead]:
+        """Add a chunk of what is missing in one transaction; return the sessions that are behind still."""
+        await self._index.begin()
+        at = added = 0
+        while at < len(behind) and added < _CHUNK:
+            # Read behind the lock: whoever deletes it meanwhile waits until it can be taken out again.
+            count, is_done = await self._add_page(behind[at])
+            added += max(count, 1)
+            self._show(count)
+            at += is_done
+        await self._index.commit()
+        return behind[at:]
+
+    async def _add_page(self, head: SessionHead) -> tuple[int, bool]:
+        """Add a page of a session's changes; return how many entries that were, and whether it was the last page."""
+        try:
+            return await self._add_changes(head)
+        except SessionNotFound:
+            # It is deleted meanwhile.
+            return 0, True
+
+    async def _add_changes(self, head: SessionHead) -> tuple[int, bool]:
+        known = await self._index.known_one(head.session_key)
+        source_key = self._keys.get(head.forked_from_session or "")
+        start = KnownSession(head.session_key, head.id, -1, source_key) if known is None else known
+        info = await self._backend.get_session(SessionRef(head.id, head.session_key))
+        if info is None:
+            return 0, True
+        if not await self._has_come_from(info, start):
+            raise CorruptStore(f"the index of words was made of another state of session {info.id!r}")
+        entries: list[Entry] = []
+        if start.revision < 0 and head.forked_from_session is not None:
+            entries += await left_by_deleted(self._backend, info)
+        changes = await self._backend.changes(info.ref, max(start.revision, 0), _INDEXING_PAGE)
+        entries += [entry for change in changes for entry in change.entries]
+        # Others may have gone further than the session was when this search began: that would be added again.
+        reached = changes[-1].revision if changes else max(start.revision, head.revision)
+        title = title_of(info)
+        waiting = self._backend.waiting
+        found = await waiting.finish(
+            waiting.call(partial(_indexed, head, entries, title if title != start.title else None, info))
+        )
+        own = next((each for each in reversed(changes) if each.entries), None)
+        after = start._replace(
+            revision=reached,
+            title=title,
+            updated_us=info.updated_us if reached == info.revision else 0,
+            last_revision=start.last_revision if own is None else own.revision,
+            last_entry=start.last_entry if own is None else _mark_of(own.entries[-1]),
+        )
+        has_landed = await self._index.add(start, after, found)
+        return len(entries), has_landed and len(changes) < _INDEXING_PAGE
+
+    async def _has_come_from(self, info: SessionInfo, start: KnownSession) -> bool:
+        """Return whether what the index has of a session is what was added first. O(changes since its last entry)."""
+        expected, after = start.last_entry, max(start.last_revision - 1, 0)
+        while after < start.revision:
+            changes = await self._backend.changes(info.ref, after, min(_INDEXING_PAGE, start.revision - after))
+            for change in changes:
+                if (change.revision == start.last_revision) != bool(change.entries):
+                    return False
+                if change.entries and _mark_of(change.entries[-1]) != expected:
+                    return False
+            if not changes:
+                return False
+            after = changes[-1].revision
+        return True
+
+
+def title_of(info: SessionInfo) -> str | None:
+    """Return what a session is called, by a person and by a program."""
+    return "\n".join(dict.fromkeys(each for each in (info.title, info.auto_title) if each)) or None
+
+
+async def left_by_deleted(backend: Backend, info: SessionInfo) -> list[Entry]:
+    """Return the entries of a fork that a deleted session has left to it. O(tree)."""
+    return [entry for entry in await backend.read_tree(info.ref) if entry.session_id is None]
+
+
+def title_number(title: str) -> int:
+    """Return the number of a title: another one for another title, since what an index has cannot be changed."""
+    return int.from_bytes(blake2b(title.encode("utf-8", "surrogatepass"), digest_size=4).digest())
+
+
+def _indexed(head: SessionHead, entries: Sequence[Entry], title: str | None, info: SessionInfo) -> list[IndexedText]:
+    found = []
+    if title is not None:
+        found.append(_indexed_text(head, None, title_number(title), None, info.created_us, title_text(title)))
+    for entry in entries:
+        for number, text in enumerate(texts_of(entry)):
+            found.append(_indexed_text(head, entry.id, number, entry.role, entry.created_us, text))
+    return [each for each in found if each.terms]
+
+
+def _indexed_text(
+    head: SessionHead, entry_id: str | None, number: int, role: str | None, at_us: int, text: SearchedText
+) -> IndexedText:
+    weight, marks = weight_of(text.part, role), marks_of(head, role, text)
+    return IndexedText(entry_id, number, at_us, weight, bag_of(text.text), marks, bits_of(text.text))
+
+
+def _gone_and_heirs(known: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -> tuple[set[int], set[int]]:
+    """Return the known sessions that are gone from the store, and the forks that a deleted one left its own to."""
+    present = {head.session_key: head for head in heads}
+    # Somebody was killed between deleting a session and this, or has put an older store in place of this one.
+    gone = {key for key, session in known.items() if _is_gone(session, present.get(key))}
+    # What a deleted session has left to its forks is theirs from now on.
+    forks = {key: session.source_key for key, session in known.items() if session.source_key is not None}
+    return gone, {key for key, source in forks.items() if source not in present} - gone
+
+
+def _is_gone(known: KnownSession, head: SessionHead | None) -> bool:
+    return head is None or head.id != known.id or head.revision < known.revision
+
+
+def _put_back(known: Mapping[int, KnownSession], heads: Sequence[SessionHead]) -> str | None:
+    """Return a session that has fewer revisions than it had, or whose source is there again, if there is one."""
+    keys = {head.id: head.session_key for head in heads}
+    for head in heads:
+        session = known.get(head.session_key)
+        if session is None or session.id != head.id:
+            continue
+        # Another session of that id came later than the fork.
+        source = keys.get(head.forked_from_session or "", head.session_key)
+        if head.revision < session.revision or (
+            session.revision >= 0 and session.source_key is None and source < head.session_key
+        ):
+            return head.id
+    return None
+
+
+def _is_behind(known: KnownSession | None, head: SessionHead) -> bool:
+    # At the same revision, another time tells that it is another one.
+    return known is None or (known.revision, known.updated_us) != (head.revision, head.updated_us)
+
+
+def _missing(known: KnownSession | None, head: SessionHead) -> int:
+    """Return about how many entries of a session an index does not have."""
+    behind = head.revision if known is None else head.revision - max(known.revision, 0)
+    return head.entry_count * behind // max(head.revision, 1)
+
+
+def _mark_of(entry: Entry) -> str:
+    return f"{entry.created_us} {entry.id}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Finding texts: candidates that an index names, or every text there is, looked at in the store.
+
+_POOL = 1_000
+"""How many candidates are ranked at a time, those that came last first."""
+_SPARE = 20
+_USUAL_CHARACTERS = 400
+_LONG = 200_000
+"""How many characters are looked at on the thread of the event loop."""
+_AT_ONCE = 0.01
+"""How many seconds a regular expression is tried there."""
+
+
+class Finding(NamedTuple):
+    """A text that has what is looked for, and where in it. ``entry`` is None for a title.
+
+    ``by_id`` says that what is looked for is its id, whether or not the text has it.
+    """
+
+    session: SessionInfo
+    entry: Entry | None
+    number: int
+    text: SearchedText
+    spans: Sequence[tuple[int, int]]
+    score: float
+    by_id: bool = False
+
+    @property
+    def at_us(self) -> int:
+        """When it was written; for a title, when the session was made."""
+        return self.session.created_us if self.entry is None else self.entry.created_us
+
+    @property
+    def order(self) -> tuple[float, int, str, int]:
+        """Where it stands among others: the best first, of equals the newest."""
+        return (-self.score, -self.at_us, "" if self.entry is None else self.entry.id, self.number)
+
+
+_Match: TypeAlias = tuple[Entry, int, SearchedText, list[Span]]
+"""A text with its number, and where it has what is looked for."""
+
+
+class Found(NamedTuple):
+    """What was found, best first, and whether there is more."""
+
+    findings: Sequence[Finding]
+    has_more: bool
+
+
+class Finder:
+    """Looks for what a query asks for, in the sessions that were chosen."""
+
+    def __init__(self, backend: Backend, query: Query, narrowing: Narrowing, chosen: Mapping[int, SessionHead]) -> None:
+        self._backend = backend
+        self._query = query
+        self._narrowing = narrowing
+        self._chosen = chosen
+        self._infos: dict[str, SessionInfo | None] = {}
+        self._retracted: dict[int, frozenset[str]] = {}
+        self._met: set[tuple[str, str | None, int, int]] = set()
+
+    async def by_index(self, index: WordIndex, limit: int) -> Found:
+        """Return up to ``limit`` findings among what the index names. O(terms' texts, and the texts looked at)."""
+        wanted = Wanted(
+            self._query.need, self._narrowing.marks(self._chosen), self._narrowing.since_us, self._query.pairs
+        )
+        found: list[Finding] = []
+        before: int | None = None
+        self._met.clear()
+        while True:
+            pool = await index.find(wanted, before, _POOL)
+            ranked = sorted((each for each in pool if self._narrowing.may_have(each, self._chosen)), key=_rank)
+            # Where few of them have it, as of a phrase of common words, more at a time are fewer reads.
+            low, many = 0, limit + _SPARE
+            while low < len(ranked):
+                found += await self._look_at(ranked[low : low + many])
+                if len(found) > limit:
+                    return _best(found, limit)
+                low, many = low + many, many * 4
+            if len(pool) < _POOL:
+                return _best(found, limit)
+            before = pool[-1].doc
+
+    async def by_scan(self, limit: int) -> Found:
+        """Return up to ``limit`` findings; every text is read. O(store)."""
+        best: list[tuple[tuple[float, int, str, int], int, Finding]] = []
+        count = 0
+        self._met.clear()
+        async with aclosing(self._all_texts()) as texts:
+            async for info, entry, number, text in texts:
+                finding = await self._finding(info, entry, number, text)
+                if finding is not None:
+                    count += 1
+                    best.append((finding.order, count, finding))
+                    if len(best) > 4 * limit + _SPARE:
+                        best = heapq.nsmallest(limit, best)
+        return Found([each[2] for each in heapq.nsmallest(limit, best)], has_more=count > limit)
+
+    async def _all_texts(self) -> AsyncGenerator[tuple[SessionInfo, Entry | None, int, SearchedText], None]:
+        for key, head in self._chosen.items():
+            for info in await self._seen_by(key):
+                title = self._title(head, info)
+                if title is not None:
+                    yield info, None, title_number(title), title_text(title)
+                # One that is deleted meanwhile is no answer.
+                with suppress(SessionNotFound):
+                    async with aclosing(self._entries(head, info)) as pages:
+                        async for page in pages:
+                            for entry in page:
+                                for number, text in enumerate(texts_of(entry)):
+                                    yield info, entry, number, text
+
+    async def _entries(self, head: SessionHead, info: SessionInfo) -> AsyncGenerator[Sequence[Entry], None]:
+        """Yield what a session has added, and what deleted ones have left to it, as it was added."""
+        without = await self._without(info)
+        if info.forked_from_session is not None:
+            yield [entry for entry in await left_by_deleted(self._backend, info) if entry.id not in without]
+        after = 0
+        while page := await self._backend.changes(SessionRef(head.id, head.session_key), after, _INDEXING_PAGE):
+            after = page[-1].revision
+            entries = [entry for change in page for entry in change.entries]
+            if head.id in self._narrowing.heirs:
+                held = await self._backend.get_entries(info.ref, [entry.id for entry in entries])
+                entries = [entry for entry in held if entry is not None]
+            yield [entry for entry in entries if entry.id not in without]
+
+    def _title(self, head: SessionHead, info: SessionInfo) -> str | None:
+        """Return the title of a session; None for one that is looked at for a fork of it."""
+        return None if head.id in self._narrowing.heirs else title_of(info)
+
+    async def _look_at(self, candidates: Iterable[FoundText]) -> list[Finding]:
+        """Return those of the candidates that have what is looked for. Two reads, of however many sessions."""
+        numbers: dict[tuple[str, str], list[int]] = {}
+        titles: dict[str, tuple[SessionHead, list[int]]] = {}
+        for each in candidates:
+            head = self._chosen[each.session_key]
+            for name in self._names(head):
+                if each.entry_id is not None:
+                    numbers.setdefault((name, each.entry_id), []).append(each.number)
+                elif head.id not in self._narrowing.heirs:
+                    titles.setdefault(name, (head, []))[1].append(each.number)
+        matches = await self._matches(numbers)
+        # Of a phrase of common words, most candidates are none: nothing more is read of their sessions.
+        infos = await self._read_infos([*(name for name, _ in matches), *titles])
+        found = [self._made(infos[name], *match) for name, match in matches if name in infos]
+        for name, (head, titled) in titles.items():
+            title = self._title(head, infos[name]) if name in infos else None
+            if title is not None and title_number(title) in titled:
+                found.append(await self._finding(infos[name], None, title_number(title), title_text(title)))
+        return [each for each in found if each is not None]
+
+    async def _matches(self, numbers: Mapping[tuple[str, str], Sequence[int]]) -> list[tuple[str, _Match]]:
+        """Return which texts of entries have what is looked for, and where, with the session that each is seen by.
+
+        What a session has retracted is none, and nothing is of one that is gone.
+        """
+        found = []
+        entries = await self._backend.read_named(list(numbers)) if numbers else ()
+        for ((name, _), asked), entry in zip(numbers.items(), entries, strict=True):
+            for number, text in enumerate(() if entry is None else texts_of(entry)):
+                if entry is not None and number in asked:
+                    spans = await self._spans_in(name, entry, entry.created_us, text)
+                    if spans is not None:
+                        found.append((name, (entry, number, text, spans)))
+        return found
+
+    async def _read_infos(self, names: Iterable[str]) -> Mapping[str, SessionInfo]:
+        """Return those of some sessions that are there, by name, each of them read once."""
+        asked = [name for name in dict.fromkeys(names) if name not in self._infos]
+        if asked:
+            self._infos.update(zip(asked, await self._backend.get_sessions(asked), strict=True))
+        return {name: info for name, info in self._infos.items() if info is not None}
+
+    async def _finding(self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText) -> Finding | None:
+        at_us = info.created_us if entry is None else entry.created_us
+        spans = await self._spans_in(info.id, entry, at_us, text)
+        return None if spans is None else self._made(info, entry, number, text, spans)
+
+    def _made(
+        self, info: SessionInfo, entry: Entry | None, number: int, text: SearchedText, spans: list[Span]
+    ) -> Finding | None:
+        """Return the finding; None for a text that was found before."""
+        if self._was_found(entry, number):
+            return None
+        role = None if entry is None else entry.role
+        return Finding(info, entry, number, text, spans, _score(text, role, len(spans)))
+
+    async def _spans_in(self, name: str, entry: Entry | None, at_us: int, text: SearchedText) -> list[Span] | None:
+        """Return where a text has what is looked for; None where it does not match, or is not searched."""
+        if not self._narrowing.has_text(None if entry is None else entry.role, at_us, text):
+            return None
+        try:
+            return await self._spans(text.text)
+        except TimeoutError as error:
+            raise _took_too_long(name, entry) from error
+
+    async def _spans(self, text: str) -> list[Span] | None:
+        """Return where a text has what is looked for. What takes long is done where it holds up nobody else."""
+        if len(text) <= _LONG and len(self._query.words) <= MOST_WORDS:
+            with suppress(TimeoutError):
+                return self._query.find(text, _AT_ONCE)
+        return await self._backend.waiting.call(partial(self._query.find, text, search.SECONDS))
+
+    def _was_found(self, entry: Entry | None, number: int) -> bool:
+        """Return whether a text was found before: what several forks see, as of a deleted session, is met in each."""
+        if entry is None:
+            return False
+        text = (entry.id, entry.session_id, entry.created_us, number)
+        is_again = text in self._met
+        self._met.add(text)
+        return is_again
+
+    def _names(self, head: SessionHead) -> Sequence[str]:
+        """Return the session itself, or the forks that it is looked at for."""
+        return self._narrowing.heirs.get(head.id, [SessionRef(head.id, head.session_key)])
+
+    async def _seen_by(self, key: int) -> Sequence[SessionInfo]:
+        """Return the session of this key, or the forks that it is looked at for; none that is gone."""
+        head = self._chosen[key]
+        infos = await self._read_infos(self._names(head))
+        return [infos[name] for name in self._names(head) if name in infos]
+
+    async def _without(self, info: SessionInfo) -> frozenset[str]:
+        """Return the entries that a session has retracted: they are in no history any more."""
+        key = info.session_key
+        if key not in self._retracted:
+            self._retracted[key] = retracted_in(await self._backend.read_marks(info.ref))
+        return self._retracted[key]
+
+
+def _took_too_long(name: str, entry: Entry | None) -> InvalidArgument:
+    where = "its title" if entry is None else f"entry {entry.id}"
+    return InvalidArgument(
+        f"words: the regular expression was tried for {search.SECONDS:g} seconds on one text of session {name}, "
+        f"{where}; make it simpler, such as without a repetition in another, or search less (sessions, since, role)"
+    )
+
+
+def _rank(text: FoundText) -> float:
+    """Return where a candidate stands before it was looked at: short texts of weight first, others behind."""
+    return -text.weight / (1 + log(1 + text.length / 100))
+
+
+def _score(text: SearchedText, role: str | None, matches: int) -> float:
+    return weight_of(text.part, role) * (1 + log(matches)) / (1 + log(1 + len(text.text) / _USUAL_CHARACTERS))
+
+
+def _best(found: Iterable[Finding], limit: int) -> Found:
+    ordered = sorted(found, key=lambda each: each.order)
+    return Found(ordered[:limit], has_more=len(ordered) > limit)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One search, from what was asked to its answer.
+
+_SUGGESTIONS = 3
+_VOCABULARY = 20_000
+_LIKENESS = 0.7
+_MOST_MISSED = 8
+"""Words that no text has, to which those that look like them are looked for: what was pasted may have any number."""
+_SHORTEST_ID = 8
+_ANSWERING_POOL = 100
+"""Of how many texts that have a word one has to be among those that are searched."""
+_ATTEMPTS = 5
+
+
+class Asked(NamedTuple):
+    """What a search is asked: the words as they were typed, what they mean, and what it is narrowed to."""
+
+    words: str
+    query: Query
+    narrowing: Narrowing
+    limit: int
+    progress: Progress | None = None
+
+
+class _Way(NamedTuple):
+    """How texts were found, and what words there are."""
+
+    found: Found
+    suggestions: tuple[str, ...]
+    why_not: str | None
+
+
+async def answer(backend: Backend, asked: Asked) -> SearchAnswer:
+    """Return what a search finds. Raises what reading the store does."""
+    heads = await backend.session_heads()
+    if asked.narrowing.sessions is not None:
+        asked = asked._replace(narrowing=await with_relatives(backend, asked.narrowing, heads))
+    chosen = asked.narrowing.chosen(heads)
+    finder = Finder(backend, asked.query, asked.narrowing, chosen)
+    way = await _found(backend, asked, heads, chosen, finder)
+    named = await _by_id(backend, asked, chosen)
+    if named is not None:
+        way = way._replace(found=_with(named, way.found, asked.limit), suggestions=())
+    return SearchAnswer(
+        words=asked.words,
+        how=asked.query.how,
+        sessions=await _grouped(backend, way.found.findings, {head.id: head.revision for head in heads}),
+        has_more=way.found.has_more,
+        searched=_searched(asked, chosen, way.why_not),
+        widen=() if way.found.findings else _widen(asked),
+        suggestions=way.suggestions,
+    )
+
+
+async def with_relatives(backend: Backend, narrowing: Narrowing, heads: Sequence[SessionHead]) -> Narrowing:
+    """Return the narrowing with the tasks of its sessions, theirs, and what they all were forked from. O(sessions)."""
+    by_id = {head.id: head for head in heads}
+    inside: set[str] = set()
+    waiting = sorted(narrowing.sessions or ())
+    for name in waiting:
+        if name not in by_id:
+            raise SessionNotFound(name)
+    while waiting:
+        name = waiting.pop()
+        # A link outlives its task.
+        if name not in inside and name in by_id:
+            inside.add(name)
+            with suppress(SessionNotFound):
+                waiting += [link.child_id for link in await backend.task_links(name)]
+    heirs: dict[str, set[str]] = {}
+    for name in sorted(inside):
+        source = by_id[name].forked_from_session if name in by_id else None
+        while source is not None and source not in inside:
+            if source in by_id:
+                heirs.setdefault(source, set()).add(name)
+                source = by_id[source].forked_from_session
+                continue
+            # It was deleted. What it was forked from itself is seen still.
+            with suppress(SessionNotFound):
+                for owner in {entry.session_id for entry in await backend.read_tree(name)}:
+                    if owner is not None and owner not in inside:
+                        heirs.setdefault(owner, set()).add(name)
+            break
+    return changed(narrowing, sessions=frozenset(inside), heirs={name: sorted(each) for name, each in heirs.items()})
+
+
+def _searched(asked: Asked, chosen: Mapping[int, SessionHead], why_not: str | None) -> Searched:
+    parts = asked.narrowing.parts
+    # Most recently active last.
+    newest = list(chosen.values())[-1] if chosen else None
+    return Searched(
+        sessions=len(chosen),
+        entries=sum(head.entry_count for head in chosen.values()),
+        revisions=sum(head.revision for head in chosen.values()),
+        newest=None if newest is None else (newest.id, newest.revision),
+        parts=parts,
+        left_out=tuple(part for part in PARTS if part not in parts),
+        by_index=why_not is None,
+        why_not=why_not,
+    )
+
+
+async def _by_id(backend: Backend, asked: Asked, chosen: Mapping[int, SessionHead]) -> Finding | None:
+    """Return the entry or the session whose id was pasted; None if the words are none."""
+    name = asked.words.strip()
+    if asked.query.how != "words" or not _SHORTEST_ID <= len(name) <= MAX_NAME_BYTES or len(name.split()) != 1:
+        return None
+    session = await backend.get_session(name)
+    if session is not None and session.session_key in chosen and session.id not in asked.narrowing.heirs:
+        text = title_text(title_of(session) or session.first_message or session.id)
+        return Finding(session, None, 0, text, (), 0.0, by_id=True)
+    try:
+        entry = await backend.find_entry(name)
+    except AmbiguousId:
+        return None
+    owner = None if entry is None or entry.session_id is None else await backend.get_session(entry.session_id)
+    if entry is None or owner is None or owner.session_key not in chosen:
+        return None
+    owner = await _who_sees(backend, entry.id, asked.narrowing.heirs.get(owner.id, [owner.ref]))
+    if owner is None:
+        return None
+    texts = texts_of(entry)
+    return Finding(owner, entry, 0, texts[0] if texts else title_text(entry.kind), (), 0.0, by_id=True)
+
+
+async def _who_sees(backend: Backend, entry_id: str, names: Iterable[str]) -> SessionInfo | None:
+    """Return the first of these sessions that sees an entry."""
+    asked = list(names)
+    seen = await backend.read_named([(name, entry_id) for name in asked])
+    infos = await backend.get_sessions([name for name, entry in zip(asked, seen, strict=True) if entry is not None])
+    return next((info for info in infos if info is not None), None)
+
+
+def _with(named: Finding, found: Found, limit: int) -> Found:
+    """Return what was found behind what has the id, which comes once: where its text has the words, too, with those."""
+    same = [each for each in found.findings if (each.session.id, each.entry) == (named.session.id, named.entry)]
+    first = same[0]._replace(by_id=True) if same else named
+    findings = [first, *(each for each in found.findings if each is not (same[0] if same else None))]
+    return Found(findings[:limit], has_more=found.has_more or len(findings) > limit)
+
+
+async def _found(
+    backend: Backend, asked: Asked, heads: Sequence[SessionHead], chosen: Mapping[int, SessionHead], finder: Finder
+) -> _Way:
+    """Look by the index, where there is one and it helps; else read everything."""
+    why_not = asked.query.why_scan
+    if why_not is None:
+        try:
+            found = await _by_sound_index(backend, asked, heads, chosen, finder)
+        except (StoreBusy, StoreUnavailable, CorruptStore) as error:
+            why_not = f"the index cannot be used ({error}), so every text was read"
+        else:
+            if found is not None:
+                return found
+            why_not = "this store has no index of words, so every text was read"
+    return _Way(await finder.by_scan(asked.limit), (), why_not)
+
+
+async def _by_sound_index(
+    backend: Backend, asked: Asked, heads: Sequence[SessionHead], chosen: Mapping[int, SessionHead], finder: Finder
+) -> _Way | None:
+    """Look by the index; one that turns out to be broken is made anew, and asked once more."""
+    try:
+        return await _by_index(backend, asked, heads, chosen, finder)
+    except CorruptStore:
+        await backend.remove_words()
+        return await _by_index(backend, asked, heads, chosen, finder)
+
+
+async def _by_index(
+    backend: Backend, asked: Asked, heads: Sequence[SessionHead], chosen: Mapping[int, SessionHead], finder: Finder
+) -> _Way | None:
+    index = await backend.open_words(VERSION)
+    if index is None:
+        return None
+    try:
+        found = await _by_whole_index(Indexer(backend, index, asked.progress), index, asked, heads, finder)
+        suggestions = () if found.findings else await _suggestions(index, asked, chosen)
+    finally:
+        await index.close()
+    return _Way(found, suggestions, None)
+
+
+async def _by_whole_index(
+    indexer: Indexer, index: WordIndex, asked: Asked, heads: Sequence[SessionHead], finder: Finder
+) -> Found:
+    """Look when nothing is missing: a deletion takes out what lay beside it, to be added again by whoever comes next.
+
+    That may be somebody else, between what is looked for here and the look at what is missing: what counts is whether
+    anything was taken out meanwhile.
+    """
+    for _ in range(_ATTEMPTS):
+        before = await index.moment()
+        await indexer.catch_up(heads)
+        found = await finder.by_index(index, asked.limit)
+        if await index.moment() == before:
+            return found
+    raise StoreBusy("others keep taking out of it what they delete")
+
+
+async def _suggestions(index: WordIndex, asked: Asked, chosen: Mapping[int, SessionHead]) -> tuple[str, ...]:
+    """Return terms that look like those asked for that no text has, of texts that were searched."""
+    marks = asked.narrowing.marks(chosen)
+    found: list[str] = []
+
+    async def has_text(term: str) -> bool:
+        wanted = Wanted(Need("term", term), marks, asked.narrowing.since_us)
+        texts = await index.find(wanted, None, _ANSWERING_POOL)
+        return any(asked.narrowing.may_have(each, chosen) for each in texts)
+
+    missed = 0
+    for term in asked.query.words[:MOST_WORDS]:
+        if missed == _MOST_MISSED:
+            break
+        if not term.isascii() or len(term) < 3 or await has_text(term):
+            continue
+        missed += 1
+        begin = term[0]
+        there = await index.terms_from(begin, chr(ord(begin) + 1), _VOCABULARY)
+        near = {each for each in there if abs(len(each) - len(term)) <= 1 + len(term) // 4}
+        like = difflib.get_close_matches(term, sorted(near), _SUGGESTIONS, _LIKENESS)
+        found += [each for each in like if await has_text(each)]
+    return tuple(dict.fromkeys(found))
+
+
+def _widen(asked: Asked) -> tuple[str, ...]:
+    """Return which arguments of the search kept something out, by name; ``substring`` where that was not tried."""
+    narrowing = asked.narrowing
+    given = {
+        "sessions": narrowing.sessions is not None,
+        "exclude": bool(narrowing.without),
+        "scope": narrowing.scope is not None,
+        "project": narrowing.project is not None,
+        "role": narrowing.role is not None,
+        "tool": narrowing.tool is not None,
+        "since": narrowing.since_us is not None,
+        "until": narrowing.until_us is not None,
+        "parts": len(narrowing.parts) < len(PARTS),
+        "substring": asked.query.how in ("words", "query"),
+    }
+    return tuple(name for name, is_given in given.items() if is_given)
+
+
+async def _grouped(
+    backend: Backend, findings: Sequence[Finding], revisions: Mapping[str, int]
+) -> tuple[SessionHits, ...]:
+    """Return findings by session, with the revision that each had when the search began: it may have come further."""
+    named = [(each.session.ref, each.entry.id) for each in findings if each.entry is not None]
+    places = dict(zip(named, await backend.places_of(named) if named else (), strict=True))
+    groups: dict[str, tuple[SessionInfo, list[SearchHit]]] = {}
+    for each in findings:
+        place: Place | None = "title" if each.entry is None else places[each.session.ref, each.entry.id]
+        if place is None:
+            # It was deleted meanwhile, or retracted.
+            continue
+        _, hits = groups.setdefault(each.session.id, (each.session, []))
+        hits.append(
+            SearchHit(
+                session_id=each.session.id,
+                entry_id=None if each.entry is None else each.entry.id,
+                part=each.text.part,
+                role=None if each.entry is None else each.entry.role,
+                tool=each.text.tool,
+                at_us=each.at_us,
+                place=place,
+                snippet=snippet(each.text.text, each.spans),
+                is_cut=each.text.is_cut,
+                go=_command_to(each.session.id, each.entry),
+                by_id=each.by_id,
+            )
+        )
+    return tuple(SessionHits(session, revisions[session.id], tuple(hits)) for session, hits in groups.values())
+
+
+def _command_to(session_id: str, entry: Entry | None) -> str:
+    """Return the command line that shows an entry, or a session."""
+    return shlex.join(["flue-py", "show", session_id, *([] if entry is None else [entry.id])])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checking the index of a store: its files, and whether it finds what the store has.
+
+_KIND = "index of words"
+_ADVICE = "remove the file, and the next search makes it anew"
+_ASKED = 5
+
+
+async def index_problems(backend: Backend) -> list[Problem]:
+    """Return what is wrong with the index of a store, if it has one. O(index).
+
+    It is asked for words of the newest sessions, as a search does, with its ranking and its snippets. An index that is
+    behind is brought up to date for it.
+    """
+    where = await backend.words_location()
+    if where is None:
+        return []
+    try:
+        index = await backend.open_words(VERSION)
+        if index is None:
+            return []
+        try:
+            wrong = list(await index.problems())
+        finally:
+            await index.close()
+        wrong += await _not_found(backend)
+    except FlueError as error:
+        wrong = [str(error)]
+    return [Problem(_KIND, where, f"{each}; {_ADVICE}") for each in wrong]
+
+
+async def _not_found(backend: Backend) -> list[str]:
+    """Return texts of the newest sessions that a search for their words does not find."""
+    wrong: list[str] = []
+    for head in list(await backend.session_heads())[-_ASKED:]:
+        # One that is deleted meanwhile is no problem.
+        with suppress(SessionNotFound):
+            wrong += await _not_found_of(backend, head.id)
+    return wrong
+
+
+async def _not_found_of(backend: Backend, session_id: str) -> list[str]:
+    wrong = []
+    for entry in await backend.read_entries(session_id, newest_first=True, limit=1):
+        for text in texts_of(entry)[:1]:
+            words = " ".join(list(bag_of(text.text))[:3])
+            if not words:
+                continue
+            narrowing = Narrowing(PARTS, sessions=frozenset([session_id]))
+            found = await answer(backend, Asked(words, read_query(words), narrowing, 1000))
+            hits = [hit for hit in found.hits if hit.entry_id == entry.id]
+            if not (hits or found.has_more) or not all(hit.snippet.text for hit in hits):
+                wrong.append(f"entry {entry.id} of session {session_id} is not found by its words")
+    return wrong
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Searching a store: what callers ask, checked.
+
+
+class StoreSearch(Scoped):
+    """The half of a `Store` that finds again what was said."""
+
+    __slots__ = ()
+
+    async def search(
+        self,
+        words: str,
+        *,
+        how: How = "words",
+        parts: Sequence[Part] | None = None,
+        sessions: Iterable[HasId | str] | None = None,
+        exclude: Iterable[HasId | str] = (),
+        scope: str | None = None,
+        project: str | None = None,
+        role: str | None = None,
+        tool: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 20,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> SearchAnswer:
+        """Return where something was said: up to ``limit`` (1 to 1000) texts that have these words, the best first.
+
+        Words are taken literally, any number of them: each has to be in the text, whatever characters it has;
+        ``userName`` is in ``getUserName``, and ``pool.py`` in ``src/db/pool.py``. ``how="query"`` knows ``AND``,
+        ``OR``, ``NOT``, ``"phrases"``, ``begin*`` and parentheses; ``"substring"`` and ``"regex"`` read every text. The
+        id of an entry or a session finds that one first, then the texts that have it. ``parts`` are ``messages``,
+        ``tools``, ``thinking``, ``titles``, ``summaries``, all but thinking where none is named. ``sessions`` are
+        searched with their tasks and what they see of the sessions they were forked from; ``project`` is a folder with
+        those below it. ``since`` is included, ``until`` is not.
+
+        The answer says what was searched, and where each text lies. What an entry had before it was retracted is not
+        found. On a SQLite file and on PostgreSQL, an index beside it is brought up to date first; elsewhere every text
+        is read, with the same result. ``progress`` is called with the entries that were added to the index, and those
+        that are missing in all. Raises `InvalidArgument`, also for a regular expression that takes more
+        than five seconds of CPU time on one text, and `SessionNotFound` for one of ``sessions``. O(texts
+        with the rarest word), and O(what was written since the last search); without an index O(store).
+        """
+        checked_choice(how, "how", search.HOWS)
+        if not isinstance(words, str):
+            raise InvalidArgument(f"words: should be a text, not {type(words).__name__}")
+        checked_function(progress, "progress")
+        chosen = Narrowing(
+            parts=_checked_parts(parts),
+            sessions=None if sessions is None else _ids(sessions, "sessions"),
+            without=_ids(exclude, "exclude"),
+            scope=self._meant(scope),
+            project=checked_text(project, "project"),
+            role=checked_text(role, "role"),
+            tool=checked_text(tool, "tool"),
+            since_us=None if since is None else checked_moment(since),
+            until_us=None if until is None else checked_moment(until),
+        )
+        most = checked_limit(limit)
+        read = partial(search.read_query, words, how)
+        # A page that was pasted is read where that holds up nobody else.
+        query = read() if len(words) <= search.MOST_CHARACTERS else await self._backend.waiting.call(read)
+        asked = Asked(words, query, chosen, most, progress)
+        return await answer(self._backend, asked)
+
+    async def verify(self) -> VerifyReport:
+        """Re-derive everything that is stored twice; ``problems`` names what disagrees. O(store).
+
+        The index of words beside a store in which nothing does is checked as well, and asked for words of the store.
+        """
+        report = await self._backend.verify()
+        if report.problems:
+            return report
+        found = await index_problems(self._backend)
+        return VerifyReport(report.sessions, report.entries, found) if found else report
+
+
+def _checked_parts(parts: Sequence[Part] | None) -> tuple[Part, ...]:
+    if parts is None:
+        return search.DEFAULT_PARTS
+    if isinstance(parts, str) or not isinstance(parts, Iterable):
+        raise InvalidArgument("parts: should be a list of names")
+    for part in parts:
+        checked_choice(part, "parts", search.PARTS)
+    if not parts:
+        raise InvalidArgument("parts: nothing would be searched; name one, or leave them out")
+    return tuple(part for part in search.PARTS if part in parts)
+
+
+def _ids(sessions: Iterable[HasId | str], what: str) -> frozenset[str]:
+    if isinstance(sessions, str) or not isinstance(sessions, Iterable):
+        raise InvalidArgument(f"{what}: should be a list of sessions, or of their ids")
+    return frozenset(str(checked_session(each)) for each in sessions)

@@ -1,1 +1,0 @@
-"""Every statement, a file for each idea."""

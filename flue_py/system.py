@@ -1,0 +1,186 @@
+"""Holding the cycle collector off while thousands of rows or messages become objects, none of which is a cycle.
+
+Left alone, it would run again and again over everything that is alive, and double the time of a big read.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from functools import wraps
+from os.path import expanduser, normpath
+from pathlib import Path, PurePath
+from threading import Lock
+from types import TracebackType
+from typing import BinaryIO, ParamSpec, TypeVar
+
+from flue_py.errors import InvalidArgument, shown
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Holding the cycle collector off while thousands of rows or messages become objects, none of which is a cycle.
+#
+# Left alone, it would run again and again over everything that is alive, and double the time of a big read.
+
+WORTH_HOLDING = 500
+
+_lock = Lock()
+_holders = 0
+_was_enabled = False
+
+
+@contextmanager
+def collector_held(objects: int) -> Iterator[None]:
+    """Hold the collector off where ``objects`` are many. Holds on several threads are counted; the last one ends it."""
+    if objects < WORTH_HOLDING:
+        yield
+        return
+    global _holders, _was_enabled  # noqa: PLW0603 - the collector is one per process, and so is its holder
+    with _lock:
+        if _holders == 0:
+            _was_enabled = gc.isenabled()
+            gc.disable()
+        _holders += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _holders -= 1
+            if _holders == 0 and _was_enabled:
+                gc.enable()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Paths as people write them.
+
+
+def in_full(path: str) -> str:
+    """Return a path with ``~`` and ``~user`` expanded. Raises `InvalidArgument` if there is no such home."""
+    full = expanduser(path)
+    if full.startswith("~"):
+        raise InvalidArgument(
+            f"{shown(path)}: there is no such home directory; write the path in full, or ./ before it"
+        )
+    return full
+
+
+def is_below(folder: str | None, project: str) -> bool:
+    """Return whether a working directory is the project's or below it, as paths are written: links are not followed."""
+    return bool(folder) and PurePath(normpath(folder or "")).is_relative_to(project)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Context managers that are entered once, and say so when they are entered again.
+
+P = ParamSpec("P")
+Entered = TypeVar("Entered")
+
+
+def async_once(
+    what: str,
+) -> Callable[[Callable[P, AsyncIterator[Entered]]], Callable[P, AbstractAsyncContextManager[Entered]]]:
+    """Do as `contextlib.asynccontextmanager`; what is entered a second time raises `InvalidArgument`, naming ``what``.
+
+    The standard library raises an `AttributeError` about its own fields.
+    """
+
+    def decorate(function: Callable[P, AsyncIterator[Entered]]) -> Callable[P, AbstractAsyncContextManager[Entered]]:
+        managing = asynccontextmanager(function)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[Entered]:
+            return _AsyncOnce(managing(*args, **kwargs), what)
+
+        return call
+
+    return decorate
+
+
+def once(what: str) -> Callable[[Callable[P, Iterator[Entered]]], Callable[P, AbstractContextManager[Entered]]]:
+    """Do the same for what blocks: as `contextlib.contextmanager`."""
+
+    def decorate(function: Callable[P, Iterator[Entered]]) -> Callable[P, AbstractContextManager[Entered]]:
+        managing = contextmanager(function)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[Entered]:
+            return _Once(managing(*args, **kwargs), what)
+
+        return call
+
+    return decorate
+
+
+class _EnteredOnce:
+    """Whether something was entered."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._was_entered = False
+
+    def enter(self) -> None:
+        """Note that it is entered. Raises `InvalidArgument` the second time."""
+        if self._was_entered:
+            raise InvalidArgument(f"{self._what} was entered before, and is good for one block; call it once more")
+        self._was_entered = True
+
+
+class _AsyncOnce(AbstractAsyncContextManager[Entered]):
+    def __init__(self, manager: AbstractAsyncContextManager[Entered], what: str) -> None:
+        self._manager = manager
+        self._once = _EnteredOnce(what)
+
+    async def __aenter__(self) -> Entered:
+        self._once.enter()
+        return await self._manager.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._manager.__aexit__(kind, error, trace)
+
+
+class _Once(AbstractContextManager[Entered]):
+    def __init__(self, manager: AbstractContextManager[Entered], what: str) -> None:
+        self._manager = manager
+        self._once = _EnteredOnce(what)
+
+    def __enter__(self) -> Entered:
+        self._once.enter()
+        return self._manager.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._manager.__exit__(kind, error, trace)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading a file that somebody else has made, without waiting for a pipe, or for the end of a device.
+
+
+def open_if_plain(path: Path) -> BinaryIO | None:
+    """Return a file opened for reading bytes; None for a pipe, a socket or a device, which may have no end.
+
+    Never waits for another process. Raises OSError, for a folder as well.
+    """
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(number).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(number, "rb")
+    os.close(number)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return None
+
+
+def read_beginning(path: Path, most: int) -> bytes | None:
+    """Return the first bytes of a file, at most so many; None and raises as `open_if_plain`."""
+    opened = open_if_plain(path)
+    if opened is None:
+        return None
+    with opened:
+        return opened.read(most)

@@ -1,0 +1,357 @@
+"""Exporting a session of a store into the format of another program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from stat import S_IMODE
+from typing import Literal
+
+from flue_py.context.artifacts import extract_text
+from flue_py.context.document_texts import MOST_BYTES, is_document
+from flue_py.core.context import part_of, turn_numbers
+from flue_py.core.entries import Entry
+from flue_py.core.json import frozen
+from flue_py.core.sessions import STORED, DocumentInfo, LeafChoice, Limits, Stored
+from flue_py.db.files import Part, write_whole
+from flue_py.errors import (
+    EntryNotFound,
+    FlueError,
+    InvalidArgument,
+    StoreClosed,
+    StoreUnavailable,
+    UnreadableFile,
+    shown,
+)
+from flue_py.formats.kit import Exported, SessionTree
+from flue_py.formats.registry import export_names, known_format
+from flue_py.providers.base import ExportNote
+from flue_py.render.transcript import WrittenUpTo, rewound_note, transcript_body, transcript_head, written_up_to
+from flue_py.sessions.arguments import checked_flag, checked_leaf, checked_path, checked_text
+from flue_py.sessions.handle import waiting_of
+from flue_py.sessions.money import price_parts
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+from flue_py.system import read_beginning
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Exporting a session of a store into the format of another program.
+
+_PAGE = 1000
+
+
+async def export_session(session: Session, format: str, *, leaf: LeafChoice = STORED) -> Exported:  # noqa: A002
+    """Return a session in the format of another program, and notes on what that format had no place for.
+
+    ``format`` is one of `flue_py.formats.registry.export_names`: "pi" and "flue" hold the whole tree, with ``leaf`` as
+    its leaf; "openai-chat", "openai-responses" and "anthropic" hold what the model sees at ``leaf``. Nothing is
+    changed. Raises `InvalidArgument` for another format, `EntryNotFound` for a leaf the session does not see.
+    O(entries).
+    """
+    found = known_format(format) if isinstance(format, str) else None
+    if found is None or found.write is None or found.name != format:
+        raise InvalidArgument(f"format: {shown(format)} is not one of {', '.join(export_names())}")
+    info = await session.refresh()
+    at = info.leaf_id if isinstance(leaf, Stored) else leaf
+    entries = await session.get_tree()
+    if at is not None and all(entry.id != at for entry in entries):
+        raise EntryNotFound(session.id, at)
+    labels, tasks = await session.labels(), await session.task_links()
+    costs = await session.entry_costs()
+    parts = partial(price_parts, session._pricer)  # noqa: SLF001 - public, it would be a method of every session
+    tree = SessionTree(info, entries, at, labels, tasks, costs, parts)
+    exported = found.written(tree)
+    if found.holds == "tree":
+        left = {"a retracted entry": await _retracted(session, {entry.id for entry in entries})}
+    else:
+        outside = len(entries) - len(tree.context())
+        left = {
+            "an entry that is not in the context": outside,
+            "the title": int(bool(info.title)),
+            "a label": len(labels),
+        }
+    notes = (ExportNote(f"left out: {what}", count) for what, count in left.items() if count)
+    return replace(exported, notes=(*exported.notes, *notes))
+
+
+async def _retracted(session: Session, seen: set[str]) -> int:
+    """Return how many entries the session has added and does not see now."""
+    gone: set[str] = set()
+    after = 0
+    while page := await session.changes(after=after, limit=_PAGE):
+        gone.update(entry.id for change in page for entry in change.entries if entry.id not in seen)
+        after = page[-1].revision
+    return len(gone)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Adding files of the disk to a store, for agents to read: texts as they are, and of documents the text.
+
+MOST_FILES = 1_000
+"""How many files one folder may have."""
+
+_TYPES = {
+    ".md": "text/markdown",
+    ".csv": "text/csv",
+    ".html": "text/html",
+    ".json": "application/json",
+    ".xml": "application/xml",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+    ".pdf": "application/pdf",
+    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    ".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
+
+
+@frozen
+class FileRefusal:
+    """A file that was not added, and why."""
+
+    name: str
+    reason: str
+
+
+@frozen
+class FilesReport:
+    """What was added, in order of names; what was not, and why; and notes about texts that are cut."""
+
+    added: tuple[DocumentInfo, ...]
+    refused: tuple[FileRefusal, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+async def add_files(
+    store: Store, path: str | PathLike[str], *, name: str | None = None, project: str = "", scope: str | None = None
+) -> FilesReport:
+    """Add a file, or what a folder has, to a store for agents to read, and return what became of each.
+
+    A text in UTF-8 is stored as it is. Of a ``.pdf``, ``.docx``, ``.pptx`` or ``.xlsx`` the text is, with the extra
+    ``documents``. ``name`` takes the place of the path's own; files of a folder have it in front, as in
+    ``docs/guide/start.md``. Hidden ones and links in a folder are passed over. Each file is a transaction of its own,
+    and adding it again replaces it.
+
+    Raises `UnreadableFile` and `MissingExtra` for a single file; those of a folder are among the refused.
+    `InvalidArgument` for a folder of more than 1,000 files. O(size).
+    """
+    start = checked_path(path, "path")
+    checked_text(name, "name")
+    waiting = store.backend.waiting
+    found, is_folder = await waiting.call(partial(_listed, start, name))
+    added: list[DocumentInfo] = []
+    refused: list[FileRefusal] = []
+    notes: list[str] = []
+    for called, file in found:
+        try:
+            text, missing = await waiting.call(partial(_text_of, file, store.limits))
+            media = _TYPES.get(file.suffix.lower(), "text/plain")
+            info = await store.add_file(
+                called, text, media_type=media, source=str(file.absolute()), project=project, scope=scope
+            )
+        except (StoreClosed, StoreUnavailable):
+            raise
+        except (FlueError, OSError) as error:
+            if not is_folder:
+                raise
+            refused.append(FileRefusal(called, str(error)))
+        else:
+            added.append(info)
+            notes += [f"{called}: {note}" for note in missing]
+    return FilesReport(tuple(added), tuple(refused), tuple(notes))
+
+
+def _listed(start: Path, name: str | None) -> tuple[list[tuple[str, Path]], bool]:
+    """Return the files with the names they are to have, in their order, and whether they are of a folder."""
+    if not start.is_dir():
+        return [(start.name if name is None else name, start)], False
+    prefix = start.resolve().name if name is None else name.rstrip("/")
+    found: list[tuple[str, Path]] = []
+    for file in _within(start):
+        found.append((f"{prefix}/{file.relative_to(start).as_posix()}".lstrip("/"), file))
+        if len(found) > MOST_FILES:
+            raise InvalidArgument(f"path: {shown(str(start))} has more than {MOST_FILES:,} files; add a part of it")
+    return sorted(found), True
+
+
+def _within(folder: Path) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder):
+        folders[:] = [each for each in folders if not each.startswith(".")]
+        for each in files:
+            file = Path(root, each)
+            if not each.startswith(".") and not file.is_symlink():
+                yield file
+
+
+def _text_of(file: Path, limits: Limits) -> tuple[str, tuple[str, ...]]:
+    data = _content(file)
+    if is_document(file.name):
+        extracted = extract_text(data, file.name, limits=limits)
+        # What no store takes is none of the text of a document.
+        return extracted.text.replace("\0", "").encode(errors="replace").decode(), extracted.notes
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UnreadableFile(f"{shown(file.name)} is not a text in UTF-8") from None
+    if "\0" in text:
+        raise UnreadableFile(f"{shown(file.name)} is not a text: it has NUL characters")
+    return text, ()
+
+
+def _content(file: Path) -> bytes:
+    try:
+        data = read_beginning(file, MOST_BYTES + 1)
+    except OSError as error:
+        raise UnreadableFile(f"{shown(str(file))} cannot be read: {error.strerror}") from error
+    if data is None:
+        raise UnreadableFile(f"{shown(str(file))} is not a file")
+    if len(data) > MOST_BYTES:
+        raise UnreadableFile(f"{shown(file.name)} has more than {MOST_BYTES:,} bytes")
+    return data
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Transcripts of sessions: as text, and as files that are continued as the session grows.
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptReport:
+    """What writing a transcript did: a ``new`` file, or one ``continued``, ``rewound`` or ``unchanged``.
+
+    ``entries`` is how many entries of the path were written, ``leaf_id`` where the transcript now ends.
+    """
+
+    path: Path
+    outcome: Literal["new", "continued", "rewound", "unchanged"]
+    entries: int
+    leaf_id: str | None
+
+
+async def transcript(session: Session, *, leaf: LeafChoice = STORED) -> str:
+    """Return the path to a leaf as Markdown: all that is stored, compactions marked where they are. O(path)."""
+    path = await session.get_active_path(leaf=checked_leaf(leaf))
+    return await _head(session) + transcript_body(session.id, path, costs=await session.entry_costs())
+
+
+async def _head(session: Session, *, task_of: str | None = None) -> str:
+    return transcript_head(await session.refresh(), await session.name(), task_of=task_of)
+
+
+async def transcripts_of_tasks(store: Store, session: Session) -> AsyncIterator[str]:
+    """Yield the transcripts of a session's task sessions, and of theirs, each once, in the order they were started."""
+    seen = {session.id}
+    waiting = [(session.id, link.child_id) for link in await session.task_links()]
+    while waiting:
+        parent_id, child_id = waiting.pop(0)
+        child = None if child_id in seen else await store.get_session(child_id)
+        if child is None:
+            continue
+        seen.add(child_id)
+        head = await _head(child, task_of=parent_id)
+        yield head + transcript_body(child.id, await child.get_active_path(), costs=await child.entry_costs())
+        waiting = [(child.id, link.child_id) for link in await child.task_links()] + waiting
+
+
+async def write_transcript(
+    session: Session,
+    path: str | PathLike[str],
+    *,
+    leaf: LeafChoice = STORED,
+    append: bool = False,
+    overwrite: bool = False,
+) -> TranscriptReport:
+    """Write the transcript of a session to a file of its owner's; with ``append`` continue the one that is there.
+
+    A file is continued from the entry that its last marker names. If the session has left that entry's path, the
+    transcript says to which turn it went back, and goes on from there. The text in the file is never changed. Raises
+    `InvalidArgument` if the file exists and neither ``append`` nor ``overwrite`` is given, or if it is not a
+    transcript of this session; `StoreUnavailable` if it cannot be read or written. O(path).
+    """
+    target = checked_path(path, "path")
+    checked_leaf(leaf)
+    if checked_flag(append, "append") and checked_flag(overwrite, "overwrite"):
+        raise InvalidArgument("append and overwrite: a transcript is either continued or written anew")
+    there = await waiting_of(session).call(partial(_read_text, target)) if append else None
+    if there is not None:
+        return await _continue(session, target, there, leaf)
+    entries = await session.get_active_path(leaf=leaf)
+    text = await _head(session) + transcript_body(session.id, entries, costs=await session.entry_costs())
+    await waiting_of(session).call(partial(_write_new, target, text, overwrite))
+    return TranscriptReport(target, "new", len(entries), entries[-1].id if entries else None)
+
+
+async def _continue(session: Session, target: Path, there: str, leaf: LeafChoice) -> TranscriptReport:
+    known = _last_marker(session, target, there)
+    info = await session.refresh()
+    at = info.leaf_id if isinstance(leaf, Stored) else leaf
+    since: str | None = None
+    rewound = False
+    if known is not None:
+        since = await _where_it_goes_on(session, known, at)
+        rewound = since != known.entry_id
+    entries: list[Entry] = await session.get_active_path_since(since, leaf=at)
+    if not entries:
+        # A session that went back is noted when it goes on: until then there is nowhere to say so from.
+        return TranscriptReport(target, "unchanged", 0, known.entry_id if known else at)
+    before = [] if since is None else await session.get_active_path(leaf=since)
+    note = rewound_note(max(turn_numbers(map(part_of, before)), default=0)) if rewound else ""
+    body = transcript_body(session.id, entries, before=before, costs=await session.entry_costs())
+    await waiting_of(session).call(partial(_append_text, target, note + body))
+    return TranscriptReport(target, "rewound" if rewound else "continued", len(entries), at)
+
+
+def _last_marker(session: Session, target: Path, text: str) -> WrittenUpTo | None:
+    """Return how far a transcript goes; None if it has no entries yet. Raises `InvalidArgument` for another's."""
+    known = written_up_to(text)
+    if known is None and text.strip() and f"`{session.id}`" not in text.partition("\n---\n")[0]:
+        raise InvalidArgument(f"{target} is not a transcript of session {session.id!r}; name another file")
+    if known is not None and known.session_id != session.id:
+        raise InvalidArgument(
+            f"{target} is the transcript of session {known.session_id!r}, not of {session.id!r}; name another file"
+        )
+    return known
+
+
+async def _where_it_goes_on(session: Session, known: WrittenUpTo, leaf: str | None) -> str | None:
+    """Return the deepest entry that the transcript ends at or after, and that is on the path to the leaf."""
+    try:
+        return await session.common_ancestor(leaf=known.entry_id, other_leaf=leaf)
+    except EntryNotFound as error:
+        raise InvalidArgument(
+            f"the transcript ends at entry {known.entry_id!r}, which session {session.id!r} does not see any more; "
+            "write it anew"
+        ) from error
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def _write_new(target: Path, text: str, overwrite: bool) -> None:
+    write_whole(target, text.encode(errors="replace"), overwrite=overwrite)
+
+
+def _read_text(target: Path) -> str | None:
+    """Return the text of a file, or None if it does not exist. Raises `StoreUnavailable`."""
+    try:
+        return target.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreUnavailable(f"{target} cannot be read: {error.strerror or error}") from error
+
+
+def _append_text(target: Path, text: str) -> None:
+    """Continue a file, which has all of the text or nothing of it even where the process is killed. O(file)."""
+    whole = target.resolve()  # what a link leads to, not the link
+    try:
+        there, mode = whole.read_bytes(), whole.stat().st_mode
+        with Part(whole, overwrite=True) as part:
+            part.write(there + text.encode(errors="replace"))
+            part.path.chmod(S_IMODE(mode))
+            part.publish()
+    except OSError as error:
+        raise StoreUnavailable(f"{target} cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,1584 @@
+"""Importing files of other programs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from flue_py.core.entries import NewEntry, from_microseconds
+from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json, json_weight
+from flue_py.core.ledger import CallId, CallRow, call_row, is_part_of
+from flue_py.core.sessions import (
+    DEFAULT_LIMITS,
+    IMPORTED_FILES,
+    DocumentName,
+    Limits,
+    NewDocument,
+    SessionInfo,
+    check_new_name,
+    scope_meant,
+)
+from flue_py.core.usage import TOO_LARGE, CallDifference, PaidCall, SumTooLarge
+from flue_py.errors import CallConflict, EntryNotFound, FlueError, InvalidArgument, SessionExists, UnreadableFile, shown
+from flue_py.formats.kit import LineNote, ParseReport, Reader, SessionPart, TaskOf
+from flue_py.formats.registry import (
+    OURS,
+    Format,
+    all_formats,
+    find_format,
+    format_names,
+    program_by_content,
+    program_of,
+    recognize,
+)
+from flue_py.sessions.arguments import checked_flag, checked_function, checked_metadata, checked_path
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+from flue_py.sessions.write import oddities_of
+from flue_py.system import collector_held, in_full, open_if_plain
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What an import did, file by file and session by session.
+
+
+@dataclass(frozen=True, slots=True)
+class SessionImport:
+    """What became of one session of a file.
+
+    ``added`` entries are new, ``already_there`` were imported before. ``leaf_kept`` says that the session had moved on
+    since the last import, so that its leaf was left where it is. ``task_of`` is the session whose task it is. Of
+    ``booked`` paid calls the ledger has learnt apart from entries: they are new, or have other numbers now.
+    ``deleted`` says that the session, or the one whose task it is, was deleted here before, and nothing was imported.
+    ``oddities`` say what usage was kept without being counted, as sums would be too large with it (the first thousand).
+    """
+
+    session_id: str
+    created: bool
+    added: int
+    already_there: int
+    leaf_id: str | None
+    leaf_kept: bool = False
+    task_of: str | None = None
+    booked: int = 0
+    oddities: tuple[str, ...] = ()
+    deleted: bool = False
+
+    def to_json(self) -> JsonObject:
+        """Return it as JSON."""
+        return {
+            "sessionId": self.session_id,
+            "created": self.created,
+            "added": self.added,
+            "alreadyThere": self.already_there,
+            "leafId": self.leaf_id,
+            "leafKept": self.leaf_kept,
+            "taskOf": self.task_of,
+            "booked": self.booked,
+            "oddities": list(self.oddities),
+            "deleted": self.deleted,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What importing one file did.
+
+    ``sessions`` are those of the file, the first one being what the file is of; the fields that describe one session
+    are about that one, ``added`` and ``already_there`` about all of them. ``rows`` counts the lines that are not blank,
+    a header among them; ``skipped`` rows made no entry, ``repaired`` ones differ from what the file says (the first
+    thousand of each, while ``skipped_rows`` and ``repaired_rows`` count them all), ``merged`` ones became part of
+    another row's entry, ``left_out`` ones, by reason, say nothing of their own. ``held_back`` rows, from the line
+    ``held_back_from`` on, belong to a message that may not be complete. ``unknown_kinds`` counts entries kept although
+    their kind has no meaning here. ``call_conflicts`` are paid calls that the ledger has with other numbers; it keeps
+    those.
+    """
+
+    file: str
+    format: str
+    sessions: tuple[SessionImport, ...]
+    rows: int
+    skipped: tuple[LineNote, ...] = ()
+    repaired: tuple[LineNote, ...] = ()
+    unknown_kinds: Mapping[str, int] = field(default_factory=dict)
+    surrogates_replaced: int = 0
+    skipped_rows: int = 0
+    repaired_rows: int = 0
+    merged: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    held_back: int = 0
+    held_back_from: int | None = None
+    call_conflicts: tuple[CallDifference, ...] = ()
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session that the file is of."""
+        return self.sessions[0].session_id
+
+    @property
+    def created(self) -> bool:
+        """Whether that session was not there before."""
+        return self.sessions[0].created
+
+    @property
+    def leaf_id(self) -> str | None:
+        """The leaf of that session after the import."""
+        return self.sessions[0].leaf_id
+
+    @property
+    def leaf_kept(self) -> bool:
+        """Whether a session of the file had moved on, so that its leaf was left where it is."""
+        return any(session.leaf_kept for session in self.sessions)
+
+    @property
+    def added(self) -> int:
+        """The new entries, of all sessions."""
+        return sum(session.added for session in self.sessions)
+
+    @property
+    def already_there(self) -> int:
+        """The entries that were imported before, of all sessions."""
+        return sum(session.already_there for session in self.sessions)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the store is not as it was before."""
+        return any(session.created or session.added or session.booked for session in self.sessions)
+
+    def to_json(self) -> JsonObject:
+        """Return the report as JSON."""
+        sessions: list[JsonValue] = [session.to_json() for session in self.sessions]
+        return {
+            "file": self.file,
+            "format": self.format,
+            "sessionId": self.session_id,
+            "created": self.created,
+            "changed": self.changed,
+            "rows": self.rows,
+            "added": self.added,
+            "alreadyThere": self.already_there,
+            "leafId": self.leaf_id,
+            "leafKept": self.leaf_kept,
+            "skipped": _notes_json(self.skipped),
+            "skippedRows": self.skipped_rows,
+            "repaired": _notes_json(self.repaired),
+            "repairedRows": self.repaired_rows,
+            "mergedRows": self.merged,
+            "leftOut": dict(self.left_out),
+            "heldBackRows": self.held_back,
+            "heldBackFromLine": self.held_back_from,
+            "unknownKinds": dict(self.unknown_kinds),
+            "surrogatesReplaced": self.surrogates_replaced,
+            "callConflicts": [str(conflict) for conflict in self.call_conflicts],
+            "sessions": sessions,
+        }
+
+
+def _notes_json(notes: tuple[LineNote, ...]) -> list[JsonValue]:
+    return [{"line": note.line, "text": note.text} for note in notes]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Opening a file that somebody else has made, and refusing pipes and devices, which may have no end.
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Return a file opened for reading bytes. Never waits for another process.
+
+    Raises `UnreadableFile` for a pipe, a socket or a device, which may have no end, and OSError.
+    """
+    opened = open_if_plain(path)
+    if opened is None:
+        raise UnreadableFile(
+            f"{path} is a pipe or a device, not a file; write it into a file first. Nothing was imported"
+        )
+    return opened
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A file that is being imported: recognised, opened, and read a batch at a time.
+
+AUTO = "auto"
+_FIRST_BYTES = 1 << 16
+_ONE_READ = 1 << 20
+_BEGINNING = 1_000
+_GZIP = b"\x1f\x8b"
+_ROWS_AT_ONCE = 4_000
+_BYTES_AT_ONCE = 8 * 2**20
+_SHORTEST_LIMIT = 1 << 20
+# Below this share of the limit, no values of JSON weigh more than it.
+_LIGHT = 16
+
+
+class ImportSource:
+    """One file to import. Opened by `start`; to be closed, or used as a context manager."""
+
+    def __init__(
+        self,
+        path: Path,
+        format: str = AUTO,  # noqa: A002
+        *,
+        take_all: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.path = path
+        self._limits = limits
+        self._wanted = format
+        self._take_all = take_all
+        self._format: Format | None = None
+        self._file: BinaryIO | None = None
+        self._lines: Iterator[tuple[int, bytes]] = iter(())
+        self._before: Iterator[None] = iter(())
+        self._reader: Reader | None = None
+        self._report: ParseReport | None = None
+        self._waiting: list[SessionPart] | None = []
+        self.size = 0
+        self.state: list[int] = []
+        """Which file it is, and whether it was changed, as `stated` says it, when it was opened."""
+        self.opened_ns = 0
+        self.before: dict[str, list[int]] = {}
+        """The same of the files that come before it, by their paths."""
+        self.beside: JsonValue = None
+        """What other files say of it, as `Format.said_beside` has it."""
+        self.bytes_read = 0
+        self.whole_bytes = 0
+        """How many bytes of whole lines were read: the end of a file that is being written may be half a line."""
+        self._digest = blake2b(digest_size=16)
+
+    def __enter__(self) -> ImportSource:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._file is not None:
+            self._file.close()
+
+    @property
+    def format(self) -> Format:
+        """The format of the file, once it was started."""
+        assert self._format is not None
+        return self._format
+
+    @property
+    def report(self) -> ParseReport:
+        """What came of the rows, once everything was read."""
+        assert self._report is not None
+        return self._report
+
+    @property
+    def digest(self) -> str:
+        """The digest of the whole lines that were read."""
+        return self._digest.hexdigest()
+
+    def start(self) -> None:
+        """Open the file and read the beginning. Raises `UnreadableFile` if it cannot be read or recognised."""
+        first = b""
+        try:
+            self._file = open_plain(self.path)
+            found = os.fstat(self._file.fileno())
+            self.size, self.state, self.opened_ns = found.st_size, stated(found), time.time_ns()
+            first = self._file.read(_FIRST_BYTES)
+            self._file.seek(0)
+            self._format = self._recognized(first)
+            self.beside = self._format.said_beside(self.path)
+            self._reader = self._make_reader(self._format)
+            lines = self._document if self._reader.needs_whole else self._numbered_lines
+            if self._reader.needs_scan:
+                for number, raw in lines(self._file):
+                    self._reader.scan(number, raw)
+                self._file.seek(0)
+            self._lines = lines(self._file)
+            self._before = self._format.rows_before(self.path, self._reader, self._numbered_lines)
+            self._waiting = self._read_batch()
+        except UnreadableFile as error:
+            hint = self._looks_like(first)
+            if not hint:
+                raise
+            raise UnreadableFile(f"{error}{hint}") from error
+        except OSError as error:
+            raise UnreadableFile(f"{self.path} cannot be read: {error.strerror or error}") from error
+
+    def _looks_like(self, first: bytes) -> str:
+        """Return a hint for a file that is not of the format that was named."""
+        program = program_of(first, str(self.path.absolute()))
+        if program is not None:
+            return f"; it is a file of {program}, which no format reads"
+        if first.startswith(b"SQLite format 3"):
+            return "; it looks like a SQLite database, perhaps a store: use flue-py --db"
+        if first.startswith(_GZIP):
+            return "; it is compressed, as bundles are: use flue-py unbundle for one"
+        found = recognize(first, str(self.path))
+        if found is None or found is self._format:
+            return ""
+        return f"; it looks like {found.name}: use flue-py import {found.name}, or auto"
+
+    def _recognized(self, first: bytes) -> Format:
+        if self._wanted != AUTO:
+            named = find_format(self._wanted)
+            if program_by_content(first) is not None and not named.recognizes(first, str(self.path)):
+                raise UnreadableFile(f"{self.path} is not of the format {named.name}; nothing was imported")
+            return named
+        found = recognize(first, str(self.path))
+        if found is not None:
+            return self._settled(found) if self.size > len(first) else found
+        if first[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise UnreadableFile(f"{self.path} is UTF-16; sessions are UTF-8: convert it first")
+        what = "is empty" if not first.strip() else f"looks like none of {', '.join(format_names())}"
+        raise UnreadableFile(f"{self.path} {what}; nothing was imported")
+
+    def _settled(self, found: Format) -> Format:
+        """Return the format that the whole file is of, where its beginning is not enough to tell."""
+        file = self._file
+        if found.settle is None or file is None:
+            return found
+        other = found.other_format(iter(lambda: file.read(_ONE_READ), b""))
+        file.seek(0)
+        return found if other is None else find_format(other)
+
+    def _make_reader(self, format: Format) -> Reader:  # noqa: A002
+        try:
+            return format.reader(self.path.name)
+        except Exception as error:
+            raise self._failed(format, error) from error
+
+    def _failed(self, format: Format, error: Exception) -> Exception:  # noqa: A002
+        """Return the error to raise for one of a reader: of another package's, that it is to blame."""
+        if format.package == OURS or isinstance(error, (FlueError, OSError)):
+            return error
+        return UnreadableFile(f"{self.path}: {format.failed(error)}; nothing more of it was imported")
+
+    def _document(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """Yield the whole file as line 1. Raises `UnreadableFile` if it is larger than the limits allow."""
+        most = self._limits.document_bytes
+        if self.size > most:
+            raise self._too_large(f"{self.size} bytes are more than the {most}")
+        data = file.read(self.size)
+        if len(data) > most // _LIGHT and json_weight(data) > 3 * most:
+            raise self._too_large(f"its values would take more than three times the {most} bytes in memory")
+        yield 1, data
+
+    def _too_large(self, what: str) -> UnreadableFile:
+        return UnreadableFile(
+            f"{self.path}: {what} that a file of the format {self.format.name} may have, since it is read as a whole; "
+            "nothing was imported. Open the store with other limits (document_bytes) if you trust it"
+        )
+
+    def batch(self) -> list[SessionPart] | None:
+        """Return the next parts of the file's sessions; None if there are no more."""
+        waiting = self._waiting
+        if waiting is None:
+            return None
+        try:
+            self._waiting = None if self._report is not None else self._read_batch()
+        except OSError as error:
+            raise UnreadableFile(f"{self.path} cannot be read on: {error.strerror or error}") from error
+        return waiting
+
+    def _read_batch(self) -> list[SessionPart]:
+        assert self._reader is not None
+        try:
+            with collector_held(_ROWS_AT_ONCE):
+                return self._read_rows(self._reader)
+        except Exception as error:
+            raise self._failed(self.format, error) from error
+
+    def _read_rows(self, reader: Reader) -> list[SessionPart]:
+        size, is_chained = 0, self.format.is_chained
+        for _ in self._before:
+            if reader.ready >= _ROWS_AT_ONCE:
+                return reader.take()
+        for number, raw in self._lines:
+            self.bytes_read += len(raw)
+            if raw.endswith(b"\n"):
+                self.whole_bytes += len(raw)
+                if is_chained:
+                    self._digest.update(raw)
+            reader.feed(number, raw)
+            size += len(raw)
+            if size >= _BYTES_AT_ONCE or reader.ready >= _ROWS_AT_ONCE:
+                return reader.take()
+        parts = reader.finish(take_all=self._take_all)
+        self._report = reader.report()
+        return parts
+
+    def _numbered_lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """Return the lines of a file with their numbers, from 1; of a line that is too large only the beginning.
+
+        Too large is one far longer than an entry may be, or whose values would take far more memory than that.
+        """
+        if file is not self._file and isinstance(file.name, (str, Path)):
+            self.before[str(file.name)] = stated(os.fstat(file.fileno()))
+        most = max(self._limits.entry_bytes, _SHORTEST_LIMIT)
+        number = 0
+        while line := file.readline(_ONE_READ):
+            number += 1
+            if len(line) == _ONE_READ and not line.endswith(b"\n"):
+                line = _read_long(file, line, most + most // 4)
+            if len(line) > most // _LIGHT and json_weight(line) > 3 * most:
+                line = line[:_BEGINNING] + b"\n"
+            yield number, line
+
+    def digest_of_first(self, count: int) -> str | None:
+        """Return the digest of the first ``count`` bytes of the file, as `digest` makes it; None if it has less."""
+        if count > self.size:
+            return None
+        digest = blake2b(digest_size=16)
+        with open_plain(self.path) as file:
+            while count > 0 and (some := file.read(min(count, 1 << 20))):
+                digest.update(some)
+                count -= len(some)
+        return digest.hexdigest() if count == 0 else None
+
+
+def _read_long(file: BinaryIO, begun: bytes, most: int) -> bytes:
+    """Return a line whose beginning was read; only the beginning if it has more than ``most`` bytes."""
+    line = bytearray(begun)
+    some, is_too_long = begun, False
+    while some and not some.endswith(b"\n"):
+        some = file.readline(_ONE_READ)
+        is_too_long = is_too_long or len(line) + len(some) > most
+        if not is_too_long:
+            line += some
+    return bytes(line[:_BEGINNING]) + b"\n" if is_too_long else bytes(line)
+
+
+def stated(found: os.stat_result) -> list[int]:
+    """Return what says of an open file which it is, and whether it was changed."""
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def checked_format(name: str) -> str:
+    """Return the name of a format, or ``auto``. Raises `InvalidArgument`."""
+    if not isinstance(name, str):
+        raise InvalidArgument(f"format: should be a string, not {shown(name)}")
+    return AUTO if name == AUTO else find_format(name).name
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A session while the parts of a file are stored in it, and what is done to it at the end.
+
+_ODDITIES = 1_000
+"""How many oddities of a session are remembered at most."""
+_CHILDREN = 1_000
+"""How many tasks of a session are looked up, and remembered, at most."""
+
+
+@dataclass(slots=True)
+class Target:
+    """A session while its parts are stored. ``newest`` is the last entry that was the leaf in an import before."""
+
+    session: Session
+    created: bool
+    newest: str | None = None
+    first_part: bool = True
+    is_older_copy: bool = False
+    is_unchanged: bool = False
+    """Whether the file begins with what was imported before."""
+
+    is_chained: bool = False
+    added: int = 0
+    already_there: int = 0
+    leaf_kept: bool = False
+    title: str | None = None
+    auto_title: str | None = None
+    name: str | None = None
+    """What is new of how people call the session beside its file; what it was called here since stays."""
+
+    segment: str = ""
+    """Which of its files the import is of, where it has several."""
+
+    completed_us: int | None = None
+    about: JsonObject | None = None
+    """What a file that was rewritten says of itself now."""
+    labels: dict[str, str | None] = field(default_factory=dict)
+    instead: dict[str, str | None] = field(default_factory=dict)
+    recorded: JsonObject | None = None
+    parent: str | None = None
+    began: dict[str, str] = field(default_factory=dict)
+    tasks: list[TaskOf] = field(default_factory=list)
+    calls: list[PaidCall] = field(default_factory=list)
+    """Calls to book without an entry, or with other numbers than their entry has."""
+
+    unsettled: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For entries that an earlier import may have taken: the ids of calls here that would be theirs."""
+
+    booked: int = 0
+    oddities: list[str] = field(default_factory=list)
+    metadata: JsonObject | None = None
+    below: str | None = None
+    """Of a task: the entry of its parent that its first row names as its own parent."""
+
+    def note_oddities(self, told: Sequence[str], entries: Sequence[NewEntry]) -> None:
+        """Remember the oddities of entries that the store reported and their reader did not."""
+        own = set(oddities_of(entries))
+        new = (oddity for oddity in told if oddity.endswith(TOO_LARGE) and oddity not in own)
+        self.oddities += islice(new, max(0, _ODDITIES - len(self.oddities)))
+
+    def stands_for(self, entry_id: str | None) -> str | None:
+        """Return the entry that stands in place of another, which was imported before it was complete."""
+        seen = 0
+        while entry_id in self.instead and seen <= len(self.instead):
+            entry_id = self.instead[str(entry_id)]
+            seen += 1
+        return entry_id
+
+    def note_names(self, part: SessionPart, added: Collection[str] | None) -> None:
+        """Remember the title and the labels that new entries give. Others may have been changed here since."""
+        for title in part.titles:
+            if (added is None or title.entry_id in added) and title.is_made:
+                self.auto_title = title.title
+            elif added is None or title.entry_id in added:
+                self.title = title.title
+        if part.name is not None and part.name != (self.recorded or {}).get("name"):
+            self.title = self.name = part.name
+        for label in part.labels:
+            if added is None or label.entry_id in added:
+                self.labels[label.target_id] = label.label
+        if part.restates:
+            self.metadata = decode_object(part.session.metadata_text)
+        self.tasks += part.tasks
+        self.began.update((name, entry_id) for name, entry_id in part.began.items() if len(self.began) < _CHILDREN)
+
+    async def set_names(self, notes: list[LineNote]) -> None:
+        """Set the titles and the labels that differ."""
+        session = self.session
+        if self.auto_title is not None and self.auto_title != session.info.auto_title:
+            await session.set_title(self.auto_title, auto=True)
+        if self.title is not None and self.title != session.title:
+            await session.set_title(self.title)
+        there = await session.labels() if self.labels else {}
+        for entry_id, label in self.labels.items():
+            if there.get(entry_id) != label:
+                try:
+                    await session.set_label(entry_id, label)
+                except EntryNotFound as error:
+                    notes.append(LineNote(0, f"no label was set: {error}"))
+        if "names" in (self.recorded or {}) or self.name is not None:
+            self.recorded = {name: value for name, value in (self.recorded or {}).items() if name != "names"}
+            if self.name is not None:
+                self.recorded["name"] = self.name
+            await session.set_metadata({"imported": self.recorded}, merge=True)
+
+    async def set_completed(self) -> None:
+        """Note that the work was completed, once: what was said of it here since stays."""
+        if self.completed_us is None or (self.recorded or {}).get("completed") is True:
+            return
+        await self.session.set_completed(from_microseconds(self.completed_us))
+        await self._remember({**(self.about or {}), "completed": True})
+
+    async def remember_coming(self, about: JsonObject | None) -> None:
+        """Note what comes with entries that are stored next: names, and what the file says of itself now.
+
+        Names are set once everything is stored. Where an import dies before that, the next one finds them here.
+        """
+        names = self._names()
+        if names != (self.recorded or {}).get("names", {}):
+            await self._remember({**(about or {}), "names": names})
+        elif about is not None:
+            await self._remember(about)
+
+    def _names(self) -> JsonObject:
+        """Return the names that are to be set, and are not set yet as far as the row of the session tells."""
+        info, names = self.session.info, JsonObject()
+        if self.auto_title is not None and self.auto_title != info.auto_title:
+            names["autoTitle"] = self.auto_title
+        if self.title is not None and self.title != info.title:
+            names["title"] = self.title
+        if self.labels:
+            names["labels"] = {**self.labels}
+        return names
+
+    def take_names(self) -> None:
+        """Take over the names that an import which died did not set."""
+        names = (self.recorded or {}).get("names")
+        if not isinstance(names, dict):
+            return
+        title, auto_title, labels = names.get("title"), names.get("autoTitle"), names.get("labels")
+        self.title = title if isinstance(title, str) else None
+        self.auto_title = auto_title if isinstance(auto_title, str) else None
+        for entry_id, label in labels.items() if isinstance(labels, dict) else ():
+            self.labels[entry_id] = label if isinstance(label, str) else None
+
+    async def _remember(self, found: JsonObject) -> None:
+        before, self.recorded = self.recorded, {**(self.recorded or {}), **found}
+        if before != self.recorded:
+            await self.session.set_metadata({"imported": self.recorded}, merge=True)
+
+    async def restate(self, store: Store) -> None:
+        """Take over the metadata that the file has now, unless the session has gone on without it.
+
+        Keys that an earlier import brought, and the file no longer has, go; those that were set here stay.
+        """
+        stated, session = self.metadata, self.session
+        if stated is None or self.leaf_kept:
+            return
+        info = session.info
+        now = checked_metadata(restated(decode_object(info.metadata_text), stated), store.limits)
+        # What links say by now is not stored once more.
+        if decode_object(info.task_names.taken_from(now, info.metadata_text)) == decode_object(info.metadata_text):
+            return
+        new = checked_metadata(stated, store.limits)
+
+        def edit(stored: str) -> str:
+            return checked_metadata(restated(decode_object(stored), decode_object(new)), store.limits)
+
+        await store.backend.update_session(session.ref, metadata_text=edit)
+        await session.refresh()
+
+    def read_before(self) -> tuple[JsonValue, JsonValue]:
+        """Return how many bytes of the file were imported before, and their digest."""
+        record = self._segments().get(self.segment) if self.segment else self.recorded
+        return (record.get("bytes"), record.get("digest")) if isinstance(record, dict) else (None, None)
+
+    def _segments(self) -> JsonObject:
+        segments = (self.recorded or {}).get("segments")
+        return segments if isinstance(segments, dict) else {}
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether another file, from which on the session took another way, was imported before."""
+        return any(name > self.segment for name in self._segments())
+
+    async def remember_end(self, source: ImportSource) -> None:
+        """Note how far the file was read, and where that left the leaf; not of an older copy."""
+        if self.is_older_copy:
+            return
+        recorded = dict(self.recorded or {})
+        end: JsonObject = {"bytes": source.whole_bytes, "digest": source.digest}
+        if self.segment:
+            end = {"segments": {**self._segments(), self.segment: end}}
+        if not self.leaf_kept and not self.is_superseded:
+            end["leaf"] = self.session.leaf_id
+        if {**recorded, **end} != recorded:
+            await self.session.set_metadata({"imported": {**recorded, **end}}, merge=True)
+
+    async def remember_leaf(self) -> None:
+        """Note which entry was the leaf, for a file that may be rewritten."""
+        recorded: JsonObject = {**(self.recorded or {}), "leaf": self.newest}
+        if recorded != self.recorded:
+            await self.session.set_metadata({"imported": recorded}, merge=True)
+
+    def tasks_began(self) -> dict[str, str]:
+        """Return below which entries tasks of the session began, by their names, as far as files said."""
+        return {**began_of(self.session.metadata), **self.began}
+
+    def note_beginning(self, part: SessionPart) -> None:
+        """Take down which row of its parent a task goes on below, if it says so."""
+        if part.parent is not None and self.below is None:
+            self.below = next((part.lost[str(entry.id)] for entry in part.entries if entry.id in part.lost), None)
+
+    async def remember_beginning(self) -> None:
+        """Note where the task began, for a parent that comes later."""
+        if self.below is not None:
+            await self._remember({"below": self.below})
+
+    async def remember_tasks(self) -> None:
+        """Note where tasks began, for those whose sessions come later."""
+        began = self.tasks_began()
+        if began != began_of(self.session.metadata):
+            imported: JsonObject = {**imported_record(self.session), "tasks": {**began}}
+            await self.session.set_metadata({"imported": imported}, merge=True)
+
+    def report(self) -> SessionImport:
+        """Return what became of the session."""
+        return SessionImport(
+            self.session.id,
+            self.created,
+            self.added,
+            self.already_there,
+            self.session.leaf_id,
+            self.leaf_kept,
+            self.parent,
+            self.booked,
+            tuple(self.oddities),
+        )
+
+
+def restated(there: JsonObject, stated: JsonObject) -> JsonObject:
+    """Return the metadata of a session whose file has others now: the file's, and what the file never brought."""
+    imported = there.get("imported")
+    keys = imported.get("keys") if isinstance(imported, dict) else None
+    brought = {name for name in keys if isinstance(name, str)} if isinstance(keys, list) else set[str]()
+    return {**stated, **{name: value for name, value in there.items() if name not in brought and name not in stated}}
+
+
+def imported_in(metadata_text: str) -> JsonObject:
+    """Return what the metadata of a session that is to be made say of the file it is imported from."""
+    told = decode_object(metadata_text).get("imported")
+    return told if isinstance(told, dict) else {}
+
+
+def metadata_with_names(part: SessionPart) -> str:
+    """Return the metadata of a session that is to be made, with the names that are set once its entries are there."""
+    names: JsonObject = {}
+    for title in part.titles:
+        names["autoTitle" if title.is_made else "title"] = title.title
+    if part.labels:
+        names["labels"] = {label.target_id: label.label for label in part.labels}
+    text = part.session.metadata_text
+    if not names:
+        return text
+    return encode_json({**decode_object(text), "imported": {**imported_in(text), "names": names}}, "metadata")[0]
+
+
+def imported_record(session: Session) -> JsonObject:
+    """Return what a session's metadata says of the file it was imported from."""
+    recorded = session.metadata.get("imported")
+    return recorded if isinstance(recorded, dict) else {}
+
+
+def storable_entries(part: SessionPart, most: int, notes: list[LineNote]) -> Sequence[NewEntry]:
+    """Return the entries of a part; one of more than ``most`` bytes is only said to be there."""
+    for entry in part.entries:
+        if 4 * (len(entry.payload) + len(entry.extra or "")) > most:
+            break
+    else:
+        return part.entries
+    entries = []
+    for position, entry in enumerate(part.entries):
+        size = len(entry.payload.encode()) + len((entry.extra or "").encode())
+        if size <= most:
+            entries.append(entry)
+            continue
+        line = part.lines[position] if position < len(part.lines) else 0
+        text = f"{size} bytes are more than an entry may have ({most}); its content was left out"
+        notes.append(LineNote(line, text))
+        body = encode_json({"kind": entry.kind, "bytes": size}, "entry")[0]
+        entries.append(replace(entry, kind="unreadable_entry", payload=body, role=None, extra=None, preview=None))
+    return entries
+
+
+async def link_tasks(store: Store, scope: str, targets: Iterable[Target]) -> None:
+    """Link task sessions to their parents, and parents to those of their task sessions that came before them."""
+    for target in targets:
+        session = target.session
+        if target.parent is not None:
+            parent = await store.get_session(target.parent, scope=scope)
+            if parent is not None:
+                await _link_children(store, parent, [session.info])
+        for task in target.tasks:
+            await store.link_task(session, task.session_id, task_id=task.task_id)
+        await target.remember_tasks()
+        began = target.tasks_began()
+        linked = {link.child_id: link for link in await session.task_links()}
+        placed = [each for each in linked.values() if each.entry_id is None and each.task_id in began]
+        for link in placed:
+            await store.link_task(session, link.child_id, task_id=link.task_id, entry_id=began[link.task_id])
+        waiting = await _waiting(store, scope, target)
+        unplaced = {link.child_id for link in await session.task_links() if link.entry_id is None}
+        await _link_children(store, session, [info for info in waiting if info.id not in linked or info.id in unplaced])
+
+
+async def _waiting(store: Store, scope: str, target: Target) -> list[SessionInfo]:
+    """Return the task sessions of a session that may have been imported before it.
+
+    Those whose ids begin with its own are looked up, those of another kind only when it is new: O(task sessions).
+    """
+    session = target.session
+    found: list[SessionInfo] = []
+    for child_id in await store.backend.match_session_ids(f"{session.id}:", _CHILDREN):
+        child = await store.get_session(child_id, scope=scope)
+        found += [] if child is None else [child.info]
+    cursor = None
+    while target.created:
+        page = await store.list_sessions(scope=scope, kind="task", limit=_CHILDREN, cursor=cursor)
+        found += page.sessions
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return [info for info in found if decode_object(info.metadata_text).get("parentSession") == session.id]
+
+
+async def _link_children(store: Store, parent: Session, children: Sequence[SessionInfo]) -> None:
+    began = began_of(parent.metadata)
+    for child in {info.id: info for info in children}.values():
+        named = decode_object(child.metadata_text).get("taskId")
+        task_id = named if isinstance(named, str) else child.id
+        entry_id = began.get(task_id) or await _entry_below(parent, child)
+        await store.link_task(parent, child.id, task_id=task_id, entry_id=entry_id)
+
+
+async def _entry_below(parent: Session, child: SessionInfo) -> str | None:
+    """Return the entry of its parent that a task goes on below, where it names one that is there."""
+    imported = child.metadata.get("imported")
+    name = imported.get("below") if isinstance(imported, dict) else None
+    there = await parent.get_entry(name) if isinstance(name, str) else None
+    return None if there is None else there.id
+
+
+def began_of(metadata: JsonObject) -> dict[str, str]:
+    """Return below which entries the tasks of an imported session began, by their names, as its metadata say."""
+    imported = metadata.get("imported")
+    began = imported.get("tasks") if isinstance(imported, dict) else None
+    return {name: at for name, at in began.items() if isinstance(at, str)} if isinstance(began, dict) else {}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Paid calls that a file counts before their entries are complete: booked at once, and once.
+
+
+async def with_settled(store: Store, target: Target, part: SessionPart, entries: list[NewEntry]) -> list[NewEntry]:
+    """Return entries whose calls replace those that an earlier import booked without an entry.
+
+    One look-up of the calls that the entries name, or stand for. What has an entry stays as it is.
+    """
+    named = {
+        CallId(call.provider, name)
+        for entry in entries
+        for call in entry.calls
+        for name in (call.call_id, *part.settles.get(str(entry.id), ()))
+        if name is not None
+    }
+    known = await _known(store, target, list(named))
+    alone = {name for name, row in known.items() if row.entry_id is None}
+    if not alone:
+        return entries
+    return [
+        replace(entry, calls=tuple(_settling(call, part.settles.get(str(entry.id), ()), alone) for call in entry.calls))
+        for entry in entries
+    ]
+
+
+def _settling(call: PaidCall, names: Sequence[str], alone: set[CallId]) -> PaidCall:
+    found = [name for name in (call.call_id, *names) if name is not None and CallId(call.provider, name) in alone]
+    return replace(call, replaces=(*call.replaces, *found))
+
+
+async def book_calls(store: Store, target: Target) -> list[CallDifference]:
+    """Book calls that have no entry, and return those that the ledger has with other numbers.
+
+    A call that is booked already stays, unless this report counts more, or says which report it takes the place of.
+    """
+    calls, target.calls = target.calls, []
+    if target.is_older_copy:
+        return []
+    known = await _known(store, target, [CallId(call.provider, call.call_id) for call in calls if call.call_id])
+    if target.unsettled:
+        known.update(await _with_entries(store, target))
+    conflicts = []
+    for reported in calls:
+        call = _grown(reported, known.get(CallId(reported.provider, reported.call_id or "")))
+        if call is None:
+            continue
+        try:
+            target.booked += (await target.session.import_call(call)).is_new
+        except CallConflict as error:
+            conflicts.append(CallDifference(error.provider, error.call_id, error.differences))
+        except SumTooLarge:
+            target.note_oddities([f"call {shown(call.call_id)}: usage: {TOO_LARGE}"], ())
+    return conflicts
+
+
+def _grown(call: PaidCall, there: CallRow | None) -> PaidCall | None:
+    """Return a call as it is to be booked; None if the ledger has as much of it."""
+    if there is None or call.replaces:
+        return call
+    now = call_row(
+        call, scope=there.scope, call_id=there.call_id, session_key=there.session_key, entry_id=None, at_us=0
+    )
+    if is_part_of(now, there):
+        return None
+    return replace(call, replaces=(there.call_id,)) if is_part_of(there, now) else call
+
+
+async def _with_entries(store: Store, target: Target) -> dict[CallId, CallRow]:
+    """Return the calls that are booked with an entry, by the ids that they have while that is not complete."""
+    session = target.session
+    found = {}
+    for entry_id in await store.backend.taken_entry_ids(session.id, list(target.unsettled)):
+        for row in await store.backend.calls_of_entry(session.ref, entry_id):
+            found.update({CallId(row.provider, name): row for name in target.unsettled[entry_id]})
+    return found
+
+
+async def _known(store: Store, target: Target, names: Sequence[CallId]) -> dict[CallId, CallRow]:
+    rows = await store.backend.find_calls(target.session.scope, names) if names else []
+    return {CallId(row.provider, row.call_id): row for row in rows}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where files to import are: in folders that were named, and in the usual places of the programs that write them.
+
+
+def usual_places(format: str = AUTO) -> list[Path]:  # noqa: A002
+    """Return the folders that are there of those in which programs keep their sessions, each once."""
+    formats = all_formats() if format == AUTO else (find_format(format),)
+    places = []
+    for place in (place for each in formats for place in each.places):
+        with suppress(InvalidArgument):  # the home of no user has no sessions
+            places.append(Path(in_full(place)))
+    return [place for place in dict.fromkeys(places) if place.is_dir()]
+
+
+def find_files(
+    places: Iterable[Path],
+    format: str = AUTO,  # noqa: A002
+    *,
+    others: Counter[str] | None = None,
+    is_session: Callable[[Path], object] = lambda _: None,
+) -> Iterator[Path]:
+    """Return the files to import, each once: those that are named, and in folders those of a format, by name.
+
+    In a folder a file is taken where its name ends as the format's do, and its beginning is that of the format (or,
+    with ``auto``, of any). Links to folders are not followed. One that ``is_session`` returns something for is one.
+    """
+    seen: set[Path] = set()
+    for place in places:
+        for path in _files_of(place, format, others, is_session) if place.is_dir() else (place,):
+            real = path.resolve()
+            if real not in seen:
+                seen.add(real)
+                yield path
+
+
+def _files_of(
+    folder: Path,
+    format: str,  # noqa: A002
+    others: Counter[str] | None,
+    is_session: Callable[[Path], object],
+) -> Iterator[Path]:
+    formats = all_formats() if format == AUTO else (find_format(format),)
+    suffixes = tuple({suffix for each in formats for suffix in each.suffixes})
+    for where, folders, names in os.walk(folder):
+        folders.sort()
+        # What belongs to a session comes after it: a file of the same name as a folder, before what is in there.
+        for name in sorted(names):
+            path = Path(where, name)
+            if is_session(path):
+                yield path
+                continue
+            first = _beginning(path) if name.endswith(suffixes) else b""
+            # What cannot be read is named, with the reason, when it is to be imported.
+            if first is None or (first and _is_one_of(first, path, format)):
+                yield path
+            elif others is not None and (program := program_of(first, str(path.absolute()))) is not None:
+                others[program] += 1
+
+
+def _beginning(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(_FIRST_BYTES)
+    except OSError:
+        return None
+
+
+def _is_one_of(first: bytes, path: Path, format: str) -> bool:  # noqa: A002
+    if format == AUTO:
+        return recognize(first, str(path)) is not None
+    return find_format(format).recognizes(first, str(path))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Importing files of other programs, once and again.
+#
+# A session keeps the id its file gives it, and entries keep theirs. That makes an import idempotent: the same file
+# again
+# changes nothing, one that has grown adds what is new, and one that broke off half way goes on where it stopped. A file
+# is stored a few thousand entries at a time, each batch in one transaction, so that files of any length fit.
+
+Progress = Callable[[int, int], None]
+
+TAKEN_BACK = "imported before it was complete"
+"""Why an import retracts a message, in the log: the next import knows by it that the whole one is still to come."""
+
+_LINES_AT_ONCE = 500
+_ANEW = "delete the session, then import the file with again=True"
+
+
+async def import_file(
+    store: Store,
+    path: str | PathLike[str],
+    format: str = AUTO,  # noqa: A002 - what the command line calls it, too
+    *,
+    scope: str | None = None,
+    finish: bool = False,
+    again: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Import a session file of another program, or what it has gained since it was imported last.
+
+    A session that was deleted stays deleted, with what the file has of its tasks, unless it is to be imported
+    ``again``: what it had paid is its own then, and is not paid once more.
+
+    ``format`` is ``auto`` (the file tells), or one of `flue_py.formats.registry.format_names`. A last message that may
+    not be complete is held back, for a later import of the file, unless ``finish`` says that no more will come.
+    ``progress`` is called with the bytes read and the bytes in all. Raises `UnreadableFile` for a file that is not of
+    the format, or not the one its session was imported from; `SessionExists` if another scope has the session.
+    Cost: O(file), a few thousand rows at a time; nothing that was stored before is read.
+    """
+    place = checked_path(path, "path")
+    checked_flag(finish, "finish")
+    checked_flag(again, "again")
+    checked_function(progress, "progress")
+    with ImportSource(Path(place), checked_format(format), take_all=finish, limits=store.limits) as source:
+        await store.backend.waiting.call(source.start)
+        return await import_source(store, source, scope=scope, again=again, progress=progress)
+
+
+async def import_source(
+    store: Store,
+    source: ImportSource,
+    *,
+    scope: str | None = None,
+    again: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Import a file that was started, as `import_file` does."""
+    work = _FileImport(store, scope_meant(store.scope, scope) or "", source, again=again)
+    # While one batch is stored, the next one is read.
+    async with aclosing(store.backend.waiting.ahead(partial(_next_batch, source))) as batches:
+        async for batch, done in batches:
+            for part in batch:
+                await work.add(part)
+            if progress is not None:
+                progress(done, source.size)
+    await work.finish()
+    return work.report()
+
+
+def _next_batch(source: ImportSource) -> tuple[list[SessionPart], int] | None:
+    """Return a batch and how many bytes have been read so far; None at the end."""
+    batch = source.batch()
+    return None if batch is None else (batch, source.bytes_read)
+
+
+class _FileImport:
+    """The import of one file."""
+
+    def __init__(self, store: Store, scope: str, source: ImportSource, *, again: bool) -> None:
+        check_new_name(scope, "scope")
+        # A session that another scope has is there, also for a store that is narrowed to one.
+        self._store = Store(store.backend, store.limits, store._pricer)  # noqa: SLF001 - nobody else may
+        self._path = source.path
+        self._scope = scope
+        self._source = source
+        self._again = again
+        self._targets: dict[str, Target] = {}
+        self._deleted: dict[str, SessionImport] = {}
+        self._notes: list[LineNote] = []
+        self._paid: dict[str, tuple[str, ...]] = {}
+        self._conflicts: list[CallDifference] = []
+        self._rewritten: set[str] = set()
+        self._payers: set[str] = set()
+        self._repeated: list[PaidCall] = []
+        """Calls that the session which asked cannot have: the one that repeats them has the bill."""
+
+    async def add(self, part: SessionPart) -> None:
+        """Store what is new of a part."""
+        session_id = str(part.session.id)
+        if await self._stays_deleted(session_id, part) or await self._is_elsewhere(session_id, part):
+            return
+        if part.is_rewritten:
+            self._rewritten.add(session_id)
+        target = await self._add(session_id, part)
+        target.calls += part.calls
+        if part.is_payer:
+            self._payers.add(session_id)
+        if part.calls:
+            named = {call.call_id for call in part.calls}
+            target.unsettled.update({entry: names for entry, names in part.settles.items() if named & {*names}})
+        target.note_beginning(part)
+        target.completed_us = part.completed_us or target.completed_us
+        if part.is_rewritten:
+            target.about = imported_in(part.session.metadata_text)
+
+    async def _stays_deleted(self, session_id: str, part: SessionPart) -> bool:
+        """Return whether a session was deleted, or the one whose task it is, and not to be imported again."""
+        if self._again or session_id in self._targets or await self._store.get_session(session_id) is not None:
+            return False
+        parent = part.parent.session_id if part.parent else None
+        asked = [session_id] if parent is None or parent in self._targets else [session_id, parent]
+        gone = await self._store.backend.was_deleted(asked, self._scope)
+        # One that had a bill alone was never imported from its own file.
+        if not any(had_entries or not part.entries for had_entries in gone.values()):
+            self._deleted.pop(session_id, None)
+            return False
+        self._deleted[session_id] = SessionImport(session_id, False, 0, 0, None, task_of=parent, deleted=True)
+        if part.is_payer:
+            self._repeated += part.calls
+        return True
+
+    async def _is_elsewhere(self, session_id: str, part: SessionPart) -> bool:
+        """Return whether the session that asked for what the file repeats is in another scope: it stays as it is."""
+        session = await self._store.get_session(session_id) if part.is_payer else None
+        if session is None or session.scope == self._scope:
+            return False
+        names = [CallId(call.provider, call.call_id or "") for call in part.calls]
+        paid = {CallId(row.provider, row.call_id) for row in await self._store.backend.find_calls(session.scope, names)}
+        self._repeated += [call for call, name in zip(part.calls, names, strict=True) if name not in paid]
+        return True
+
+    async def _add(self, session_id: str, part: SessionPart) -> Target:
+        target = self._targets.get(session_id)
+        if target is None:
+            session = await self._store.get_session(session_id)
+            if session is None:
+                return await self._create(part)
+            if session.scope != self._scope:
+                session = await self._adopted(session)
+            target = self._targets[session_id] = Target(session, created=False)
+            target.parent = part.parent.session_id if part.parent else None
+            target.segment, target.is_chained = part.segment, self._source.format.is_chained
+            await self._check_unchanged(target)
+            target.take_names()
+        await self._extend(target, part)
+        return target
+
+    async def _adopted(self, session: Session) -> Session:
+        """Return the session of another scope, which had only the bill that a fork there repeats, in this one."""
+        try:
+            await self._store.backend.adopt_session(session.id, self._scope)
+        except SessionExists as error:
+            raise SessionExists(session.id, detail=f"{self._path.name}: {error}") from error
+        return await self._store.find_session(session.id)
+
+    # -- a new session ------------------------------------------------------------------------------------------
+
+    async def _create(self, part: SessionPart) -> Target:
+        most = self._store.limits.batch_entries
+        entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
+        leaf = _last_among(part.leaves, entries[:most])
+        new = replace(part.session, scope=self._scope, metadata_text=metadata_with_names(part))
+        told: list[str] = []
+        session = await self._store.import_session(new, entries[:most], leaf=leaf, on_oddity=told.append)
+        self._conflicts += await self._store.call_conflicts(entries[:most], scope=self._scope)
+        target = Target(session, created=True, newest=leaf, first_part=False, segment=part.segment)
+        target.parent = part.parent.session_id if part.parent else None
+        target.added = len(entries[:most])
+        target.note_oddities(told, entries[:most])
+        target.recorded = imported_record(session)
+        self._targets[session.id] = target
+        if len(entries) > most:
+            await self._store_entries(target, entries[most:], part.leaves, _last(part.leaves))
+            target.newest = _last(part.leaves)
+        target.note_names(part, None)
+        return target
+
+    # -- a session that is there --------------------------------------------------------------------------------
+
+    async def _check_unchanged(self, target: Target) -> None:
+        """Raise `UnreadableFile` if the file does not begin any more with what was imported before."""
+        target.recorded = imported_record(target.session)
+        count, digest = target.read_before()
+        if type(count) is not int or not isinstance(digest, str):
+            return
+        if self._source.size < count:
+            # An older copy of the file, if it is one, has nothing new.
+            target.is_older_copy = True
+            return
+        target.is_unchanged = count > 0
+        if await self._store.backend.waiting.call(partial(self._source.digest_of_first, count)) != digest:
+            raise UnreadableFile(
+                f"{self._path.name}: its first {count} bytes have changed since they were imported into session "
+                f"{target.session.id!r}, and its rows have no ids to tell them by; nothing was changed; {_ANEW}"
+            )
+
+    async def _extend(self, target: Target, part: SessionPart) -> None:
+        if target.created:
+            # Nobody else has written to it, and the reader has left out repeated ids.
+            entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
+            leaf = _last(part.leaves) or target.newest
+            target.note_names(part, None)
+            if entries:
+                await target.remember_coming(None)
+                await self._store_entries(target, entries, part.leaves, leaf)
+                target.newest = leaf
+            return
+        session, first_part = target.session, target.first_part
+        follows = False
+        if part.lost:
+            part, follows = await self._reattach_lost(target, part)
+        asked = [str(entry.id) for entry in part.entries]
+        for earlier in part.earlier.values():
+            asked += earlier
+        taken = await self._store.backend.taken_entry_ids(session.id, asked)
+        if asked:
+            target.first_part = False
+        replaced = await self._replace_incomplete(target, part, taken)
+        missing = [
+            self._reattached(target, entry)
+            for entry in storable_entries(part, self._store.limits.entry_bytes, self._notes)
+            if entry.id not in taken and entry.id not in target.instead
+        ]
+        missing = await with_settled(self._store, target, part, missing)
+        known = [leaf for leaf in part.leaves if leaf in taken]
+        if known:
+            target.newest = known[-1]
+        target.already_there += sum(entry.id in taken for entry in part.entries)
+        follows = follows or replaced or session.leaf_id == target.newest
+        follows = follows or _is_where_it_was(target, part)
+        follows = follows and not target.is_superseded
+        if not follows and part.unfinished:
+            # The session has it whole by now, or has gone on without it.
+            missing = [entry for entry in missing if entry.id not in part.unfinished]
+        if not missing:
+            target.note_names(part, set())
+            return
+        if not part.may_overlap:
+            missing = self._in_order(target, part, taken, missing)
+        if first_part and not taken and session.info.entry_count and not (part.may_overlap or part.is_rewritten):
+            raise UnreadableFile(
+                f"{self._path.name} and session {session.id!r} have no entry in common: the file was rewritten with "
+                f"new ids (pi does so when it takes over an old version); {_ANEW}"
+            )
+        leaf = target.stands_for(_last(part.leaves)) if follows and part.leaves else session.leaf_id
+        added = {str(entry.id) for entry in missing}
+        target.note_names(part, added)
+        await target.remember_coming(imported_in(part.session.metadata_text) if part.is_rewritten else None)
+        await self._store_entries(target, missing, part.leaves if follows else (), leaf)
+        if follows:
+            target.newest = leaf
+        kept = not follows and not target.is_superseded and any(leaf in added for leaf in part.leaves)
+        target.leaf_kept = target.leaf_kept or kept
+
+    def _in_order(self, target: Target, part: SessionPart, taken: set[str], missing: list[NewEntry]) -> list[NewEntry]:
+        """Return the new entries behind those that were imported, of a file whose rows have no ids of their own.
+
+        Raises `UnreadableFile` if rows before have changed. Where they are the same, the version that imported them
+        made fewer entries of them.
+        """
+        if not self._source.format.is_chained:
+            return missing
+        last = max((at for at, entry in enumerate(part.entries) if entry.id in taken), default=-1)
+        early = {entry.id for entry in part.entries[: last + 1] if entry.id not in taken}
+        early -= {name for name, earlier in part.earlier.items() if taken.intersection(earlier)}
+        if target.is_older_copy or (early and not target.is_unchanged):
+            raise UnreadableFile(
+                f"{self._path.name}: rows have changed since they were imported into session {target.session.id!r}; "
+                f"its rows have no ids to tell them by; nothing was changed; {_ANEW}"
+            )
+        if early:
+            text = f"{len(early)} entries of rows that were imported before, by an earlier version, were not added"
+            self._notes.append(LineNote(0, f"{text}; to have them, {_ANEW}"))
+        return [entry for entry in missing if entry.id not in early]
+
+    async def _replace_incomplete(self, target: Target, part: SessionPart, taken: set[str]) -> bool:
+        """Retract messages that were taken before they were complete; return whether the leaf stepped back for one.
+
+        What was built on meanwhile stays as it is, and stands for the whole message.
+        """
+        replaced = False
+        for position, entry in enumerate(part.entries):
+            earlier = [name for name in part.earlier.get(str(entry.id), ()) if name in taken]
+            if not earlier or entry.id in taken:
+                continue
+            session, stored = target.session, await target.session.get_entry(earlier[-1])
+            paid = await self._store.backend.calls_of_entry(session.ref, earlier[-1])
+            self._paid[str(entry.id)] = tuple(call.call_id for call in paid)
+            if stored is not None and await session.remove_leaf_message(stored.id, why=TAKEN_BACK):
+                replaced = True
+                continue
+            if stored is None and await self._was_taken_back(session, earlier[-1]):
+                replaced = replaced or session.leaf_id == target.stands_for(entry.parent_id)
+                continue
+            # What it cost is known better now, whatever became of it here.
+            # Where nothing was, every file that has the message calls it by the id that it had without its entry.
+            alone = () if paid else part.settles.get(str(entry.id), ())
+            calls = [replace(call, call_id=alone[0]) if alone else call for call in entry.calls]
+            target.calls += [self._repaid(str(entry.id), call) for call in calls]
+            line = part.lines[position] if position < len(part.lines) else 0
+            self._notes.append(
+                LineNote(
+                    line,
+                    f"the message {entry.id!r} was imported before it was complete, and the session has gone "
+                    "on since; it stays as it was",
+                )
+            )
+            target.instead[str(entry.id)] = earlier[-1] if stored is not None else entry.parent_id
+        return replaced
+
+    async def _was_taken_back(self, session: Session, entry_id: str) -> bool:
+        """Return whether an import retracted the message, and died before it stored the whole one. O(log)."""
+        before: int | None = None
+        while lines := await self._store.backend.read_log(session.ref, before=before, limit=_LINES_AT_ONCE):
+            for line in lines:
+                if line.what == "retract" and line.from_id == entry_id:
+                    return line.why == TAKEN_BACK
+            before = lines[-1].revision
+        return False
+
+    def _reattached(self, target: Target, entry: NewEntry) -> NewEntry:
+        """Return an entry below what stands for its parent, and its call in the place of what was paid of it before."""
+        if entry.parent_id in target.instead:
+            entry = replace(entry, parent_id=target.stands_for(entry.parent_id))
+        if entry.calls and entry.id in self._paid:
+            entry = replace(entry, calls=tuple(self._repaid(entry.id, call) for call in entry.calls))
+        return entry
+
+    def _repaid(self, entry_id: str, call: PaidCall) -> PaidCall:
+        return replace(call, replaces=self._paid[entry_id])
+
+    async def _reattach_lost(self, target: Target, part: SessionPart) -> tuple[SessionPart, bool]:
+        """Put entries whose parents are in another file of the same session below them, where they are stored."""
+        session = target.session
+        stored = await self._store.backend.taken_entry_ids(session.id, list(part.lost.values()))
+        if not stored:
+            return part, False
+        entries = []
+        follows = False
+        for entry in part.entries:
+            name = part.lost.get(str(entry.id))
+            if name in stored and entry.parent_id is None:
+                self._notes.append(LineNote(0, f"entry {entry.id!r} was put below {name!r}, which the session has"))
+                follows = follows or name == session.leaf_id
+                entries.append(replace(entry, parent_id=name))
+            else:
+                entries.append(entry)
+        return replace(part, entries=tuple(entries)), follows
+
+    # -- both ---------------------------------------------------------------------------------------------------
+
+    async def _store_entries(
+        self, target: Target, entries: Sequence[NewEntry], leaves: Sequence[str], leaf: str | None
+    ) -> None:
+        """Store entries a batch at a time. The leaf follows, so that a next import finds it where this one died."""
+        most = self._store.limits.batch_entries
+        for start in range(0, len(entries), most):
+            some = entries[start : start + most]
+            is_last = start + most >= len(entries)
+            reached = leaf if is_last else _last_among(leaves, some) or target.session.leaf_id
+            added = await target.session.import_entries(some, leaf=reached)
+            self._conflicts += added.call_conflicts
+            target.note_oddities(added.oddities, some)
+            target.added += len(some)
+
+    async def finish(self) -> None:
+        """Set titles and labels, remember how far the file was read, and link task sessions."""
+        repeating = next((each for name, each in self._targets.items() if name not in self._payers), None)
+        if repeating is not None:
+            repeating.calls += self._repeated
+        for target in self._targets.values():
+            self._conflicts += await book_calls(self._store, target)
+            await target.set_names(self._notes)
+            await target.restate(self._store)
+            await target.set_completed()
+            await target.remember_beginning()
+            if self._source.format.is_chained:
+                await target.remember_end(self._source)
+            if target.session.id in self._rewritten and not target.leaf_kept:
+                await target.remember_leaf()
+        await link_tasks(self._store, self._scope, self._targets.values())
+
+    def report(self) -> ImportReport:
+        """Return what was done."""
+        rows = self._source.report
+        # What the file is of comes first; then the task sessions in it.
+        sessions = [*(target.report() for target in self._targets.values()), *self._deleted.values()]
+        return ImportReport(
+            file=str(self._path),
+            format=self._source.format.name,
+            sessions=tuple(sorted(sessions, key=lambda session: session.task_of is not None)),
+            rows=rows.rows,
+            skipped=rows.skipped,
+            repaired=(*rows.repaired, *self._notes),
+            unknown_kinds=dict(rows.unknown_kinds),
+            surrogates_replaced=rows.surrogates_replaced,
+            skipped_rows=rows.skipped_rows,
+            repaired_rows=len(self._notes) + rows.repaired_rows,
+            merged=rows.merged,
+            left_out=dict(rows.left_out),
+            held_back=rows.held_back,
+            held_back_from=rows.held_back_from,
+            call_conflicts=tuple(self._conflicts),
+        )
+
+
+def _is_where_it_was(target: Target, part: SessionPart) -> bool:
+    """Return whether the leaf is where the last import left it, of a file that may not show that any more."""
+    recorded, leaf = target.recorded or {}, target.session.leaf_id
+    # A file that was rewritten may have lost the entry; a document's leaf need not be its last entry.
+    is_newest = target.is_chained and not target.is_older_copy and "leaf" in recorded
+    if part.is_rewritten or is_newest:
+        return leaf == recorded.get("leaf")
+    return part.restates and "leafId" in recorded and leaf == recorded["leafId"]
+
+
+def _last_among(names: Sequence[str], entries: Sequence[NewEntry]) -> str | None:
+    there = {entry.id for entry in entries}
+    return next((name for name in reversed(names) if name in there), None)
+
+
+def _last(names: Sequence[str]) -> str | None:
+    return names[-1] if names else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files that are as they were when they were imported last, so that they need not be read again.
+#
+# What a store remembers of them is a document, which no list of documents shows and no copy takes along. It is believed
+# where a file has the size, the times and the place on the disk that it had, and the same end; where the files that it
+# goes on from are as they were, too; and where the same sessions are there, with no less in them. (Of two times, the
+# one
+# at which a file was changed in any way cannot be set.)
+
+_SETTLED_NS = 1_000_000_000
+"""How old a change has to be: two in the same moment could have the same time."""
+_END = 1 << 12
+_MOST = 50_000
+"""How many files are remembered."""
+
+
+class ImportedFiles:
+    """What a store remembers of the files that were imported into a scope."""
+
+    def __init__(self, store: Store, scope: str, *, finish: bool, wanted: str, version: str) -> None:
+        self._store = store
+        self._name = DocumentName(scope, "file", IMPORTED_FILES, "", "unchanged")
+        self._finish = finish
+        self._wanted = wanted
+        self._version = version
+        self._files: dict[str, Any] = {}
+        self._sessions: dict[str, SessionInfo] = {}
+        self._imported: dict[str, Any] = {}
+        self._reports: dict[Path, ImportReport | None] = {}
+
+    async def read(self) -> None:
+        """Read what is remembered. O(files, and their sessions)."""
+        document = await self._store.backend.get_document(self._name)
+        known: dict[str, Any] = {} if document is None else {**decode_object(document.body)}
+        # Another version may read more of a file.
+        files = known.get("files") if known.get("version") == self._version else None
+        self._files = files if isinstance(files, dict) else {}
+        self._sessions = await self._there({name for each in self._files.values() for name in each["sessions"]})
+
+    async def _there(self, names: set[str]) -> dict[str, SessionInfo]:
+        infos = await self._store.backend.get_sessions(sorted(names))
+        return {info.id: info for info in infos if info is not None and info.scope == self._name.scope}
+
+    def report(self, path: Path) -> ImportReport | None:
+        """Return what importing a file would report, which changes nothing; None if it has to be read.
+
+        It is looked at the first time that it is asked for.
+        """
+        if path not in self._reports:
+            self._reports[path] = self._report(path)
+        return self._reports[path]
+
+    def _report(self, path: Path) -> ImportReport | None:
+        known = self._files.get(_key(path))
+        if known is None or known["finish"] != self._finish or self._wanted not in (AUTO, known["report"]["format"]):
+            return None
+        counts: dict[str, list[int]] = known["sessions"]
+        sessions = {name: self._sessions[name] for name in counts if name in self._sessions}
+        if len(sessions) < len(counts) or any(_has_less(info, counts[name]) for name, info in sessions.items()):
+            return None
+        beside = find_format(known["report"]["format"]).said_beside(path)
+        before: dict[str, list[int]] = known.get("before", {})
+        if known.get("beside") != beside or any(_stated(each) != state for each, state in before.items()):
+            return None
+        if known["file"] != _state_of(path):
+            return None
+        return _reported(str(path), known["report"], sessions)
+
+    def note(self, source: ImportSource, report: ImportReport) -> None:
+        """Remember a file that was imported, if all that it brought is known by it alone, and is in the store."""
+        made_by = find_format(report.format)
+        # A note may be that what comes before is not there, which is not remembered.
+        depends = made_by.package != OURS or (made_by.before is not None and report.repaired_rows > 0)
+        is_odd = report.call_conflicts or any(
+            each.deleted or each.leaf_kept or each.oddities for each in report.sessions
+        )
+        now = None if depends or is_odd else _state_of(source.path)
+        changed_ns = max(time for state in (source.state, *source.before.values()) for time in state[3:])
+        is_settled = source.opened_ns - changed_ns > _SETTLED_NS
+        if now is not None and now[:-1] == source.state and is_settled:
+            known = {"file": now, "finish": self._finish, "report": report.to_json()}
+            known |= {"before": source.before, "beside": source.beside}
+            self._imported[_key(source.path)] = known
+
+    async def write(self) -> None:
+        """Store what was noted, if it can be: an import does not fail by it. O(files that are remembered)."""
+        if self._imported:
+            with suppress(FlueError):
+                await self._write()
+
+    async def _write(self) -> None:
+        there = await self._there({each["sessionId"] for known in self._imported.values() for each in _parts(known)})
+        for path, known in self._imported.items():
+            names = [each["sessionId"] for each in _parts(known)]
+            if all(name in there for name in names):
+                known["sessions"] = {name: _counts(there[name]) for name in names}
+                self._files.pop(path, None)
+                self._files[path] = known
+        files = dict([*self._files.items()][-_MOST:])
+        body = encode_json({"version": self._version, "files": files}, "files")[0]
+        new = NewDocument("file", self._name.name, body, "json", self._name.scope, IMPORTED_FILES)
+        await self._store.backend.put_document(new)
+
+
+def _key(path: Path) -> str:
+    """Return the name of a file as text, whatever its bytes are."""
+    return path.absolute().as_uri()
+
+
+def _parts(known: dict[str, Any]) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = known["report"]["sessions"]
+    return parts
+
+
+def _counts(info: SessionInfo) -> list[int]:
+    return [info.session_key, info.entry_count, info.spent_tokens]
+
+
+def _has_less(info: SessionInfo, counts: list[int]) -> bool:
+    """Return whether a session is another one of that id, an older copy, or something was taken back in it."""
+    return info.session_key != counts[0] or any(
+        now < before for now, before in zip(_counts(info), counts, strict=False)
+    )
+
+
+def _state_of(path: Path) -> list[Any] | None:
+    """Return where on the disk a file is, its size, its times, and the digest of its end."""
+    try:
+        with open_plain(path) as file:
+            state = stated(os.fstat(file.fileno()))
+            file.seek(max(0, state[2] - _END))
+            return [*state, blake2b(file.read(_END), digest_size=16).hexdigest()]
+    except (OSError, FlueError):
+        return None
+
+
+def _stated(path: str) -> list[int] | None:
+    """Return which file is at a path, and whether it was changed; None where there is none."""
+    try:
+        return stated(os.stat(path))
+    except OSError:
+        return None
+
+
+def _reported(file: str, before: dict[str, Any], sessions: dict[str, SessionInfo]) -> ImportReport:
+    def part(each: dict[str, Any]) -> SessionImport:
+        leaf = sessions[each["sessionId"]].leaf_id
+        there = each["added"] + each["alreadyThere"]
+        return SessionImport(each["sessionId"], False, 0, there, leaf, task_of=each["taskOf"])
+
+    return ImportReport(
+        file=file,
+        format=before["format"],
+        sessions=tuple(part(each) for each in before["sessions"]),
+        rows=before["rows"],
+        skipped=tuple(LineNote(each["line"], each["text"]) for each in before["skipped"]),
+        repaired=tuple(LineNote(each["line"], each["text"]) for each in before["repaired"]),
+        unknown_kinds=before["unknownKinds"],
+        surrogates_replaced=before["surrogatesReplaced"],
+        skipped_rows=before["skippedRows"],
+        repaired_rows=before["repairedRows"],
+        merged=before["mergedRows"],
+        left_out=before["leftOut"],
+        held_back=before["heldBackRows"],
+        held_back_from=before["heldBackFromLine"],
+    )

@@ -1,1 +1,0 @@
-"""Importing files of other programs."""

@@ -1,0 +1,1057 @@
+"""Deleting a session: what would go, in words to ask with, and doing it if nothing has changed since."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+
+from rich.markdown import Markdown
+from rich.text import Text
+
+from flue_py.core.context import EntryCost, begins_turn, entry_costs, reported_counts
+from flue_py.core.entries import Entry, readable
+from flue_py.core.json import JsonObject, JsonValue, frozen
+from flue_py.core.kinds import (
+    COMPACTION,
+    EXCLUSION,
+    MESSAGE,
+    SHOWN_KINDS,
+    is_answer,
+    kind_of,
+    may_be_paid,
+    message_text,
+)
+from flue_py.core.sessions import Change, Deletion, SessionInfo, TaskLink
+from flue_py.core.usage import read_reported
+from flue_py.errors import MissingExtra, RevisionConflict
+from flue_py.render.lines import (
+    Glyphs,
+    Line,
+    Span,
+    cells,
+    clip,
+    counted,
+    entry_name,
+    entry_text,
+    exclusion_text,
+    one_line,
+    printable,
+    walk_tree,
+)
+from flue_py.render.views import minute, name_among, whole_cost_text
+from flue_py.sessions.search import all_sessions, forks_seen, sources_of
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Deleting a session: what would go, in words to ask with, and doing it if nothing has changed since.
+
+
+@frozen
+class Planned:
+    """A deletion that was not made yet: what to ask, and what there is to know."""
+
+    store: Store
+    session_id: str
+    revision: int
+    question: str
+    facts: tuple[str, ...]
+    would: Deletion
+
+    async def go(self) -> Deletion:
+        """Delete it. Raises `RevisionConflict`, and deletes nothing, if the session or a task of it was written since.
+
+        The tasks are looked at right before.
+        """
+        now = await self.store.delete_session_tree(self.session_id, dry_run=True, expected_revision=self.revision)
+        if now != self.would:
+            raise RevisionConflict(self.session_id, self.revision, self.revision)
+        return await self.store.delete_session_tree(self.session_id, expected_revision=self.revision)
+
+
+async def plan_deletion(store: Store, session_id: str) -> Planned | None:
+    """Return what deleting a session would do; None if it is gone. O(rows that would be deleted)."""
+    session = await store.get_session(session_id)
+    if session is None:
+        return None
+    would = await store.delete_session_tree(session_id, dry_run=True, expected_revision=session.revision)
+    tasks = len(would.session_ids) - 1
+    facts = [f"{counted(would.entries_deleted, 'entry', 'entries')} would go; this cannot be undone."]
+    if tasks:
+        facts.insert(0, f"{counted(tasks, 'task session goes', 'task sessions go')} with it.")
+    if would.entries_kept:
+        facts.append(f"{counted(would.entries_kept, 'entry', 'entries')} stay, because other sessions see them.")
+    question = f"Delete {clip(await session.name(), 100)!r}?"
+    return Planned(store, session_id, session.revision, question, tuple(facts), would)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A session's tree as a list of rows: the order of its entries, which of them a view shows, and what is folded.
+#
+# No screen and no store. A row is the place of an entry in the outline, or a session that begins below an entry: a fork
+# or a task.
+
+View: TypeAlias = Literal["default", "no tools", "prompts", "labelled", "all"]
+VIEWS: tuple[View, ...] = get_args(View)
+
+_TOOLS = frozenset({"toolResult", "bashExecution"})
+
+
+class Begun(NamedTuple):
+    """A session that begins below an entry. ``info`` is None if it is deleted; ``link`` is that of a task."""
+
+    entry_id: str
+    session_id: str
+    info: SessionInfo | None
+    link: TaskLink | None = None
+
+
+Row: TypeAlias = int | Begun
+
+
+@frozen
+class Outline:
+    """The entries of a tree in the order in which they are drawn, with the depth of the branch that each is on.
+
+    Below an entry come the branches that leave there, and then the one that goes on, so that all that descends from an
+    entry follows it. ``opens`` says which entries begin a branch; ``active`` are those on the path to the leaf, and
+    ``place`` is where each is. The lists grow at their ends only (`grown`).
+    """
+
+    entries: list[Entry]
+    depths: list[int]
+    opens: list[bool]
+    active: set[str]
+    place: dict[str, int]
+    leaf: str | None
+    branches: int
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry], leaf: str | None) -> Outline:
+        """Return the outline of a tree (parents before children). O(entries)."""
+        walk = walk_tree(entries, leaf)
+        place = {entry.id: at for at, entry in enumerate(walk.entries)}
+        return cls(walk.entries, walk.nesting, walk.opens, set(walk.active), place, leaf, walk.branches)
+
+    def grown(self, new: Sequence[Entry], leaf: str | None) -> Outline | None:
+        """Return the outline with new entries, where they only go on where it ends; None where it has to be made anew.
+
+        It shares its lists with this one, which is not to be used any more. O(new).
+        """
+        last = self.entries[-1].id if self.entries else None
+        if last is None or self.leaf != last or not new or leaf != new[-1].id:
+            return None
+        for entry in new:
+            if entry.parent_id != last:
+                return None
+            last = entry.id
+        for entry in new:
+            self.place[entry.id] = len(self.entries)
+            self.entries.append(entry)
+            self.depths.append(self.depths[-1])
+            self.opens.append(False)
+            self.active.add(entry.id)
+        return Outline(self.entries, self.depths, self.opens, self.active, self.place, leaf, self.branches)
+
+    def end_of(self, at: int) -> int:
+        """Return the place behind the last entry that descends from the one at ``at``. O(those entries)."""
+        depth = self.depths[at]
+        for place in range(at + 1, len(self.entries)):
+            deep = self.depths[place]
+            if deep < depth or (deep == depth and self.opens[place]):
+                return place
+        return len(self.entries)
+
+    def parent_of(self, at: int) -> int | None:
+        """Return the place of an entry's parent; None for a root."""
+        return self.place.get(self.entries[at].parent_id or "")
+
+    def has_below(self, at: int) -> bool:
+        """Return whether anything descends from an entry."""
+        return at + 1 < len(self.entries) and self.entries[at + 1].parent_id == self.entries[at].id
+
+
+def shows(view: View, labels: Collection[str]) -> Callable[[Entry], bool]:
+    """Return what tells whether a view shows an entry. ``labels`` are the ids of entries with a label or a pin.
+
+    ``default`` has what a model could be shown, and what has a label; ``no tools`` what was said, and not what tools
+    did; ``prompts`` what begins a turn; ``labelled`` what has a label or a pin.
+    """
+
+    def is_default(entry: Entry) -> bool:
+        return entry.kind in SHOWN_KINDS or entry.id in labels
+
+    def is_said(entry: Entry) -> bool:
+        if entry.id in labels:
+            return True
+        if entry.kind != MESSAGE:
+            return entry.kind in SHOWN_KINDS
+        if entry.role == "assistant":
+            return bool(message_text(entry.fields).strip())
+        return entry.role not in _TOOLS
+
+    tests: Mapping[View, Callable[[Entry], bool]] = {
+        "default": is_default,
+        "no tools": is_said,
+        "prompts": begins_turn,
+        "labelled": lambda entry: entry.id in labels,
+        "all": lambda entry: True,
+    }
+    return tests[view]
+
+
+def rows_of(
+    outline: Outline,
+    shown: Callable[[int], bool],
+    folded: Collection[str] = (),
+    begun: Mapping[str, Sequence[Begun]] | None = None,
+) -> list[Row]:
+    """Return the rows of a view: the entries that it shows, but for those below a folded one. O(entries).
+
+    Sessions of ``begun``, by the id of the entry where they began, come below their entry, or the last one before it
+    that is shown.
+    """
+    rows: list[Row] = []
+    begins = begun or {}
+    at, count = 0, len(outline.entries)
+    while at < count:
+        entry_id = outline.entries[at].id
+        if shown(at):
+            rows.append(at)
+        if entry_id in folded:
+            at = outline.end_of(at)
+            continue
+        if entry_id in begins:
+            rows += begins[entry_id]
+        at += 1
+    return rows
+
+
+def begun_at(
+    forks: Iterable[SessionInfo], links: Iterable[TaskLink], tasks: Mapping[str, SessionInfo]
+) -> dict[str, list[Begun]]:
+    """Return the sessions that begin at an entry, by its id: tasks, in the order they were linked, and then forks."""
+    found: dict[str, list[Begun]] = {}
+    for link in links:
+        if link.entry_id is not None:
+            found.setdefault(link.entry_id, []).append(
+                Begun(link.entry_id, link.child_id, tasks.get(link.child_id), link)
+            )
+    for info in forks:
+        if info.forked_from_entry is not None:
+            at = info.forked_from_entry
+            found.setdefault(at, []).append(Begun(at, info.id, info))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One entry to be read: its facts in a few lines, and what it says, as things that rich can draw.
+#
+# Every text is masked, cut to what a person reads, and made inert before it is drawn.
+
+SHOWN_CHARACTERS = 20_000
+"""How much of one text is shown at first."""
+
+WHOLE_CHARACTERS = 200_000
+"""How much of one text is shown at all: ``flue-py show`` prints what is longer."""
+
+MARKDOWN_CHARACTERS = 4_000
+"""Longer texts are shown as they stand: a table of five times that takes seconds to be drawn as Markdown."""
+
+_LONGEST_RUN = 1_000
+"""Longer values without a blank are bytes of pictures and files, of which their size is shown."""
+
+Masking: TypeAlias = Callable[[str], str]
+
+
+@frozen
+class Marks:
+    """What is known of an entry beside itself."""
+
+    label: str | None = None
+    is_pinned: bool = False
+    excluded: str | None = None
+    is_leaf: bool = False
+    is_active: bool = True
+    cost: EntryCost | None = None
+    session_id: str = ""
+
+
+def facts(entry: Entry, marks: Marks, masked: Masking) -> str:
+    """Return what an entry is, as lines: kind, time, tokens and cost, what marks it, its id."""
+    fields = entry.data if isinstance(entry.data, dict) else {}
+    name = entry_name(entry)[0].strip()
+    model = fields.get("model") if entry.kind == MESSAGE else None
+    head = [name, f"{minute(entry.created_at)} UTC", one_line(masked(model), 40) if isinstance(model, str) else ""]
+    signs = [
+        "the leaf" if marks.is_leaf else "" if marks.is_active else "not on the active path",
+        f"label: {one_line(masked(marks.label), 60)}" if marks.label else "",
+        "pinned" if marks.is_pinned else "",
+        marks.excluded or "",
+        "inherited" if marks.session_id and entry.session_id != marks.session_id else "",
+    ]
+    lines = [head, _used(entry, marks), signs, [f"entry {one_line(entry.id, 80)}"]]
+    return "\n".join(" · ".join(part for part in line if part) for line in lines if any(line))
+
+
+def _used(entry: Entry, marks: Marks) -> list[str]:
+    """Return the tokens and the cost of an entry that a model made; unknown is said, and is not 0."""
+    if not may_be_paid(entry.kind, entry.role):
+        return []
+    counts = reported_counts(read_reported(entry.fields.get("usage")))
+    names = (("input", "in"), ("output", "out"), ("cacheRead", "from the cache"), ("cacheWrite", "to the cache"))
+    tokens = [f"{counts[key]:,} {word}" for key, word in names if counts.get(key)]
+    if tokens:
+        tokens[-1] += " tokens"
+    is_known = marks.cost is not None and marks.cost.is_known
+    cost = f"${whole_cost_text(marks.cost)}" if is_known and marks.cost is not None else ""
+    if is_answer(entry.kind, entry.role):
+        return [*(tokens or ["tokens unknown"]), cost or "cost unknown"]
+    return [*tokens, cost]
+
+
+def body(entry: Entry, masked: Masking, *, markdown: bool = True, whole: bool = False) -> Iterator[RenderableType]:
+    """Yield what an entry says, part by part. With ``whole``, texts are cut at `WHOLE_CHARACTERS` only.
+
+    Without ``markdown`` texts are drawn as they stand, and the further fields of an imported row are there, too.
+    """
+    page = _Page(masked, markdown=markdown, most=WHOLE_CHARACTERS if whole else SHOWN_CHARACTERS)
+    fields = entry.data
+    kind = kind_of(entry.kind)
+    if not isinstance(fields, dict):
+        yield page.data(fields)
+    elif (artifact := readable(entry)) is not None:
+        yield page.data(artifact[0])
+        yield page.text(artifact[1])
+    elif kind.says == "message":
+        yield from _message(entry.role, fields, page)
+    elif kind.says == "content":
+        yield from _parts(fields.get("content"), page, is_prose=True)
+    elif kind.says == "summary":
+        yield page.prose(str(fields.get("summary", "")))
+        yield page.data({key: value for key, value in fields.items() if key != "summary"})
+    else:
+        yield page.data(fields)
+    if entry.extra is not None and not markdown:
+        yield page.note("further fields of the imported row")
+        yield page.data(entry.extra_fields)
+
+
+def _message(role: str | None, fields: JsonObject, page: _Page) -> Iterator[RenderableType]:
+    if role == "bashExecution":
+        yield page.text(f"$ {fields.get('command')}", "bold magenta")
+        yield page.text(str(fields.get("output") or ""))
+        return
+    if role == "toolResult":
+        failed = fields.get("isError") is True
+        yield page.note(f"result of {fields.get('toolName')}" + (", failed" if failed else ""), "red" if failed else "")
+    yield from _parts(fields.get("content"), page, is_prose=role in ("user", "assistant"))
+    error = fields.get("errorMessage")
+    if isinstance(error, str) and error:
+        yield page.text(error, "red")
+
+
+def _parts(content: JsonValue, page: _Page, *, is_prose: bool) -> Iterator[RenderableType]:
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, str):
+            yield page.prose(part) if is_prose else page.text(part)
+        elif not isinstance(part, dict):
+            if part is not None:
+                yield page.data(part)
+        elif isinstance(text := part.get("text"), str) and part.get("type") == "text":
+            yield page.prose(text) if is_prose else page.text(text)
+        elif isinstance(text := part.get("thinking"), str):
+            yield page.note("thinking" if text.strip() else "thinking, not readable")
+            yield page.text(text, "italic dim")
+        elif part.get("type") == "toolCall":
+            yield page.note(f"calls {part.get('name')}")
+            yield from page.arguments(part.get("arguments"))
+        elif isinstance(data := part.get("data"), str):
+            yield page.note(f"{part.get('type')}, {part.get('mimeType')}, {counted(len(data) * 3 // 4, 'byte')}")
+        else:
+            yield page.data(part)
+
+
+def strings_of(value: JsonValue) -> Iterator[str]:
+    """Yield the texts in a value, those of names left out."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from strings_of(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from strings_of(each)
+
+
+def _without_bytes(value: JsonValue) -> JsonValue:
+    """Return a value with the sizes of pictures and files in place of their bytes."""
+    if isinstance(value, str):
+        is_run = len(value) > _LONGEST_RUN and not any(char.isspace() for char in value[:_LONGEST_RUN])
+        return f"[{counted(len(value), 'character')}]" if is_run else value
+    if isinstance(value, dict):
+        return {name: _without_bytes(each) for name, each in value.items()}
+    return [_without_bytes(each) for each in value] if isinstance(value, list) else value
+
+
+class _Page:
+    """Makes texts into what rich draws: masked, cut, inert."""
+
+    def __init__(self, masked: Masking, *, markdown: bool, most: int) -> None:
+        self._masked = masked
+        self._markdown = markdown
+        self._most = most
+
+    def prose(self, text: str) -> RenderableType:
+        """Return a text as Markdown, or as it stands where that is wished or the text is long."""
+        if not self._markdown or len(text) > MARKDOWN_CHARACTERS:
+            return self.text(text)
+        return Markdown(printable(self._masked(text)), hyperlinks=False)
+
+    def text(self, text: str, style: str = "") -> RenderableType:
+        """Return a text as it stands."""
+        return Text(self._shown(text), style=style)
+
+    def note(self, text: str, style: str = "") -> RenderableType:
+        """Return a line about what follows."""
+        return Text(f"[{one_line(self._masked(text))}]", style=style or "bold dim")
+
+    def data(self, value: JsonValue) -> RenderableType:
+        """Return a value as JSON."""
+        return self.text(json.dumps(_without_bytes(value), ensure_ascii=False, indent=2), "dim")
+
+    def arguments(self, value: JsonValue) -> Iterator[RenderableType]:
+        """Yield the arguments of a call: texts as they stand, everything else as JSON."""
+        if not isinstance(value, Mapping):
+            yield self.data(value)
+            return
+        for name, each in value.items():
+            said = each if isinstance(each, str) else json.dumps(_without_bytes(each), ensure_ascii=False)
+            between = "\n" if "\n" in said else " "
+            yield self.text(f"{name}:{between}{said}")
+
+    def _shown(self, text: str) -> str:
+        if len(text) <= self._most:
+            return printable(self._masked(text))
+        # A secret on the edge is whole when it is looked for.
+        shown = self._masked(text[: self._most + 1_000])[: self._most]
+        how = "w shows all" if self._most < WHOLE_CHARACTERS else "flue-py show prints all"
+        return f"{printable(shown)}\n[{counted(len(text) - self._most, 'more character')}; {how}]"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The line of a row of a tree.
+
+_MOST_GUIDES = 8
+"""Deeper branches are drawn as deep as this, so that there is room for what they say."""
+
+_SHOWN = 300
+"""A line shows less than what is looked at for secrets, so that none is cut, and missed, at its end."""
+
+
+def entry_row(
+    entry: Entry,
+    marks: Marks,
+    masked: Callable[[str], str],
+    width: int,
+    *,
+    depth: int,
+    opens: bool,
+    is_folded: bool,
+    glyphs: Glyphs,
+) -> Line:
+    """Return an entry as a line: where it is, what it is, its label, what it says, and what marks it."""
+    sign = glyphs.on_path if marks.is_active else glyphs.off_path
+    name, style = entry_name(entry)
+    word = name.strip()
+    first: list[Span] = [
+        (_guide(depth, opens, glyphs), "dim"),
+        (f"{sign} ", "bold green" if marks.is_active else "dim"),
+        (f"{word} ", style),
+    ]
+    if marks.label:
+        first.append((f"[{clip(one_line(masked(marks.label)), 20, glyphs.cut)}] ", "bold magenta"))
+    behind: list[Span] = []
+    if is_folded:
+        behind.append((" (folded)", "yellow"))
+    if marks.is_pinned:
+        behind.append((" pinned", "yellow"))
+    if marks.excluded:
+        behind.append((f" {marks.excluded}", "red"))
+    if marks.is_leaf:
+        behind.append((f" {glyphs.leaf}", "bold green"))
+    said = one_line(masked(entry_text(entry)))[:_SHOWN]
+    return _laid_out(first, said, behind, width, "" if marks.is_active else "dim", glyphs)
+
+
+def begun_row(begun: Begun, name: str, width: int, depth: int, glyphs: Glyphs) -> Line:
+    """Return a session that begins below an entry as a line. ``name`` is what it is known by."""
+    kind = "fork" if begun.link is None else "task"
+    status = "" if begun.link is None or begun.link.status is None else f" ({begun.link.status})"
+    first: list[Span] = [
+        (glyphs.along * min(depth + 1, _MOST_GUIDES), "dim"),
+        (f"{glyphs.fork} {kind}{status} ", "magenta"),
+    ]
+    if begun.info is None:
+        first[-1] = (f"{glyphs.fork} {kind}, deleted ", "dim")
+    return _laid_out(first, one_line(name)[:_SHOWN], [], width, "bold", glyphs)
+
+
+def _guide(depth: int, opens: bool, glyphs: Glyphs) -> str:
+    deep = min(depth, _MOST_GUIDES)
+    return glyphs.along * (deep - 1) + glyphs.side if opens and deep else glyphs.along * deep
+
+
+def _laid_out(first: list[Span], said: str, behind: list[Span], width: int, style: str, glyphs: Glyphs) -> Line:
+    room = max(4, width - sum(cells(text) for text, _ in (*first, *behind)))
+    return (*first, (clip(said, room, glyphs.cut), style), *behind)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Editing a prompt: it is appended anew beside the old one, and what followed the old one stays where it is.
+
+MOST_CHARACTERS = 100_000
+"""Longer prompts are not edited here: the box would take minutes to show them."""
+
+
+def is_prompt(entry: Entry) -> bool:
+    """Return whether an entry is what a user said."""
+    return entry.kind == MESSAGE and entry.role == "user"
+
+
+def text_of(entry: Entry) -> str:
+    """Return the text of a prompt."""
+    return message_text(entry.fields)
+
+
+def edited(message: JsonObject, text: str, now_ms: int) -> JsonObject:
+    """Return a message with another text, in place of its texts, where the first of them is. Other parts stay."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return {**message, "content": text, "timestamp": now_ms}
+    parts: list[JsonValue] = []
+    is_placed = False
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text":
+            parts.append(part)
+        elif not is_placed:
+            parts.append({**part, "text": text})
+            is_placed = True
+    new: list[JsonValue] = parts if is_placed else [{"type": "text", "text": text}, *parts]
+    return {**message, "content": new, "timestamp": now_ms}
+
+
+async def branch_off(store: Store, session: Session, entry: Entry, text: str, *, by: str) -> str:
+    """Append a prompt with another text beside it, as the leaf; return the id of the new entry.
+
+    One transaction. One `undo` returns the leaf to where it was. Raises `LeafConflict` if the session was written since
+    the handle last saw it, and changes nothing then.
+    """
+    message = edited(entry.fields, text, time.time_ns() // 1_000_000)
+    was = session.leaf_id
+    if was == entry.parent_id:
+        return (await session.append_message(message, source=entry.source)).entry_id
+    async with store.atomic() as batch:
+        # As a branch beside the old prompt, so that one undo moves the leaf back over the whole way.
+        appended = batch.append_message(
+            session, message, source=entry.source, on_conflict="branch", expected_leaf=entry.parent_id
+        )
+        batch.move_leaf(session, to=appended.entry_ids[-1], by=by, why="a prompt was edited", expected_leaf=was)
+    return appended.entry_ids[-1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Secrets in what is shown: found by the detectors of detect-secrets, and hidden.
+#
+# Their expressions are used, not their scanner: that reads files, and may ask services whether a key is a real one.
+
+HIDDEN = "[hidden]"
+
+_PLUGINS = (
+    "artifactory", "aws", "azure_storage_key", "basic_auth", "cloudant", "discord", "github_token", "gitlab_token",
+    "ibm_cloud_iam", "ibm_cos_hmac", "jwt", "mailchimp", "npm", "openai", "pypi_token", "sendgrid", "slack",
+    "softlayer", "square_oauth", "stripe", "telegram_token", "twilio",
+)  # fmt: skip
+"""All that look for the form of a key. High entropy alone is left out: every hash of a commit has it."""
+
+_OURS = (
+    # Keys of providers of models, which are the likeliest ones in a session of an agent.
+    re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|r8)[-_](?=[\w-]*\d)[\w*-]{12,}|\bAIza[\w-]{20,}"),
+    # More than detect-secrets knows: GitHub, Slack, Google, Vault, age, Databricks, DigitalOcean, Hugging Face.
+    re.compile(
+        r"\b(?:github_pat_\w{20,}|xapp-[\w-]{10,}|GOCSPX-[\w-]{10,}|ya29\.[\w.-]{10,}|hv[sb]\.[\w-]{10,}"
+        r"|AGE-SECRET-KEY-1\w{10,}|dapi[0-9a-f]{32}|dop_v1_\w{20,}|hf_\w{20,})"
+    ),
+    re.compile(r"://[^\s/@:'\"]*:[^\s/'\"]+@"),
+    # The head of a token, should its end be cut off.
+    re.compile(r"\beyJ[\w-]{16,}[\w.=-]*"),
+)
+_BEHIND = (
+    # A value behind a telling name, if it has a digit and is more than a number.
+    re.compile(
+        r"(?:token|secret|api[_-]?key|credentials?|cookie|authorization|session[_-]?id)[\"']?\s{0,3}[:=]\s{0,3}[\"']?"
+        r"(?![\d.,_]+(?:[\s\"',;]|$))(?=[^\s\"',;]*\d)([^\s\"',;]{8,})",
+        re.IGNORECASE,
+    ),
+    re.compile(r"\b(?:Basic|Bearer) ([\w+/=.~-]{8,})", re.IGNORECASE),
+    re.compile(r"(?:--?(?:password|passwd|pass|token|api-key|secret)[ =]|\bsshpass -p ?)[\"']?([^\s\"']+)"),
+    re.compile(r"\bcurl\b.{0,200}? (?:-u|--user)[ =]?[\"']?[^\s:\"']*:([^\s\"']+)"),
+    re.compile(r"\blogin\s+\S+\s+password\s+(\S+)"),
+    re.compile(r"\"auth\"\s*:\s*\"([\w+/=]{8,})\""),
+)
+"""What follows such words is hidden, and the words stay."""
+
+# detect-secrets knows the head of a private key; what has to be hidden is its body.
+_KEY = "[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+_PRIVATE_KEY = re.compile(rf"-----BEGIN {_KEY}.*?(?:-----END {_KEY}|\Z)", re.DOTALL)
+
+_PIECE = 1_000
+"""Texts are looked at in pieces: on a long run without a blank, some of the expressions take quadratic time."""
+
+_OVERLAP = 200
+_LEAST = 4
+"""A shorter part of a secret says nothing of it, and stands by chance in many texts."""
+
+_RUN_END = re.compile(r"[\s'\"]")
+_REMEMBERED = 4_000
+
+
+class Masked(NamedTuple):
+    """A text without its secrets, and how many there were."""
+
+    text: str
+    hidden: int
+
+
+class Mask:
+    """Hides secrets. Raises `MissingExtra` if detect-secrets is not installed. O(0.4 s): the import."""
+
+    def __init__(self) -> None:
+        try:
+            keyword = import_module("detect_secrets.plugins.keyword")
+            modules = [import_module(f"detect_secrets.plugins.{name}") for name in _PLUGINS]
+        except ImportError as error:
+            raise MissingExtra("tui", "hiding secrets") from error
+        self._shapes = (*_OURS, *_expressions(modules))
+        self._words = re.compile(keyword.DENYLIST_REGEX, re.IGNORECASE)
+        self._after_words: list[tuple[re.Pattern[str], int]] = [
+            *keyword.QUOTES_REQUIRED_DENYLIST_REGEX_TO_GROUP.items(),
+            *keyword.CONFIG_DENYLIST_REGEX_TO_GROUP.items(),
+        ]
+        self._remembered = lru_cache(_REMEMBERED)(self._masked)
+
+    def masked(self, text: str) -> Masked:
+        """Return a text with `HIDDEN` in place of each secret. O(characters); what is short is remembered."""
+        return self._remembered(text) if len(text) <= _PIECE else self._masked(text)
+
+    def secrets(self, text: str) -> tuple[str, ...]:
+        """Return the secrets in a text, in order. O(characters)."""
+        return tuple(text[start:end] for start, end in _joined(sorted(self._spans(text))))
+
+    def _masked(self, text: str) -> Masked:
+        kept: list[str] = []
+        at = count = 0
+        for start, end in _joined(sorted(self._spans(text))):
+            kept += (text[at:start], HIDDEN)
+            at, count = end, count + 1
+        return Masked("".join((*kept, text[at:])), count)
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+        yield from (found.span() for found in _PRIVATE_KEY.finditer(text))
+        has_words = self._words.search(text) is not None
+        at = 0
+        for line in text.splitlines(keepends=True):
+            for begin, piece in _pieces(line):
+                spans = self._shaped(piece)
+                for start, end in (*spans, *self._behind_words(piece)) if has_words else spans:
+                    # What ends with its piece may go on behind it.
+                    stop = end + begin if end < len(piece) else _end_of_run(line, end + begin)
+                    yield at + begin + start, at + stop
+            at += len(line)
+
+    def _shaped(self, piece: str) -> Iterator[tuple[int, int]]:
+        for shape in self._shapes:
+            for found in shape.finditer(piece):
+                yield found.span()
+        for shape in _BEHIND:
+            for found in shape.finditer(piece):
+                yield found.span(1)
+
+    def _behind_words(self, line: str) -> Iterator[tuple[int, int]]:
+        if self._words.search(line) is None:
+            return
+        for expression, group in self._after_words:
+            for found in expression.finditer(line):
+                if found.group(group).strip():
+                    yield found.span(group)
+
+
+def without(piece: str, secrets: Iterable[str]) -> str:
+    """Return a piece of a text without the secrets of that text, and without parts of them at its ends.
+
+    White space may be other than it is in the text. O(characters of the secrets).
+    """
+    for secret in (" ".join(each.split()) for each in secrets):
+        piece = piece.replace(secret, HIDDEN)
+        for length in range(min(len(secret) - 1, len(piece)), _LEAST - 1, -1):
+            if piece.startswith(secret[-length:]):
+                piece = HIDDEN + piece[length:]
+                break
+        for length in range(min(len(secret) - 1, len(piece)), _LEAST - 1, -1):
+            if piece.endswith(secret[:length]):
+                piece = piece[:-length] + HIDDEN
+                break
+    return piece
+
+
+def _expressions(modules: Sequence[object]) -> Iterator[re.Pattern[str]]:
+    """Yield the expressions of the detectors in some modules of detect-secrets."""
+    for module in modules:
+        for name, value in vars(module).items():
+            if (
+                isinstance(value, type)
+                and name.endswith("Detector")
+                and value.__module__ == getattr(module, "__name__", "")
+            ):
+                yield from getattr(value, "denylist", ())
+
+
+def _pieces(line: str) -> Iterator[tuple[int, str]]:
+    """Yield a line in pieces that overlap, each with where it begins; cut at blanks where there are some."""
+    begin = 0
+    while len(line) - begin > _PIECE:
+        blank = line.rfind(" ", begin + 2 * _OVERLAP, begin + _PIECE)
+        end = begin + _PIECE if blank < 0 else blank
+        yield begin, line[begin:end]
+        # A word such as "password" may stand before the cut, and the secret behind it.
+        begin = end - _OVERLAP
+    yield begin, line[begin:].rstrip("\r\n")
+
+
+def _end_of_run(line: str, at: int) -> int:
+    found = _RUN_END.search(line, at)
+    return len(line) if found is None else found.start()
+
+
+def _joined(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield spans in order, those that overlap as one."""
+    begin = end = 0
+    for start, stop in spans:
+        if start > end or end == 0:
+            if end > begin:
+                yield begin, end
+            begin, end = start, stop
+        else:
+            end = max(end, stop)
+    if end > begin:
+        yield begin, end
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A session that is looked at: its tree and what marks its entries, kept up to date while others write. No screen.
+
+FIRST_PAGE = 1_000
+"""How many of the newest entries are shown before all are there."""
+
+
+_LEAVE_ENTRIES = frozenset({"append", "move", "rewind", "branch", "import", None})
+"""What a change may be without taking an entry out of the tree, or bringing one back."""
+
+
+class OpenedSession:
+    """What the browser knows of a session. Each ``load_`` reads a part of it; what was there stays until then."""
+
+    def __init__(self, store: Store, session: Session) -> None:
+        self.store = store
+        self.session = session
+        self.name = ""
+        self.info: SessionInfo = session.info
+        self.outline = Outline.of((), None)
+        self.is_whole = False
+        self.labels: Mapping[str, str] = {}
+        self.pinned: frozenset[str] = frozenset()
+        self.excluded: Mapping[str, str] = {}
+        self.begun: Mapping[str, Sequence[Begun]] = {}
+        self._tree: list[Entry] = []
+        self._costs: Mapping[str, EntryCost] = {}
+        self._costs_are_new = False
+        self._turn = asyncio.Lock()
+
+    async def load_end(self) -> None:
+        """Read the newest entries, which are shown first. O(`FIRST_PAGE`)."""
+        self.info = await self.session.refresh()
+        self.name = await self.session.name()
+        newest = await self.session.entries(newest_first=True, limit=FIRST_PAGE)
+        self.labels = await self.session.labels()
+        self.outline = Outline.of(newest[::-1], self.info.leaf_id)
+
+    async def load_all(self) -> None:
+        """Read the whole tree, and what marks its entries. O(entries), most of it on another thread."""
+        async with self._turn:
+            await self._load_tree()
+            await self._load_marks()
+            await self.load_begun()
+
+    async def catch_up(self, changes: Sequence[Change]) -> None:
+        """Read what changes brought: what was added, what marks it, where the leaf is. O(what is new) as a rule."""
+        async with self._turn:
+            before = self.info
+            self.info = await self.session.refresh()
+            self.name = await self.session.name()
+            added = [entry for change in changes for entry in change.entries]
+            reasons = {change.reason for change in changes}
+            if reasons <= _LEAVE_ENTRIES and self.is_whole:
+                await self._grow()
+            else:
+                await self._load_tree()
+            if reasons - {"append", None} or not added or any(entry.kind in (COMPACTION, EXCLUSION) for entry in added):
+                await self._load_marks()
+            self._costs_are_new = False
+            if self.info.metadata_text != before.metadata_text or not added:
+                await self.load_begun()
+
+    def lacks_cost(self, entry: Entry) -> bool:
+        """Return whether an entry may have a cost that `load_costs` would find."""
+        return not self._costs_are_new and entry.id not in self._costs and may_be_paid(entry.kind, entry.role)
+
+    async def load_costs(self) -> None:
+        """Read what every entry cost. O(calls of the tree)."""
+        self._costs_are_new = True
+        paid = await self.session.entry_costs()
+        self._costs = await asyncio.to_thread(entry_costs, list(self.outline.entries), paid)
+
+    @property
+    def marked(self) -> frozenset[str]:
+        """The ids of the entries with a label or a pin."""
+        return self.pinned | self.labels.keys()
+
+    def marks_of(self, entry: Entry) -> Marks:
+        """Return what is known of an entry beside itself."""
+        return Marks(
+            self.labels.get(entry.id),
+            entry.id in self.pinned,
+            self.excluded.get(entry.id),
+            entry.id == self.info.leaf_id,
+            entry.id in self.outline.active,
+            self._costs.get(entry.id),
+            self.session.id,
+        )
+
+    async def _load_tree(self) -> None:
+        self._tree = await self.session.get_tree()
+        self.outline = await asyncio.to_thread(Outline.of, self._tree, self.info.leaf_id)
+        self.is_whole = True
+
+    async def _grow(self) -> None:
+        """Add what is new to the tree. O(new) where the path goes on at its end, else O(entries) on another thread."""
+        new: list[Entry] = []
+        after = self._tree[-1].id if self._tree else None
+        while page := await self.session.entries(after=after, limit=FIRST_PAGE):
+            new += page
+            after = page[-1].id
+        self._tree += new
+        if not new and self.outline.leaf == self.info.leaf_id:
+            return
+        grown = self.outline.grown(new, self.info.leaf_id)
+        if grown is None:
+            grown = await asyncio.to_thread(Outline.of, self._tree, self.info.leaf_id)
+        self.outline = grown
+
+    async def _load_marks(self) -> None:
+        self.labels = await self.session.labels()
+        self.pinned = frozenset(await self.session.pins())
+        excluded: dict[str, str] = {}
+        for each in await self.session.exclusions():
+            if each.in_effect:
+                excluded[each.entry_id] = exclusion_text(each)
+        self.excluded = excluded
+
+    async def load_begun(self) -> None:
+        """Read which tasks and forks begin here. O(tasks and forks of the store)."""
+        links = await self.session.task_links()
+        tasks: dict[str, SessionInfo] = {}
+        if links:
+            tasks = {each.id: each for each in await all_sessions(self.store.backend, kind="task")}
+            for link in links:
+                # A session that was linked later may be of another kind.
+                if link.child_id not in tasks and (child := await self.store.get_session(link.child_id)) is not None:
+                    tasks[link.child_id] = child.info
+        forks = await forks_seen(self.store.backend, self.info, self.outline.place)
+        self.begun = begun_at([fork for begun in forks.values() for fork in begun], links, tasks)
+
+
+async def named(store: Store, infos: Sequence[SessionInfo]) -> dict[str, str]:
+    """Return the names of sessions, by id. O(sessions); forks without a name of their own have their sources read."""
+    sources = await sources_of(store.backend, infos)
+    return {info.id: name_among(info, sources) for info in infos}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The list of sessions: grouped by the folder that they work in, and filtered by what is typed.
+
+NO_FOLDER = "(no folder)"
+
+
+@frozen
+class Project:
+    """The head of a group: the folder, and how many of its sessions are listed."""
+
+    folder: str
+    sessions: int
+
+
+Listed: TypeAlias = Project | SessionInfo
+
+
+def grouped(sessions: Iterable[SessionInfo], words: str, name: Callable[[SessionInfo], str]) -> list[Listed]:
+    """Return the sessions that fit ``words``, below the heads of their projects.
+
+    The project with the session that was active last comes first; the sessions keep their order. Every word has to be
+    in the name, the folder, the scope, the key or the id, in any case. O(sessions).
+    """
+    wanted = words.casefold().split()
+    groups: dict[str, list[SessionInfo]] = {}
+    for info in sessions:
+        if not wanted or _fits(info, wanted, name(info)):
+            groups.setdefault(one_line(info.cwd or "") or NO_FOLDER, []).append(info)
+    rows: list[Listed] = []
+    for folder, infos in groups.items():
+        rows += (Project(folder, len(infos)), *infos)
+    return rows
+
+
+def next_session(rows: Sequence[Listed], at: int, step: int) -> int:
+    """Return the row of the next session from ``at`` on, heads of projects passed over, as `next_row` does."""
+    return next_row(len(rows), lambda place: not isinstance(rows[place], Project), at, step)
+
+
+def next_row(count: int, stands: Callable[[int], bool], at: int, step: int) -> int:
+    """Return the next of ``count`` rows from ``at`` on, in the direction of ``step``, on which one ``stands``.
+
+    If there is none, that in the other direction; 0 without any. O(rows passed over).
+    """
+    for way in (1 if step >= 0 else -1, -1 if step >= 0 else 1):
+        place = min(max(at, 0), count - 1)
+        while 0 <= place < count:
+            if stands(place):
+                return place
+            place += way
+    return 0
+
+
+def _fits(info: SessionInfo, wanted: Sequence[str], name: str) -> bool:
+    text = "\n".join((name, info.cwd or "", info.scope, info.key or "", info.id)).casefold()
+    return all(word in text for word in wanted)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The rows of a session's tree that are on the screen: a view of its outline, without what is folded. No screen.
+
+
+class _Flagged(NamedTuple):
+    """Which entries of a list a view shows, with these labelled."""
+
+    entries: list[Entry]
+    view: View
+    labels: frozenset[str]
+    flags: bytearray
+
+
+class ShownTree:
+    """What is drawn. It stays as it was shown last, whatever is read meanwhile: a key means the row that is seen."""
+
+    def __init__(self) -> None:
+        self.view: View = "default"
+        self.outline = Outline.of((), None)
+        self.rows: Sequence[Row] = ()
+        self.leaf_row: Row | None = None
+        self._folded: set[str] = set()
+        self._flagged: _Flagged | None = None
+
+    def flag(self, outline: Outline, labels: frozenset[str]) -> bytearray:
+        """Return which entries the view shows. O(entries); O(new) where the tree has only grown."""
+        entries, flagged = outline.entries, self._flagged
+        if flagged is None or flagged.entries is not entries or (flagged.view, flagged.labels) != (self.view, labels):
+            flagged = self._flagged = _Flagged(entries, self.view, labels, bytearray())
+        is_shown = shows(self.view, labels)
+        flagged.flags.extend(is_shown(entry) for entry in entries[len(flagged.flags) :])
+        return flagged.flags
+
+    def show(self, outline: Outline, labels: frozenset[str], begun: Mapping[str, Sequence[Begun]]) -> None:
+        """Take over an outline, and work out its rows. O(entries)."""
+        flags = self.flag(outline, labels)
+        self.outline = outline
+        self.rows = rows_of(outline, lambda at: bool(flags[at]), self._folded, begun)
+        self.leaf_row = self._row_for_leaf()
+
+    def turn_to(self, view: View | None) -> None:
+        """Choose a view: the next one for None."""
+        self.view = VIEWS[(VIEWS.index(self.view) + 1) % len(VIEWS)] if view is None else view
+
+    def row(self, number: int) -> Row | None:
+        """Return a row; None behind the last one."""
+        return self.rows[number] if number < len(self.rows) else None
+
+    def number_of(self, entry_id: str | None) -> int:
+        """Return which row an entry has, or the nearest before it that is shown; the last one for None. O(rows)."""
+        place = self.outline.place.get(entry_id or "")
+        if place is None:
+            return max(len(self.rows) - 1, 0)
+        best = 0
+        for number, row in enumerate(self.rows):
+            if isinstance(row, int):
+                if row > place:
+                    break
+                best = number
+        return best
+
+    def has_entry(self, entry_id: str) -> bool:
+        """Return whether the view shows an entry, folded or not."""
+        place = self.outline.place.get(entry_id)
+        return place is not None and self._flagged is not None and bool(self._flagged.flags[place])
+
+    def is_folded(self, entry_id: str) -> bool:
+        """Return whether what is below an entry is folded."""
+        return entry_id in self._folded
+
+    def fold(self, place: int) -> bool:
+        """Fold what is below the entry at a place; return whether there was anything to fold."""
+        entry_id = self.outline.entries[place].id
+        if entry_id in self._folded or not self.outline.has_below(place):
+            return False
+        self._folded.add(entry_id)
+        return True
+
+    def unfold(self, entry_id: str) -> bool:
+        """Unfold what is below an entry; return whether it was folded."""
+        was_folded = entry_id in self._folded
+        self._folded.discard(entry_id)
+        return was_folded
+
+    def unfold_above(self, entry_id: str | None) -> bool:
+        """Unfold what hides an entry; return whether anything did. O(depth)."""
+        has_hidden = False
+        place = self.outline.place.get(entry_id or "")
+        while place is not None and self._folded:
+            place = self.outline.parent_of(place)
+            if place is not None:
+                has_hidden |= self.unfold(self.outline.entries[place].id)
+        return has_hidden
+
+    def _row_for_leaf(self) -> Row | None:
+        """Return the row of the leaf; where it is not shown, that of the last entry before it on its path that is."""
+        shown = {row for row in self.rows if isinstance(row, int)}
+        place = self.outline.place.get(self.outline.leaf or "")
+        while place is not None and place not in shown:
+            place = self.outline.parent_of(place)
+        return place

@@ -1,1 +1,0 @@
-"""The screens of the browser: what each shows, and its keys."""

@@ -1,1 +1,0 @@
-"""What draws lines on a screen, and takes the keys that move in them."""

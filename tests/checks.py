@@ -1,0 +1,59 @@
+"""Checks that nothing was changed, and that a window says what the ledger says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TypeVar
+
+import pytest
+
+from flue_py.core.ledger import LedgerQuery
+from flue_py.core.sessions import STORED, LeafChoice
+from flue_py.core.usage import Paid
+from flue_py.db.backend import Backend
+from tests.samples import StoreSnapshot, store_snapshot
+
+E = TypeVar("E", bound=Exception)
+
+
+@asynccontextmanager
+async def unchanged(backend: Backend) -> AsyncIterator[None]:
+    """Assert that what happens inside changes nothing that the store tells."""
+    before = await store_snapshot(backend)
+    yield
+    assert await store_snapshot(backend) == before
+
+
+class Refusals:
+    """Calls that a store refuses one after another, none of which changes anything that it tells.
+
+    What it tells after one is what it told before the next, so each call takes one look at the store, not two.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._before: StoreSnapshot | None = None
+
+    @asynccontextmanager
+    async def refused(self, error: type[E]) -> AsyncIterator[pytest.ExceptionInfo[E]]:
+        """Assert that what happens inside raises ``error``, and that the store tells what it told before the first."""
+        if self._before is None:
+            self._before = await store_snapshot(self._backend)
+        with pytest.raises(error) as caught:
+            yield caught
+        assert await store_snapshot(self._backend) == self._before
+
+
+def refused(backend: Backend, error: type[E]) -> AbstractAsyncContextManager[pytest.ExceptionInfo[E]]:
+    """Assert that what happens inside raises ``error`` and changes nothing that the store tells."""
+    return Refusals(backend).refused(error)
+
+
+async def check_window(backend: Backend, session_id: str, since: str | None, leaf: LeafChoice = STORED) -> None:
+    """Check that a usage window, which is a difference of two rows, says what the ledger's rows of that path sum to."""
+    window = await backend.read_usage(session_id, since, leaf=leaf)
+    report = await backend.read_ledger(LedgerQuery(session_id, on_path=True, leaf=leaf, since=since))
+    total = report.total
+    sums = (total.calls, total.unpriced_calls, total.unknown_calls, total.total_tokens, total.picodollars)
+    assert (window.on_path, window.paid, window.cost) == (report.on_path, Paid(*sums), total.cost)

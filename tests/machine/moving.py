@@ -1,0 +1,85 @@
+"""Rules that move the leaf of a session."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from flue_py.core.entries import NewEntry
+from flue_py.core.sessions import Expected, Note, Stored
+from flue_py.db.backend import Backend
+from tests import strategies
+from tests.machine.comparing import ComparingMachine, picks
+
+
+class Moving(ComparingMachine):
+    """Moves, navigation, retractions, undo and redo, going back."""
+
+    @rule(pick=picks, to=picks, key=st.sampled_from([None, None, None, "k1", "k3"]), seen=picks)
+    def move(self, pick: int, to: int, key: str | None, seen: int) -> None:
+        """Move the leaf to an entry or to None."""
+        session_id = self._session(pick)
+        expected = self._seen(session_id, seen)
+        target = None if to % 12 == 6 else self._entry(session_id, to)
+        self._change(
+            session_id,
+            lambda backend: backend.move(session_id, target, expected=expected, idempotency_key=key),
+            retried=key is not None,
+        )
+
+    @rule(
+        pick=picks,
+        to=picks,
+        summary=st.none() | strategies.summary_entries,
+        label=st.none() | strategies.labels,
+        seen=picks,
+    )
+    def navigate(self, pick: int, to: int, summary: NewEntry | None, label: str | None, seen: int) -> None:
+        """Go elsewhere, often with a summary of what is left."""
+        session_id = self._session(pick)
+        target, labelled = self._choice(session_id, to), self._entry(session_id, to)
+        leaf = None if isinstance(target, Stored) else target
+        expected = self._seen(session_id, seen)
+        self._change(
+            session_id,
+            lambda backend: backend.navigate(
+                session_id, leaf, summary=summary, label=label, labelled=labelled, expected=expected, note=Note("guide")
+            ),
+        )
+
+    @rule(pick=picks, entry=picks, seen=picks)
+    def retract(self, pick: int, entry: int, seen: int) -> None:
+        """Retract the leaf, or try to retract something else."""
+        session_id = self._session(pick)
+        entry_id = (self._stored_leaf(session_id) if entry % 4 else None) or self._entry(session_id, entry)
+        expected = self._seen(session_id, seen)
+        self._change(session_id, lambda backend: backend.retract(session_id, entry_id, expected=expected))
+
+    @rule(pick=picks, steps=st.lists(st.booleans(), min_size=1, max_size=6), expected=picks)
+    def undo_and_redo(self, pick: int, steps: list[bool], expected: int) -> None:
+        """Undo and redo, back and forth."""
+        session_id = self._session(pick)
+        for forward in steps:
+            named = self._choice(session_id, expected) if expected % 10 == 9 else self._seen(session_id, expected)
+            self._change(session_id, partial(_redo if forward else _undo, session_id, named))
+
+    @rule(pick=picks, revision=picks, before=st.booleans(), expected=picks)
+    def go_back(self, pick: int, revision: int, before: bool, expected: int) -> None:
+        """Go back to a line of the log, now and then to one that is not there yet."""
+        session_id = self._session(pick)
+        found = self._run(self._model.get_session(session_id))
+        line = revision % (2 + (0 if found is None else found.revision))
+        named = self._choice(session_id, expected) if expected % 10 == 9 else self._seen(session_id, expected)
+        self._change(
+            session_id, lambda backend: backend.go_back(session_id, line, before=before and line > 0, expected=named)
+        )
+
+
+async def _undo(session_id: str, expected: Expected, backend: Backend) -> object:
+    return await backend.undo(session_id, expected=expected)
+
+
+async def _redo(session_id: str, expected: Expected, backend: Backend) -> object:
+    return await backend.redo(session_id, expected=expected)

@@ -1,0 +1,123 @@
+"""What was spent, from the ledger of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import date
+from typing import TypeAlias
+
+from flue_py.core.context import NO_CALLS, EntryCost
+from flue_py.core.ledger import CallRow, Dimension, LedgerQuery, UsageReport, day_of, period_of, summed, usage_report
+from flue_py.core.sessions import Stored, all_meant, is_meant
+from flue_py.errors import SessionNotFound
+from tests.model.reads import ModelReads
+
+_Booked: TypeAlias = tuple[int, int, str | None]
+"""What a call was for: a tree, the session that paid and added the entry, and the entry."""
+
+
+class ModelLedger(ModelReads):
+    """The questions about paid calls. Nothing here changes what is stored."""
+
+    async def read_ledger(self, query: LedgerQuery) -> UsageReport:
+        payers = None
+        on_path: set[_Booked] | None = None
+        if query.session_id is not None and query.on_path:
+            on_path = self._stretch(query.session_id, query)
+            if on_path is None:
+                return usage_report([], query.group_by, on_path=False)
+        elif query.session_id is not None:
+            payers = self._payers_meant(query.session_id, query)
+        elif query.session_ids is not None:
+            payers = self._payers_named(query.session_ids)
+        active = self._active()
+        calls: list[tuple[CallRow, Mapping[str, str | date | None]]] = [
+            (call, {name: self._group_value(name, call, active) for name in query.group_by})
+            for call in self._ledger.values()
+            if query.fits(call)
+            and query.fits_project(self._payers[call.session_key].project)
+            and (payers is None or call.session_key in payers)
+            and (on_path is None or self._booked(call) in on_path)
+            and (query.branch is None or self._branch(call, active) == query.branch)
+        ]
+        return usage_report(summed(calls), query.group_by)
+
+    async def read_entry_costs(self, session_id: str) -> dict[str, EntryCost]:
+        session = self._session(session_id)
+        seen = session.reach() - session.retracted
+        found: dict[str, EntryCost] = {}
+        for call in self._ledger.values():
+            if call.entry_id not in seen or self._payers[call.session_key].tree_id != session.tree_id:
+                continue
+            if session.tree[call.entry_id].creator == call.session_key:
+                cost = EntryCost(1, int(call.cost is None), call.cost or 0)
+                found[call.entry_id] = found.get(call.entry_id, NO_CALLS).plus(cost)
+        return found
+
+    def _booked(self, call: CallRow) -> _Booked:
+        return self._payers[call.session_key].tree_id, call.session_key, call.entry_id
+
+    def _stretch(self, session_id: str, query: LedgerQuery) -> set[_Booked] | None:
+        """Return the entries of a stretch of path, as calls are booked on them; None where it begins off the path."""
+        session = self._session(session_id)
+        leaf = session.info.leaf_id if isinstance(query.leaf, Stored) else query.leaf
+        session.check_sees(leaf)
+        path = [entry.id for entry in session.path(leaf)]
+        if query.since is not None:
+            if query.since not in path or not session.sees(query.since):
+                return None
+            path = path[path.index(query.since) + 1 :]
+        return {(session.tree_id, session.tree[entry_id].creator, entry_id) for entry_id in path}
+
+    def _payers_meant(self, session_id: str, query: LedgerQuery) -> set[int]:
+        now = self._sessions.get(session_id)
+        is_other = now is not None and not is_meant(session_id, now.number)
+        # The tasks of a session whose id another one has now went with it: what links there are is that one's.
+        ids = {session_id, *(self._task_ids(session_id) if query.tasks and not is_other else ())}
+        payers = self._payers_named(ids)
+        if (now is None or is_other) and not payers:
+            raise SessionNotFound(session_id)
+        if not query.tree:
+            return payers
+        trees = {self._payers[number].tree_id for number in payers}
+        there = [] if is_other else [self._sessions[each] for each in ids if each in self._sessions]
+        trees.update(session.tree_id for session in there)
+        return {number for number, note in self._payers.items() if note.tree_id in trees}
+
+    def _payers_named(self, ids: Collection[str]) -> set[int]:
+        are_meant = all_meant(ids)
+        return {
+            number
+            for number, note in self._payers.items()
+            if note.session_id in ids and are_meant(note.session_id, number)
+        }
+
+    def _active(self) -> set[_Booked]:
+        """Return every entry that is on the active path of a session, as calls are booked on it."""
+        return {
+            (session.tree_id, session.tree[entry.id].creator, entry.id)
+            for session in self._sessions.values()
+            for entry in session.path(session.info.leaf_id)
+        }
+
+    def _branch(self, call: CallRow, active: set[_Booked]) -> str:
+        if call.entry_id is None:
+            return "alone"
+        tree_id, payer, entry_id = self._booked(call)
+        if (tree_id, payer, entry_id) in active:
+            return "active"
+        trees = (session.tree for session in self._sessions.values() if session.tree_id == tree_id)
+        row = next(trees, {}).get(call.entry_id)
+        return "abandoned" if row is not None and row.creator == payer else "gone"
+
+    def _group_value(self, name: Dimension, call: CallRow, active: set[_Booked]) -> str | date | None:
+        if name == "session":
+            return self._payers[call.session_key].session_id
+        if name == "project":
+            return self._payers[call.session_key].project
+        if name == "branch":
+            return self._branch(call, active)
+        if name in ("day", "week", "month"):
+            return period_of(day_of(call.at), name)
+        value: str | None = getattr(call, name)
+        return value
