@@ -19,6 +19,7 @@ from flue_py.db.runner import committed_before
 from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, WrongProcess
 from flue_py.sessions.store import Store
 from tests.postgres import NewDatabase
+from tests.tables import inputs
 
 
 async def said(store: Store, text: str = "Hello") -> int:
@@ -46,7 +47,7 @@ def test_nothing_is_opened_before_it_is_used(tmp_path: Path) -> None:
     access.close()
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@inputs("backend", ["asyncio", "trio"])
 def test_every_loop_and_no_loop_at_all_may_use_one(tmp_path: Path, backend: str) -> None:
     access = Access(tmp_path / "a.db")
     for number in range(3):
@@ -56,7 +57,7 @@ def test_every_loop_and_no_loop_at_all_may_use_one(tmp_path: Path, backend: str)
     check(tmp_path / "a.db", 6)
 
 
-@pytest.mark.parametrize("how", ["url", "text", "path", "relative"])
+@inputs("how", ["url", "text", "path", "relative"])
 def test_a_target_is_a_path_or_a_url(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "a.db"
@@ -241,7 +242,7 @@ def test_a_store_of_the_blocking_twin_is_a_target(tmp_path: Path) -> None:
     check(tmp_path / "a.db", 2)
 
 
-@pytest.mark.parametrize("target", [None, 7, b"a.db", object()])
+@inputs("target", [None, 7, b"a.db", object()])
 def test_what_can_be_no_store_is_refused(target: Target) -> None:
     with pytest.raises(InvalidArgument, match=r"target: .* is not a path, a URL or an open store"):
         Access(target)

@@ -8,19 +8,20 @@ from hypothesis import strategies as st
 
 import flue_py
 from flue_py.adapters.common import FRAMEWORK_ID, id_of, key_of, metadata_of
+from tests.tables import inputs
 
 MADE = "sha256:" + "0" * 64
 ODD = ["n\0ul", "x" * 3_000, "lone \ud800 surrogate", "tab\t", MADE, key_of("n\0ul"), "\x1b[2J"]
 PLAIN = ["", " ", "conversation-1", "später", "🦊", "sha256:short", "x" * 500]
 
 
-@pytest.mark.parametrize("id", PLAIN)
+@inputs("id", PLAIN)
 def test_an_id_is_its_own_key_wherever_it_can_be(id: str) -> None:
     assert key_of(id) == id
     assert metadata_of(id) == {}
 
 
-@pytest.mark.parametrize("id", [*PLAIN, *ODD])
+@inputs("id", [*PLAIN, *ODD])
 def test_every_id_has_a_session_of_its_own_and_comes_back(id: str) -> None:
     with flue_py.sync.open(":memory:") as store:
         for each in {*PLAIN, *ODD}:

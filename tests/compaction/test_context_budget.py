@@ -10,6 +10,7 @@ import flue_py
 from flue_py.compaction.settings import ContextBudget, ContextSignal, context_signal, input_tokens
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument
+from tests.tables import inputs
 
 
 def window(tokens: int, since: str | None = None) -> UsageWindow:
@@ -52,8 +53,8 @@ def test_cached_input_is_input_and_output_is_not() -> None:
     assert context_signal(ContextBudget(warn_at=322), UsageWindow(usage, "leaf")) == "ok"
 
 
-@pytest.mark.parametrize("field", ["warn_at", "cutover_at"])
-@pytest.mark.parametrize("odd", [-1, 1.5, True, None, "5", 2**63])
+@inputs("field", ["warn_at", "cutover_at"])
+@inputs("odd", [-1, 1.5, True, None, "5", 2**63])
 def test_what_is_no_number_of_tokens_is_refused_by_name(field: str, odd: object) -> None:
     with pytest.raises(InvalidArgument, match=field):
         ContextBudget(**{field: odd})  # type: ignore[arg-type]

@@ -18,11 +18,12 @@ from flue_py.compaction import (
 from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument
 from tests.compaction.strategies import assistant, call, messages, odd_messages, tool_result, usage, user
+from tests.tables import inputs
 
-POLICIES = pytest.mark.parametrize("policy", [DEFAULT_POLICY, FAITHFUL_POLICY], ids=["default", "faithful"])
+POLICIES = inputs("policy", [DEFAULT_POLICY, FAITHFUL_POLICY], ids=["default", "faithful"])
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("message", "tokens"),
     [
         (user(""), 0),
@@ -42,7 +43,7 @@ def test_a_message_takes_a_token_for_every_four_utf16_units(message: JsonObject,
     assert estimate_tokens(message) == tokens
 
 
-@pytest.mark.parametrize("role", ["assistant", "toolResult"])
+@inputs("role", ["assistant", "toolResult"])
 def test_content_as_a_plain_string_counts_unless_the_policy_is_faithful(role: str) -> None:
     message: JsonObject = {"role": role, "content": "abcdefgh"}
     assert estimate_tokens(message) == 2
@@ -56,7 +57,7 @@ def test_the_last_reported_usage_stands_for_everything_up_to_it() -> None:
     assert estimate.last_usage_index == 1
 
 
-@pytest.mark.parametrize("reason", ["aborted", "error"])
+@inputs("reason", ["aborted", "error"])
 def test_a_failed_message_reports_no_usage(reason: str) -> None:
     context = [assistant("a", usage=usage(500)), assistant("bbbb", usage=usage(900), stopReason=reason)]
     assert estimate_context_tokens(context).tokens == 501
@@ -81,7 +82,7 @@ def test_reports_from_before_a_compaction_can_be_left_out() -> None:
     assert estimate_context_tokens(context, usage_from=2).tokens == 4
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("reported", "tokens"),
     [
         (usage(77, input=5), 77),
@@ -96,7 +97,7 @@ def test_context_tokens_are_the_total_or_else_the_sum(reported: JsonObject, toke
     assert calculate_context_tokens(reported) == tokens
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("tokens", "window", "enabled", "due"),
     [
         (183_616, 200_000, True, False),
@@ -161,7 +162,7 @@ def test_what_was_reported_before_the_latest_compaction_is_not_believed() -> Non
     assert estimate_context_tokens([summary, older], FAITHFUL_POLICY).usage_tokens == 240_000
 
 
-@pytest.mark.parametrize(
+@inputs(
     "reported",
     [
         {"prompt_tokens": 70, "completion_tokens": 7, "total_tokens": 77},

@@ -22,6 +22,7 @@ from flue_py.compaction.facts import (
 )
 from flue_py.core.json import JsonObject
 from tests.compaction.strategies import assistant, call, json_values, tool_result, user
+from tests.tables import inputs
 
 
 def texts(kind: FactKind, *messages: JsonObject) -> list[str]:
@@ -43,7 +44,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("text", FILES)
+@inputs("text", FILES)
 def test_files_in_a_text(text: str) -> None:
     assert texts("file", user(text)) == FILES[text]
     assert texts("file", assistant(text)) == FILES[text]
@@ -70,7 +71,7 @@ IDENTIFIERS = {
 }
 
 
-@pytest.mark.parametrize("text", IDENTIFIERS)
+@inputs("text", IDENTIFIERS)
 def test_identifiers_in_a_text(text: str) -> None:
     assert texts("identifier", user(text)) == IDENTIFIERS[text]
 
@@ -120,7 +121,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("text", ERRORS)
+@inputs("text", ERRORS)
 def test_errors_in_a_result(text: str) -> None:
     assert texts("error", tool_result(text)) == ERRORS[text]
 
@@ -169,7 +170,7 @@ def test_items_name_their_entries() -> None:
     assert len(found) == 5
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("kind", "text", "within", "expected"),
     [
         ("file", "src/a.py", "in /repo/src/a.py.", True),
@@ -224,7 +225,7 @@ def test_long_runs_take_no_longer_than_their_length() -> None:
 _LONG = "- " * 300
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("kind", "message", "expected"),
     [
         ("result", tool_result("-\n" * 300 + "first line\nthen\nlast line" + "\n-" * 300), ["first line", "last line"]),

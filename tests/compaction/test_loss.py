@@ -24,6 +24,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue, encode_json
 from flue_py.core.model import ModelRequest
 from tests.compaction.strategies import assistant, call, tool_result, user
+from tests.tables import inputs
 
 
 class Item(NamedTuple):
@@ -127,7 +128,7 @@ def test_whole_matches_come_first_then_more_words_then_the_newest() -> None:
     assert recall("c", source, "nowhere").hits == ()
 
 
-@pytest.mark.parametrize(
+@inputs(
     "words", ["", "   ", "`*`", "…", "(", "[a-", "\\", "%_", '"', "OR NOT", "\0", "\ud800", "a" * 10**5, "a " * 10**5]
 )
 def test_odd_words_are_words(words: str) -> None:
@@ -149,7 +150,7 @@ def test_excerpts_are_bounded_and_around_the_match() -> None:
     assert hit.role == "toolResult"
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("said", "words"),
     [
         ("Die straße", "STRASSE"),
@@ -190,7 +191,7 @@ def test_the_tool_is_one_that_a_request_takes() -> None:
     assert request.tools == (RECALL_TOOL,)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("arguments", "expected"),
     [
         ({"words": "a b"}, ("a b", 10)),

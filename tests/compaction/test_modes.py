@@ -20,6 +20,7 @@ from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow, InvalidArgument, ModelAborted, ModelError, ModelUnavailable, SummaryFailed
 from tests.compaction.strategies import assistant, call, odd_messages, tool_result, user
+from tests.tables import inputs
 
 
 @dataclass
@@ -129,7 +130,7 @@ def test_intent_says_where_nothing_was_called_or_has_another_mode_say_it() -> No
 TALK = [user("hello " * 50), assistant("hello " * 50)]
 
 
-@pytest.mark.parametrize("mode", [Intent(), Intent(instead=None)], ids=["by default", "with nothing in its place"])
+@inputs("mode", [Intent(), Intent(instead=None)], ids=["by default", "with nothing in its place"])
 def test_intent_says_in_a_line_and_a_note_that_its_list_is_empty(mode: Intent) -> None:
     done = made(mode, TALK)
     note = "nothing in it calls a tool, and no model was asked; the list of operations is empty"
@@ -153,7 +154,7 @@ def test_intent_has_the_model_summarize_where_nothing_was_called_and_there_is_on
     assert never.asked == []
 
 
-@pytest.mark.parametrize("mode", [Intent(), Lossless()], ids=lambda mode: mode.name)
+@inputs("mode", [Intent(), Lossless()], ids=lambda mode: mode.name)
 def test_no_mode_asks_a_model_where_none_is_to_be_asked(mode: Mode) -> None:
     asker = Asker()
     done = made(mode, TALK, asker, settings={"prefer_deterministic": True})
@@ -237,7 +238,7 @@ def test_operations_that_were_stored_without_their_ids_are_carried_on() -> None:
     assert '✓ read → "a.py"' in second.text
 
 
-@pytest.mark.parametrize("mode", [Intent(), Lossless(), Window()], ids=lambda mode: mode.name)
+@inputs("mode", [Intent(), Lossless(), Window()], ids=lambda mode: mode.name)
 def test_what_another_mode_said_stays_however_often_it_is_compacted(mode: Mode) -> None:
     done = made(Llm(), WORK, Asker(lambda _: "the older story"))
     for _ in range(3):
@@ -467,7 +468,7 @@ def compacted_with(window: int, mode: Mode, before: Made | None = None, *, known
     return asker
 
 
-@pytest.mark.parametrize("known", [True, False])
+@inputs("known", [True, False])
 def test_a_window_that_is_smaller_than_what_an_answer_may_take_is_found_out(known: bool) -> None:
     asker = compacted_with(4_000, Llm(), known=known)
     answered = [request for request in asker.asked if size(request) + (request.max_tokens or 0) <= 4_000]
@@ -492,8 +493,8 @@ def test_a_window_that_an_error_names_is_taken_at_its_word() -> None:
     assert sum(size(request) * 2 + (request.max_tokens or 0) > 8_000 for request in asker.asked) <= 2
 
 
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("mode", [Llm(), Hybrid()], ids=["llm", "hybrid"])
+@inputs("known", [True, False])
+@inputs("mode", [Llm(), Hybrid()], ids=["llm", "hybrid"])
 def test_an_earlier_summary_that_is_larger_than_the_window_is_summarized_too(mode: Mode, known: bool) -> None:
     large = Asker(lambda _: "".join(f"fact {number} is worth keeping. " for number in range(2_000)))
     before = made(mode, TALK, large, settings={"user_words_share": 0})
@@ -567,7 +568,7 @@ def test_the_first_and_the_newest_words_stay_in_a_share_however_small() -> None:
     assert len(pasted) < 6_000
 
 
-@pytest.mark.parametrize("mode", [Intent(), Lossless()], ids=lambda mode: mode.name)
+@inputs("mode", [Intent(), Lossless()], ids=lambda mode: mode.name)
 def test_where_there_is_hardly_any_room_lists_of_files_are_counted_and_earlier_summaries_left_out(mode: Mode) -> None:
     work = [user("wish " * 60), *(call("read", {"path": f"src/{n}.py"}, f"c{n}") for n in range(9)), assistant("ok")]
     before = made(Window(), [user("hello"), assistant("a " * 400)], window=2_000)

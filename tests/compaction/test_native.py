@@ -17,6 +17,7 @@ from flue_py.core.json import JsonObject
 from flue_py.core.kinds import Native, native_in, sent_to
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ContextOverflow, InvalidArgument, SummaryFailed
+from tests.tables import inputs
 
 BLOCK: JsonObject = {"type": "compaction", "content": "A red build, not yet fixed.", "signature": "sig==", "more": [1]}
 ITEM: JsonObject = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA=="}
@@ -52,7 +53,7 @@ async def filled(store: flue_py.Store) -> flue_py.Session:
     return session
 
 
-@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+@inputs("provider", ["anthropic", "openai"])
 def test_what_the_provider_made_survives_a_fork_and_a_bundle(provider: str, tmp_path: Path) -> None:
     async def run() -> None:
         async with flue_py.open(tmp_path / "one.db") as store:
@@ -75,7 +76,7 @@ def test_what_the_provider_made_survives_a_fork_and_a_bundle(provider: str, tmp_
     anyio.run(run)
 
 
-@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+@inputs("provider", ["anthropic", "openai"])
 def test_each_list_has_the_block_of_its_own_provider_and_the_text_of_any_other(provider: str) -> None:
     async def run() -> None:
         async with flue_py.open(":memory:") as store:
@@ -147,7 +148,7 @@ def test_the_second_compaction_is_asked_with_the_first_in_both_forms() -> None:
     anyio.run(run)
 
 
-@pytest.mark.parametrize("answer", ["Sure, here is a summary.", {"type": "compaction", "content": None}])
+@inputs("answer", ["Sure, here is a summary.", {"type": "compaction", "content": None}])
 def test_an_answer_without_a_compaction_fails_and_nothing_is_appended(answer: Any) -> None:
     def answers(request: ModelRequest) -> ModelReply | str:
         if isinstance(answer, str):
@@ -249,7 +250,7 @@ def test_a_mode_of_a_provider_needs_a_model() -> None:
     anyio.run(run)
 
 
-@pytest.mark.parametrize("value", [None, "x", {}, {"provider": "p"}, {"provider": 1, "content": [BLOCK]}])
+@inputs("value", [None, "x", {}, {"provider": "p"}, {"provider": 1, "content": [BLOCK]}])
 def test_what_is_no_compaction_of_a_provider_is_taken_for_none(value: Any) -> None:
     assert native_in(value) is None
     message: JsonObject = {"role": "user", "content": "text", "native": value}

@@ -37,8 +37,9 @@ from tests.compaction.strategies import (
     usage,
     user,
 )
+from tests.tables import inputs
 
-POLICIES = pytest.mark.parametrize("policy", [DEFAULT_POLICY, FAITHFUL_POLICY], ids=["default", "faithful"])
+POLICIES = inputs("policy", [DEFAULT_POLICY, FAITHFUL_POLICY], ids=["default", "faithful"])
 
 
 def keeping(tokens: int) -> CompactionSettings:
@@ -82,7 +83,7 @@ def test_without_a_user_message_there_is_no_turn_to_split() -> None:
 
 
 @POLICIES
-@pytest.mark.parametrize("keep", [3, 1000])
+@inputs("keep", [3, 1000])
 def test_a_budget_that_is_not_used_up_leaves_nothing_to_do(policy: CompactionPolicy, keep: int) -> None:
     context = [user("a"), assistant("b"), user("c")]
     assert prepare_compaction(context, keeping(keep), None, policy) is None
@@ -122,7 +123,7 @@ def test_where_the_calling_message_is_all_there_is_nothing_can_be_cut() -> None:
     assert prepare_compaction([call("read", {}), tool_result("x" * 400)], keeping(10)) is None
 
 
-@pytest.mark.parametrize(("most", "first_kept"), [(1, 6), (2, 5), (3, 4), (4, 4), (5, 2), (6, 1), (7, None), (9, None)])
+@inputs(("most", "first_kept"), [(1, 6), (2, 5), (3, 4), (4, 4), (5, 2), (6, 1), (7, None), (9, None)])
 def test_at_most_so_many_messages_are_kept_and_no_call_without_its_result(most: int, first_kept: int | None) -> None:
     context = [user("a"), assistant("b"), call("read", {}), tool_result("x"), user("c"), assistant("d"), user("e")]
     plan = prepare_compaction(context, CompactionSettings(keep_recent_messages=most))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from flue_py.compaction import (
 )
 from flue_py.core.json import JsonObject, JsonValue
 from tests.compaction.strategies import assistant, call, messages, odd_messages, paths, tool_result, user
+from tests.tables import inputs
 
 POLICY = st.sampled_from([DEFAULT_POLICY, FAITHFUL_POLICY])
 
@@ -68,7 +68,7 @@ def test_the_cut_of_a_tool_result_keeps_characters_whole_unless_the_policy_is_fa
     assert exact == "[Tool result]: " + "x" * 1999 + "\ud83d\n\n[... 3 more characters truncated]"
 
 
-@pytest.mark.parametrize(("role", "label"), [("assistant", "Assistant"), ("toolResult", "Tool result")])
+@inputs(("role", "label"), [("assistant", "Assistant"), ("toolResult", "Tool result")])
 def test_content_as_a_plain_string_is_shown_unless_the_policy_is_faithful(role: str, label: str) -> None:
     message: JsonObject = {"role": role, "content": "abc"}
     assert serialize_conversation([message]) == f"[{label}]: abc"
@@ -124,7 +124,7 @@ def test_file_lists_survive_being_stored_as_details() -> None:
     assert listed_files(lists.details) == lists
 
 
-@pytest.mark.parametrize("details", [None, {}, {"readFiles": None, "modifiedFiles": 3}, {"readFiles": [1, {}]}])
+@inputs("details", [None, {}, {"readFiles": None, "modifiedFiles": 3}, {"readFiles": [1, {}]}])
 def test_details_of_any_shape_hold_no_files(details: JsonObject | None) -> None:
     assert listed_files(details) == FileLists()
 

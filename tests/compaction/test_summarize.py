@@ -26,6 +26,7 @@ from flue_py.compaction import (
 from flue_py.core.json import JsonObject
 from flue_py.errors import FlueError, InvalidArgument
 from tests.compaction.strategies import assistant, call, tool_result, usage, user
+from tests.tables import inputs
 
 WHOLE_TURN = [user("ask"), call("read", {"path": "p"}), tool_result("text"), assistant("done"), user("next")]
 SPLIT_TURN = [user("old"), assistant("answer"), user("turn"), assistant("b" * 80), assistant("c" * 80)]
@@ -118,7 +119,7 @@ def test_the_faithful_policy_loses_the_previous_summary_as_the_reference_does() 
     assert summary.text == "No prior history.\n\n---\n\n**Turn Context (split turn):**\n\nPREFIX"
 
 
-@pytest.mark.parametrize(("reserve", "limits"), [(16_384, [13_107, 8192]), (100, [80, 50]), (40_000, [16_000, 16_000])])
+@inputs(("reserve", "limits"), [(16_384, [13_107, 8192]), (100, [80, 50]), (40_000, [16_000, 16_000])])
 def test_answers_are_bounded_by_shares_of_the_reserve(reserve: int, limits: list[int]) -> None:
     requests = summary_requests(plan_for(SPLIT_TURN, 20, reserve=reserve))
     assert [request.max_tokens for request in requests] == limits
@@ -184,7 +185,7 @@ def test_replies_obtained_elsewhere_finish_a_summary() -> None:
     assert summary == run(plan, Model(SummaryReply("H"), SummaryReply("P")))
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
+@inputs("count", [0, 1, 3])
 def test_the_replies_must_match_the_requests(count: int) -> None:
     with pytest.raises(InvalidArgument, match="2 requests"):
         finish_summary(plan_for(SPLIT_TURN, 20), [SummaryReply("x")] * count)

@@ -10,6 +10,7 @@ from flue_py.compaction.blocks import GRAMMARS, file_symbols, parsed_symbols, sy
 from flue_py.errors import MissingExtra
 from tests.compaction.strategies import assistant, call, tool_result, user
 from tests.compaction.test_modes import material
+from tests.tables import inputs
 
 CASES = [
     (
@@ -45,13 +46,13 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("path", "content", "line"), CASES, ids=[path for path, _, _ in CASES])
+@inputs(("path", "content", "line"), CASES, ids=[path for path, _, _ in CASES])
 def test_a_file_is_a_line_of_what_it_defines_and_imports(path: str, content: str, line: str) -> None:
     pytest.importorskip("tree_sitter", reason="needs the extra symbols")
     assert file_symbols(path, content) == line
 
 
-@pytest.mark.parametrize("ending", GRAMMARS)
+@inputs("ending", GRAMMARS)
 def test_every_language_has_its_grammar_and_no_text_is_an_error(ending: str) -> None:
     pytest.importorskip("tree_sitter", reason="needs the extra symbols")
     for content in ("", "}{ ((", "\ud800 \0", "const a = require(", "(" * 5_000):

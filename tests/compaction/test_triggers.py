@@ -11,6 +11,7 @@ from flue_py.compaction.settings import TriggerSettings
 from flue_py.compaction.triggers import Attempt, Decision, Facts, GuardState, decide
 from flue_py.core.context import ContextSize, ReportedSize
 from flue_py.errors import InvalidArgument
+from tests.tables import inputs
 
 NEW = GuardState()
 
@@ -49,7 +50,7 @@ def test_a_small_window_reserves_a_quarter() -> None:
     assert decided(facts(3_000, 4_000)).action == "none"
 
 
-@pytest.mark.parametrize("reported", [250_000, 190_000])
+@inputs("reported", [250_000, 190_000])
 def test_a_report_that_is_not_believed_triggers_nothing_and_is_told(reported: int) -> None:
     measured = replace(size(10_000), system=0, tools=0, trailing=0, reported=ReportedSize(reported, "e1", 3))
     held = decided(facts(size=measured))
@@ -96,7 +97,7 @@ def test_what_comes_first() -> None:
     assert decided(replace(small, state=NEW), **limits | {"trigger_turns": 0}).trigger == "input_budget"
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("since", "moment", "action"),
     [
         (0, "before", "held"),
@@ -183,7 +184,7 @@ def test_the_state_survives_json() -> None:
         assert GuardState.from_json(damaged) == NEW  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("wrong", "named"),
     [
         ({"trigger_turns": -1}, "trigger_turns"),

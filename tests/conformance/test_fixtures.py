@@ -14,6 +14,7 @@ from tests.conformance.calls import CALLS
 from tests.conformance.comparing import Json, difference
 from tests.conformance.run import FORMAT, Outcome, read_fixture, run_cases, run_file
 from tests.postgres import require_programs
+from tests.tables import inputs
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "conformance"
 FILES = sorted(DATA.glob("*.json.gz"))
@@ -129,7 +130,7 @@ OPS = answered_ops(["history_hand", "lifecycle"])
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", sorted(OPS), ids="/".join)
+@inputs("kind", sorted(OPS), ids="/".join)
 async def test_a_changed_answer_of_any_op_is_a_failure(kind: tuple[str, str, str]) -> None:
     suite, op, field = kind
     original, number = OPS[kind]
@@ -159,7 +160,7 @@ async def test_an_op_that_is_not_known_is_a_failure() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("function", sorted(CALLS))
+@inputs("function", sorted(CALLS))
 async def test_a_changed_answer_of_any_call_is_a_failure(function: str) -> None:
     cases = [case for path in FILES for case in read_fixture(path)["cases"] if "ops" not in case and "root" not in case]
     case = next(case for case in cases if case.get("fn", "prepare_compaction") == function and case["expect"])
@@ -169,7 +170,7 @@ async def test_a_changed_answer_of_any_call_is_a_failure(function: str) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("field", ["remaining", "delete_calls"])
+@inputs("field", ["remaining", "delete_calls"])
 async def test_a_changed_deletion_is_a_failure(field: str) -> None:
     case = copy.deepcopy(read_fixture(SUITES["delete_tree"])["cases"][2])
     del case["expect"][field][0]

@@ -17,6 +17,7 @@ from flue_py.context.document_texts import ExtractedText, is_document, read_docu
 from flue_py.core.sessions import Limits
 from flue_py.errors import InvalidArgument, MissingExtra, UnreadableFile
 from tests.context.documents import book, encrypted_pdf, part_of, pdf, repacked, slides, word
+from tests.tables import inputs
 
 DOCUMENT = "word/document.xml"
 
@@ -81,7 +82,7 @@ def test_a_file_without_text_says_that_it_may_be_a_scan() -> None:
         assert "has no text: a scan" in refused(data, name)
 
 
-@pytest.mark.parametrize("name", ["x.pdf", "x.docx", "x.pptx", "x.xlsx"])
+@inputs("name", ["x.pdf", "x.docx", "x.pptx", "x.xlsx"])
 def test_what_is_damaged_or_something_else_is_an_error_of_ours(name: str) -> None:
     whole = {"x.pdf": pdf("x"), "x.docx": word("x"), "x.pptx": slides("x"), "x.xlsx": book({"s": [["x"]]})}[name]
     for data in (b"", b"x", b"PK\x03\x04" + b"\0" * 100, b"%PDF-1.7\n" + b"\xff" * 500, whole[: len(whole) // 2]):
@@ -126,8 +127,8 @@ BOMB = (
 FILE = BOMB.replace('<!ENTITY b "&a;&a;&a;&a;">', '<!ENTITY b SYSTEM "file:///etc/passwd">')
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
-@pytest.mark.parametrize("xml", [BOMB, FILE], ids=["bomb", "file"])
+@inputs("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
+@inputs("xml", [BOMB, FILE], ids=["bomb", "file"])
 def test_xml_with_entities_is_refused_in_whatever_encoding(xml: str, encoding: str) -> None:
     for part, data, name in (
         (DOCUMENT, word("x"), "x.docx"),

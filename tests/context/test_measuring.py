@@ -29,8 +29,9 @@ from flue_py.core.context import ContextEntry, Counter, EntryCounter, is_same_mo
 from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue, encode_json
 from tests.strategies import messages
+from tests.tables import inputs
 
-MODELS = pytest.mark.parametrize("model", ["gpt-5", "gpt-4", "unknown-model"])
+MODELS = inputs("model", ["gpt-5", "gpt-4", "unknown-model"])
 
 
 def entry(number: int, data: JsonObject, kind: str = "message", *, extra: JsonObject | None = None) -> Entry:
@@ -88,7 +89,7 @@ def nothing_counted() -> None:
 # --- which counter counts -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("model", "name"),
     [
         ("gpt-5", "tiktoken:o200k_base"),
@@ -266,13 +267,13 @@ def test_the_newest_report_counts_and_what_follows_it_is_counted() -> None:
     assert size.is_estimate
 
 
-@pytest.mark.parametrize("reason", ["aborted", "error"])
+@inputs("reason", ["aborted", "error"])
 def test_a_failed_answer_is_not_believed(reason: str) -> None:
     items = context(user(LONG), answer("a", 300), user("b"), answer("c", 310, stopReason=reason))
     assert size_of(items)[1] == "e1"
 
 
-@pytest.mark.parametrize("usage", [None, {}, {"input": 0, "output": 0, "totalTokens": 0}, {"totalTokens": -5}, "odd"])
+@inputs("usage", [None, {}, {"input": 0, "output": 0, "totalTokens": 0}, {"totalTokens": -5}, "odd"])
 def test_a_report_of_nothing_or_zero_is_not_believed(usage: JsonValue) -> None:
     items = context(user(LONG), answer("a", 300), user("b"), {**answer("c"), "usage": usage})
     assert size_of(items)[1] == "e1"
@@ -293,7 +294,7 @@ def test_only_the_model_and_provider_that_were_asked_for_are_believed() -> None:
     assert size_of(context(user(LONG), answer("a", 300)), model="gpt-5", provider="openai")[1] == "e1"
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("one", "other", "same"),
     [
         ("gpt-5", "gpt-5", True),
@@ -328,7 +329,7 @@ def test_a_report_above_the_window_or_far_above_our_estimate_is_not_believed() -
     assert measure_context(larger, counter_for(None), system=LONG, tools=()).trusts_reported
 
 
-@pytest.mark.parametrize(("window", "unseen"), [(None, 40_000), (200_000, 40_000), (32_000, 6_400)])
+@inputs(("window", "unseen"), [(None, 40_000), (200_000, 40_000), (32_000, 6_400)])
 def test_a_system_prompt_and_tools_that_were_not_given_are_allowed_for(window: int | None, unseen: int) -> None:
     own = counted(user(LONG), answer("a", 500))
     most = own + own // 2 + unseen

@@ -26,6 +26,7 @@ from flue_py.context.artifacts import (
     stub,
     with_stub,
 )
+from tests.tables import inputs
 
 CALL: JsonObject = {"id": "c", "name": "read_file", "arguments": {"startLine": 3, "path": "src/X"}}
 ARTIFACT = Artifact("6e2982e31a1e", "read_file", "path=src/X", 9, "c", "e", datetime(2026, 1, 1, tzinfo=UTC))
@@ -82,7 +83,7 @@ def test_no_other_message_and_no_stub_is_offloaded() -> None:
         assert long_result(result(content), settings, CALL) is None
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("settings", "named"),
     [
         ({"above": -1}, "above"),
@@ -121,7 +122,7 @@ def test_the_stub_is_the_text_of_the_reference() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("tool", "arguments", "said"),
     [
         ("read_file", {"startLine": 3, "path": "src/X"}, "read_file | path=src/X"),
@@ -265,7 +266,7 @@ def test_what_a_model_reads_says_what_part_it_is() -> None:
 # -- rounds and previews ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("text", "shown"),
     [
         ("x" * 1_500 + "\n" + "y" * 1_000, "x" * 1_500),
@@ -285,7 +286,7 @@ def test_a_preview_follows_the_stub_and_ends_with_a_line_past_its_half(text: str
     }
 
 
-@pytest.mark.parametrize(("field", "odd"), [("round_above", -1), ("round_above", "5"), ("preview_chars", None)])
+@inputs(("field", "odd"), [("round_above", -1), ("round_above", "5"), ("preview_chars", None)])
 def test_limits_of_rounds_and_previews_are_refused_by_name(field: str, odd: Any) -> None:
     with pytest.raises(InvalidArgument, match=field):
         OffloadSettings(**{field: odd})

@@ -40,8 +40,9 @@ from flue_py.context.tokens import (
 from flue_py.core.json import JsonObject
 from flue_py.errors import FixTheSetup, InvalidArgument, UnreadableFile
 from tests.effort import examples
+from tests.tables import inputs
 
-BOTH = pytest.mark.parametrize("name", list(VOCABULARIES))
+BOTH = inputs("name", list(VOCABULARIES))
 MODEL_OF = {"o200k_base": "gpt-4o", "cl100k_base": "gpt-4"}
 
 # Pieces that the patterns treat differently, so that a slice boundary meets every rule.
@@ -216,7 +217,7 @@ def test_counting_opens_no_socket_and_writes_no_file(tmp_path: Path) -> None:
 # --- counts of text -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("text", "o200k", "cl100k"),
     [
         ("", 0, 0),
@@ -236,7 +237,7 @@ def test_known_texts_have_known_counts(text: str, o200k: int, cl100k: int) -> No
     assert count_text_tokens(text, "gpt-4") == TokenCount(cl100k, False, "cl100k_base")
 
 
-@pytest.mark.parametrize("special", ["<|endoftext|>", "<|endofprompt|>", "<|fim_prefix|>", "<|start|>"])
+@inputs("special", ["<|endoftext|>", "<|endofprompt|>", "<|fim_prefix|>", "<|start|>"])
 @BOTH
 def test_the_text_of_a_special_token_counts_as_ordinary_text(special: str, name: str) -> None:
     count = count_text_tokens(special, MODEL_OF[name])
@@ -323,7 +324,7 @@ def test_slices_are_short_enough_for_the_tokenizer() -> None:
 # --- models ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("model", "encoding"),
     [
         (None, "o200k_base"),
@@ -353,7 +354,7 @@ def test_a_model_has_the_encoding_that_is_known_for_it(model: str | None, encodi
     assert count.is_estimate == (encoding is None)
 
 
-@pytest.mark.parametrize("model", ["claude-opus-4-5", "gemini-2.5-pro", "made-up"])
+@inputs("model", ["claude-opus-4-5", "gemini-2.5-pro", "made-up"])
 @pytest.mark.usefixtures("no_encoding_loaded")
 def test_an_unknown_model_gets_an_estimate_without_loading_a_vocabulary(
     model: str, monkeypatch: pytest.MonkeyPatch
@@ -421,7 +422,7 @@ def test_a_tool_result_counts_its_content() -> None:
     assert count_message_tokens(message) == TokenCount(expected, True, "o200k_base")
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("kind", "cost"),
     [("image", IMAGE_TOKENS), ("image_url", IMAGE_TOKENS), ("file", FILE_TOKENS), ("document", FILE_TOKENS)],
 )
@@ -431,7 +432,7 @@ def test_an_image_or_a_file_has_a_fixed_cost_and_makes_an_estimate(kind: str, co
         assert count == TokenCount(cost + MESSAGE_OVERHEAD_TOKENS, True, "o200k_base")
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("part", "text"),
     [
         ({"type": "audio", "data": "AAAA"}, '{"type":"audio","data":"AAAA"}'),

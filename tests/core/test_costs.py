@@ -7,19 +7,19 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.context import NO_CALLS, UNKNOWN_COST, UNTOLD, EntryCost, entry_cost, entry_costs, total_cost
 from flue_py.core.usage import known_cost
 from tests.render.entries import made
+from tests.tables import inputs
 
 PRICED = {"input": 1, "cost": {"total": 0.25}}
 QUARTER = EntryCost(1, 0, 250_000_000_000)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("fields", "cost"),
     [
         ({"role": "user", "usage": PRICED}, None),

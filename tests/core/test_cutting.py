@@ -7,11 +7,11 @@ import tracemalloc
 from base64 import b64encode, urlsafe_b64encode
 from random import Random
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flue_py.core.json import SHORTEST, Cut, cut, encoded, encoded_size, splice
+from tests.tables import inputs
 
 SHORT = 16
 """So few characters are cut out in most of these tests."""
@@ -89,7 +89,7 @@ def test_base64_between_other_words_is_cut_out_decoded(data: bytes, before: str,
     assert data in [each.data for each in cuts]
 
 
-@pytest.mark.parametrize(
+@inputs(
     "text",
     [
         urlsafe_b64encode(Random(1).randbytes(60)),

@@ -18,6 +18,7 @@ from flue_py.core.messages import UserMessage, parse_message
 from flue_py.core.usage import NO_USAGE, PaidCall, Usage, UsageTotals, read_usage, reported_usage
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry
 from flue_py.formats.kit import UNREADABLE_MESSAGE, Notes, message_content, message_entry
+from tests.tables import inputs
 
 USAGE: JsonObject = {
     "input": 7,
@@ -76,13 +77,13 @@ def test_an_assistant_message_reports_its_usage_and_one_paid_call() -> None:
     assert new.preview is None
 
 
-@pytest.mark.parametrize("fields", [{}, {"usage": None}])
+@inputs("fields", [{}, {"usage": None}])
 def test_an_assistant_message_without_usage_is_no_paid_call(fields: JsonObject) -> None:
     new = NewEntry.message(assistant(**fields))
     assert (new.usage, new.calls) == (NO_USAGE, ())
 
 
-@pytest.mark.parametrize("usage", [{}, {"tokens": {"in": 5}}, 5, "five", []])
+@inputs("usage", [{}, {"tokens": {"in": 5}}, 5, "five", []])
 def test_an_assistant_message_with_unknown_usage_is_a_paid_call_all_the_same(usage: JsonValue) -> None:
     new = NewEntry.message(assistant(usage=usage))
     assert new.calls == (PaidCall(NO_USAGE, is_unknown=True),)
@@ -99,7 +100,7 @@ def test_an_answer_is_never_refused_for_its_bookkeeping() -> None:
     assert decode_object(new.payload)["usage"] == usage
 
 
-@pytest.mark.parametrize(
+@inputs(
     "message",
     [
         {"role": "user", "content": "x", "usage": USAGE},
@@ -125,7 +126,7 @@ def test_lone_surrogates_of_a_message_are_replaced_and_counted() -> None:
     assert new.preview == "a\ufffd"
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("message", "field"),
     [
         pytest.param({"role": "user", "content": float("nan")}, "message.content", id="NaN"),
@@ -148,7 +149,7 @@ def test_a_message_that_cannot_be_stored_is_refused_and_the_field_named(message:
 # -- sources and kinds ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", [None, "prompt", "skill", "shell", "task", "retry", "my-app.v2:x_1", "A", "a" * 64])
+@inputs("source", [None, "prompt", "skill", "shell", "task", "retry", "my-app.v2:x_1", "A", "a" * 64])
 def test_a_source_is_kept_as_it_is(source: str | None) -> None:
     assert checked_source(source) == source
     assert NewEntry.message({"role": "user", "content": "x"}, source).source == source
@@ -157,7 +158,7 @@ def test_a_source_is_kept_as_it_is(source: str | None) -> None:
 BAD_TAGS = ["", " ", "a b", "1a", "-a", ".a", "é", "a\n", "a\0", "a\ud800", "a" * 65, 5, b"prompt", ["prompt"], True]
 
 
-@pytest.mark.parametrize("source", BAD_TAGS, ids=repr)
+@inputs("source", BAD_TAGS, ids=repr)
 def test_a_source_that_is_no_tag_is_refused(source: Any) -> None:
     with pytest.raises(InvalidEntry, match=r"^source:"):
         checked_source(source)
@@ -165,7 +166,7 @@ def test_a_source_that_is_no_tag_is_refused(source: Any) -> None:
         NewEntry.message({"role": "user", "content": "x"}, source)
 
 
-@pytest.mark.parametrize("kind", ["custom", CUSTOM_MESSAGE, "exclusion", "model_change", "x.y:z-1_2", "a" * 64])
+@inputs("kind", ["custom", CUSTOM_MESSAGE, "exclusion", "model_change", "x.y:z-1_2", "a" * 64])
 def test_a_further_kind_carries_any_json(kind: str) -> None:
     values: list[JsonValue] = [{"b": 1, "a": 2}, [1], "text", 5, None, True]
     for data in values:
@@ -175,13 +176,13 @@ def test_a_further_kind_carries_any_json(kind: str) -> None:
         assert (new.role, new.usage, new.calls, new.references) == (None, NO_USAGE, (), ())
 
 
-@pytest.mark.parametrize("kind", [*BAD_TAGS, None], ids=repr)
+@inputs("kind", [*BAD_TAGS, None], ids=repr)
 def test_a_kind_that_is_no_name_is_refused(kind: Any) -> None:
     with pytest.raises(InvalidEntry, match=r"^kind:"):
         NewEntry.custom(kind, {})
 
 
-@pytest.mark.parametrize("kind", [MESSAGE, COMPACTION, BRANCH_SUMMARY])
+@inputs("kind", [MESSAGE, COMPACTION, BRANCH_SUMMARY])
 def test_the_required_kinds_have_methods_of_their_own(kind: str) -> None:
     with pytest.raises(InvalidEntry, match=r"^kind:"):
         NewEntry.custom(kind, {})
@@ -282,7 +283,7 @@ def test_lone_surrogates_of_a_compaction_are_counted() -> None:
     assert compaction(summary="\ud800", details=["\udc00"]).surrogates_replaced == 2
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("fields", "named"),
     [
         pytest.param({"summary": None}, "summary", id="summary None"),
@@ -317,7 +318,7 @@ def test_an_argument_of_a_compaction_that_cannot_be_stored_is_named(fields: dict
 # -- branch summaries -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("from_id", [None, "e1", "root", ""])
+@inputs("from_id", [None, "e1", "root", ""])
 def test_a_branch_summary_keeps_from_id_as_given_and_refers_to_nothing(from_id: str | None) -> None:
     new = NewEntry.branch_summary("s", from_id=from_id)
     assert (new.kind, new.references, new.usage, new.calls) == (BRANCH_SUMMARY, (), NO_USAGE, ())
@@ -330,7 +331,7 @@ def test_a_branch_summary_keeps_details_and_counts_surrogates() -> None:
     assert new.surrogates_replaced == 1
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("call", "named"),
     [
         (lambda: NewEntry.branch_summary(None, from_id="e1"), "summary"),  # type: ignore[arg-type]
@@ -350,7 +351,7 @@ def test_an_argument_of_a_branch_summary_that_cannot_be_stored_is_named(
 # -- previews -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("text", "preview"),
     [
         ("", None),
@@ -454,7 +455,7 @@ def test_a_branch_summary_has_paid_calls_and_adds_nothing_to_its_path() -> None:
     assert reported_usage("branch_summary", None, decode_object(new.payload)) == NO_USAGE
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("message", "field"),
     [
         ({"role": "user"}, "content"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.entries import Call, Pairing, tail_start
 from flue_py.core.json import JsonObject, JsonValue
+from tests.tables import inputs
 
 USER: JsonObject = {"role": "user", "content": "u"}
 ANSWER: JsonObject = {"role": "assistant", "content": "a"}
@@ -23,7 +23,7 @@ def result(call_id: str) -> JsonObject:
     return {"role": "toolResult", "toolCallId": call_id, "content": []}
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("messages", "index", "members", "is_open"),
     [
         ([USER, call("a"), result("a"), ANSWER], 1, [1, 2], False),
@@ -53,7 +53,7 @@ def test_a_group_is_a_caller_and_its_answers_wherever_they_are(
     assert (list(group.members), group.is_open) == (members, is_open)
 
 
-@pytest.mark.parametrize(("messages", "index"), [([USER], 0), ([None], 0), ([call("a"), ANSWER], 1)])
+@inputs(("messages", "index"), [([USER], 0), ([None], 0), ([call("a"), ANSWER], 1)])
 def test_what_neither_calls_nor_answers_has_no_group(
     messages: list[Mapping[str, JsonValue] | None], index: int
 ) -> None:
@@ -122,7 +122,7 @@ def test_the_end_of_messages_tells_where_it_begins_or_that_it_cannot(
         assert Pairing(messages[start:]).unpaired or len(messages[start:]) == 0
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("messages", "limit", "start"),
     [
         ([USER, ANSWER, USER, ANSWER], 2, 2),
@@ -140,7 +140,7 @@ def test_an_end_is_whole_exchanges(messages: list[JsonObject | None], limit: int
     assert tail_start(messages, limit, is_all=True) == start
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("messages", "limit", "start"),
     [
         ([USER, ANSWER], 2, 0),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from flue_py.core.entries import Entry, excluded_parts, has_part, read_exclusion, without_parts
 from flue_py.core.json import JsonObject, JsonValue, encode_json
+from tests.tables import inputs
 
 USER: JsonObject = {"role": "user", "content": "u"}
 
@@ -28,7 +27,7 @@ def test_the_last_exclusion_of_an_entry_and_part_holds() -> None:
     assert {entry_id: set(parts) for entry_id, parts in excluded_parts(path).items()} == {"a": {None}, "b": {"i"}}
 
 
-@pytest.mark.parametrize("value", [None, [], "a", {}, {"entryId": 1}, {"entryId": "a", "part": True}, {"part": 1}])
+@inputs("value", [None, [], "a", {}, {"entryId": 1}, {"entryId": "a", "part": True}, {"part": 1}])
 def test_what_cannot_be_understood_excludes_nothing(value: JsonValue) -> None:
     assert read_exclusion(value) is None
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.json import JsonValue, js_json, js_number, js_string, utf16_length, utf16_prefix, utf16_sort_key
 from tests.compaction.strategies import json_values, texts
+from tests.tables import inputs
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("value", "printed"),
     [
         (0, "0"),

@@ -28,6 +28,7 @@ from flue_py.core.json import (
     utf16_length,
 )
 from flue_py.errors import CorruptStore, InvalidEntry
+from tests.tables import inputs
 
 LARGEST = LARGEST_INTEGER
 REPLACEMENT = "\ufffd"
@@ -132,7 +133,7 @@ class Level(IntEnum):
     HIGH = 3
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("given_value", "stored"),
     [
         pytest.param((1, (2,)), [1, [2]], id="tuples become lists"),
@@ -207,7 +208,7 @@ def cycle_of_objects() -> object:
     return value
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("value", "path"),
     [
         pytest.param(math.nan, "data:", id="NaN"),
@@ -253,7 +254,7 @@ def test_the_same_list_twice_is_no_cycle() -> None:
 # -- reading what is stored -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@inputs(
     "text",
     ["", " ", "{", "[1,]", '{"a":1,}', "{'a':1}", "nope", '"open', '{"a" 1}', "1 2", "[" * 100_000, "\x00"],
     ids=lambda text: repr(text[:12]),
@@ -263,13 +264,13 @@ def test_what_is_no_json_is_a_corrupt_store(text: str) -> None:
         decode_json(text)
 
 
-@pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a":-Infinity}'])
+@inputs("text", ["NaN", "[Infinity]", '{"a":-Infinity}'])
 def test_constants_that_json_does_not_know_are_a_corrupt_store(text: str) -> None:
     with pytest.raises(CorruptStore):
         decode_json(text)
 
 
-@pytest.mark.parametrize("text", ["null", "1", '"a"', "[]", "true"])
+@inputs("text", ["null", "1", '"a"', "[]", "true"])
 def test_a_payload_that_should_be_an_object_and_is_not_is_a_corrupt_store(text: str) -> None:
     with pytest.raises(CorruptStore, match="not an object"):
         decode_object(text)

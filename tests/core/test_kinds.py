@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 from flue_py.core import kinds
 from flue_py.core.context import EVERYTHING, ContextEntry, entry_cost, project, synthetic_message, told_by
 from flue_py.core.entries import Entry
@@ -14,6 +12,7 @@ from flue_py.core.kinds import KINDS, Kind, spoken_text
 from flue_py.core.usage import NO_USAGE
 from flue_py.render.lines import entry_name, entry_text
 from flue_py.render.transcript import transcript_body
+from tests.tables import inputs
 
 COMPACTION_REFERENCES = (
     "firstKeptEntryId",
@@ -36,7 +35,7 @@ PAYLOADS = {
     "session_info": '{"name":"words",' + USAGE + "}",
     "note.of-mine": '{"content":"words",' + USAGE + "}",
 }
-EVERY_KIND = pytest.mark.parametrize("kind", [*KINDS, Kind("note.of-mine")], ids=lambda kind: kind.name)
+EVERY_KIND = inputs("kind", [*KINDS, Kind("note.of-mine")], ids=lambda kind: kind.name)
 
 
 def entry(kind: Kind, entry_id: str = "e", depth: int = 0) -> Entry:

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from flue_py.core.trees import Hold, Lane, LaneFate, plan_lane_deletion
+from tests.tables import inputs
 
 TREE = 7
 Plan = Callable[[list[Lane], list[Lane], list[Hold]], list[LaneFate]]
@@ -253,7 +254,7 @@ def youngest(held: list[tuple[int, int]]) -> int:
     return max(holder for _, holder in held)
 
 
-@pytest.mark.parametrize("choose", [shallowest, oldest, youngest])
+@inputs("choose", [shallowest, oldest, youngest])
 def test_any_other_heir_keeps_too_much_or_too_little_somewhere(choose: Callable[[list[tuple[int, int]]], int]) -> None:
     assert first_wrong(range(3_000), plan_with_heir(choose)) is not None
 

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import DEFAULT_LIMITS, MAX_NAME_BYTES, Limits, NewSession, check_entry_id, check_name
 from flue_py.errors import InvalidArgument, InvalidEntry
+from tests.tables import inputs
 
 NAMES = ("entry_bytes", "batch_entries", "metadata_bytes", "document_bytes", "task_depth", "sessions_per_page")
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("value", [0, -1, 1.5, True, None, "10"])
+@inputs("name", NAMES)
+@inputs("value", [0, -1, 1.5, True, None, "10"])
 def test_what_is_no_limit_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(InvalidArgument, match=name):
         Limits(**{name: value})  # type: ignore[arg-type]
@@ -60,7 +61,7 @@ def test_a_page_is_one_session_to_the_limit() -> None:
             DEFAULT_LIMITS.check_page(limit)
 
 
-@pytest.mark.parametrize("character", ["x", "é", "🔑"])
+@inputs("character", ["x", "é", "🔑"])
 def test_a_name_is_measured_in_bytes(character: str) -> None:
     longest = character * (MAX_NAME_BYTES // len(character.encode()))
     check_name(longest, "key")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.messages import check_complete, message_schema, validate_message
 from flue_py.errors import InvalidEntry
+from tests.tables import inputs
 
 SCHEMA: dict[str, Any] = message_schema()  # type: ignore[assignment, unused-ignore]
 TYPES: dict[str, type] = {"string": str, "boolean": bool, "object": dict, "array": list, "null": type(None)}
@@ -86,7 +86,7 @@ def test_the_schema_accepts_what_the_models_accept(message: dict[str, Any]) -> N
     assert accepts(SCHEMA, message) == taken(message)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("message", "is_accepted"),
     [
         ({"role": "user", "content": "x"}, True),

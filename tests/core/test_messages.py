@@ -34,6 +34,7 @@ from flue_py.core.messages import (
     validate_message,
 )
 from flue_py.errors import InvalidEntry
+from tests.tables import inputs
 
 # --- Generated messages -------------------------------------------------------------------------------------
 
@@ -269,7 +270,7 @@ REAL_SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", REAL_SHAPES)
+@inputs("name", REAL_SHAPES)
 def test_shapes_of_real_transcripts_are_accepted_and_come_back_whole(name: str) -> None:
     value = REAL_SHAPES[name]
     assert as_text(message_json(parse_message(value))) == as_text(value)
@@ -420,7 +421,7 @@ BAD_MESSAGES: list[tuple[object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "words"), BAD_MESSAGES, ids=[words for _, words in BAD_MESSAGES])
+@inputs(("value", "words"), BAD_MESSAGES, ids=[words for _, words in BAD_MESSAGES])
 def test_a_bad_message_is_refused_by_naming_the_field(value: Any, words: str) -> None:
     with pytest.raises(InvalidEntry) as refused:
         parse_message(value)
@@ -576,7 +577,7 @@ def test_models_take_json_names_plain_parts_and_unknown_fields_too() -> None:
     assert result == ToolResultMessage(tool_call_id="c")
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("build", "words"),
     [
         (lambda: UserMessage(content=5), "content: should be a string"),
@@ -656,7 +657,7 @@ def test_a_message_is_lossless_as_a_field_of_another_model_too() -> None:
 # --- Text and role ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("value", "text"),
     [
         ({"role": "user", "content": "hi"}, "hi"),

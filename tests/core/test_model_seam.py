@@ -22,6 +22,7 @@ from flue_py.errors import (
     RateLimited,
     RetryOrRebase,
 )
+from tests.tables import inputs
 
 ASKED = {"role": "user", "content": "Why is the build red?"}
 TOOL = {"name": "read", "description": "Read a file.", "parameters": {"type": "object"}}
@@ -31,7 +32,7 @@ def answer(text: str = "The log says TIMEOUT.", **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": [{"type": "text", "text": text}], **more}
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("wrong", "field"),
     [
         ({"messages": ()}, "messages: is empty"),
@@ -73,7 +74,7 @@ def test_a_request_takes_lists_and_keeps_tuples() -> None:
     assert request.tools == (TOOL,)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("wrong", "field"),
     [
         ({"messages": ()}, "messages: is empty"),
@@ -119,7 +120,7 @@ def test_usage_is_the_sum_of_the_calls() -> None:
     assert reply.usage == {"input": 11, "output": 7, "cacheRead": 4, "totalTokens": 22, "cost": None}
 
 
-@pytest.mark.parametrize("unknown", [{}, {"callId": "b"}, {"surely": 7}])
+@inputs("unknown", [{}, {"callId": "b"}, {"surely": 7}])
 def test_usage_that_is_unknown_is_no_zero(unknown: dict[str, Any]) -> None:
     assert ModelReply((answer(),)).usage is None
     assert ModelReply((answer(usage=unknown),)).usage is None
@@ -165,13 +166,13 @@ def test_what_a_function_raises_passes_through() -> None:
         anyio.run(FunctionModel(fail).complete, ModelRequest((ASKED,)))
 
 
-@pytest.mark.parametrize("returned", [None, 3, {"role": "assistant"}, [answer()]])
+@inputs("returned", [None, 3, {"role": "assistant"}, [answer()]])
 def test_a_function_that_returns_anything_else_is_refused(returned: Any) -> None:
     with pytest.raises(InvalidArgument, match="function: should return"):
         anyio.run(FunctionModel(lambda request: returned).complete, ModelRequest((ASKED,)))
 
 
-@pytest.mark.parametrize(
+@inputs(
     "wrong",
     [
         {"function": "say"},
@@ -187,12 +188,12 @@ def test_a_function_model_that_cannot_be_names_the_field(wrong: dict[str, Any]) 
         FunctionModel(**{"function": lambda request: "hello", **wrong})
 
 
-@pytest.mark.parametrize("value", [None, "gpt-5", lambda request: "hello", ModelRequest((ASKED,))])
+@inputs("value", [None, "gpt-5", lambda request: "hello", ModelRequest((ASKED,))])
 def test_what_lacks_a_member_is_no_model(value: object) -> None:
     assert not isinstance(value, Model)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("kind", "branch"),
     [
         (ContextOverflow, FixTheCall),

@@ -9,7 +9,6 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from flue_py.core.context import ContextEntry, latest_compaction, project, proje
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.json import JsonObject, encode_json
 from flue_py.core.messages import UserMessage
+from tests.tables import inputs
 
 AT_US = 1_700_000_000_123_999
 AT_MS = 1_700_000_000_123
@@ -167,7 +167,7 @@ def test_an_older_compaction_in_the_kept_range_emits_nothing() -> None:
     assert shown(path) == ["e3", "e0", "e2", "e4"]
 
 
-@pytest.mark.parametrize("first_kept", ["elsewhere", "", "e3", "e4", "e9"])
+@inputs("first_kept", ["elsewhere", "", "e3", "e4", "e9"])
 def test_a_first_kept_entry_that_is_not_before_the_compaction_keeps_nothing(first_kept: str) -> None:
     path = path_of(message("a"), message("b"), message("c"), summary("s", first_kept), message("d"))
     assert shown(path) == ["e3", "e4"]
@@ -183,7 +183,7 @@ def test_two_compactions_in_a_row_show_the_second() -> None:
     assert shown(path) == ["e2"]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("text", "seen"),
     [
         ("so far", "[Context Summary]\n\nso far"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import encode_json
 from flue_py.core.kinds import has_words, is_spoken, message_text, message_title, own_words, spoken_text
+from tests.tables import inputs
 
 INSERTED = [
     "/compact",
@@ -63,14 +63,14 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize("text", INSERTED)
+@inputs("text", INSERTED)
 def test_what_a_program_wrote_is_no_title_and_no_turn(text: str) -> None:
     for message in ({"role": "user", "content": text}, {"role": "user", "content": [{"type": "text", "text": text}]}):
         assert spoken_text(text) == ""
         assert (message_title(message), is_spoken(message), NewEntry.message(message).preview) == (None, False, None)
 
 
-@pytest.mark.parametrize("text", SAID)
+@inputs("text", SAID)
 def test_what_a_person_said_is(text: str) -> None:
     message = {"role": "user", "content": text}
     assert spoken_text(text) == text
@@ -92,7 +92,7 @@ def test_a_line_that_leads_to_the_next_is_no_title_of_its_own() -> None:
     assert {text: message_title({"role": "user", "content": text}) for text in titles} == titles
 
 
-@pytest.mark.parametrize(
+@inputs(
     "before",
     [
         text
@@ -104,7 +104,7 @@ def test_blocks_before_what_a_person_said_are_taken_off(before: str) -> None:
     assert spoken_text(f"\n{before}\n{INSERTED[9]}\n  Fix it\nnow") == "Fix it\nnow"
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("text", "said"),
     [
         (f"{INSERTED[28]}\n\nFix it", "Fix it"),
@@ -119,7 +119,7 @@ def test_words_are_found_where_programs_put_them(text: str, said: str) -> None:
     assert spoken_text(text) == said
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("message", "is_turn"),
     [
         (
@@ -162,19 +162,19 @@ OWN = [
 ]
 
 
-@pytest.mark.parametrize("text", OWN)
+@inputs("text", OWN)
 def test_in_doubt_words_are_a_persons_own(text: str) -> None:
     assert own_words(text) == text
     before = "<system-reminder>\nThe file was changed.\n</system-reminder>\n"
     assert own_words(before + text) == text
 
 
-@pytest.mark.parametrize("text", [each for each in INSERTED if not each.startswith(("/review", "/mcp"))])
+@inputs("text", [each for each in INSERTED if not each.startswith(("/review", "/mcp"))])
 def test_what_a_program_surely_wrote_is_nobodys_own(text: str) -> None:
     assert own_words(text).strip() == ""
 
 
-@pytest.mark.parametrize("text", [*INSERTED, *SAID, "", " x", "\u3000", '"quoted"', "\\", "é", "{}"])
+@inputs("text", [*INSERTED, *SAID, "", " x", "\u3000", '"quoted"', "\\", "é", "{}"])
 def test_that_a_payload_has_words_is_told_only_where_a_person_says_something(text: str) -> None:
     for content in (text, [{"type": "text", "text": text}], [{"type": "image", "data": text}, {"content": text}]):
         for more in ({}, {"isMeta": True}, {"isMeta": False}, {"details": {"content": "x"}}):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from flue_py.context.tokens import EntryCounts, counter_for
 from flue_py.core.context import TRAITS, ContextEntry, KnownTraits, traits_in
 from flue_py.core.entries import Entry, Pairing
 from flue_py.core.json import JsonObject, encode_json
+from tests.tables import inputs
 
 CALL: JsonObject = {"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": "x"}}
 MESSAGES: list[JsonObject] = [
@@ -30,7 +29,7 @@ def stored(message: JsonObject, name: str = "e") -> Entry:
     return Entry(name, None, None, "message", str(message["role"]), None, 0, 0, 0, 0, payload)
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=str)
+@inputs("message", MESSAGES, ids=str)
 def test_the_traits_of_an_entry_are_those_of_its_message(message: JsonObject) -> None:
     found, wanted = KnownTraits().of(stored(message)), traits_in(message)
 

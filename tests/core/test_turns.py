@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from flue_py.core.context import kept_turns, preview
 from flue_py.errors import InvalidArgument
+from tests.tables import inputs
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("wanted", "kept"),
     [
         ("0", 0), ("1", 1), ("3", 3), ("5", 5), ("6", 5), ("-1", 4), ("-5", 0), ("-6", 0), ("-0", 5), ("-00", 5),
@@ -19,7 +20,7 @@ def test_a_rewind_keeps_n_turns_or_drops_the_last_n(wanted: str | int, kept: int
     assert kept_turns(wanted, 5) == kept
 
 
-@pytest.mark.parametrize("wanted", ["", "--3", "+3", "three", "1.5", "3 4", "- 3", "٣", "1e3", "0x1", True, None, 1.0])
+@inputs("wanted", ["", "--3", "+3", "three", "1.5", "3 4", "- 3", "٣", "1e3", "0x1", True, None, 1.0])
 def test_what_is_no_number_of_turns_is_refused(wanted: object) -> None:
     with pytest.raises(InvalidArgument, match="not a number of turns"):
         kept_turns(wanted, 5)  # type: ignore[arg-type]

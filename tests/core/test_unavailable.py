@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.kinds import without_lost
+from tests.tables import inputs
 
 LOST = "<lost>"
 """Where in the values of these tests a picture was cut out."""
@@ -61,7 +60,7 @@ PARTS: dict[str, tuple[JsonObject, JsonObject]] = {
 }
 
 
-@pytest.mark.parametrize("shape", PARTS)
+@inputs("shape", PARTS)
 def test_a_part_becomes_text_that_names_it_and_the_others_stay(shape: str) -> None:
     part, expected = PARTS[shape]
     before: JsonObject = {"type": "text", "text": "é"}
@@ -85,7 +84,7 @@ def test_what_is_not_lost_is_put_back() -> None:
     assert read([part, part], b"QUJD") == [{**part, "data": "QUJD"}, words("image/png")]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("value", "expected"),
     [
         (f"see ![](data:image/png;base64,{LOST}) there", "see ![]([image no longer available: image/png]) there"),

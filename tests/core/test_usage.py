@@ -30,6 +30,7 @@ from flue_py.core.usage import (
     usd_to_picodollars,
 )
 from flue_py.errors import InvalidEntry
+from tests.tables import inputs
 
 MAX_DOLLARS = MAX_AMOUNT // PICODOLLARS_PER_DOLLAR
 TOKEN_FIELDS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
@@ -97,7 +98,7 @@ def test_dollars_of_few_places_are_picodollars_without_rounding_and_others_are_l
         assert printed is not None
 
 
-@pytest.mark.parametrize("amount", [-0.5, 4_000.0, float("nan"), float("inf"), 1e-13])
+@inputs("amount", [-0.5, 4_000.0, float("nan"), float("inf"), 1e-13])
 def test_what_may_have_to_be_rounded_or_refused_is_not_read_as_printed(amount: float) -> None:
     assert picodollars_as_printed(amount) is None
 
@@ -108,7 +109,7 @@ def test_a_decimal_of_any_length_is_rounded_half_up_once(amount: Decimal) -> Non
     assert usd_to_picodollars(str(amount)) == rounded_half_up(Fraction(amount))
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("amount", "picodollars"),
     [
         (0, 0),
@@ -159,7 +160,7 @@ def test_a_shown_amount_comes_back_exactly(picodollars: int) -> None:
     assert usd_to_picodollars(picodollars_to_usd(picodollars)) == picodollars
 
 
-@pytest.mark.parametrize(
+@inputs(
     "amount",
     [
         -1, -1e-13, Decimal("-0.1"), "-1", math.nan, math.inf, -math.inf, Decimal("NaN"), Decimal("sNaN"),
@@ -201,8 +202,8 @@ def test_the_largest_numbers_are_accepted() -> None:
     )
 
 
-@pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize(
+@inputs("field", FIELDS)
+@inputs(
     "value",
     [-1, -0.5, math.nan, math.inf, -math.inf, True, False, "1", "", [], {}, [1], 2**62 + 1, 1e300, 10**5000],
     ids=lambda value: repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "huge",
@@ -213,27 +214,27 @@ def test_a_field_that_is_no_amount_is_not_counted_and_named(field: str, value: o
     assert [odd.partition(":")[0] for odd in read.oddities] == [f"message.usage.{field}"]
 
 
-@pytest.mark.parametrize("field", TOKEN_FIELDS)
+@inputs("field", TOKEN_FIELDS)
 def test_a_part_of_a_token_is_not_counted(field: str) -> None:
     read = read_reported({field: 1.5, "reasoning": 0})
     assert (read.totals, read.is_known, len(read.oddities)) == (NO_USAGE, True, 1)
 
 
-@pytest.mark.parametrize("usage", [[], "x", 5, True, ""], ids=repr)
+@inputs("usage", [[], "x", 5, True, ""], ids=repr)
 def test_what_is_no_usage_object_is_unknown_and_named(usage: Any) -> None:
     read = read_reported(usage, "message.usage")
     assert (read.totals, read.is_known) == (NO_USAGE, False)
     assert read.oddities[0].startswith("message.usage:")
 
 
-@pytest.mark.parametrize("cost", [[], "x", True, "", -1, 1e300], ids=repr)
+@inputs("cost", [[], "x", True, "", -1, 1e300], ids=repr)
 def test_what_is_no_cost_is_not_counted_and_named(cost: Any) -> None:
     read = read_reported({"input": 1, "cost": cost}, "message.usage")
     assert (read.totals, read.cost, read.is_known) == (UsageTotals(input=1, total_tokens=1), None, True)
     assert read.oddities[0].startswith("message.usage.cost:")
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("kind", "role", "counts"),
     [
         ("message", "assistant", True),
@@ -279,7 +280,7 @@ def test_the_order_of_a_sum_does_not_matter(amounts: list[float]) -> None:
     assert total.cost.usd == Decimal("1235.100000100001")
 
 
-@pytest.mark.parametrize("position", range(len(TOTAL_COLUMNS)))
+@inputs("position", range(len(TOTAL_COLUMNS)))
 def test_a_sum_beyond_what_is_stored_is_refused(position: int) -> None:
     full = UsageTotals(*[MAX_AMOUNT if n == position else 0 for n in range(len(TOTAL_COLUMNS))])
     one = UsageTotals(*[1 if n == position else 0 for n in range(len(TOTAL_COLUMNS))])

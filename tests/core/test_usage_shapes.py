@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from flue_py.core.usage import (
     read_reported,
     usage_json,
 )
+from tests.tables import inputs
 
 ONE_CALL = UsageTotals(input=70, output=30, cache_read=20, cache_write=10, total_tokens=130)
 """100 tokens were sent, 20 of them from the cache and 10 into it; 30 came back, 8 of them reasoning."""
@@ -133,8 +133,8 @@ def in_camel_case(value: Any) -> Any:
     return {camel(name): in_camel_case(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("spelled", [lambda value: value, in_camel_case], ids=["as it is", "camel case"])
+@inputs("shape", SHAPES)
+@inputs("spelled", [lambda value: value, in_camel_case], ids=["as it is", "camel case"])
 def test_a_call_is_the_same_in_every_shape(shape: str, spelled: Any) -> None:
     read = read_reported(spelled(SHAPES[shape]))
     assert (read.totals, read.is_known, read.oddities) == (ONE_CALL, True, ())
@@ -166,7 +166,7 @@ SNAKE_GEMINI: JsonObject = {
 }
 
 
-@pytest.mark.parametrize("usage", [GEMINI, SNAKE_GEMINI])
+@inputs("usage", [GEMINI, SNAKE_GEMINI])
 def test_gemini_counts_thoughts_beside_the_candidates_and_the_cache_within_the_prompt(usage: JsonObject) -> None:
     read = read_reported(usage)
     assert read.totals == UsageTotals(input=85, output=30, cache_read=20, total_tokens=135)
@@ -266,7 +266,7 @@ def test_a_cache_of_none_does_not_say_that_the_input_has_what_another_field_coun
     assert wrong == []
 
 
-@pytest.mark.parametrize("cost", [{"cost": 0.25}, {"cost_usd": 0.25}, {"costUSD": 0.25}, {"CostUsd": 0.25}])
+@inputs("cost", [{"cost": 0.25}, {"cost_usd": 0.25}, {"costUSD": 0.25}, {"CostUsd": 0.25}])
 def test_a_cost_may_be_one_number_of_dollars(cost: JsonObject) -> None:
     read = read_reported({"prompt_tokens": 4, "completion_tokens": 1, **cost})
     assert (read.cost, read.totals.cost_total) == (250_000_000_000, 250_000_000_000)
@@ -279,7 +279,7 @@ def test_an_absent_total_is_the_sum_and_a_reported_one_stays() -> None:
     assert read_reported({"cost": {"input": 0.25, "output": 0.5}}).totals.cost_total == 750_000_000_000
 
 
-@pytest.mark.parametrize(
+@inputs(
     "usage", [{}, {"tokens": 5}, {"requests": 1}, {"usage": {"input": 5}}, {"input": None}, {"cost": {}}, {"inputs": 5}]
 )
 def test_where_nothing_is_recognised_the_usage_is_unknown(usage: JsonObject) -> None:
@@ -287,7 +287,7 @@ def test_where_nothing_is_recognised_the_usage_is_unknown(usage: JsonObject) -> 
     assert (read.totals, read.cost, read.is_known, read.told) == (NO_USAGE, None, False, frozenset())
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("usage", "totals", "reasoning", "written_1h", "oddity"),
     [
         ({"input": 5, "output": 2, "reasoning": 7}, (5, 2, 0, 0, 7), 2, 0, "usage.reasoning: 7 is more than the 2"),

@@ -17,6 +17,7 @@ from flue_py.formats.claude_code import ClaudeCodeReader, looks_like_claude_code
 from flue_py.formats.kit import ParseReport, SessionPart
 from tests.formats.transcripts import CLAUDE, CODEX_REAL, as_lines, facts_of, lines_of
 from tests.strategies import hostile_json
+from tests.tables import inputs
 
 SESSION = "11111111-1111-4111-8111-111111111111"
 
@@ -237,7 +238,7 @@ def test_a_compaction_keeps_what_its_boundary_says_though_it_is_written_again() 
     assert report.skipped == ()
 
 
-@pytest.mark.parametrize("agent", [None, "abc"])
+@inputs("agent", [None, "abc"])
 def test_sidechains_are_task_sessions(agent: str | None) -> None:
     side = {"isSidechain": True, **({"agentId": agent} if agent else {})}
     rows = [
@@ -276,7 +277,7 @@ def test_other_rows_are_kept_and_unknown_ones_named() -> None:
     assert part.leaves[-1] == "a1"
 
 
-@pytest.mark.parametrize("part", [call("t1"), {"type": "thinking", "thinking": "Hm."}], ids=["a call", "thinking"])
+@inputs("part", [call("t1"), {"type": "thinking", "thinking": "Hm."}], ids=["a call", "thinking"])
 def test_a_last_message_that_may_not_be_complete_is_held_back(part: dict[str, Any]) -> None:
     rows = [user("u1", None), model("a1", "u1", "m1", part), row("progress", "p1", "a1", data={})]
     (held,), report = read(as_lines(rows))
@@ -424,7 +425,7 @@ def test_a_message_that_goes_on_after_a_prompt_is_paid_in_two_parts() -> None:
     assert len({each.call_id for each in paid}) == 2
 
 
-@pytest.mark.parametrize("is_written_again", [True, False])
+@inputs("is_written_again", [True, False])
 def test_a_compaction_that_lists_what_it_keeps_shows_it(is_written_again: bool) -> None:
     kept = [user("u2", "a1", "kept"), model("a2", "u2", "m2", text("kept, too"))]
     listed = {"anchorUuid": "cs", "uuids": ["u2", "a2"]}

@@ -16,6 +16,7 @@ from flue_py.formats.codex import COMPACTED, CodexReader, looks_like_codex
 from flue_py.formats.kit import ParseReport, SessionPart, TaskOf
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, as_lines, facts_of, lines_of, sequence_hash
 from tests.strategies import hostile_json
+from tests.tables import inputs
 
 META = {"timestamp": "2026-06-05T04:58:20.653Z", "type": "session_meta", "payload": {"id": "s1", "cwd": "/w"}}
 
@@ -65,7 +66,7 @@ def total(part: SessionPart) -> UsageTotals:
     return summed
 
 
-@pytest.mark.parametrize("name", [CODEX_REAL, CODEX_MADE])
+@inputs("name", [CODEX_REAL, CODEX_MADE])
 def test_a_rollout_has_what_an_independent_script_counts(name: str) -> None:
     facts = facts_of(name)
     part, report = read(lines_of(name))
@@ -265,7 +266,7 @@ def test_turns_that_were_rolled_back_are_another_branch() -> None:
     assert part.leaves[-1] == again.id
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("output", "content", "is_error"),
     [
         ("plain", [{"type": "text", "text": "plain"}], None),
@@ -303,7 +304,7 @@ def test_rows_from_before_there_were_envelopes_are_read() -> None:
     assert report.unknown_kinds == {"state": 1}
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("source", "parent"),
     [
         ({"subagent": {"thread_spawn": {"parent_thread_id": "the parent", "depth": 1}}}, "the parent"),

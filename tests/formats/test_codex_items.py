@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from flue_py.core.kinds import COMPACTION
 from flue_py.formats.codex import CodexReader
 from flue_py.formats.kit import Exported, ParsedSession
@@ -14,6 +12,7 @@ from flue_py.formats.lists import export_anthropic, export_openai_chat, export_o
 from tests.formats.pi_files import HEADER, parse_pi
 from tests.formats.transcripts import CODEX_MADE, CODEX_REAL, as_lines, lines_of
 from tests.formats.trees import context_of, items_of
+from tests.tables import inputs
 
 Item = dict[str, Any]
 NAMESPACE = {"type": "namespace", "name": "mcp__w", "tools": [{"type": "function", "name": "f", "parameters": {}}]}
@@ -129,7 +128,7 @@ def test_every_item_goes_out_whole() -> None:
     assert out.notes == ()
 
 
-@pytest.mark.parametrize("name", [CODEX_REAL, CODEX_MADE])
+@inputs("name", [CODEX_REAL, CODEX_MADE])
 def test_the_items_of_the_real_rollouts_go_out_whole(name: str) -> None:
     lines = lines_of(name)
     rows = [json.loads(line) for line in lines if line.strip()]

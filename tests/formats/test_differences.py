@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from flue_py import providers as wire
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.providers.base import close_difference, difference, restored
 from tests.effort import examples
+from tests.tables import inputs
 
 JSON: st.SearchStrategy[JsonValue] = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 2) | st.floats(allow_nan=False) | st.text(max_size=4),
@@ -63,7 +63,7 @@ def test_a_close_difference_keeps_no_text_twice() -> None:
     assert wire.to_provider(message, "openai-responses", {"openaiResponses": found}).messages == (item,)
 
 
-@pytest.mark.parametrize(
+@inputs(
     "found",
     [
         None,

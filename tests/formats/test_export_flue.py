@@ -19,6 +19,7 @@ from flue_py.transfer.export import export_session
 from flue_py.transfer.importing import import_file
 from tests.formats.pi_files import as_lines, every_type, parse_pi
 from tests.formats.trees import info_of, tree_of
+from tests.tables import inputs
 
 AT = "2026-01-05T10:00:00.000Z"
 
@@ -103,7 +104,7 @@ CHILD = {**DOCUMENT, "metadata": {"parentSession": "parent", "taskId": "t", "dep
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("order", [("parent", "child"), ("child", "parent")])
+@inputs("order", [("parent", "child"), ("child", "parent")])
 async def test_documents_keep_their_links_and_go_out_as_they_came_in(order: tuple[str, ...], tmp_path: Path) -> None:
     documents = {"parent": NAMED, "child": CHILD}
     async with flue_py.open(":memory:") as store:

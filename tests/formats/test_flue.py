@@ -14,6 +14,7 @@ import flue_py
 from flue_py.core.entries import to_microseconds
 from flue_py.core.sessions import task_references
 from flue_py.formats.flue import SessionDocument, parse_session_document, session_document
+from tests.tables import inputs
 
 USAGE = {
     "input": 3,
@@ -135,7 +136,7 @@ def test_parents_are_put_first_and_everything_else_stays_in_order() -> None:
     assert parsed.notes == ("2 entries came after their children; parents were put first",)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("broken", "why"),
     [
         ([], "document: should be an object"),

@@ -17,6 +17,7 @@ from flue_py.formats.fuseraft import (
 )
 from flue_py.formats.kit import ParsedSession
 from tests.formats.trees import context_of, document, shown, tree_of
+from tests.tables import inputs
 
 
 def text(role: str, *texts: str) -> dict[str, Any]:
@@ -145,9 +146,7 @@ def test_a_new_system_prompt_is_no_new_history_and_another_turn_is() -> None:
     assert not {entry.id for entry in rewound.entries[1:]} & {entry.id for entry in before.entries}
 
 
-@pytest.mark.parametrize(
-    "broken", [b"", b"{", b"[]", b'{"SessionId":"a"}', b'{"SessionId":"","History":[]}', b"[" * 9999]
-)
+@inputs("broken", [b"", b"{", b"[]", b'{"SessionId":"a"}', b'{"SessionId":"","History":[]}', b"[" * 9999])
 def test_what_is_no_snapshot_is_refused(broken: bytes) -> None:
     with pytest.raises(UnreadableFile, match=r"repl-x\.json is"):
         parse_fuseraft_repl(broken, "repl-x.json")
@@ -285,7 +284,7 @@ def test_equal_messages_are_all_there() -> None:
     assert [note.line for note in session.report.repaired] == [2]
 
 
-@pytest.mark.parametrize("session_id", ["", "../../etc", "A3F92C1D", "a3f92c1", "a3f92c1d0", 7, None])
+@inputs("session_id", ["", "../../etc", "A3F92C1D", "a3f92c1", "a3f92c1d0", 7, None])
 def test_an_id_that_is_not_eight_hex_characters_is_refused(session_id: Any) -> None:
     with pytest.raises(UnreadableFile, match="eight hex characters"):
         run(SessionId=session_id)

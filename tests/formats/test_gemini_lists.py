@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from tests.formats.test_list_round_trips import (
     texts,
 )
 from tests.formats.trees import document, items_of
+from tests.tables import inputs
 
 
 def said_from(contents: list[Any]) -> list[Said]:
@@ -185,7 +185,7 @@ def test_pictures_of_a_tool_stand_in_its_response() -> None:
     assert found.messages[-1]["parts"] == [{"functionResponse": {**answer, "parts": parts}}]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("message", "shape"),
     [
         ({"role": "model", "parts": []}, "gemini"),

@@ -37,6 +37,7 @@ from flue_py.formats.pi import export_pi
 from tests.effort import examples
 from tests.formats.pi_files import HEADER, as_lines, parse_pi
 from tests.formats.trees import info_of, items_of, tree_of
+from tests.tables import inputs
 
 Parser = Callable[[bytes, str], tuple[ParsedSession, ...]]
 LISTS: tuple[Parser, ...] = (parse_openai_chat, parse_openai_responses, parse_anthropic)
@@ -106,8 +107,8 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("items", HOSTILE, ids=range(len(HOSTILE)))
-@pytest.mark.parametrize("parse", EVERY, ids=lambda parse: parse.__name__)
+@inputs("items", HOSTILE, ids=range(len(HOSTILE)))
+@inputs("parse", EVERY, ids=lambda parse: parse.__name__)
 def test_nothing_in_an_item_is_fatal(parse: Parser, items: str) -> None:
     if parse is parse_noumen and "9999999" in items:
         items = items.replace("9" * 5000, "9")
@@ -116,7 +117,7 @@ def test_nothing_in_an_item_is_fatal(parse: Parser, items: str) -> None:
         assert parsed.report.rows >= len(json.loads(items.replace("9" * 5000, "9")))
 
 
-@pytest.mark.parametrize("parse", LISTS)
+@inputs("parse", LISTS)
 def test_a_torn_or_damaged_list_costs_the_damaged_items_only(parse: Parser) -> None:
     good = [json.dumps({"role": "user", "content": f"m{number} ]}}"}) for number in range(4)]
     deep = '{"role":"user","x":' + "[" * 100_000 + "]" * 100_000 + "}"
@@ -134,8 +135,8 @@ def test_a_torn_or_damaged_list_costs_the_damaged_items_only(parse: Parser) -> N
     assert len(lines.entries) == 3
 
 
-@pytest.mark.parametrize("parse", EVERY, ids=lambda parse: parse.__name__)
-@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"null", b"7", b"{}", b'"[{}]"', b"SQLite format 3\0", b"{" * 9999])
+@inputs("parse", EVERY, ids=lambda parse: parse.__name__)
+@inputs("data", [b"", b"\xff\xfe", b"null", b"7", b"{}", b'"[{}]"', b"SQLite format 3\0", b"{" * 9999])
 def test_what_is_no_document_of_the_format_is_refused_in_one_line(parse: Parser, data: bytes) -> None:
     with pytest.raises(UnreadableFile) as caught:
         parse(data, "list.json")
@@ -143,7 +144,7 @@ def test_what_is_no_document_of_the_format_is_refused_in_one_line(parse: Parser,
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("parse", [*LISTS, parse_fuseraft_repl, parse_fuseraft_run])
+@inputs("parse", [*LISTS, parse_fuseraft_repl, parse_fuseraft_run])
 def test_bytes_that_are_no_utf8_and_numbers_json_has_not_are_said(parse: Parser) -> None:
     items = '[{"role":"user","content":"caf\ufffd","Role":"user","Content":"x","n":NaN}]'
     data = b"\xef\xbb\xbf" + wrapped(parse, items).replace("\ufffd".encode(), b"\xe9")
@@ -213,7 +214,7 @@ def test_random_bytes_are_parsed_or_refused(data: bytes) -> None:
             is_whole(parsed)
 
 
-@pytest.mark.parametrize("sign", ["", "-"])
+@inputs("sign", ["", "-"])
 def test_integers_are_numbers_as_far_as_json_can_hold_them_and_text_beyond(sign: str) -> None:
     longest, longer = f"{sign}{'9' * MAX_DIGITS}", f"{sign}{'9' * (MAX_DIGITS + 1)}"
     notes = Notes("document")

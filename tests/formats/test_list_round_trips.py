@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from flue_py.formats.lists import (
 )
 from tests.effort import examples
 from tests.formats.trees import document, items_of
+from tests.tables import inputs
 
 Parser = Callable[[bytes, str], tuple[ParsedSession, ...]]
 Exporter = Callable[[list[ContextEntry]], Exported]
@@ -499,7 +499,7 @@ def test_ids_that_anthropic_refuses_are_changed_alike_in_call_and_result() -> No
 # --- Ids, and telling them apart ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parse", [parse_openai_chat, parse_openai_responses, parse_anthropic])
+@inputs("parse", [parse_openai_chat, parse_openai_responses, parse_anthropic])
 def test_a_longer_list_begins_with_the_entries_of_the_shorter_one(parse: Parser) -> None:
     items = [{"role": role, "content": f"m{number}"} for number, role in enumerate(["user", "assistant"] * 4)]
     (whole,) = parse(document(items), "list.json")
@@ -537,7 +537,7 @@ ITEMS = [{"type": "message", "role": "user", "content": [{"type": "input_text", 
 BLOCKS = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]}]
 
 
-@pytest.mark.parametrize("indent", [None, 2])
+@inputs("indent", [None, 2])
 def test_the_beginning_of_a_list_tells_whose_it_is(indent: int | None) -> None:
     asked = (looks_like_openai_chat, looks_like_openai_responses, looks_like_anthropic)
     answers = []

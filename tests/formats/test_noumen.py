@@ -12,6 +12,7 @@ from flue_py.formats.kit import ParsedSession
 from flue_py.formats.noumen import looks_like_noumen, parse_noumen
 from tests.formats.pi_files import as_lines, every_type
 from tests.formats.trees import context_of, shown, tree_of
+from tests.tables import inputs
 
 AT = "2026-02-01T09:00:00.000Z"
 
@@ -182,7 +183,7 @@ def test_a_snip_of_a_summary_is_said_not_to_be_followed() -> None:
     assert notes(session) == [(5, "snips the summary 's1', which stays in the context")]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("titles", "expected"),
     [
         ([("ai-title", "AI"), ("custom-title", "Mine")], "Mine"),
@@ -260,7 +261,7 @@ def test_rows_of_kinds_from_the_future_are_kept_and_counted() -> None:
     assert [entry.kind for entry in session.entries] == ["message", "hologram", "unreadable_entry", "message"]
 
 
-@pytest.mark.parametrize("lines", [[], [b"\n"], [b"nothing"], as_lines(every_type()), as_lines([{"type": "user"}])])
+@inputs("lines", [[], [b"\n"], [b"nothing"], as_lines(every_type()), as_lines([{"type": "user"}])])
 def test_files_of_others_are_refused(lines: list[bytes]) -> None:
     with pytest.raises(UnreadableFile, match=r"demo\.jsonl is not a noumen session"):
         parse_noumen(b"".join(lines), "demo.jsonl")

@@ -13,6 +13,7 @@ from flue_py.core.json import decode_object
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit import ParsedSession
 from tests.formats.pi_files import HEADER, as_lines, context_at, every_type, parse_pi, rule_text
+from tests.tables import inputs
 
 
 def said(entry_id: str, parent: str | None, text: str = "hello", **fields: Any) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def repaired_lines(parsed: ParsedSession) -> list[int]:
     return [note.line for note in parsed.report.repaired]
 
 
-@pytest.mark.parametrize(
+@inputs(
     "lines",
     [
         [],

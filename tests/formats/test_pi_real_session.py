@@ -21,6 +21,7 @@ from tests.formats.pi_files import (
     role_and_digest,
     sequence_digest,
 )
+from tests.tables import inputs
 
 FACTS = real_facts()
 
@@ -69,7 +70,7 @@ def test_leaf_is_the_last_entry_and_the_path_is_the_whole_file(parsed: ParsedSes
     assert [entry.extra_fields["line"] for entry in path] == list(range(2, FACTS["maxDepth"] + 2))
 
 
-@pytest.mark.parametrize("sample", [*FACTS["sampledLeaves"], FACTS["lastLeaf"]], ids=lambda sample: sample["leafId"])
+@inputs("sample", [*FACTS["sampledLeaves"], FACTS["lastLeaf"]], ids=lambda sample: sample["leafId"])
 def test_context_is_what_pi_builds_at_every_sampled_leaf(parsed: ParsedSession, sample: dict[str, Any]) -> None:
     leaf = ours(parsed, sample["leafId"])
     context = context_at(parsed, leaf)

@@ -14,6 +14,7 @@ from flue_py.formats import pi
 from flue_py.formats.kit import SessionPart
 from flue_py.formats.pi import PiReader
 from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines
+from tests.tables import inputs
 
 
 def read(lines: Sequence[bytes], *, every: int = 1000) -> tuple[list[SessionPart], PiReader]:
@@ -37,8 +38,8 @@ def named(kind: str, entry_id: str, parent: str | None, **fields: Any) -> dict[s
     return {"type": kind, "id": entry_id, "parentId": parent, "timestamp": "2026-01-05T10:00:01.000Z", **fields}
 
 
-@pytest.mark.parametrize("lines", [as_lines(every_type()), real_lines()], ids=["every type", "the real file"])
-@pytest.mark.parametrize("every", [1, 7])
+@inputs("lines", [as_lines(every_type()), real_lines()], ids=["every type", "the real file"])
+@inputs("every", [1, 7])
 def test_the_parts_of_a_file_are_its_session(lines: list[bytes], every: int) -> None:
     parts, reader = read(lines, every=every)
     ((whole,), _) = read(lines, every=10_000)
@@ -71,7 +72,7 @@ def test_any_parents_give_every_row_once_below_a_row_before_it(links: list[tuple
     assert len(whole.entries) + reader.report().skipped_rows + 1 == len(lines)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("every", [1, 1000])
+@inputs("every", [1, 1000])
 def test_a_label_may_come_before_its_entry_and_the_last_one_in_the_file_counts(every: int) -> None:
     rows = [
         said("a", None),

@@ -12,6 +12,7 @@ import pytest
 import flue_py
 from flue_py.transfer.importing import import_file
 from tests.formats.transcripts import as_lines
+from tests.tables import inputs
 
 AT = "2026-01-14T00:00:00.000Z"
 Usage = dict[str, Any]
@@ -129,7 +130,7 @@ CASES = [
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("format", "file", "usage", "unknown"), CASES)
+@inputs(("format", "file", "usage", "unknown"), CASES)
 async def test_an_import_passes_on_the_numbers_that_a_file_names_and_no_other(
     format: str,  # noqa: A002
     file: Callable[[Usage], Any],

@@ -10,6 +10,7 @@ from flue_py import providers as wire
 from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument
 from flue_py.providers import Shape
+from tests.tables import inputs
 
 CALL: JsonObject = {"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "a"}}
 RESULT: JsonObject = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "no", "x": 1}]}
@@ -59,7 +60,7 @@ LISTS: list[tuple[Shape, list[JsonObject]]] = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "messages"), LISTS, ids=[shape for shape, _ in LISTS])
+@inputs(("shape", "messages"), LISTS, ids=[shape for shape, _ in LISTS])
 def test_a_message_comes_back_as_it_was(shape: Shape, messages: list[JsonObject]) -> None:
     names: dict[str, str] = {}
     for message in messages:
@@ -72,7 +73,7 @@ def test_a_message_comes_back_as_it_was(shape: Shape, messages: list[JsonObject]
     assert names == {"c1": "read"}
 
 
-@pytest.mark.parametrize("shape", [shape for shape, _ in LISTS])
+@inputs("shape", [shape for shape, _ in LISTS])
 def test_what_another_provider_has_no_place_for_is_told(shape: Shape) -> None:
     message: JsonObject = {
         "role": "assistant",

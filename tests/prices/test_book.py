@@ -18,6 +18,7 @@ from flue_py.core.entries import to_microseconds
 from flue_py.core.usage import PaidCall, UsageTotals, read_call, usd_to_picodollars
 from flue_py.errors import InvalidArgument, InvalidPrices, StoreWarning
 from flue_py.prices import PRICING_VARIABLE, PriceBook, choose_prices, published_prices
+from tests.tables import inputs
 
 NOW = to_microseconds(datetime(2026, 5, 1, 12, tzinfo=UTC))
 MILLION = 10**12
@@ -70,7 +71,7 @@ def test_published_prices_are_taken_where_there_is_no_other(file: Path) -> None:
     assert str(priced.source).startswith("genai-prices ")
 
 
-@pytest.mark.parametrize("made", [call(model="no-such-model"), call("nobody"), call(model=""), call("", "")])
+@inputs("made", [call(model="no-such-model"), call("nobody"), call(model=""), call("", "")])
 def test_an_unknown_model_has_no_cost_and_never_0(made: PaidCall) -> None:
     assert PriceBook().priced(made, now) == made
     assert (made.known_cost, made.source) == (None, None)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from flue_py.core.usage import MAX_AMOUNT, PaidCall, UsageTotals
 from flue_py.errors import InvalidEntry, InvalidPrices
 from flue_py.prices import ModelRates, parse_pricing, per_token, read_pricing
+from tests.tables import inputs
 
 
 def call(*tokens: int, hour: int = 0, reasoning: int = 0) -> PaidCall:
@@ -69,7 +70,7 @@ def test_a_cost_beyond_what_is_stored_is_refused() -> None:
         rates([10**6, 0]).cost_of(call(MAX_AMOUNT))
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("value", "said"),
     [
         ([1], "1 prices"),
@@ -95,7 +96,7 @@ def test_what_is_no_price_is_refused_by_model_and_field(value: object, said: str
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("text", "said"),
     [
         ('{\n"m": [1, 2],\n"n": [1 2]}', "pricing.json, line 3"),

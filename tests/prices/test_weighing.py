@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import count
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from flue_py.prices import (
     summary_call,
     turns_to_pay,
 )
+from tests.tables import inputs
 
 RATES = read_rates("m", {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75}, "prices")
 """Dollars per million tokens: a token of input is 3 million picodollars."""
@@ -41,7 +41,7 @@ def test_each_kind_of_token_has_its_own_price() -> None:
     assert price_call(size, lambda _: None) is None
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("rules", "prefix", "kept"),
     [(RULES, 1_023, 0), (RULES, 1_024, 1_024), (CacheRules(1_024, 128, 300), 1_200, 1_152), (ASSUMED, 5_000, 5_000)],
 )
@@ -103,7 +103,7 @@ def test_the_number_of_turns_is_the_first_at_which_no_more_was_paid(paid: tuple[
     assert turns == 1 or more(turns - 1) > 0
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("model", "provider", "source", "least"),
     [
         ("claude-sonnet-5", None, "anthropic", 1_024),
@@ -130,9 +130,7 @@ def test_rules_go_by_provider_or_name(model: str | None, provider: str | None, s
     assert (rules.source, rules.least_tokens) == (source, least)
 
 
-@pytest.mark.parametrize(
-    ("model", "minutes"), [("claude-opus-5-5", 5), ("gpt-5", 5), ("gpt-5.6", 30), ("gpt-6-astra", 30)]
-)
+@inputs(("model", "minutes"), [("claude-opus-5-5", 5), ("gpt-5", 5), ("gpt-5.6", 30), ("gpt-6-astra", 30)])
 def test_rules_say_how_long_a_prefix_is_kept_at_least(model: str, minutes: int) -> None:
     assert cache_rules(model).lifetime_seconds == 60 * minutes
 

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from flue_py.core.context import Turn
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.lines import text_of
 from flue_py.render.transcript import Listed, age, listed_lines, said_lines, saved_transcript, turn_lines
 from tests.render.entries import made
+from tests.tables import inputs
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -17,7 +16,7 @@ def since(**passed: int) -> int:
     return int((NOW - timedelta(**passed)).timestamp() * 1_000_000)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("passed", "text"),
     [
         (timedelta(days=40, hours=3), "40d"),

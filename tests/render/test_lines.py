@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from flue_py.render.lines import (
     table,
     text_of,
 )
+from tests.tables import inputs
 
 
 def test_wide_characters_take_two_cells_and_combining_ones_none() -> None:
@@ -46,7 +46,7 @@ def test_one_line_is_one_line_of_printable_characters(text: str) -> None:
     assert "\x1b" not in one_line(text)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("number", "text"),
     [
         (0, "0"),

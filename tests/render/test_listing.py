@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.lines import Look, cells, text_of
 from flue_py.render.views import session_lines, short_model
+from tests.tables import inputs
 
 RED = SessionInfo(
     id="0123456789abcdef",
@@ -57,7 +56,7 @@ def test_a_task_says_that_it_is_one() -> None:
     assert listed(SessionInfo(id="t", kind="task", first_message="Look"))[1].endswith("task: Look")
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("name", "short"),
     [
         ("claude-opus-4-5-20251101", "opus-4-5"),

@@ -12,7 +12,6 @@ from html import unescape
 from importlib.resources import files
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +31,7 @@ from flue_py.render.report import (
     reshaped_contexts,
 )
 from tests.render.entries import forest, made
+from tests.tables import inputs
 
 ASSETS = files("flue_py.render") / "assets"
 
@@ -204,7 +204,7 @@ THOUGHT = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "so"
 SHELL = {"role": "bashExecution", "content": None, "command": "ls", "output": "a"}
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("fields", "parts"),
     [
         ({"content": "hi"}, [["text", "hi"]]),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.render.report import edits_of
+from tests.tables import inputs
 
 PATCH = (
     "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n one\n-two\n+three\n\n*** Delete File: b.py\n*** End Patch"
@@ -21,7 +21,7 @@ def files(tool: str, arguments: Any) -> list[tuple[str, str]] | None:
     return None if edits is None else [(edit.path, edit.lines) for edit in edits.files]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("tool", "arguments", "expected"),
     [
         ("Edit", {"file_path": "a", "old_string": "x\ny", "new_string": "x\nz"}, [("a", " x\n-y\n+z")]),
@@ -45,7 +45,7 @@ def test_what_is_changed(tool: str, arguments: Any, expected: list[tuple[str, st
     assert files(tool, arguments) == expected
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("tool", "arguments"),
     [
         ("Edit", None),

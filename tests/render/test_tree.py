@@ -22,6 +22,7 @@ from flue_py.render.lines import (
 )
 from flue_py.render.views import plan_costs, plan_lines, task_lines, tree_lines
 from tests.render.entries import forest, made
+from tests.tables import inputs
 
 
 def drawn(entries: Sequence[Entry], leaf: str | None, look: Look | None = None, *, fold: bool = True) -> list[str]:
@@ -123,7 +124,7 @@ def test_costs_are_a_column_and_a_branch_of_several_lines_says_its_sum() -> None
     ]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("cost", "text"),
     [
         (Cost(0), "0.00"),
@@ -197,7 +198,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("parents", SHAPES)
+@inputs("parents", SHAPES)
 def test_ten_thousand_entries_of_any_shape_fit_eighty_columns_and_few_pages(parents: list[int | None]) -> None:
     entries = forest(parents)
     labels = {entry.id: "漢字" * 30 for entry in entries[::7]}

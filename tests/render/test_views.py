@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-import pytest
-
 from flue_py.core.context import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import Cost, Paid, Usage, UsageWindow, usage_of_window
@@ -27,6 +25,7 @@ from flue_py.render.views import (
     usage_row,
 )
 from tests.render.entries import forest, made
+from tests.tables import inputs
 
 WINDOW = UsageWindow(
     Usage(1049, 83156, 43229469, 0, 0, Cost(3147000000, 0, 0, 0, 30330197700001)),
@@ -40,7 +39,7 @@ def plain(lines: list[Line]) -> list[str]:
     return [text_of(line).rstrip() for line in lines]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("fields", "text"),
     [
         ({"role": "user", "content": "hello\n  there"}, "hello there"),

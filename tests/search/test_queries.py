@@ -15,6 +15,7 @@ from flue_py import search as queries
 from flue_py.errors import InvalidArgument
 from flue_py.search import MOST_CHARACTERS, How, Need, Span, bag_of, bits_of, may_have, one_of, pairs_of, read_query
 from tests.effort import examples
+from tests.tables import inputs
 
 
 def _holds(need: Need, terms: set[str]) -> bool:
@@ -28,7 +29,7 @@ def _holds(need: Need, terms: set[str]) -> bool:
     return any(_holds(part, terms) for part in need.parts)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("words", "how", "text", "found"),
     [
         ("it's", "words", "It's late", ["It's"]),
@@ -71,7 +72,7 @@ def test_what_is_found(words: str, how: How, text: str, found: list[str] | None)
     assert (None if spans is None else [text[start:end] for start, end in spans]) == found
 
 
-@pytest.mark.parametrize(
+@inputs(
     "words",
     [
         "(run",
@@ -93,7 +94,7 @@ def test_a_query_that_cannot_be_read_says_why(words: str) -> None:
         read_query(words, "query")
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("words", "how"),
     [
         ("", "words"),
@@ -108,7 +109,7 @@ def test_what_cannot_be_searched_for_is_refused(words: str, how: How) -> None:
         read_query(words, how)
 
 
-@pytest.mark.parametrize("words", ["a/" * 1900, "a/" * 1000 + "b", "a*", "a/a*"])
+@inputs("words", ["a/" * 1900, "a/" * 1000 + "b", "a*", "a/a*"])
 def test_what_is_alike_all_over_is_searched_in_time(words: str) -> None:
     for text in ("a" * 500_000, "a " * 20_000):
         read_query(words, "query").find(text)
@@ -141,7 +142,7 @@ def _size(need: Need) -> int:
     return 1 + sum(map(_size, need.parts))
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("piece", "text", "found"),
     [
         ("STRASSE ÇA", "die strasse ça va", "strasse ça"),
@@ -292,7 +293,7 @@ def test_a_text_of_ascii_has_what_the_same_text_has_beside_another_script(
         assert spans is None or may_have(bits_of(text), query.pairs)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("words", "text", "may"),
     [
         ("one/two", "one two", True),

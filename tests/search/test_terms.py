@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.search import LONGEST_TERM, bag_of, terms_of, wholes_of
+from tests.tables import inputs
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("text", "terms"),
     [
         ("it's", ["it", "s"]),

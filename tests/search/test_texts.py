@@ -6,13 +6,13 @@ import base64
 import json
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.entries import Entry
 from flue_py.core.json import JsonValue
 from flue_py.search import CHARACTERS, MOST_OF_TOOLS, SearchedText, snippet, texts_of, without_encoded
+from tests.tables import inputs
 
 
 def _texts(value: JsonValue, kind: str = "message") -> list[tuple[str, str | None, str]]:
@@ -20,7 +20,7 @@ def _texts(value: JsonValue, kind: str = "message") -> list[tuple[str, str | Non
     return [(text.part, text.tool, text.text) for text in texts_of(entry)]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("kind", "value", "texts"),
     [
         ("message", {"role": "user", "content": "hello"}, [("messages", None, "hello")]),
@@ -85,9 +85,7 @@ def test_base64_is_no_text_in_one_piece_or_in_lines() -> None:
         assert kept.endswith(" behind")
 
 
-@pytest.mark.parametrize(
-    "text", ["/".join(["folder", "another", "third"] * 20), "-" * 500, "a" * 500, "word " * 100, "0" * 300]
-)
+@inputs("text", ["/".join(["folder", "another", "third"] * 20), "-" * 500, "a" * 500, "word " * 100, "0" * 300])
 def test_what_only_looks_encoded_stays(text: str) -> None:
     assert without_encoded(text) == text
 

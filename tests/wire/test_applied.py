@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.providers import AppliedEdit, applied_edits
 from flue_py.providers.anthropic import cleared_tokens
+from tests.tables import inputs
 
 TOOLS: JsonObject = {"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8, "cleared_input_tokens": 50_000}
 THINKING: JsonObject = {"type": "clear_thinking_20251015", "cleared_thinking_turns": 3, "cleared_input_tokens": 15_000}
@@ -38,7 +37,7 @@ def test_edits_are_read_of_a_response_an_event_and_a_message() -> None:
     ]
 
 
-@pytest.mark.parametrize("managed", [None, {}, {"applied_edits": None}, "x", {"applied_edits": {}}])
+@inputs("managed", [None, {}, {"applied_edits": None}, "x", {"applied_edits": {}}])
 def test_what_is_not_said_is_unknown(managed: JsonValue) -> None:
     assert applied_edits({"context_management": managed}) is None
     assert cleared_tokens({"context_management": managed}) is None

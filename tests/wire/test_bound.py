@@ -16,6 +16,7 @@ from flue_py.providers import LIMITS
 from flue_py.providers.lists import Said
 from flue_py.providers.request import STALE, prefix_digest, wire_request
 from tests.effort import examples
+from tests.tables import inputs
 from tests.wire.hostile import histories
 
 OTHER = "0" * 32
@@ -102,7 +103,7 @@ FORMS: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("target", FORMS)
+@inputs("target", FORMS)
 async def test_an_answer_as_the_provider_gave_it_is_sent_again_as_it_was_or_without_its_reasoning(target: str) -> None:
     form = FORMS[target]
     async with flue_py.open(":memory:", prices=False) as store:

@@ -21,6 +21,7 @@ from flue_py.providers.request import CacheMarks, wire_request
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, result, user
 from tests.effort import examples
+from tests.tables import inputs
 from tests.wire.hostile import histories
 
 COUNTER = counter_for("gpt-5")
@@ -66,7 +67,7 @@ def bare(value: JsonValue) -> JsonValue:
     return kept
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("count", "where"),
     [
         (1, ["4"]),
@@ -95,7 +96,7 @@ def test_the_end_of_an_epoch_is_marked() -> None:
     assert [*marked(sent)] == ["system", str(place), str(len(sent.messages) - 3), str(len(sent.messages) - 1)]
 
 
-@pytest.mark.parametrize("target", LIMITS)
+@inputs("target", LIMITS)
 def test_nothing_else_changes(target: str) -> None:
     sent, plain = request(target=target), request(target=target, cache_breakpoints=None)
     assert bare([*sent.messages]) == bare([*plain.messages])
@@ -105,7 +106,7 @@ def test_nothing_else_changes(target: str) -> None:
         assert sent.messages == plain.messages
 
 
-@pytest.mark.parametrize("name", TRANSCRIPTS)
+@inputs("name", TRANSCRIPTS)
 def test_a_marked_request_of_a_real_session_begins_with_the_one_before_it(name: str) -> None:
     items = context_of(name)
     ends = [at for at in range(1, len(items)) if items[at].role == "assistant"][-4:]
@@ -130,7 +131,7 @@ def test_any_history_has_at_most_so_many_marks_and_breaks_no_rule(messages: list
     assert bare([*sent.messages]) == bare([*plain.messages])
 
 
-@pytest.mark.parametrize("wrong", [{"count": 0}, {"count": 5}, {"ttl": "2h"}, {"count": True}])
+@inputs("wrong", [{"count": 0}, {"count": 5}, {"ttl": "2h"}, {"count": True}])
 def test_a_wrong_setting_is_named(wrong: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^cache_breakpoints\."):
         context_settings({"cache_breakpoints": wrong})

@@ -26,9 +26,10 @@ from tests.adapters.messages.contexts import EVERYTHING, TRANSCRIPTS, context_of
 from tests.effort import examples
 from tests.formats.test_gemini_lists import gemini_lists
 from tests.formats.test_list_round_trips import anthropic_lists, chat_lists, responses_lists
+from tests.tables import inputs
 from tests.wire.hostile import PNG, histories
 
-targets = pytest.mark.parametrize("target", LIMITS)
+targets = inputs("target", LIMITS)
 
 
 def request(target: str, messages: list[JsonObject], **given: Any) -> WireRequest:
@@ -251,7 +252,7 @@ def kinds_of(found: WireRequest) -> list[JsonValue]:
     ]
 
 
-@pytest.mark.parametrize("last", [[], [MORE]], ids=["last", "followed"])
+@inputs("last", [[], [MORE]], ids=["last", "followed"])
 def test_reasoning_at_the_end_of_an_answer_is_left_out_and_the_answer_with_it_where_it_is_all(
     last: list[JsonObject],
 ) -> None:
@@ -272,7 +273,7 @@ def test_an_answer_of_reasoning_alone_that_stands_first_needs_no_message_before_
     assert told(found) == [("e0", ENDS_IN_THOUGHT)]
 
 
-@pytest.mark.parametrize("results", [[], [R1]], ids=["unanswered", "answered"])
+@inputs("results", [[], [R1]], ids=["unanswered", "answered"])
 def test_reasoning_stays_before_a_call_and_before_what_the_same_answer_goes_on_with(results: list[JsonObject]) -> None:
     found = request("anthropic", [Q, {**CLAUDE, "content": [THOUGHT, CALL]}, *results])
     assert found.broken == ()
@@ -436,7 +437,7 @@ def outputs(found: WireRequest) -> list[JsonValue]:
     ]
 
 
-@pytest.mark.parametrize("is_apart", [False, True], ids=["one message", "a message for each call"])
+@inputs("is_apart", [False, True], ids=["one message", "a message for each call"])
 def test_the_error_of_a_call_stands_behind_the_last_real_result_of_the_answer(is_apart: bool) -> None:
     called = [{**CLAUDE, "content": [call]} for call in calls_of("a", "b", "c")]
     answer = called if is_apart else [{**CLAUDE, "content": calls_of("a", "b", "c")}]
@@ -465,7 +466,7 @@ WORDS = b64encode("Wörter".encode()).decode()
 AS_TEXT: JsonObject = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Wörter"}}
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("part", "sent"),
     [
         ({"type": "file", "data": WORDS, "mimeType": "text/plain"}, AS_TEXT),
@@ -477,7 +478,7 @@ AS_TEXT: JsonObject = {"type": "document", "source": {"type": "text", "media_typ
          {**AS_TEXT, "context": "c"}),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("is_result", [False, True], ids=["message", "result"])
+@inputs("is_result", [False, True], ids=["message", "result"])
 def test_a_file_of_plain_text_goes_to_anthropic_as_its_text(
     part: JsonObject, sent: JsonObject, is_result: bool
 ) -> None:
@@ -490,7 +491,7 @@ def test_a_file_of_plain_text_goes_to_anthropic_as_its_text(
     assert (f"e{len(last)}", "a file of plain text goes out as its text") in told(found)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("part", "why"),
     [
         ({"data": WORDS, "mimeType": "application/msword", "filename": "a.doc"},
@@ -510,7 +511,7 @@ def test_a_file_that_anthropic_does_not_take_is_named_in_a_text(part: JsonObject
     assert f"[file{named} left out: {why}; it is stored in entry e0]" in str(found.messages)
 
 
-@pytest.mark.parametrize(
+@inputs(
     "part",
     [
         {"data": "JVBERi0x", "mimeType": "application/pdf"},
@@ -549,7 +550,7 @@ def test_of_more_images_than_are_taken_the_oldest_leave_in_portions() -> None:
     assert block[1]["text"].endswith("it is stored in entry e0]")
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("part", "why"),
     [
         ({"type": "image", "data": "QUJD", "mimeType": "image/tiff"}, "type 'image/tiff'"),
@@ -651,7 +652,7 @@ def test_a_target_that_is_none_is_refused() -> None:
 OPENAI: JsonObject = {"role": "assistant", "provider": "openai", "model": "gpt-5", "api": "openai-responses"}
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("target", "message", "what"),
     [
         (

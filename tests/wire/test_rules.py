@@ -12,6 +12,7 @@ import pytest
 
 from flue_py.providers.base import LIMITS, limits_of, pixels
 from flue_py.providers.rules import RULES, broken_rules
+from tests.tables import inputs
 from tests.wire.hostile import PNG
 
 USER: dict[str, Any] = {"role": "user", "content": "q"}
@@ -200,7 +201,7 @@ BROKEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("target", "rule", "where", "messages"), BROKEN)
+@inputs(("target", "rule", "where", "messages"), BROKEN)
 def test_a_broken_rule_is_found_with_its_path(
     target: str, rule: str, where: str, messages: list[dict[str, Any]]
 ) -> None:
@@ -273,7 +274,7 @@ def test_each_rule_of_each_provider_is_among_the_broken_ones() -> None:
     assert all("2026" in limits.source for limits in LIMITS.values())
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("target", "messages"),
     [
         ("anthropic", [USER, USED, ANSWERED, {"role": "assistant", "content": "a"}]),
@@ -313,7 +314,7 @@ def jpeg_of(width: int, height: int) -> bytes:
     return b"\xff\xd8" + app + b"\xff\xff\xc2" + struct.pack(">HBHH", 17, 8, height, width) + bytes(20)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("head", "size"),
     [
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + struct.pack(">II", 640, 480), (640, 480)),

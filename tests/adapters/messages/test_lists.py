@@ -27,6 +27,7 @@ from tests.formats.test_list_round_trips import (
     responses_lists,
     same,
 )
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +47,7 @@ async def session() -> AsyncIterator[Session]:
         yield await store.create_session()
 
 
-forms = pytest.mark.parametrize("form", FORMS)
+forms = inputs("form", FORMS)
 
 
 def back(form: str, found: ProviderList) -> OurMessages:
@@ -55,7 +56,7 @@ def back(form: str, found: ProviderList) -> OurMessages:
 
 
 @forms
-@pytest.mark.parametrize("name", TRANSCRIPTS)
+@inputs("name", TRANSCRIPTS)
 def test_a_list_of_a_real_transcript_comes_back_as_it_was(form: str, name: str) -> None:
     to, _ = FORMS[form]
     sent = to(context_of(name))
@@ -68,7 +69,7 @@ def test_a_list_of_a_real_transcript_comes_back_as_it_was(form: str, name: str) 
     assert again.notes == ()
 
 
-@pytest.mark.parametrize("name", TRANSCRIPTS)
+@inputs("name", TRANSCRIPTS)
 def test_a_list_of_a_real_transcript_is_one_that_the_provider_takes(name: str) -> None:
     context = context_of(name)
     assert is_valid_anthropic(adapter.to_anthropic(context).messages)
@@ -108,12 +109,14 @@ def test_what_a_provider_has_a_place_for_comes_back(form: str) -> None:
 
 
 @forms
-async def test_a_session_gives_back_the_list_that_was_appended(session: Session, form: str) -> None:
+async def test_a_session_gives_back_the_list_that_was_appended(form: str) -> None:
     to, _ = FORMS[form]
     sent = to(EVERYTHING).messages
-    await session.append_messages(sent)
-    assert same(to(await session.build_context_entries()).messages, sent)
-    assert to(await session.build_context()).messages
+    async with flue_py.open(":memory:", prices=False) as store:
+        session = await store.create_session()
+        await session.append_messages(sent)
+        assert same(to(await session.build_context_entries()).messages, sent)
+        assert to(await session.build_context()).messages
 
 
 async def test_summaries_of_a_compaction_and_of_a_branch_are_texts(session: Session) -> None:
@@ -155,7 +158,7 @@ def test_what_has_no_place_is_told() -> None:
         assert any("reasoning" in note for note in notes)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("given_list", "path"),
     [
         (
@@ -173,9 +176,7 @@ def test_what_is_not_a_message_of_ours_is_refused_with_its_path(given_list: list
 
 
 @forms
-@pytest.mark.parametrize(
-    "wrong", ["text", None, {"role": "user", "content": {1: 2}}, {"role": "user", "content": 5.5j}]
-)
+@inputs("wrong", ["text", None, {"role": "user", "content": {1: 2}}, {"role": "user", "content": 5.5j}])
 def test_what_is_not_a_message_of_the_provider_is_refused_with_its_path(form: str, wrong: Any) -> None:
     with pytest.raises(InvalidEntry, match=r"messages\[0\]"):
         FORMS[form][1]([wrong])
@@ -203,7 +204,7 @@ def test_plain_lists_need_no_framework() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("module", "extra", "convert"),
     [("pydantic_ai", "pydantic-ai", adapter.to_pydantic_ai), ("langchain_core", "langgraph", adapter.to_langchain)],
 )

@@ -12,6 +12,7 @@ import flue_py.sync
 from flue_py.context.blocks import FileIndex
 from flue_py.core.sessions import DocumentName, NewDocument
 from flue_py.errors import InvalidArgument
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +81,7 @@ async def test_what_is_no_store_or_place_is_refused() -> None:
                 FileIndex(wrong)
 
 
-@pytest.mark.parametrize("threads", [None, True])
+@inputs("threads", [None, True])
 def test_the_twin_of_a_store_is_listed_too(tmp_path: Path, threads: bool | None) -> None:
     with flue_py.sync.open(tmp_path / "s.db", threads=threads) as store:
         session = store.create_session()

@@ -15,6 +15,7 @@ from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.blocks.blocks import Clock
 from tests.sessions.talk import assistant, user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -110,7 +111,7 @@ async def test_a_scripted_session_keeps_its_prefix_until_a_compaction(tmp_path: 
         assert sent.kept == [False] * len(LIMITS)
 
 
-@pytest.mark.parametrize("name", TRANSCRIPTS)
+@inputs("name", TRANSCRIPTS)
 async def test_a_real_session_keeps_its_prefix(name: str, tmp_path: Path) -> None:
     sent = Sent()
     messages = [item.data for item in context_of(name) if item.kind == "message"][:400]

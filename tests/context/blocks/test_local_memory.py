@@ -15,6 +15,7 @@ from flue_py.errors import InvalidArgument
 from flue_py.runtime.conversation import Conversation
 from tests.postgres import NewDatabase
 from tests.sessions.talk import assistant
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -94,7 +95,7 @@ class LocalMemoryNamed(LocalMemory):
     name = "second"
 
 
-@pytest.mark.parametrize("threads", [None, True])
+@inputs("threads", [None, True])
 def test_the_twin_of_a_store_is_asked_too(tmp_path: Path, threads: bool | None) -> None:
     with flue_py.sync.open(tmp_path / "s.db", threads=threads) as store:
         check(store)

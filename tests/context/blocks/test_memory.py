@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from flue_py.context.blocks import MEMORY_HEADER, MOST_MEMORY_CHARS, memory_text
 from flue_py.errors import InvalidArgument
+from tests.tables import inputs
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def test_no_memory_passes_for_another_or_acts_on_a_terminal() -> None:
     assert found.text.split("\n") == [MEMORY_HEADER, "[user] a: x", "  [user] b: y\ufffd[2J", "  [user] c: z"]
 
 
-@pytest.mark.parametrize("most", [0, len(MEMORY_HEADER) - 1, True, "8000", None])
+@inputs("most", [0, len(MEMORY_HEADER) - 1, True, "8000", None])
 def test_a_limit_without_room_for_the_header_is_refused(most: object) -> None:
     with pytest.raises(InvalidArgument, match="most: "):
         memory_text([], most)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from flue_py.errors import InvalidArgument, MemoryUnavailable
 from flue_py.runtime.conversation import Conversation
 from tests.context.blocks.webhooks import free_port, remembering, saying
 from tests.sessions.talk import assistant, user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -100,7 +101,7 @@ async def test_an_answer_is_read_to_a_bound() -> None:
         assert "more than 65,536 bytes" in await failure(WebhookMemory(url))
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("said", "reason"),
     [
         (b"", "RemoteDisconnected"),

@@ -14,6 +14,7 @@ from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
 from flue_py.providers import LIMITS
 from tests.context.pipeline.piped import answer, call, result, user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 SAID: list[JsonObject] = [
@@ -114,7 +115,7 @@ async def test_an_attempt_above_the_limits_is_passed_over_before_it_is_sent(sess
         await lengths(session, settings={"fitting": {"max_context_tokens": 1}})
 
 
-@pytest.mark.parametrize("target", [*LIMITS, None])
+@inputs("target", [*LIMITS, None])
 async def test_what_stands_beside_the_messages_counts_for_every_target(session: Session, target: str | None) -> None:
     """Of content: 40,000 characters of system are 10,000 tokens, and 8,000 of a tool 2,000 more."""
     tool: JsonObject = {"name": "read", "description": "d" * 8_000, "parameters": {"type": "object"}}

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from flue_py.core.json import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument
 from flue_py.providers.request import STALE
 from tests.effort import examples
+from tests.tables import inputs
 
 SIGNING = ("anthropic", "openai-responses", "gemini")
 TOOLS: list[JsonObject] = [{"name": "read_file", "description": "Read.", "parameters": {"type": "object"}}]
@@ -161,7 +161,7 @@ def test_no_request_has_reasoning_behind_another_beginning(
         assert not store.verify().problems
 
 
-@pytest.mark.parametrize("target", SIGNING)
+@inputs("target", SIGNING)
 def test_answers_that_come_to_follow_each_other_are_bound_each_to_its_own_beginning(target: str) -> None:
     with sync.open(":memory:") as store:
         talk = Talk(store.create_session(), target)
@@ -192,8 +192,8 @@ def test_without_a_change_all_of_it_is_sent(target: str, turns: list[bool]) -> N
         assert {signature for signature, _ in signed_at(request)} >= talk.sent.keys()
 
 
-@pytest.mark.parametrize("target", SIGNING)
-@pytest.mark.parametrize("change", ["tools", "system"])
+@inputs("target", SIGNING)
+@inputs("change", ["tools", "system"])
 def test_what_is_left_out_is_told_with_its_entry_and_calls_and_texts_stay(target: str, change: str) -> None:
     with sync.open(":memory:") as store:
         talk = Talk(store.create_session(), target)
@@ -214,7 +214,7 @@ def test_what_is_left_out_is_told_with_its_entry_and_calls_and_texts_stay(target
         assert {signature for signature, _ in signed_at(kept)} >= talk.sent.keys()
 
 
-@pytest.mark.parametrize("place", ["first", "middle", "last"])
+@inputs("place", ["first", "middle", "last"])
 def test_messages_of_ours_go_with_the_items_that_they_were_made_of(place: str) -> None:
     content: list[JsonValue] = [*thought("anthropic", "s0")]
     alone: JsonObject = {"role": "assistant", "provider": "anthropic", "content": content}

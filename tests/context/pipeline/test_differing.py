@@ -17,6 +17,7 @@ from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, result, user
 from tests.context.pipeline.test_epochs import PARTS, begins_with, ends_of_requests
+from tests.tables import inputs
 
 COUNTER = counter_for("gpt-5")
 READ = {"name": "read_file", "input_schema": {"type": "object"}}
@@ -49,7 +50,7 @@ def test_only_requests_are_compared() -> None:
         request(SAID).break_since(nothing)
 
 
-@pytest.mark.parametrize("target", [*LIMITS, None])
+@inputs("target", [*LIMITS, None])
 def test_a_request_that_has_gone_on_breaks_nothing(target: str | None) -> None:
     first = request(SAID[:5], target, system="Be brief.", tools=[READ])
     again = request(SAID, target, system="Be brief.", tools=[READ])
@@ -57,7 +58,7 @@ def test_a_request_that_has_gone_on_breaks_nothing(target: str | None) -> None:
     assert broken(again, first) == ("context", "e5")
 
 
-@pytest.mark.parametrize("target", [*LIMITS, None])
+@inputs("target", [*LIMITS, None])
 def test_system_and_tools_are_named(target: str | None) -> None:
     first = request(SAID[:5], target, system="Be brief.", tools=[READ])
     assert broken(first, request(SAID, target, system="Be long.", tools=[READ])) == ("system", None)
@@ -109,7 +110,7 @@ def test_a_repair_is_named() -> None:
     assert broken(first, request(SAID[:3])) == ("repair", "e1")
 
 
-@pytest.mark.parametrize("name", TRANSCRIPTS)
+@inputs("name", TRANSCRIPTS)
 def test_it_is_named_for_every_request_of_a_real_session_that_begins_otherwise(name: str) -> None:
     items = context_of(name)
     settings = context_settings({"epoch_tokens": 5_000, **PARTS["all"]})

@@ -17,6 +17,7 @@ from flue_py.core.json import JsonObject, JsonValue, changed, encode_json
 from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, piped, result, texts, user
+from tests.tables import inputs
 
 PARTS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -152,7 +153,7 @@ def test_an_epoch_begins_when_the_last_call_is_long_ago() -> None:
     assert epoch_end(late, [1] * 8, EpochRules(1_000), unasked) == 0
 
 
-@pytest.mark.parametrize("name", TRANSCRIPTS)
+@inputs("name", TRANSCRIPTS)
 def test_what_pays_is_found_again_by_each_later_request(name: str) -> None:
     items = context_of(name)
     rules = EpochRules(8_000, 600, lambda found: (found.unedited - found.tokens) * 8 > found.cached - found.common)

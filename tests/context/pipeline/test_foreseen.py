@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from flue_py.context.tokens import counter_for
 from flue_py.core.context import ContextEntry
 from flue_py.core.json import JsonObject, changed, frozen
 from tests.context.pipeline.piped import answer, call, context, result, user
+from tests.tables import inputs
 
 COUNTER = counter_for("gpt-5")
 
@@ -142,7 +142,7 @@ def test_a_step_that_may_change_is_asked_again() -> None:
     assert changing.report.tokens_freed > 0
 
 
-@pytest.mark.parametrize("most", [1, 2, 5])
+@inputs("most", [1, 2, 5])
 def test_the_oldest_are_forgotten(most: int) -> None:
     memory, found = Foreseen(most), Rewritten(1, 0, 1, 0)
     for number in range(20):

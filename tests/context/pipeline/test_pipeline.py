@@ -21,6 +21,7 @@ from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
 from tests.effort import examples
+from tests.tables import inputs
 from tests.wire.hostile import histories
 
 EVERYTHING: list[dict[str, Any]] = [
@@ -63,7 +64,7 @@ def test_a_step_of_ones_own_runs_last_and_what_it_did_is_found() -> None:
     assert [step.name for step in found.report.steps] == ["text_only", "tool_pairs", "reminder"]
 
 
-@pytest.mark.parametrize("made", [None, "text", [user("no item")], 5])
+@inputs("made", [None, "text", [user("no item")], 5])
 def test_a_step_that_returns_something_else_is_named(made: Any) -> None:
     class Broken(Reminder):
         name = "broken"
@@ -85,7 +86,7 @@ class Doing(Reminder):
         return self.does(items)
 
 
-@pytest.mark.parametrize(
+@inputs(
     "apply",
     [
         lambda items: items[::-1],
@@ -118,7 +119,7 @@ def test_what_one_step_added_and_a_later_one_dropped_or_changed_is_in_the_report
     assert found.report.tokens_after == sum(counter.count(item.message) for item in found.items)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("said", "agent", "start"),
     [
         ([], None, 0),

@@ -14,6 +14,7 @@ from flue_py.errors import InvalidArgument
 from flue_py.providers import LIMITS
 from tests.adapters.messages.contexts import TRANSCRIPTS, context_of
 from tests.context.pipeline.piped import answer, call, context, result, user
+from tests.tables import inputs
 
 COUNTER = counter_for("gpt-5")
 CLEARING: dict[str, Any] = {"trigger_tokens": 100, "keep": 1}
@@ -68,7 +69,7 @@ def test_what_is_asked_for_stands_beside_the_messages() -> None:
     }
 
 
-@pytest.mark.parametrize("target", [*LIMITS, None])
+@inputs("target", [*LIMITS, None])
 def test_a_provider_that_is_asked_for_nothing_gets_nothing(target: str | None) -> None:
     for asked in (None, {}, {"compact_tokens": 1} if target == "anthropic" else {"keep_thinking_turns": 1}):
         sent = request(asked, target)
@@ -92,7 +93,7 @@ def test_what_it_will_clear_is_a_step_and_the_messages_are_whole() -> None:
     assert found.by == "context"
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("rule", "entries"),
     [
         (CLEARING, ["e2", "e4"]),
@@ -114,7 +115,7 @@ def test_that_openai_will_compact_is_an_event() -> None:
     assert request({"compact_tokens": 50_000}, "openai-responses").report.events == ()
 
 
-@pytest.mark.parametrize("name", TRANSCRIPTS)
+@inputs("name", TRANSCRIPTS)
 def test_never_more_is_cleared_than_is_there(name: str) -> None:
     items = context_of(name)
     sent = request({"clear_tool_uses": {"trigger_tokens": 1, "keep": 0}, "keep_thinking_turns": 1}, items=items)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from flue_py import sync
 from flue_py.core.json import JsonObject
 from flue_py.providers.base import LIMITS
 from flue_py.providers.lists import NO_RESULT
 from tests.context.pipeline.piped import answer, call, result, user
+from tests.tables import inputs
 
 WORDS = "hm, I see " * 200
 TEXT: JsonObject = {"type": "text", "text": "I say."}
@@ -45,18 +44,18 @@ def tokens_of(target: str | None, said: list[JsonObject], model: str | None = No
         return request.tokens
 
 
-@pytest.mark.parametrize("target", LIMITS)
+@inputs("target", LIMITS)
 def test_reasoning_of_another_model_does_not_count(target: str) -> None:
     said = with_thought("c2lnbmVk", provider="mistral", model="large")
     assert tokens_of(target, said, "gpt-5") == tokens_of(target, PLAIN, "gpt-5")
 
 
-@pytest.mark.parametrize("target", LIMITS)
+@inputs("target", LIMITS)
 def test_reasoning_that_the_provider_did_not_sign_does_not_count(target: str) -> None:
     assert tokens_of(target, with_thought(provider="mistral")) == tokens_of(target, PLAIN)
 
 
-@pytest.mark.parametrize("target", [*SIGNED, None])
+@inputs("target", [*SIGNED, None])
 def test_reasoning_under_another_beginning_does_not_count(target: str | None) -> None:
     provider, signature = SIGNED[target or "anthropic"]
     said = with_thought(signature, provider=provider)
@@ -64,7 +63,7 @@ def test_reasoning_under_another_beginning_does_not_count(target: str | None) ->
     assert tokens_of(target, said, under="another") == tokens_of(target, PLAIN)
 
 
-@pytest.mark.parametrize("target", SIGNED)
+@inputs("target", SIGNED)
 def test_reasoning_that_nothing_follows_does_not_count(target: str) -> None:
     provider, signature = SIGNED[target]
     item = json.dumps({**json.loads(ITEM), "summary": [{"type": "summary_text", "text": WORDS}]})
@@ -77,27 +76,27 @@ def test_reasoning_that_nothing_follows_does_not_count(target: str) -> None:
     assert tokens_of(target, [*PLAIN, last]) - tokens_of(target, PLAIN) <= 8
 
 
-@pytest.mark.parametrize("target", LIMITS)
+@inputs("target", LIMITS)
 def test_a_result_without_a_call_and_a_blank_message_do_not_count(target: str) -> None:
     said = [*PLAIN, result("orphan", WORDS), answer("Well."), user(" \n" * 50)]
     assert tokens_of(target, said) == tokens_of(target, [*PLAIN, answer("Well.")])
 
 
-@pytest.mark.parametrize("target", LIMITS)
+@inputs("target", LIMITS)
 def test_an_error_in_place_of_a_result_counts(target: str) -> None:
     said = [user("Go."), answer("", call("c1"))]
     made = {**result("c1"), "content": NO_RESULT, "toolName": "read_file"}
     assert tokens_of(target, [*said, user("And?")]) == tokens_of(target, [*said, made, user("And?")])
 
 
-@pytest.mark.parametrize("target", LIMITS)
+@inputs("target", LIMITS)
 def test_a_part_that_has_no_place_in_a_request_does_not_count(target: str) -> None:
     unknown: JsonObject = {"type": "hologram", "data": WORDS}
     said: list[JsonObject] = [{"role": "user", "content": [TEXT, unknown]}]
     assert tokens_of(target, said) == tokens_of(target, [{"role": "user", "content": [TEXT]}])
 
 
-@pytest.mark.parametrize("target", ["anthropic", "openai-chat"])
+@inputs("target", ["anthropic", "openai-chat"])
 def test_the_text_in_place_of_a_picture_counts(target: str) -> None:
     said: list[JsonObject] = [
         {"role": "user", "content": [TEXT, {"type": "image", "data": "AA", "mimeType": "image/tiff"}]}

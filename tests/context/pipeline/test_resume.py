@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from flue_py.context.request import context_request, explained_row, state_of
 from flue_py.context.settings import context_settings
 from flue_py.context.steps import MISSING
@@ -13,6 +11,7 @@ from flue_py.context.tokens import counter_for
 from flue_py.core.json import JsonObject
 from flue_py.render.report import sent_json
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
+from tests.tables import inputs
 
 THOUGHT: JsonObject = {"type": "thinking", "thinking": "hm"}
 RESUME = {"resume": True}
@@ -112,7 +111,7 @@ AT_TOOLS = [user("Go."), answer("", call("c1"), call("c2")), result("c1")]
 SUMMARY_TEXT = user("[Conversation Summary]\nIt works.")
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("said", "kind", "left_out"),
     [
         ([], None, False),
@@ -140,7 +139,7 @@ def test_the_kind_of_interruption_is_told(said: list[Any], kind: str | None, lef
     assert ("recovery_filtered" in told) == left_out
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("said", "kind"),
     [
         ([*DONE, "told", user("And this?")], None),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
-
 from flue_py.context.steps import CLEARED, OMITTED, OVERWRITTEN, REPEATED
 from flue_py.context.steps import IN_TURN_TOKENS_OMITTED as OVER_BUDGET
 from flue_py.core.context import ContextEntry
 from flue_py.core.json import JsonObject
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
+from tests.tables import inputs
 
 
 def calls(number: int, name: str = "Bash", size: int = 900) -> list[JsonObject]:
@@ -30,7 +29,7 @@ def test_old_results_of_certain_tools_are_cleared_but_for_the_newest() -> None:
     assert all(tokens > 50 for tokens in freed)
 
 
-@pytest.mark.parametrize("name", ["ReadFile", "read_file", "readFile", "READ-FILE"])
+@inputs("name", ["ReadFile", "read_file", "readFile", "READ-FILE"])
 def test_a_tool_is_known_however_its_name_is_written(name: str) -> None:
     found = piped(context(*calls(2, name)), {"microcompact": {"keep": 1}})
     assert texts(found)[1] == CLEARED
@@ -110,7 +109,7 @@ def test_a_write_is_superseded_by_a_later_whole_one_with_its_long_arguments() ->
     assert piped(context(*patched), {"superseded": {"argument_chars": 0}}).report.changes == ()
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("text", "more", "outcome"),
     [
         ("ok " * 50, {}, "succeeded"),
@@ -213,7 +212,7 @@ def test_arguments_that_were_left_out_go_without_what_signed_the_call() -> None:
     assert same == other
 
 
-@pytest.mark.parametrize("most", [1_500, 2_500, 5_000])
+@inputs("most", [1_500, 2_500, 5_000])
 def test_stubs_leave_the_newest_result_all_the_room_that_there_is(most: int) -> None:
     said = context(user("Go."), *calls(20, size=3_000), answer("", call("n", "Bash")), result("n", "word " * 9_000))
     found = piped(said, {"in_turn": {"max_context_tokens": most}, "addresses": True})
@@ -229,7 +228,7 @@ def test_results_that_are_cut_keep_the_same_share() -> None:
     assert done(found) == [("max_in_turn_context_tokens", "e6", "cut")]
 
 
-@pytest.mark.parametrize(
+@inputs(
     "given",
     [
         {"microcompact": {"keep": 0}},
@@ -238,7 +237,7 @@ def test_results_that_are_cut_keep_the_same_share() -> None:
         {"superseded": {"least_chars": 0, "argument_chars": 5, "shell_tools": ["Bash"]}},
     ],
 )
-@pytest.mark.parametrize("addresses", [True, False])
+@inputs("addresses", [True, False])
 def test_no_note_is_longer_than_what_it_stands_for(given: dict[str, Any], addresses: bool) -> None:
     said = [
         message
@@ -271,7 +270,7 @@ def test_the_oldest_turns_go_and_the_last_always_stays() -> None:
     assert ids(least) == ["e0", "e21", "e22", "e23", "e24"]
 
 
-@pytest.mark.parametrize("role", ["user", "bashExecution"])
+@inputs("role", ["user", "bashExecution"])
 def test_what_the_user_says_between_a_call_and_its_result_begins_no_turn(role: str) -> None:
     between: JsonObject = {"role": role, "content": "And be quick.", "command": "ls"}
     said = [user("Go."), answer("", call("c1")), between, result("c1", "word " * 90), answer("Done."), user("Thanks.")]
@@ -289,7 +288,7 @@ def test_what_is_left_of_a_turn_before_the_first_message_of_the_user_goes_first(
     assert ids(piped(said[:3], {"trim": {"max_tokens": 1}})) == ["e0", "e1", "e2"]
 
 
-@pytest.mark.parametrize(
+@inputs(
     "given",
     [
         {"microcompact": {"keep": 0}},
@@ -318,10 +317,8 @@ def test_what_is_pinned_goes_out_word_for_word(given: dict[str, Any]) -> None:
         assert ids(found) == ["e0", "e1", "e2", "e3", "e6"]
 
 
-@pytest.mark.parametrize(
-    ("part", "step", "most"), [("in_turn", "max_in_turn_context_tokens", 10), ("trim", "trim_history", 200)]
-)
-@pytest.mark.parametrize("epoch_tokens", [0, 100])
+@inputs(("part", "step", "most"), [("in_turn", "max_in_turn_context_tokens", 10), ("trim", "trim_history", 200)])
+@inputs("epoch_tokens", [0, 100])
 def test_a_budget_that_cannot_be_met_is_told(part: str, step: str, most: int, epoch_tokens: int) -> None:
     name = "max_context_tokens" if part == "in_turn" else "max_tokens"
     said = context(user("word " * 300), *calls(2), user("word " * 300), *calls(2))

@@ -18,6 +18,7 @@ from flue_py.context.settings import (
     context_settings,
 )
 from flue_py.errors import InvalidArgument
+from tests.tables import inputs
 
 
 def test_a_json_object_is_what_the_classes_are() -> None:
@@ -34,7 +35,7 @@ def test_a_json_object_is_what_the_classes_are() -> None:
     assert context_settings(json.loads(made.model_dump_json())) == made
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("given", "paths"),
     [
         ({"window": {"max_turn_age": -1}}, ["window.max_turn_age"]),
@@ -71,7 +72,7 @@ def test_a_class_names_its_own_fields() -> None:
         ContextSettings(window=5)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("given", [5, "text", [], object()])
+@inputs("given", [5, "text", [], object()])
 def test_what_is_no_settings_is_refused(given: Any) -> None:
     with pytest.raises(InvalidArgument, match="settings: should be ContextSettings"):
         context_settings(given)

@@ -24,6 +24,7 @@ from flue_py.context.tokens import counter_for
 from flue_py.core.context import ContextEntry
 from flue_py.errors import InvalidArgument
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
+from tests.tables import inputs
 
 TASK = "Make the build green again, and change nothing in the public interface."
 SECTIONS = GatheredContext("Coder", (Section("file:PLAN.md", "PLAN.md", "1. read the log"),))
@@ -128,7 +129,7 @@ def test_corrections_are_for_the_agent_that_answered_before_them() -> None:
     assert ids(told(items, {"sources": []}, "Planner"))[2:] == ["e5"], "it has not answered, so none is for it"
 
 
-@pytest.mark.parametrize(
+@inputs(
     "broken",
     [
         [answer("", agent="Coder", stopReason="error")],
@@ -213,7 +214,7 @@ def test_sources_that_said_nothing_are_told() -> None:
     assert texts(found) == [TASK]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("sources", "wrong"),
     [
         (["file:"], "spec.sources.0.source: file needs a path behind a colon"),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from flue_py.context.steps import CORRECTIONS
 from flue_py.core.json import JsonObject
 from tests.context.pipeline.piped import answer, call, context, done, ids, piped, result, texts, user
+from tests.tables import inputs
 
 HISTORY: list[JsonObject] = [
     user("Fix the build."),
@@ -52,7 +51,7 @@ def test_an_answer_of_text_alone_stays_with_its_reasoning() -> None:
     assert found.report.changes == ()
 
 
-@pytest.mark.parametrize("name", ["coder", "CODER", "Coder"])
+@inputs("name", ["coder", "CODER", "Coder"])
 def test_an_excluded_agent_is_left_out_in_whatever_case_and_tools_with_it(name: str) -> None:
     found = piped(context(*HISTORY), window(exclude_agents=[name]))
     assert texts(found) == ["Fix the build.", "Looks good.", "Nobody said this.", "Thanks."]
@@ -70,7 +69,7 @@ def test_an_answer_without_an_agent_is_of_unknown() -> None:
     assert "Looks good." in texts(found)
 
 
-@pytest.mark.parametrize(("most", "first"), [(1, "e7"), (2, "e6"), (3, "e0"), (0, "e0")])
+@inputs(("most", "first"), [(1, "e7"), (2, "e6"), (3, "e0"), (0, "e0")])
 def test_the_last_turns_stay_whole_with_their_prompts(most: int, first: str) -> None:
     assert ids(piped(context(*HISTORY), window(max_turn_age=most)))[0] == first
 
@@ -83,7 +82,7 @@ def test_the_last_messages_are_kept_and_corrections_beside_them() -> None:
     assert ids(piped(context(*said), window(max_tail_messages=0))) == [f"e{at}" for at in range(7)]
 
 
-@pytest.mark.parametrize("text", CORRECTIONS)
+@inputs("text", CORRECTIONS)
 def test_each_correction_is_known_by_how_it_begins_and_only_of_the_user(text: str) -> None:
     said = [user(text), answer(text), user("RETRYING is no correction"), user("last")]
     assert texts(piped(context(*said), window(max_tail_messages=1))) == [text, "last"]
@@ -149,7 +148,7 @@ def test_a_result_in_several_parts_is_cut_as_one_text_and_keeps_its_pictures() -
     assert found.items[1].message["content"] == [*parts[:2], cut]
 
 
-@pytest.mark.parametrize(("limit", "length"), [(10, 10), (0, 900), (5_000, 900)])
+@inputs(("limit", "length"), [(10, 10), (0, 900), (5_000, 900)])
 def test_a_tool_may_have_a_limit_of_its_own_whatever_the_case_of_its_name(limit: int, length: int) -> None:
     said = context(answer("", call("c1", "Grep_File")), result("c1", "a" * 900), user("?"))
     given = window(max_tool_result_chars=100, tool_result_char_overrides={"grep_file": limit})
@@ -235,7 +234,7 @@ def test_the_turn_in_progress_is_seen_whole() -> None:
     assert [item.message for item in found.items] == now
 
 
-@pytest.mark.parametrize("given", [{"text_only": True}, {"max_tail_messages": 1}, {"max_replay_chars": 1}])
+@inputs("given", [{"text_only": True}, {"max_tail_messages": 1}, {"max_replay_chars": 1}])
 def test_what_the_user_says_during_a_turn_does_not_end_it(given: dict[str, Any]) -> None:
     now = [answer("I look.", call("n1"), call("n2")), result("n1"), user("Be quick."), result("n2", "y" * 900)]
     for said in (now, [*now[:3], answer("Yes.", call("n3")), result("n3"), now[3]]):
