@@ -14,17 +14,7 @@ import sys
 from pathlib import Path
 
 import flue_py
-from benchmarks.measuring import (
-    Goal,
-    Line,
-    Options,
-    Samples,
-    fill,
-    in_rounds,
-    main,
-    make_messages,
-    timed,
-)
+from benchmarks.measuring import Goal, Line, Options, Samples, fill, in_rounds, main, make_messages, timed
 
 KEPT = 200
 ENTRIES = 1_100_000

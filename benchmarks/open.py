@@ -10,18 +10,7 @@ import sys
 from pathlib import Path
 
 import flue_py
-from benchmarks.measuring import (
-    Goal,
-    Line,
-    Options,
-    Samples,
-    fill,
-    in_rounds,
-    main,
-    make_messages,
-    timed,
-    timed_async,
-)
+from benchmarks.measuring import Goal, Line, Options, Samples, fill, in_rounds, main, make_messages, timed, timed_async
 
 
 async def measure(options: Options) -> list[Line]:

@@ -25,14 +25,7 @@ from flue_py.db.schema import FORMAT_VERSION
 from tests.migrations.later import AS_LATER, LATER_FORMAT, REVISION, later_version
 from tests.migrations.postgres_catalog import catalog as tables_of
 from tests.migrations.postgres_catalog import contents, query, run_script
-from tests.migrations.test_migrations import (
-    catalog,
-    make_by_schema,
-    make_whole,
-    restamp,
-    rows_of,
-    stamp,
-)
+from tests.migrations.test_migrations import catalog, make_by_schema, make_whole, restamp, rows_of, stamp
 from tests.postgres import NewDatabase
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -23,17 +23,7 @@ from flue_py.errors import CorruptStore, UnreadableFile
 from flue_py.sessions.store import Store
 from flue_py.transfer import read_bundle, write_bundle
 from tests.postgres import NewDatabase, connected
-from tests.samples import (
-    PICTURE,
-    add,
-    compaction,
-    new_session,
-    path_ids,
-    path_of,
-    pictured,
-    talk,
-    user,
-)
+from tests.samples import PICTURE, add, compaction, new_session, path_ids, path_of, pictured, talk, user
 from tests.sources import counted_sources
 
 pytestmark = pytest.mark.anyio

@@ -11,16 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.spending import (
-    BEYOND,
-    LATER,
-    NOW,
-    check_expiry,
-    check_spent,
-    jobs,
-    make_budget,
-    prepare,
-)
+from tests.store.spending import BEYOND, LATER, NOW, check_expiry, check_spent, jobs, make_budget, prepare
 from tests.store.sqlite_batches import opened
 from tests.store.sqlite_workers import Nursery
 

@@ -32,17 +32,7 @@ from tests.checks import refused
 from tests.postgres import NewDatabase, connected, own_server
 from tests.postgres_guard import CLUSTER
 from tests.postgres_server import PostgresServer
-from tests.samples import (
-    add,
-    compaction,
-    new_session,
-    path_ids,
-    path_of,
-    session_info,
-    store_snapshot,
-    talk,
-    user,
-)
+from tests.samples import add, compaction, new_session, path_ids, path_of, session_info, store_snapshot, talk, user
 from tests.store.postgres_worker import SOURCES
 from tests.store.postgres_workers import Worker, workers
 

@@ -26,15 +26,7 @@ from tests.effort import first
 from tests.migrations.later import later_version
 from tests.samples import add, new_session, path_ids, talk, user
 from tests.sources import StepSources, counted_sources
-from tests.store.damaged_stores import (
-    Template,
-    destroyed,
-    make_store,
-    noise,
-    readable_by_sql,
-    rows_of,
-    template_of,
-)
+from tests.store.damaged_stores import Template, destroyed, make_store, noise, readable_by_sql, rows_of, template_of
 
 
 @pytest.fixture(scope="module")

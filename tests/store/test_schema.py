@@ -22,16 +22,7 @@ from flue_py.db import sql as listing_sql
 from flue_py.db.backend import Backend
 from flue_py.db.ops.ledger import ledger_sums
 from flue_py.db.sqlite.runner import open_sqlite
-from tests.samples import (
-    add,
-    assistant,
-    compaction,
-    new_session,
-    path_of,
-    session_info,
-    talk,
-    user,
-)
+from tests.samples import add, assistant, compaction, new_session, path_of, session_info, talk, user
 from tests.sources import START_US, counted_sources
 
 pytestmark = pytest.mark.anyio

@@ -27,14 +27,7 @@ from flue_py.db.sqlite.file import (
     translated,
 )
 from flue_py.db.sqlite.runner import open_sqlite
-from flue_py.errors import (
-    CorruptStore,
-    FixTheStore,
-    FlueError,
-    NotAStore,
-    StoreBusy,
-    StoreUnavailable,
-)
+from flue_py.errors import CorruptStore, FixTheStore, FlueError, NotAStore, StoreBusy, StoreUnavailable
 from tests.samples import new_session, path_of, talk
 from tests.sources import counted_sources
 

@@ -14,11 +14,7 @@ from tests.adapters.needed import needs
 needs("tui", "textual", "detect_secrets")
 
 import flue_py  # noqa: E402
-from flue_py.tui.app import (  # noqa: E402
-    RowList,
-    SessionScreen,
-    SessionsScreen,
-)
+from flue_py.tui.app import RowList, SessionScreen, SessionsScreen  # noqa: E402
 from flue_py.tui.model import FIRST_PAGE, OpenedSession  # noqa: E402
 from tests.tui.driving import browsing  # noqa: E402
 from tests.tui.story import KEY, answer, user  # noqa: E402

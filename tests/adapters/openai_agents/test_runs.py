@@ -14,11 +14,7 @@ from tests.adapters.needed import needs
 needs("openai-agents", "agents")
 
 from agents import Agent, Runner, RunState, Usage, function_tool, set_tracing_disabled
-from agents.memory import (
-    OpenAIResponsesCompactionSession,
-    SessionABC,
-    is_openai_responses_compaction_aware_session,
-)
+from agents.memory import OpenAIResponsesCompactionSession, SessionABC, is_openai_responses_compaction_aware_session
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 import flue_py
