@@ -248,9 +248,7 @@ def _told_in_one_line(command_path: str) -> Iterator[None]:
         where = "" if error.filename is None else f"{error.filename}: "
         raise click.ClickException(on_one_line(f"{where}{error.strerror or error}")) from error
     except KeyboardInterrupt:
-        from flue_py.cli.output import tell
-
-        tell("Interrupted; what was committed before stays")
+        click.echo("Interrupted; what was committed before stays", err=True)
         _exit(INTERRUPTED)
 
 
