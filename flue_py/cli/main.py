@@ -248,7 +248,9 @@ def _told_in_one_line(command_path: str) -> Iterator[None]:
         where = "" if error.filename is None else f"{error.filename}: "
         raise click.ClickException(on_one_line(f"{where}{error.strerror or error}")) from error
     except KeyboardInterrupt:
-        click.echo("Interrupted; what was committed before stays", err=True)
+        from flue_py.cli.output import tell
+
+        tell("Interrupted; what was committed before stays")
         _exit(INTERRUPTED)
 
 

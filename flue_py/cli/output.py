@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import click
 
-from flue_py.cli.main import expanded
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
 from flue_py.core.json import JsonObject, JsonValue, frozen
@@ -44,7 +43,7 @@ from flue_py.render.views import log_lines, log_row, moved_row
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.sessions.write import MarkEffect
-from flue_py.system import open_if_plain
+from flue_py.system import in_full, open_if_plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -546,7 +545,7 @@ def ids_in(option: str, file: str) -> Iterator[str]:
     """
     where = f"{option} {file}"
     try:
-        opened = open_if_plain(Path(expanded(file)))
+        opened = open_if_plain(Path(in_full(file)))
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else None
         raise InvalidArgument(f"{where}: {said or error}") from error
