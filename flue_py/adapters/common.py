@@ -1,4 +1,4 @@
-"""Sessions of a store whose event loop runs in another thread, as handles for the loop that asked for them."""
+"""Parts that all adapters share: access to a store, keys of sessions, and the context shown."""
 
 from __future__ import annotations
 
@@ -33,21 +33,20 @@ from flue_py.sessions.store import Store
 from flue_py.sync import OnThisThread, Way, parts_of
 from flue_py.system import in_full
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Sessions of a store whose event loop runs in another thread, as handles for the loop that asked for them.
+# --- Sessions of a store in another event loop
 
 Result = TypeVar("Result")
 
 
 class Bridge(Protocol):
-    """Runs a coroutine function where a store is, and returns what that returns, or raises what it raises."""
+    """Runs a coroutine function where a store runs, and returns its result or raises its error."""
 
     async def __call__(self, function: Callable[[], Coroutine[object, object, Result]], /) -> Result: ...
 
 
 def use_from_here(session: Handle, backend: Backend, bridge: Bridge) -> None:
-    """Let a handle, and those that it makes, be used in the event loop that runs now; ``backend`` is elsewhere."""
-    # It has the methods of a backend, made of those of that one.
+    """Let a handle and the handles it makes be used in the running event loop; ``backend`` is elsewhere."""
+    # It forwards each method of a backend.
     reach_by(session, cast("Backend", _BackendElsewhere(backend, bridge)))
 
 
@@ -60,10 +59,10 @@ class _BackendElsewhere:
         self.waiting = waiting_here()
 
     def __getattr__(self, name: str) -> object:
-        found: object = getattr(self._backend, name)
-        if not iscoroutinefunction(found):
-            return found
-        there: Callable[..., Coroutine[object, object, object]] = found
+        attribute: object = getattr(self._backend, name)
+        if not iscoroutinefunction(attribute):
+            return attribute
+        there: Callable[..., Coroutine[object, object, object]] = attribute
 
         async def call(*args: object, **named: object) -> object:
             return await self._bridge(lambda: there(*args, **named))
@@ -71,7 +70,7 @@ class _BackendElsewhere:
         return call
 
     async def notifications(self, session_id: str) -> AsyncGenerator[None, None]:
-        """Yield as `Backend.notifications` does; what others change is noticed when it is looked for."""
+        """Yield as `Backend.notifications` does. Changes are noticed by polling."""
         from anyio import sleep  # noqa: PLC0415 - it takes 30 ms to load, and most programs watch nothing
 
         last: int | None = -1
@@ -89,14 +88,12 @@ class _BackendElsewhere:
             await sleep(POLL_SECONDS)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# How an adapter gets at a store: a path, a URL or an open store, from whichever event loop or thread asks.
+# --- Access to a store: a path, a URL or an open store, from any event loop or thread
 #
 # Frameworks make their sessions by a plain call, use another event loop for each run, and never say that they are done.
 # So a path or a URL is opened when it is first used, shared by all adapters of the process that name it, and closed
-# with
-# the last of them. What they ask for runs on a worker thread; a store in memory answers at once. A store that the
-# caller has opened is used as it is, and stays open.
+# with the last of them. Their calls run on a worker thread; a store in memory answers at once. A store that the caller
+# has opened is used as it is, and stays open.
 
 Target: TypeAlias = "str | PathLike[str] | Store | flue_py.sync.Store"
 """The path of an SQLite file, ``":memory:"``, a URL as `flue_py.open` takes it, or a store that is open."""
@@ -107,7 +104,7 @@ Work: TypeAlias = Callable[[Store], Coroutine[object, object, Result]]
 _MEMORY = (":memory:", "memory://")
 
 LOADED = (append, base, messages, read)
-"""What the first write of a store needs: loaded with an adapter, since a framework goes on while it writes."""
+"""Modules the first write of a store needs. Loaded with an adapter, since a framework goes on while it writes."""
 
 
 class Access:
@@ -136,9 +133,9 @@ class Access:
             raise InvalidArgument(f"target: {shown(target)} is not a path, a URL or an open store")
 
     async def run(self, work: Work[Result]) -> Result:
-        """Return what ``work`` returns, called with the store. Whoever is cancelled is so when it has ended.
+        """Call ``work`` with the store and return its result. A cancellation takes effect when it has ended.
 
-        Raises what it raises, what `flue_py.open` raises, and `StoreClosed` after `close`.
+        Raises its errors, the errors of `flue_py.open`, and `StoreClosed` after `close`.
         """
         self._require_open()
         if self._given is not None:
@@ -150,16 +147,16 @@ class Access:
     async def session(self, work: Work[Handled | None]) -> Handled | None:
         """Return the handle on a session that ``work`` returns, to be used where this is called.
 
-        Unless the caller has opened the store for this event loop, what the handle asks for runs where `run` runs it.
+        Unless the caller has opened the store for this event loop, the calls of the handle run where `run` runs them.
         Raises as `run`.
         """
-        found = await self.run(work)
-        if found is not None and self._given is None and self._store is not None:
-            use_from_here(found, self._store.backend, lambda function: self.run(lambda _: function()))
-        return found
+        handle = await self.run(work)
+        if handle is not None and self._given is None and self._store is not None:
+            use_from_here(handle, self._store.backend, lambda function: self.run(lambda _: function()))
+        return handle
 
     def run_blocking(self, work: Work[Result]) -> Result:
-        """Return what ``work`` returns, called with the store, and block this thread meanwhile.
+        """Call ``work`` with the store and return its result; blocks this thread meanwhile.
 
         Raises as `run`, and `WrongEventLoop` for an open store whose event loop is elsewhere.
         """
@@ -199,7 +196,7 @@ class Access:
             self._require_open()
             if self._store is None:
                 opened = _opened(self._location)
-                # Frameworks rarely close what they use: it is closed with the adapter's object, or with the process.
+                # Frameworks rarely close a store: it is closed with the adapter's object, or with the process.
                 self._release = weakref.finalize(self, _let_go, opened)
                 self._way, self._store = opened.parts
 
@@ -235,11 +232,11 @@ def _opened(location: str) -> _Opened:
     if location in _MEMORY:
         return _Opened(location)
     with _sharing:
-        found = _shared.get(location)
-        # A file that has been replaced meanwhile is another store; who has the old one will be told by it.
-        if found is not None and found.identity == _identity(location):
-            found.users += 1
-            return found
+        shared = _shared.get(location)
+        # A file that has been replaced meanwhile is another store; the old one tells its users so.
+        if shared is not None and shared.identity == _identity(location):
+            shared.users += 1
+            return shared
         _shared[location] = opened = _Opened(location)
         return opened
 
@@ -257,21 +254,21 @@ def _let_go(opened: _Opened) -> None:
 
 
 def _location(target: str) -> str:
-    """Return what names a store in this process, whatever its working directory becomes."""
+    """Return the name of a store in this process. It does not depend on the working directory."""
     is_path = target not in _MEMORY and "://" not in target
     return os.path.abspath(in_full(target)) if is_path and target else target
 
 
 def _identity(location: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(location)
+        status = os.stat(location)
     except (OSError, ValueError):
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 async def _on_worker(function: Callable[[], Result]) -> Result:
-    """Return what a function returns that blocks, called on a worker thread. It is never left running behind."""
+    """Call a blocking function on a worker thread and return its result. It is never left running."""
     if is_trio():
         from anyio import to_thread  # noqa: PLC0415 - it takes 30 ms to load
 
@@ -286,17 +283,16 @@ async def _on_worker(function: Callable[[], Result]) -> Result:
         raise cancelled from running.exception() or CommittedBeforeCancellation(running.result())
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The key of a session whose id a framework chose: that id, wherever a key can be it.
+# --- The key of a session: the framework's id, if that can be a key
 
 FRAMEWORK_ID = "frameworkId"
-"""The field of a session's metadata that has the id, as JSON text in ASCII, where the key is another."""
+"""The field of a session's metadata that has the id, as JSON text in ASCII, if the key differs from it."""
 
 _MADE = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def key_of(id: str) -> str:
-    """Return the key of the session with this id: the id itself, or its digest where no key can be that.
+    """Return the key of the session with this id: the id itself, or its digest if the id cannot be a key.
 
     No two ids have one key. Raises `InvalidArgument` if the id is not a string. O(length).
     """
@@ -306,16 +302,16 @@ def key_of(id: str) -> str:
 
 
 def metadata_of(id: str) -> JsonObject:
-    """Return what the session's metadata must hold so that `id_of` gives the id back; empty where the key is it."""
+    """Return the metadata from which `id_of` restores the id; empty if the key is the id."""
     return {} if _can_be_key(id) else {FRAMEWORK_ID: json.dumps(id)}
 
 
 def id_of(key: str, metadata: Mapping[str, JsonValue]) -> str:
     """Return the id of the session with this key and these metadata. O(length)."""
-    kept = metadata.get(FRAMEWORK_ID)
-    if isinstance(kept, str) and _MADE.fullmatch(key):
+    id_text = metadata.get(FRAMEWORK_ID)
+    if isinstance(id_text, str) and _MADE.fullmatch(key):
         try:
-            id = json.loads(kept)
+            id = json.loads(id_text)
         except ValueError:
             return key
         if isinstance(id, str) and key_of(id) == key:
@@ -334,19 +330,17 @@ def _can_be_key(id: str) -> bool:
     return True
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What every adapter shows of a session: what the model is sent at its leaf, each as a message.
+# --- The context an adapter shows: the items the model is sent at the leaf, as messages
 #
-# A summary, of a compaction or of a branch, is the message of the user that the model reads; what exclusions leave out
-# is
-# left out. So a framework goes on with the context that flue_py itself would send, whoever has changed that.
+# A summary, of a compaction or of a branch, is the message of the user that the model reads; excluded parts are left
+# out. So a framework goes on with the context that flue_py itself would send, whoever has changed it.
 
 PROMPT = ":system"
-"""What the id of the system message that a compaction has ends with, behind that of the compaction."""
+"""The suffix that makes the id of a compaction's system message from the id of the compaction."""
 
 
 def as_message(item: ContextEntry) -> Entry:
-    """Return an item of a context as an entry with its message: its own one, where that is shown as it is. O(size)."""
+    """Return an item of a context as an entry with its message: the same entry if it is shown unchanged. O(size)."""
     entry = item.entry
     if entry.kind == MESSAGE and not item.excluded_parts:
         return entry
@@ -368,10 +362,10 @@ def is_plain(entry: Entry) -> bool:
 def shown_groups(
     groups: Sequence[Sequence[Entry]], is_own: Callable[[Entry], bool] = lambda _: False
 ) -> list[Sequence[Entry]]:
-    """Return those groups of the entries of a whole path that the model is sent, in its order. O(path).
+    """Return the groups of entries of a whole path that the model is sent, in its order. O(path).
 
-    A group is what a framework has one value for. Of one that is shown in part, each message that is left is a group.
-    What no context shows stays where it is in what is kept; so does what ``is_own`` says is the framework's.
+    A group is the entries of one value of a framework. If it is shown in part, every message left is a group.
+    Entries that no context shows keep their place; so do entries of the framework, as ``is_own`` tells.
     """
     path = [entry for group in groups for entry in group if not is_own(entry)]
     if all(map(is_plain, path)):
@@ -395,7 +389,7 @@ def shown_groups(
     for item in items:
         while beside and _is_in_place(item) and beside[0][-1].depth < item.entry.depth:
             found.append(beside.pop(0))
-        # What stands beside a part of a group is of the whole.
+        # `extra` belongs to a whole group, not to a part of it.
         group = group_of.get(item.entry_id) or [changed(as_message(item), extra=None)]
         if not found or found[-1] is not group:
             found.append(group)

@@ -69,8 +69,7 @@ __all__ = [
 ]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What objects of frameworks and our parts have in common: times, bytes, usage.
+# --- Times, bytes and usage, for objects of frameworks and our parts
 
 
 def text_of(message: Mapping[str, JsonValue]) -> str:
@@ -117,8 +116,7 @@ def decoded(data: JsonValue) -> bytes | None:
         return None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What the functions take and return, and how a context is read.
+# --- Arguments and results
 
 Item = TypeVar("Item")
 
@@ -189,8 +187,7 @@ def _checked(message: object, where: str) -> JsonObject:
     return dict(message)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Contexts as messages of LangChain, and back.
+# --- LangChain
 #
 # For a context, not for keeping histories: what a graph stores comes back value for value from
 # `flue_py.adapters.langgraph`.
@@ -400,8 +397,7 @@ def _media(block: Any, extras: Any, left: Leftovers) -> list[JsonValue]:  # noqa
     return [part]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Contexts as the message history of pydantic-ai, and back.
+# --- pydantic-ai
 #
 # For a context, not for keeping histories: what an agent of pydantic-ai stores comes back value for value from
 # `flue_py.adapters.pydantic_ai`.
@@ -752,8 +748,7 @@ def _object_or_text(text: str) -> JsonValue:
     return value if isinstance(value, dict) else text
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What frameworks are to call before each request, made of the settings of what an agent is sent.
+# --- Callbacks that apply context settings before each request
 #
 #     shorten = sent_to_pydantic_ai(ContextSettings(microcompact=Microcompacting()))
 #     agent = Agent("openai:gpt-5", capabilities=[ProcessHistory(shorten)])
@@ -921,8 +916,7 @@ def _reshaping(settings: ContextSettings | Mapping[str, object], agent: str | No
     return Reshaping(settings, checked_text(agent, "agent"), checked_text(model, "model"))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Lists of plain objects, as OpenAI, Anthropic and Gemini take them.
+# --- Plain objects of OpenAI, Anthropic and Gemini
 
 # --- From ours ---------------------------------------------------------------------------------------------------
 

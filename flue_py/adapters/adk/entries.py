@@ -37,12 +37,10 @@ if TYPE_CHECKING:
     from google.adk.events.event import Event
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Parts of Gemini's contents as parts of our messages, and back, as far as they go.
+# --- Parts of Gemini's contents as parts of our messages, and back
 #
 # What a message would not give back is written beside it, by `events`. The parts are those of `flue_py.providers`;
-# results of
-# tools are written here, since ADK has its own way to put what a tool returned into an object.
+# results of tools are written here, since ADK has its own way to put what a tool returned into an object.
 
 
 def part_of_ours(part: JsonObject, number: int) -> JsonValue:
@@ -123,14 +121,12 @@ def _from_base64(text: str) -> bytes:
     return urlsafe_b64decode(text) if "-" in text or "_" in text else b64decode(text)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Events of ADK as entries of ours, and back, value for value.
+# --- Events of ADK as entries, and back, value for value
 #
 # An event with content is one message, or several: each response of a function is the result of a tool. What such
 # messages would not give back stands beside the last of them, in its ``extra``, as a difference (`BESIDE`). An event
 # without content is an entry of a kind of its own (`EVENT`). The last entry has the event's id, the others have ids
-# that
-# were drawn.
+# that were drawn.
 #
 # Events are JSON here, as ADK prints them: camel case, without what is as its default.
 
@@ -543,13 +539,11 @@ def _extra(beside: JsonObject) -> JsonObject:
     return {BESIDE: beside}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Compactions of ADK as compactions of ours.
+# --- Compactions of ADK as our compactions
 #
 # ADK's stands for the events of a span of time, and leaves the others as they are. Ours stands for all that comes
-# before
-# the first kept entry. So the summary of ours is that of all of ADK's that count, one below the other; where they leave
-# out something that came before, the event is kept as an event only.
+# before the first kept entry. So the summary of ours is that of all of ADK's that count, one below the other; where
+# they leave out something that came before, the event is kept as an event only.
 
 
 class _Span(NamedTuple):
@@ -597,14 +591,11 @@ def _text(parts: JsonValue) -> str:
     return "\n".join(str(part["text"]) for part in said if part.get("text") and not part.get("thought"))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Where the sessions of an app and a user are: their scope, and the keys in it.
+# --- Scope and keys of the sessions of an app and a user
 #
 # The scope is ``app/user``, with a slash, a percent sign and what no scope may hold written as ``%`` and two
-# hexadecimal
-# digits for each byte, so that it can be read, typed and split again. State that the sessions of a user share, and
-# state
-# that an app shares, has a session of its own, in a scope that no session of a user is in.
+# hexadecimal digits for each byte, so that it can be read, typed and split again. State that the sessions of a user
+# share, and state that an app shares, has a session of its own, in a scope that no session of a user is in.
 
 _APP_STATE = "app"
 _USER_STATE = "user:"
@@ -680,8 +671,7 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Events and state of ADK as JSON, with what the JSON that ADK prints leaves out.
+# --- Events and state of ADK as JSON, with the values that ADK's own JSON loses
 #
 # That JSON has null for NaN and infinities, and other names for those with half of a surrogate pair. Here they stay as
 # they are; how they are stored is said in `events`.

@@ -92,14 +92,12 @@ if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# State that is folded from entries of a path: at every leaf, the state is what the path up to there made of it.
+# --- State folded from the entries of a path
 #
 # So a rewind, an undo and a fork have the state of their place. An entry that changes the state has the state in full
 # beside it (``is``), or names the entries to fold, the first of which has it in full (``in``). An entry that changes
 # nothing names the last one that did (``at``). The state is written in full whenever naming the changes since would
-# take
-# more.
+# take more.
 
 FIELD = "state"
 
@@ -196,13 +194,11 @@ def _there(entries: Sequence[Entry | None], entry: Entry) -> list[Entry]:
     return found
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A session as ADK sees it: its events in the order they came, and its state.
+# --- The view of ADK: the events of a session in order, and its state
 #
 # To ADK, going back to before an invocation is an event like any other, and the events before it stay. Here, that event
 # is on a branch of its own, below what came before that invocation; it names the leaf that was left (`LEFT`), and what
-# is
-# read goes on from there.
+# is read goes on from there.
 
 LEFT = "left"
 """What stands beside an event that goes back: the leaf that it left."""
@@ -332,8 +328,7 @@ def split_state(state: JsonObject) -> tuple[JsonObject, JsonObject, JsonObject]:
     return app, user, session
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What is known at leaves that were met lately. It never grows old: what leads to an entry never changes.
+# --- Cache of recent leaves; never stale, since the path to an entry never changes
 
 _PLACES_MOST = 2_000
 _PLAIN = frozenset((str, int, float, bool, type(None)))
@@ -418,8 +413,7 @@ def fresh(values: JsonObject) -> JsonObject:
     return dict(values) if all(type(value) in _PLAIN for value in values.values()) else copy.deepcopy(values)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# State that the sessions of a user share, and state that all sessions of an app share.
+# --- State shared by the sessions of a user or of an app
 #
 # Each is in a session of its own, without messages, so that it is written in one transaction with the event that
 # changes it. Two that change it at the same time are one after the other: the second reads what the first made.
@@ -530,8 +524,7 @@ async def _change(store: Store, places: Places, app_name: str, user_id: str | No
     return _Change(scope, key, title, session.id, session.leaf_id, place.state, delta, uuid4().hex)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# An event into the store: with the state it changes, in one transaction, below the leaf that its session has seen.
+# --- Append an event and its state change in one transaction, below the leaf its session has seen
 
 
 class Below(NamedTuple):
@@ -732,8 +725,7 @@ def _timestamp(event: JsonObject) -> float:
     return told
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# One after the other, in the order they came: calls on one session, from whichever event loops and threads.
+# --- Calls on one session in order, from any event loop or thread
 
 
 class Turns:
@@ -777,8 +769,7 @@ class Turns:
             del self._waiting[name]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The session service of ADK over a store of ours.
+# --- The session service
 
 _OBJECTS_OF_AN_EVENT = 10
 
@@ -1018,8 +1009,7 @@ def _service_session(whose: Whose, info: SessionInfo, state: JsonObject, timesta
     return session
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Sessions of another service of ADK, brought into ours.
+# --- Import from another session service of ADK
 
 _SHARED = ("app:", "user:")
 
@@ -1057,8 +1047,7 @@ async def copy_sessions(source: BaseSessionService, target: FlueSessionService, 
     return copied
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Parts of Gemini's contents of which a step has left less than there was.
+# --- Parts of Gemini's contents that a step has shortened
 
 _TOLD_AS = ("output", "result", "error")
 """The fields by which tools say one text."""
@@ -1137,8 +1126,7 @@ def _key(value: JsonValue) -> str:
     return encode_json(value, "part")[0]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What settings leave of the contents of a request of ADK, before an agent asks its model.
+# --- Context settings as a callback of ADK before each request
 #
 #     agent = LlmAgent(name="Coder", model="gemini-2.5-flash", before_model_callback=sent_to_adk(SETTINGS))
 #

@@ -55,12 +55,11 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What is read without being asked for: values, and nothing that calls a function.
+# --- Safe deserialisation: values only, no call of a function
 #
 # LangGraph's serializer imports what a stored value names, and calls it, whatever it is. Whoever can write to a
-# database
-# could have a program run any command so. What is read here names classes of which the serializer writes values.
+# database could have a program run any command so. What is read here names classes of which the serializer writes
+# values.
 
 _FORMS = frozenset({"null", "bytes", "bytearray", "msgpack"})
 _NAMING = frozenset(range(6))
@@ -130,8 +129,7 @@ def _makes_values(module: str, name: str) -> bool:
     return is_framework or is_dataclass(found) or any(callable(getattr(found, each, None)) for each in _METHODS)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Values of a graph as JSON, and back: as they are where they are JSON, else as the framework's serializer has them.
+# --- Values of a graph: plain JSON if possible, else serialised by the framework
 
 _STRICT = ("1", "true", "yes")
 _LARGEST = 2**63
@@ -218,13 +216,11 @@ _SCALARS: Mapping[type, Callable[[object], bool]] = {
 """The types that JSON has, and which of their values it gives back."""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Messages of LangChain as messages of ours, and back, value for value.
+# --- Messages of LangChain as our messages, and back, value for value
 #
 # What our form has no place for is in the entry's ``extra``, as the difference between what our message alone would
-# give
-# back and the original. A message that JSON cannot hold, and one of a class that is not LangChain's, is there as the
-# framework's serializer has it.
+# give back and the original. A message that JSON cannot hold, and one of a class that is not LangChain's, is there as
+# the framework's serializer has it.
 
 EXTRA = "langchain"
 """The field of an entry's ``extra`` with what our message does not say."""
@@ -513,8 +509,7 @@ def _calls(message: BaseMessage, ours: JsonObject, call_scope: str) -> list[Json
     return [{**usage, "callId": f"{call_scope}:{message.id}"}]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What the entries of a thread say: checkpoints, the writes of tasks, values, and the ids by which they are found.
+# --- Entries of a thread: checkpoints, task writes, values and their ids
 #
 # A checkpoint is found by its id alone, so its entry has that id, and the writes below it have it with a number. An id
 # that is taken in the tree (a checkpoint that is put again, or in a copy of its thread) gets a number of its own.

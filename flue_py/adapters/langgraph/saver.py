@@ -76,8 +76,7 @@ if TYPE_CHECKING:
     from flue_py.sessions.batch import Atomic
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What others have added to a session since its last checkpoint, or before there was one, as a checkpoint.
+# --- Entries of other programs since the last checkpoint, as a checkpoint
 
 MESSAGES = "messages"
 """The channel whose value is the conversation."""
@@ -149,8 +148,7 @@ def _is_of_others(entry: Entry) -> bool:
     return entry.kind in SHOWN_KINDS
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a process remembers of entries: they never change, so what was read or written once need not be read again.
+# --- Cache of entries; never stale, since entries never change
 
 Value = TypeVar("Value")
 
@@ -192,8 +190,7 @@ class Known(Generic[Value]):
             self._values.popitem(last=False)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# How far to look for the entries of a checkpoint, where they have not the first ids.
+# --- Gaps in the ids of a checkpoint's entries
 #
 # An id is taken in a whole tree of forks, so that of a session which sees only some of it, the ids have gaps. What is
 # beyond the usual ones is noted in the session's metadata.
@@ -271,8 +268,7 @@ async def numbers_of(session: Session | Place) -> Numbers:
     return numbers_in(metadata)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# How checkpoints are found in a session, and what is remembered of them.
+# --- Checkpoint lookup and its cache
 
 _RECORDS = 512
 
@@ -369,13 +365,11 @@ class Finding:
         return None if entry is None else self._record(session, entry)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The messages of a graph as entries of a path: each is stored once, however many checkpoints have it.
+# --- The messages of a graph: each is stored once, however many checkpoints have it
 #
 # A checkpoint names the messages that came last, and a listing with those before them; a new listing is written from
-# time
-# to time, so that neither grows with each turn. Where a message was changed or removed, exclusions take it out of the
-# context, and a listing names those that are left.
+# time to time, so that neither grows with each turn. Where a message was changed or removed, exclusions take it out of
+# the context, and a listing names those that are left.
 
 Kept: TypeAlias = "tuple[BaseMessage, str]"
 """A message that is stored, which nobody else has, and the id of its entry."""
@@ -550,8 +544,7 @@ def _kept_and_gone(
     return kept, gone
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Threads as sessions: a session for a thread, and a task session of it for each namespace of a subgraph.
+# --- Threads: a session each, and a task session for each namespace of a subgraph
 
 NAMESPACE = "checkpointNamespace"
 OWNER = "owner"
@@ -725,8 +718,7 @@ def call_scope(session: Session | Place) -> str:
     return scope if isinstance(scope, str) else session.id
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Where checkpoints are put: a session as it was when it was last read or written.
+# --- The target of writes: a session as last read or written
 
 _PLACES = 256
 _RETRIES = 2000
@@ -866,8 +858,7 @@ async def _has_checkpoint(store: Store, address: Address) -> bool:
     return any(await session.get_entries(ids))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The writes of tasks at a checkpoint: entries of their own, under ids that are made from the checkpoint's.
+# --- Task writes at a checkpoint, under ids derived from its id
 
 Writes: TypeAlias = "list[tuple[str, str, int, str, JsonValue]]"
 """Path of the task, its id, number, channel and the stored value, in the order in which a graph applies them."""
@@ -935,8 +926,7 @@ def applied(entries: Sequence[Entry]) -> Writes:
     return sorted(applied.values(), key=lambda write: write[:3])
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Tuples of the framework, made of checkpoints.
+# --- Checkpoint tuples of the framework
 
 Below: TypeAlias = dict[str, tuple[Line, tuple[Any, ...]]]
 """The line of a checkpoint's child, by the checkpoint's id: it begins with that of the checkpoint."""
@@ -1000,8 +990,7 @@ async def _loaded(session: Session, records: Sequence[Record]) -> Mapping[JsonVa
     return {id: None if entry is None else entry.data for id, entry in zip(wanted, found, strict=True)}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# How checkpoints and the writes at them are put into a session.
+# --- Writing checkpoints and task writes
 
 _SMALL = 120
 """A value of so many characters is written again where it is the same: naming where it is would take as much."""
@@ -1282,8 +1271,7 @@ class Checkpoints(Finding):
             return
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Checkpoints of one session prepared for another, as they are stored, so that one transaction writes them.
+# --- Copies of checkpoints for another session, in one transaction
 #
 # Nothing is deserialised: what only another program can read is copied like the rest.
 
@@ -1444,8 +1432,7 @@ def _built(message: Entry, gone: Sequence[Entry], id: str, parent: str | None) -
     return message, replace(built, calls=(), unpaid=True)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The history of delta channels, whose value is what was written since the last one that was stored.
+# --- The history of delta channels: the writes since the last stored value
 
 
 async def delta_history(
@@ -1506,8 +1493,7 @@ async def ancestors(
     return chain
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Whole threads: deleted, copied, and written anew without some of their checkpoints.
+# --- Whole threads: delete, copy, prune
 
 _OVERTAKEN = (LeafConflict, RevisionConflict, SessionExists, SessionNotFound)
 """What is raised where somebody else has changed a thread since it was read."""
@@ -1705,8 +1691,7 @@ async def _on_branches(session: Session, draft: Draft, checkpoints: Checkpoints)
     return [record for record in records if not seen.issuperset((record.entry_id, *writes[record.entry_id]))]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a checkpoint of another checkpointer is put with here.
+# --- Import from another checkpointer
 
 
 def place_of(found: CheckpointTuple, parent: CheckpointTuple | None) -> tuple[RunnableConfig, ChannelVersions]:
@@ -1729,8 +1714,7 @@ def tasks_of(found: CheckpointTuple) -> Iterator[tuple[str, str, list[tuple[str,
         yield task_id, f"{number:06}", writes
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Checkpoints of one or of all threads, the largest id first, in pages.
+# --- Listing of checkpoints, the largest id first, in pages
 
 _LISTING_PAGE = 50
 _MOST = 1000
@@ -1856,8 +1840,7 @@ class Listing:
         return [made[place] for place in sorted(made)]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `FlueSaver`, the checkpointer.
+# --- `FlueSaver`, the checkpointer
 
 Result = TypeVar("Result")
 

@@ -77,8 +77,7 @@ if TYPE_CHECKING:
     from agents.usage import Usage as their_Usage
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Which session of ours a session of the SDK is: the one of its id, or one of its branches, which are forks of that.
+# --- Session ids and branches: a branch of the SDK is a fork
 
 MAIN = "main"
 """The branch that every session begins on."""
@@ -186,8 +185,7 @@ def _free(name: str, taken: dict[str, str]) -> str:
     return free
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a run has paid for since it was asked last.
+# --- Usage of a run since the last write
 #
 # A run counts its calls in one `Usage`, which grows until it ends and is passed along with each write. Of a run that is
 # resumed in another process, that has been booked up to where it was interrupted.
@@ -330,12 +328,10 @@ def _details(details: object) -> JsonValue:
     return {name: value for name, value in found.items() if value is not None} if isinstance(found, Mapping) else {}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The turns of a branch, as `AdvancedSQLiteSession` tells of them: what was asked in each, and what was done for it.
+# --- Turns of a branch, as `AdvancedSQLiteSession` has them
 #
 # A turn begins with an item of the user. Turns are counted from 1 along the whole path, also those that a compaction
-# has
-# summed up, so that a branch can begin before any of them; what comes before the first is turn 0.
+# has summed up, so that a branch can begin before any of them; what comes before the first is turn 0.
 
 
 class ConversationTurn(TypedDict):
@@ -482,8 +478,7 @@ def _tool_of(item: Mapping[str, object]) -> str | None:
     return f"{space}.{name}" if name and space and space != name else str(name)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What `AdvancedSQLiteSession` tells of branches and turns, from forks and the ledger.
+# --- Branches and usage, as `AdvancedSQLiteSession` has them, from forks and the ledger
 
 _NAME = re.compile(r"[^\0\ud800-\udfff]+")
 
@@ -655,8 +650,7 @@ async def _turns(store: Store, session: Session) -> list[TurnUsage]:
     return found
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Compaction of a session by a model of the caller: who writes the summary, and when.
+# --- Compaction by a model of the caller
 
 Told: TypeAlias = "Callable[[Usage], None]"
 
@@ -769,8 +763,7 @@ def _text_of(response: ModelResponse) -> str:
     return "".join(part.text for part in parts if part.type == "output_text")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Sessions of the SDK's own files, `SQLiteSession` and `AdvancedSQLiteSession`, brought into a store.
+# --- Import of files of the SDK (`SQLiteSession`, `AdvancedSQLiteSession`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -987,8 +980,7 @@ def _microseconds(text: object) -> int | None:
         return None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What settings leave of the context for an agent, as items of the SDK that the Responses API takes.
+# --- Context settings, as items of the Responses API
 
 
 class Sent:
@@ -1053,8 +1045,7 @@ def _sending_call_id(item: JsonObject) -> object:
     return item.get("call_id", item.get("id"))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The last items of a session: reading them, and taking the last one back.
+# --- The last items: read and pop
 
 Shown: TypeAlias = "tuple[ContextEntry, list[TResponseInputItem]]"
 
@@ -1143,8 +1134,7 @@ async def _is_divided(session: Session, last: ContextEntry, leaf: str | None) ->
     return last.kind == COMPACTION or any(each.kind in (COMPACTION, EXCLUSION) for each in behind)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The session of a conversation: what `agents.SQLiteSession` does, on a tree that forgets nothing.
+# --- The session: `agents.SQLiteSession` on a tree that forgets nothing
 
 _Told = TypeVar("_Told")
 

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from pydantic_ai.conversation_store import ConversationEntry
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a response of pydantic-ai cost: its usage in our form, and the calls that were paid for it.
+# --- Usage of a response, and the calls paid for it
 
 
 def our_usage(response: Mapping[str, JsonValue]) -> JsonObject:
@@ -170,8 +169,7 @@ def identity_of(response: JsonObject) -> str:
     return call_id("pydantic-ai", json_to_json(told))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a message of pydantic-ai is among ours, and what ours would be among theirs, both as JSON.
+# --- Messages as JSON, theirs as ours and ours as theirs
 #
 # The second need not be exact: what it gets wrong is stored beside the message as a difference (see `stored`).
 
@@ -513,8 +511,7 @@ def form_of_arguments(theirs: JsonValue, read: JsonValue) -> bool | None:
     return next((spaced for spaced in (False, True) if theirs == (_spaced_text, _json_text)[not spaced](read)), None)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Messages that were added to a session by other means than this adapter, as messages of the framework.
+# --- Messages from other programs, as messages of the framework
 
 _BY_HAND_FINISHES = ("stop", "length", "content_filter", "toolUse", "error", "aborted")
 
@@ -564,8 +561,7 @@ def _text_of(content: JsonValue) -> str:
     return "\n\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What JSON cannot say of a value, kept beside it: tuples, bytes, NaN, lone surrogates, keys that are no strings.
+# --- Values that JSON cannot hold: tuples, bytes, NaN, lone surrogates, keys that are no strings
 #
 # `repairs` compares a value with what reading its JSON gave, and returns the places that differ, each with what was
 # there, as JSON. `repaired` puts it back. Objects of an application's own classes stay what their JSON says.
@@ -745,8 +741,7 @@ def _empty(name: str) -> object:
     return object.__new__(cast("type", kind))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A message of a conversation as entries of a session, and the entries of a path as the messages they are.
+# --- A message as entries of a session, and back
 #
 # All entries of one message lie behind each other. The last has the id of the message's entry in the conversation, and,
 # in its ``extra``, what makes the framework's message of ours again: the places where that differs from what ours would
@@ -951,14 +946,11 @@ def _validated(dumped: Sequence[JsonObject]) -> list[ModelMessage]:
     return read
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What the framework keeps of a conversation beside its messages, and where a session has it.
+# --- The state of a conversation beside its messages
 #
 # It is the state at a leaf: a save writes it beside the last entry that it adds, so that whoever goes back to that
-# entry,
-# by an undo or a fork, has what held there. What changes without an entry (a branch, a fork, a save of no message) is
-# in
-# the session's metadata, for the leaf that it names.
+# entry, by an undo or a fork, has what held there. What changes without an entry (a branch, a fork, a save of no
+# message) is in the session's metadata, for the leaf that it names.
 
 
 class _Kept(Generic[Value]):

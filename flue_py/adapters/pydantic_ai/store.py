@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     from pydantic_ai.conversation import Conversation
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Reading conversations: their records, the histories of their entries, and single entries.
+# --- Reading conversations
 
 Known: TypeAlias = Callable[[SessionInfo], "Current | None"]
 """Returns a conversation as it was seen last."""
@@ -295,8 +294,7 @@ async def _parent_of(store: Store, child: Entry) -> Entry:
     return found
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Writing conversations: a record with its new entries, a deletion, and what a run paid that was not saved.
+# --- Writing conversations
 
 LOST = "pydantic_ai.unsaved"
 """The kind of the entry that stands for calls whose conversation is not there, while they are recorded."""
@@ -560,8 +558,7 @@ async def _record_without_session(store: Store, id: str | None, scope: str, call
         batch.delete_session_tree(made)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The store of conversations that pydantic-ai is given.
+# --- The conversation store
 
 _KNOWN = 1_000
 
