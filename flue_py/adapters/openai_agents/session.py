@@ -195,7 +195,7 @@ _PERSISTENCE = "agents.run_internal.session_persistence"
 
 
 class Counted(NamedTuple):
-    """How much of a run's usage: calls with what they used, calls in all, and the tokens of those without."""
+    """A part of a run's usage: calls with their usage, calls in all, and the tokens of calls without one."""
 
     told: int = 0
     requests: int = 0
@@ -204,7 +204,7 @@ class Counted(NamedTuple):
     total_tokens: int = 0
 
     def less(self, other: Counted) -> Counted:
-        """Return what is in this and not in the other."""
+        """Return the difference: this without the other."""
         return Counted(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
     def plus(self, other: Counted) -> Counted:
@@ -213,18 +213,18 @@ class Counted(NamedTuple):
 
 
 class Spending:
-    """What is known of the runs that write to one session."""
+    """The usage of the runs that write to one session."""
 
     def __init__(self) -> None:
         self._booked: dict[int, tuple[weakref.ref[their_Usage], Counted]] = {}
 
     def begins(self, wrapper: RunContextWrapper[Any] | None) -> None:
-        """Note a run that reads the history: what it has paid for up to now, an earlier process has booked."""
+        """Note a run that reads the history: its usage up to now was booked by an earlier process."""
         if wrapper is not None and self._known(wrapper.usage) is None:
             self.booked(wrapper.usage, counted(wrapper.usage))
 
     def unbooked(self, usage: their_Usage) -> list[JsonObject]:
-        """Return what each call used that is not booked yet, as a usage object; empty for what is unknown."""
+        """Return the usage of every call not booked yet, as a usage object; empty if unknown."""
         seen, now = self._known(usage) or Counted(), counted(usage)
         calls: list[JsonObject] = [
             {**usage_of(each), "callId": _call_id(each)} for each in usage.request_usage_entries[seen.told : now.told]
@@ -238,7 +238,7 @@ class Spending:
         return calls + silent
 
     def booked(self, usage: their_Usage, up_to: Counted) -> None:
-        """Note that the ledger has what a run paid for up to here."""
+        """Note that the ledger has the usage of a run up to here."""
         key = id(usage)
         self._booked[key] = (weakref.ref(usage, lambda _: self._booked.pop(key, None)), up_to)
 
@@ -281,7 +281,7 @@ def counted(usage: their_Usage) -> Counted:
 
 
 def usage_of(told: RequestUsage | their_Usage) -> JsonObject:
-    """Return what one call used, or several, as the API reports it."""
+    """Return the usage of one call, or of several, as the API reports it."""
     return {
         "input_tokens": told.input_tokens,
         "output_tokens": told.output_tokens,
@@ -382,7 +382,7 @@ _SEARCHES = frozenset({"tool_search_call", "tool_search_output"})
 
 
 async def turns_of(session: Session) -> list[Asked]:
-    """Return what the turns of a branch begin with. O(path)."""
+    """Return the first items of the turns of a branch. O(path)."""
     found: list[Asked] = []
     for number, entry, item in _numbered(await _said(session)):
         if item.get("role") == "user" and (not found or found[-1].number < number):
@@ -404,7 +404,7 @@ async def turns_with(session: Session, term: str) -> list[ConversationTurn]:
 
 
 async def by_turns(session: Session) -> dict[int, list[TurnItem]]:
-    """Return the items of a branch by their turns, in order, without what they say. O(path)."""
+    """Return the items of a branch by turn, in order, without their content. O(path)."""
     turns: dict[int, list[TurnItem]] = {}
     for number, _, item in _numbered(await _said(session)):
         turns.setdefault(number, []).append(TurnItem(type=_type_of(item), tool_name=_tool_of(item)))
@@ -497,7 +497,7 @@ class Branch(TypedDict):
 
 
 class TurnUsage(TypedDict, total=False):
-    """What a turn paid for: calls and tokens. ``user_turn_number`` counts from 1, where all turns are asked for."""
+    """The usage of a turn: calls and tokens. ``user_turn_number`` counts from 1, if all turns are asked for."""
 
     user_turn_number: int
     requests: int
@@ -509,7 +509,7 @@ class TurnUsage(TypedDict, total=False):
 
 
 class SessionUsage(TypedDict):
-    """What a session or a branch paid for, and how many of its turns did."""
+    """The usage of a session or a branch, and the number of turns with usage."""
 
     requests: int
     input_tokens: int
@@ -583,7 +583,7 @@ async def listed(store: Store, below: Below) -> list[Branch]:
 
 
 async def session_usage(store: Store, below: Below, branch: str | None) -> SessionUsage | None:
-    """Return what all branches paid for, or one; None if nothing is known to be paid."""
+    """Return the usage of all branches, or of one; None if none is known."""
     branches = await below.branches(store)
     sessions = list(branches.values()) if branch is None else [_named(branches, branch)]
     paid = (await store.usage(sessions)).total if sessions else UsageRow()
@@ -715,7 +715,7 @@ async def planned(
     if not force and not should_compact(size, compaction.context_window, compaction.settings):
         return None
     if any(item.role == OTHER for item in items):
-        # Nobody can sum up what is encrypted.
+        # Encrypted items cannot be summarized.
         return None
     latest, pins = await session.latest_compaction(), await session.pins()
     found = plan_session_compaction(items, latest, compaction.settings, pinned=pins)
@@ -750,7 +750,7 @@ async def append_compaction(
 
 
 async def record_discarded(session: Session, calls: Sequence[AnsweredCall]) -> None:
-    """Write into the ledger what was paid for a summary that is not used."""
+    """Write the cost of an unused summary into the ledger."""
     for call in calls:
         usage = cast("JsonObject", dict(call.usage or {}))
         call_id = usage.pop("callId", None)
@@ -768,7 +768,7 @@ def _text_of(response: ModelResponse) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ImportedSessions:
-    """What an import did: the ids of the sessions and, as (session, branch), of the branches that it made.
+    """The result of an import: the ids of the sessions and, as (session, branch), of the branches that it made.
 
     ``already_there`` are sessions whose key the store had before; they were left as they are, but for branches of
     theirs that were missing. ``skipped`` counts rows whose item is not JSON, which the SDK skips, too.
@@ -908,7 +908,7 @@ def _opened(path: Path, sessions_table: str, messages_table: str) -> sqlite3.Con
 
 
 class _Source:
-    """What is in a file of the SDK."""
+    """The content of a file of the SDK."""
 
     def __init__(self, file: sqlite3.Connection, sessions_table: str, messages_table: str) -> None:
         self._file = file
@@ -1374,7 +1374,7 @@ class FlueSession:
         return await self._of_branch(branch_id, tools_used, [])
 
     async def get_session_usage(self, branch_id: str | None = None) -> SessionUsage | None:
-        """Return what all branches paid for, from the ledger, or what one did itself; None if that is nothing.
+        """Return the usage of all branches from the ledger, or that of one by itself; None if there is none.
 
         Raises `InvalidArgument` (a ValueError) if there is no such branch. O(calls).
         """
@@ -1383,7 +1383,7 @@ class FlueSession:
     async def get_turn_usage(
         self, user_turn_number: int | None = None, branch_id: str | None = None
     ) -> list[TurnUsage] | TurnUsage:
-        """Return what each turn of a branch paid for, or one turn, counted from 1; empty if that is nothing.
+        """Return the usage of every turn of a branch, or of one turn, counted from 1; empty if there is none.
 
         The turns that a branch shares with the one that it was made from belong to that. Raises `InvalidArgument` (a
         ValueError) if there is no such branch. O(turns).
@@ -1391,7 +1391,7 @@ class FlueSession:
         return await self._run(lambda store: turn_usage(store, self._below, user_turn_number, branch_id))
 
     async def store_run_usage(self, result: RunResultBase) -> None:
-        """Write into the ledger what a run paid for, as far as it is not there yet.
+        """Write the usage of a run into the ledger, as far as it is not there yet.
 
         What a run wrote to the session has brought its usage along. This is for the rest, such as the last call of a
         run that a guardrail stopped. O(calls).
@@ -1499,7 +1499,7 @@ class FlueSession:
         return None if session is None or found is None else (session, *found)
 
     def _add_to_run(self, wrapper: RunContextWrapper[Any] | None, usage: Usage) -> None:
-        """Add to a run's usage what the compaction itself writes into the ledger."""
+        """Add the compaction's own ledger entries to a run's usage."""
         if wrapper is not None:
             before = counted(wrapper.usage)
             wrapper.usage.add(usage)
