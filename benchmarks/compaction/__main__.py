@@ -50,7 +50,7 @@ def _shares(row: Row, column: str) -> str:
     kept = f"{100 * row.kept[column] / of:.0f}"
     if row.plain is None:
         return kept
-    return f"{kept} / {100 * row.plain[column] / of:.0f}{'*' if column in row.not_better else ''}"
+    return f"{kept}/{100 * row.plain[column] / of:.0f}{'*' if column in row.not_better else ''}"
 
 
 def _dollars(picodollars: int | None) -> str:
