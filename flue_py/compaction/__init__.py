@@ -42,9 +42,6 @@ from flue_py.compaction.plan import (
     should_compact,
 )
 from flue_py.compaction.settings import (
-    DEFAULT_POLICY,
-    FAITHFUL_POLICY,
-    CompactionPolicy,
     CompactionSettings,
     ContextBudget,
     ContextSignal,
@@ -55,10 +52,7 @@ from flue_py.errors import SummaryFailed
 from flue_py.lazy import lazy_modules
 
 __all__ = [
-    "DEFAULT_POLICY",
-    "FAITHFUL_POLICY",
     "CompactionPlan",
-    "CompactionPolicy",
     "CompactionSettings",
     "CompactionSummary",
     "Complete",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from flue_py.compaction.facts import ARGUMENT_CHARS, Facts, facts_of
 from flue_py.compaction.material import Material, called_on, unanswered_calls
-from flue_py.compaction.plan import FileLists, appended_file_lists, content_parts, file_call, path_argument
+from flue_py.compaction.plan import FileLists, appended_file_lists, file_call, path_argument
 from flue_py.compaction.settings import (
     OWN_WORDS,
     CompactionSettings,
@@ -27,7 +27,7 @@ from flue_py.compaction.settings import (
 )
 from flue_py.core.entries import REGISTERED, REGISTERED_KINDS, RegisteredText, tool_calls
 from flue_py.core.json import JsonObject, JsonValue, frozen, js_json
-from flue_py.core.kinds import ASSISTANT, TOOL_RESULT, Message, message_text, string_field
+from flue_py.core.kinds import ASSISTANT, TOOL_RESULT, Message, message_text, parts_of, string_field
 from flue_py.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -336,12 +336,12 @@ def _read_last(material: Material, most: int) -> dict[str, str]:
 
     So are those that were written or edited after that, or that may have been.
     """
-    policy, pairing = material.planned.plan.policy, material.pairing
-    stays = [file_call(call, policy) for item in material.staying for call in tool_calls(item.data)]
+    pairing = material.pairing
+    stays = [file_call(call) for item in material.staying for call in tool_calls(item.data)]
     seen = {used.path for used in stays if used is not None}
     found: dict[str, str] = {}
     for call, results in reversed(pairing.results.items()):
-        used = file_call(pairing.parts[call], policy)
+        used = file_call(pairing.parts[call])
         if used is None or used.path in seen or (results and results[0] in material.failed):
             continue
         if used.use == "read" and not results:
@@ -359,7 +359,7 @@ def _recent(material: Material, most: int) -> list[str]:
     found: dict[str, None] = {}
     for message in reversed(material.messages):
         for call in reversed(tool_calls(message)):
-            used = file_call(call, material.planned.plan.policy)
+            used = file_call(call)
             if used is not None and "\n" not in used.path:
                 found[used.path] = None
         if len(found) >= most:
@@ -484,7 +484,7 @@ def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_
         if most <= 0:
             break
         item, message = material.leaving[at], material.message(at)
-        text = _cut(material, _thinking(material, message), most) if _may_think(message) else ""
+        text = _cut(material, _thinking(message), most) if _may_think(message) else ""
         if text:
             shown = fenced("reasoning", text, attribute("entry", item.entry_id))
             found.append(shown)
@@ -496,9 +496,9 @@ def _may_think(message: object) -> bool:
     return isinstance(message, dict) and message.get("role") == ASSISTANT
 
 
-def _thinking(material: Material, message: object) -> str:
+def _thinking(message: object) -> str:
     assert isinstance(message, dict)
-    parts = content_parts(message, material.planned.plan.policy)
+    parts = parts_of(message)
     return "\n".join(string_field(part, "thinking") for part in parts if part.get("type") == "thinking").strip()
 
 
@@ -745,7 +745,7 @@ def _written(material: Material) -> Iterator[tuple[str, str]]:
     for message in reversed(material.messages):
         for call in reversed(tool_calls(message)):
             arguments = call.get("arguments")
-            written = file_call(call, material.planned.plan.policy)
+            written = file_call(call)
             if written is None or written.use != "write" or not isinstance(arguments, dict):
                 continue
             content = string_field(arguments, "content")
@@ -1272,10 +1272,9 @@ def shown_file_lists(material: Material) -> tuple[str, bool]:
 
 def _used(material: Material) -> Iterator[str]:
     """Yield the paths that calls in what leaves have used, the last one first."""
-    policy = material.planned.plan.policy
     for message in reversed(material.messages):
         for call in reversed(tool_calls(message)):
-            if path := path_argument(call.get("arguments"), policy):
+            if path := path_argument(call.get("arguments")):
                 yield path
 
 

@@ -678,7 +678,7 @@ def summary_requests(plan: CompactionPlan, *, focus: str | None = None) -> tuple
 
 def _request(kind: SummaryKind, plan: CompactionPlan, focus: str | None) -> SummaryRequest:
     messages = plan.turn_prefix if kind == "turn_prefix" else plan.messages_to_summarize
-    text = f"<conversation>\n{serialize_conversation(messages, plan.policy)}\n</conversation>\n\n"
+    text = f"<conversation>\n{serialize_conversation(messages)}\n</conversation>\n\n"
     if kind == "update":
         text += f"<previous-summary>\n{plan.previous_summary}\n</previous-summary>\n\n"
     wanted = instruction(kind) + (f"\n\nAdditional focus: {focus}" if focus else "")
@@ -698,18 +698,12 @@ async def summarize(plan: CompactionPlan, complete: Complete, *, focus: str | No
     calls to run at the same time makes those of `summary_requests` and hands the replies to `finish_summary`.
     """
     answers: list[tuple[SummaryKind, SummaryReply]] = []
-    failure: tuple[SummaryKind, Exception] | None = None
     for request in summary_requests(plan, focus=focus):
         try:
             answers.append((request.kind, _checked_reply(await complete(request))))
-        except Exception as error:  # noqa: BLE001 - whatever a model client raises becomes SummaryFailed
-            failure = failure or (request.kind, error)
-            if plan.policy.stop_at_failed_call:
-                break
-        _refuse_blank(plan, answers)
-    if failure is not None:
-        kind, cause = failure
-        raise SummaryFailed(kind, str(cause) or type(cause).__name__, _calls(answers)) from cause
+        except Exception as error:
+            raise SummaryFailed(request.kind, str(error) or type(error).__name__, _calls(answers)) from error
+        _refuse_blank(answers)
     return finish_summary(plan, [reply for _, reply in answers])
 
 
@@ -722,14 +716,13 @@ def _checked_reply(reply: SummaryReply) -> SummaryReply:
 def finish_summary(plan: CompactionPlan, replies: Sequence[SummaryReply]) -> CompactionSummary:
     """Return the summary made of the replies to `summary_requests`, in the order of the requests.
 
-    Raises `SummaryFailed` for a blank reply (with the policy's ``refuse_blank_summary``) and `InvalidArgument`
-    if there is not one reply for each request.
+    Raises `SummaryFailed` for a blank reply, and `InvalidArgument` if there is not one reply for each request.
     """
     kinds = _request_kinds(plan)
     if len(replies) != len(kinds):
         raise InvalidArgument(f"replies: {len(replies)} given for {len(kinds)} requests; give one for each")
     answers = [(kind, _checked_reply(reply)) for kind, reply in zip(kinds, replies, strict=True)]
-    _refuse_blank(plan, answers)
+    _refuse_blank(answers)
     texts = [reply.text for reply in replies]
     if plan.carried_history is not None:
         texts.insert(0, plan.carried_history)
@@ -746,9 +739,9 @@ def _request_kinds(plan: CompactionPlan) -> list[SummaryKind]:
     return kinds
 
 
-def _refuse_blank(plan: CompactionPlan, answers: Sequence[tuple[SummaryKind, SummaryReply]]) -> None:
+def _refuse_blank(answers: Sequence[tuple[SummaryKind, SummaryReply]]) -> None:
     for kind, reply in answers:
-        if not isinstance(reply.text, str) or (plan.policy.refuse_blank_summary and not reply.text.strip()):
+        if not isinstance(reply.text, str) or not reply.text.strip():
             raise SummaryFailed(kind, "the answer has no text", _calls(answers))
 
 

@@ -65,8 +65,6 @@ from flue_py.compaction.plan import (
     text_in,
 )
 from flue_py.compaction.settings import (
-    DEFAULT_POLICY,
-    CompactionPolicy,
     CompactionSettings,
     checked_settings,
     fenced,
@@ -358,12 +356,9 @@ def plan_branch(items: Sequence[ContextEntry], settings: CompactionSettings) -> 
     plan = CompactionPlan(
         first_kept_index=len(items),
         is_split_turn=False,
-        content=PlannedContent(
-            Messages(items), gone, (), listed_files(None if told is None else told.details), DEFAULT_POLICY
-        ),
+        content=PlannedContent(Messages(items), gone, (), listed_files(None if told is None else told.details)),
         previous_summary=None if told is None else told.summary,
         settings=replace(settings, reserve_tokens=min(settings.reserve_tokens, _MOST_RESERVED)),
-        policy=DEFAULT_POLICY,
     )
     return SessionCompactionPlan(plan, "", tuple(items[at] for at in gone), (), told, tuple(summaries))
 
@@ -878,12 +873,12 @@ def _short(text: str) -> str:
     return on_one_line(text, _CALL_CHARS)
 
 
-def shown(line: Line, policy: CompactionPolicy, most: int) -> str:
+def shown(line: Line, most: int) -> str:
     """Return a message as a summarizer is shown it: cut after ``most`` characters, 0 for none; "" if it says nothing.
 
     What is cut says how long it was, and which tools it called.
     """
-    body = serialize_conversation([line.message], policy)
+    body = serialize_conversation([line.message])
     if not body:
         return ""
     if 0 < most < len(body):
@@ -976,7 +971,7 @@ class Llm:
             return Folding(
                 kind,
                 last - first,
-                shown=lambda at, cap: shown(lines[first + at], plan.policy, cap),
+                shown=lambda at, cap: shown(lines[first + at], cap),
                 asked=asked,
                 tokens=material.tokens_of,
                 cap=material.settings.max_message_chars,

@@ -17,12 +17,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
 
-from flue_py.compaction.settings import (
-    DEFAULT_POLICY,
-    CompactionPolicy,
-    CompactionSettings,
-    without_tags,
-)
+from flue_py.compaction.settings import CompactionSettings, without_tags
 from flue_py.core.context import (
     TRAITS,
     ContextEntry,
@@ -82,15 +77,6 @@ from flue_py.core.sessions import Appended
 from flue_py.errors import InvalidArgument, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Reading messages that have not been checked: anything unexpected is skipped, never an error.
-
-
-def content_parts(message: Message, policy: CompactionPolicy) -> list[Mapping[str, JsonValue]]:
-    """Return the content parts of a message in order, as `parts_of` does by the policy's ``read_plain_text``."""
-    return parts_of(message, read_plain_text=policy.read_plain_text)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # Estimates, in tokens, of how large a context is, and whether it is time to compact it.
 
 
@@ -109,20 +95,11 @@ class ContextEstimate:
     last_usage_index: int | None
 
 
-def estimate_tokens(message: Message, policy: CompactionPolicy = DEFAULT_POLICY) -> int:
-    """Return about how many tokens a message takes: its UTF-16 code units divided by four, rounded up.
-
-    Text, thinking, and tool calls (name and arguments as compact JSON) count their length, an image in a tool
-    result 4,800; other parts and other roles count nothing. Cost: O(size of the message).
-    """
-    return faithful_tokens(message, read_plain_text=policy.read_plain_text)
+estimate_tokens = faithful_tokens
 
 
 def estimate_context_tokens(
-    context: Sequence[Message] | Sequence[ContextEntry],
-    policy: CompactionPolicy = DEFAULT_POLICY,
-    *,
-    usage_from: int | None = None,
+    context: Sequence[Message] | Sequence[ContextEntry], *, usage_from: int | None = None
 ) -> ContextEstimate:
     """Return the size of a context: the last reported usage plus an estimate of what follows it.
 
@@ -133,20 +110,20 @@ def estimate_context_tokens(
     Cost: O(messages after the last report).
     """
     if usage_from is None:
-        usage_from = usage_start(context) if policy.ignore_older_usage else 0
+        usage_from = usage_start(context)
     messages = [item.data if isinstance(item, ContextEntry) else item for item in context]
-    return estimate_messages(messages, policy, usage_from)
+    return estimate_messages(messages, usage_from)
 
 
-def estimate_messages(messages: Sequence[Message], policy: CompactionPolicy, usage_from: int) -> ContextEstimate:
+def estimate_messages(messages: Sequence[Message], usage_from: int) -> ContextEstimate:
     """Return what `estimate_context_tokens` says of messages; looks only at those from the last report on."""
     for index in range(len(messages) - 1, usage_from - 1, -1):
         reported = reported_tokens(messages[index])
-        if reported is None or (reported == 0 and policy.ignore_zero_usage):
+        if not reported:
             continue
-        trailing = sum(estimate_tokens(messages[at], policy) for at in range(index + 1, len(messages)))
+        trailing = sum(estimate_tokens(messages[at]) for at in range(index + 1, len(messages)))
         return ContextEstimate(reported + trailing, reported, trailing, index)
-    estimated = sum(estimate_tokens(message, policy) for message in messages)
+    estimated = sum(map(estimate_tokens, messages))
     return ContextEstimate(estimated, 0, estimated, None)
 
 
@@ -167,8 +144,6 @@ FileUse: TypeAlias = Literal["read", "write", "edit"]
 
 PATH_ARGUMENTS = ("path", "file_path", "filePath", "file", "filename", "notebook_path")
 """What the argument with the path of a file is called. The first that has one counts."""
-
-_FAITHFUL: Mapping[str, FileUse] = {"read": "read", "write": "write", "edit": "edit"}
 
 
 def _spelled(*words: str) -> Iterator[str]:
@@ -200,19 +175,19 @@ class FileCall(NamedTuple):
     path: str
 
 
-def file_call(part: Mapping[str, JsonValue], policy: CompactionPolicy) -> FileCall | None:
+def file_call(part: Mapping[str, JsonValue]) -> FileCall | None:
     """Return what a call of a tool does with which file; None for one of another tool, or without a path."""
     name = part.get("name")
-    use = (_KNOWN if policy.know_file_tools else _FAITHFUL).get(name) if isinstance(name, str) else None
-    path = "" if use is None else path_argument(part.get("arguments"), policy)
+    use = _KNOWN.get(name) if isinstance(name, str) else None
+    path = "" if use is None else path_argument(part.get("arguments"))
     return FileCall(use, path) if use and path else None
 
 
-def path_argument(arguments: JsonValue, policy: CompactionPolicy) -> str:
+def path_argument(arguments: JsonValue) -> str:
     """Return the path among the arguments of a call, "" for none."""
     # A dict is told much faster than any other mapping, and there may be ten thousand.
     if isinstance(arguments, (dict, Mapping)):
-        for name in PATH_ARGUMENTS if policy.know_file_tools else PATH_ARGUMENTS[:1]:
+        for name in PATH_ARGUMENTS:
             path = arguments.get(name)
             if path and isinstance(path, str):
                 return path
@@ -226,23 +201,23 @@ TOOL_RESULT_UNITS = 2_000
 """How much of a tool result a summarizer is shown, in UTF-16 code units."""
 
 
-def serialize_conversation(messages: Sequence[Message], policy: CompactionPolicy = DEFAULT_POLICY) -> str:
+def serialize_conversation(messages: Sequence[Message]) -> str:
     """Return messages as labelled paragraphs, so that a model summarizes them rather than continuing the conversation.
 
     An assistant message gives up to three: its thinking, its text, its tool calls. Messages without text,
     images and unknown roles give none. A tool result over 2,000 UTF-16 code units is cut there and says how
-    many units are missing; where that would split a surrogate pair, the default policy cuts before it. Cost:
-    O(text); of a long tool result, only the length is taken beyond the cut.
+    many units are missing; it is cut before a surrogate pair rather than within it. Cost: O(text); of a long tool
+    result, only the length is taken beyond the cut.
     """
     paragraphs: list[str] = []
     for message in messages:
         role = message.get("role")
         if role == USER:
-            _add(paragraphs, "User", _joined_text(message, policy))
+            _add(paragraphs, "User", _joined_text(message))
         elif role == ASSISTANT:
-            _add_assistant(paragraphs, message, policy)
+            _add_assistant(paragraphs, message)
         elif role == TOOL_RESULT:
-            _add(paragraphs, "Tool result", _shortened(_joined_text(message, policy), policy))
+            _add(paragraphs, "Tool result", _shortened(_joined_text(message)))
     return "\n\n".join(paragraphs)
 
 
@@ -251,16 +226,16 @@ def _add(paragraphs: list[str], label: str, text: str) -> None:
         paragraphs.append(f"[{label}]: {text}")
 
 
-def _joined_text(message: Message, policy: CompactionPolicy) -> str:
-    parts = content_parts(message, policy)
+def _joined_text(message: Message) -> str:
+    parts = parts_of(message)
     return "".join(string_field(part, "text") for part in parts if part.get("type") == "text")
 
 
-def _add_assistant(paragraphs: list[str], message: Message, policy: CompactionPolicy) -> None:
+def _add_assistant(paragraphs: list[str], message: Message) -> None:
     thinking: list[str] = []
     text: list[str] = []
     calls: list[str] = []
-    for part in content_parts(message, policy):
+    for part in parts_of(message):
         kind = part.get("type")
         if kind == "thinking":
             thinking.append(string_field(part, "thinking"))
@@ -286,11 +261,11 @@ def _printed_call(part: Mapping[str, JsonValue]) -> str:
     return f"{string_field(part, 'name')}({printed})"
 
 
-def _shortened(text: str, policy: CompactionPolicy) -> str:
+def _shortened(text: str) -> str:
     length = utf16_length(text)
     if length <= TOOL_RESULT_UNITS:
         return text
-    head = utf16_prefix(text, TOOL_RESULT_UNITS, whole_characters=policy.whole_characters)
+    head = utf16_prefix(text, TOOL_RESULT_UNITS)
     return f"{head}\n\n[... {length - utf16_length(head)} more characters truncated]"
 
 
@@ -353,13 +328,11 @@ def _strings(value: JsonValue) -> tuple[str, ...]:
     return tuple(item for item in value if isinstance(item, str))
 
 
-def collect_file_lists(
-    messages: Iterable[Message], earlier: FileLists | None = None, policy: CompactionPolicy = DEFAULT_POLICY
-) -> FileLists:
+def collect_file_lists(messages: Iterable[Message], earlier: FileLists | None = None) -> FileLists:
     """Return the lists for the tool calls of ``messages``, on top of an earlier compaction's.
 
-    A call counts if its tool is named ``read``, ``write`` or ``edit``, or by default as other tools for files are, and
-    it has a non-empty string ``path`` (``file_path`` and the like).
+    A call counts if its tool has the name of a tool for files (``read``, ``write_file``, ``MultiEdit``), and it has a
+    path (``path``, ``file_path`` and the like).
     """
     earlier = earlier or FileLists()
     paths: dict[FileUse, set[str]] = {
@@ -374,7 +347,7 @@ def collect_file_lists(
         for part in content:
             # A dict is told much faster than any other mapping, and None at once: there may be ten thousand.
             if part and isinstance(part, (dict, Mapping)) and part.get("type") == "toolCall":
-                found = file_call(part, policy)
+                found = file_call(part)
                 if found is not None:
                     paths[found.use].add(found.path)
     return file_lists(paths["read"], paths["write"], paths["edit"])
@@ -536,18 +509,16 @@ class PlannedContent:
         history: Sequence[int],
         prefix: Sequence[int],
         earlier: FileLists,
-        policy: CompactionPolicy,
         counts: Sequence[int] | None = None,
     ) -> None:
         self._messages, self._counts = messages, counts
         self._history, self._prefix = history, prefix
         self._earlier = earlier
-        self._policy = policy
 
     def without(self, gone: Collection[int], earlier: FileLists) -> PlannedContent:
         """Return the same without some of the messages, with other files of earlier compactions."""
         history, prefix = ([at for at in part if at not in gone] for part in (self._history, self._prefix))
-        return PlannedContent(self._messages, history, prefix, earlier, self._policy, self._counts)
+        return PlannedContent(self._messages, history, prefix, earlier, self._counts)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PlannedContent):
@@ -644,12 +615,12 @@ class PlannedContent:
     def files(self) -> FileLists:
         """The files that what leaves has read and modified, and those of earlier compactions."""
         traits, callers = self._outline.traits, self._outline.callers
-        found = collect_file_lists((traits[place].exchange for place in callers), self._earlier, self._policy)
-        is_modified = self._policy.know_file_tools and found.modified_files != self._earlier.modified_files
-        if not is_modified or not self.failed:
-            return found
-        calls = [self._without_failed(place, traits[place].exchange) for place in callers]
-        return collect_file_lists(calls, self._earlier, self._policy)
+        lists = collect_file_lists((traits[place].exchange for place in callers), self._earlier)
+        if lists.modified_files == self._earlier.modified_files or not self.failed:
+            return lists
+        return collect_file_lists(
+            (self._without_failed(place, traits[place].exchange) for place in callers), self._earlier
+        )
 
     def _without_failed(self, place: int, message: Message) -> Message:
         """Return the calls of one of the messages that leave, without those that failed to modify a file."""
@@ -663,8 +634,7 @@ class PlannedContent:
     @cached_property
     def tokens_before(self) -> int:
         """The estimated size of the whole context."""
-        usage_from = self._messages.usage_start() if self._policy.ignore_older_usage else 0
-        return estimate_messages(self._messages, self._policy, usage_from).tokens
+        return estimate_messages(self._messages, self._messages.usage_start()).tokens
 
     def tokens(self, at: int) -> int | None:
         """Return how many tokens one of the messages that leave takes, by the counter of the plan; None without one."""
@@ -688,9 +658,9 @@ _LEAST_STEP = 64
 class Cuts:
     """The places from ``start`` on where a context may be cut.
 
-    ``allowed`` says of an index whether a cut may fall there at all. With ``whole``, no call lies before a cut and its
-    result at or after it, unless the message of the call is in ``pinned`` and stays anyway. ``preferred`` says which of
-    the cuts after a place is taken: the first of those, if there is any.
+    ``allowed`` says of an index whether a cut may fall there at all. No call lies before a cut and its result at or
+    after it, unless the message of the call is in ``pinned`` and stays anyway. ``preferred`` says which of the cuts
+    after a place is taken: the first of those, if there is any.
     """
 
     def __init__(
@@ -700,21 +670,19 @@ class Cuts:
         allowed: Callable[[int], bool],
         pinned: frozenset[int],
         *,
-        whole: bool,
         preferred: Callable[[int], bool] = lambda _: True,
     ) -> None:
         self._messages = messages
         self._start = start
         self._allowed = allowed
         self._pinned = pinned
-        self._whole = whole
         self._preferred = preferred
 
     def first(self) -> int | None:
         """Return the first cut."""
         found = next((at for at in range(self._start, len(self._messages)) if self._allowed(at)), None)
         # Before the start there may be pinned calls; the summary, which comes first, calls nothing.
-        if found is None or not self._whole or found == self._start <= 1:
+        if found is None or found == self._start <= 1:
             return found
         return next(iter(self._from(self._start)), None)
 
@@ -739,7 +707,7 @@ class Cuts:
     def _from(self, first: int) -> list[int]:
         """Return the cuts from an index on."""
         cuts = [at for at in range(first, len(self._messages)) if self._allowed(at)]
-        if not self._whole or not cuts:
+        if not cuts:
             return cuts
         pairing = self._messages.pairing(range(first, len(self._messages)))
         pinned = {at - first for at in self._pinned}
@@ -931,7 +899,7 @@ NO_PRIOR_HISTORY = "No prior history."
 CountTokens: TypeAlias = Callable[[Message], int]
 """Says how many tokens a message takes."""
 
-NoCompactionReason: TypeAlias = Literal["no_cut_point", "first_kept_not_message"]
+NoCompactionReason: TypeAlias = Literal["no_cut_point"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -969,7 +937,6 @@ class CompactionPlan:
     content: PlannedContent = field(repr=False)
     previous_summary: str | None
     settings: CompactionSettings
-    policy: CompactionPolicy
     carried_history: str | None = None
 
     @property
@@ -1007,7 +974,6 @@ def prepare_compaction(
     messages: Sequence[Message],
     settings: CompactionSettings,
     previous: PreviousCompaction | None = None,
-    policy: CompactionPolicy = DEFAULT_POLICY,
 ) -> CompactionPlan | None:
     """Return the plan for a context, or None if nothing before the cut is new.
 
@@ -1017,10 +983,10 @@ def prepare_compaction(
     """
     found = Messages(None, messages)
     start = previous.first_kept_index if previous else 0
-    cuts = Cuts(found, start, partial(_may_cut, found), frozenset(), whole=policy.keep_exchanges_whole)
+    cuts = Cuts(found, start, partial(_may_cut, found), frozenset())
     keeps_none = settings.keep_recent_messages == 0 and bool(messages)
     keeps_none = keeps_none and messages[-1].get("role") == ASSISTANT and not tool_calls(messages[-1])
-    return _plan(found, cuts, settings, previous, policy, owed=0 if keeps_none else None)
+    return _plan(found, cuts, settings, previous, owed=0 if keeps_none else None)
 
 
 def _may_cut(messages: Messages, at: int) -> bool:
@@ -1032,7 +998,6 @@ def _plan(
     cuts: Cuts,
     settings: CompactionSettings,
     previous: PreviousCompaction | None,
-    policy: CompactionPolicy,
     pinned: frozenset[int] = frozenset(),
     released: Sequence[int] = (),
     counts: Sequence[int] | None = None,
@@ -1044,10 +1009,10 @@ def _plan(
     ``owed`` is how many messages of the end stay, and no more, where that is said.
     """
     start = previous.first_kept_index if previous else 0
-    count = (lambda index: estimate_tokens(messages[index], policy)) if counts is None else counts.__getitem__
+    count = (lambda index: estimate_tokens(messages[index])) if counts is None else counts.__getitem__
     held = sum(map(count, pinned))
     if owed is None:
-        cut = _find_cut(len(messages), start, cuts, settings, held, policy, pinned, count)
+        cut = _find_cut(len(messages), start, cuts, settings, held, pinned, count)
     else:
         cut = cuts.following(len(messages) - owed) if owed else len(messages)
     if most is not None and cut is not None:
@@ -1067,11 +1032,10 @@ def _plan(
     return CompactionPlan(
         first_kept_index=cut,
         is_split_turn=turn_start is not None,
-        content=PlannedContent(messages, history, prefix, earlier, policy, counts),
+        content=PlannedContent(messages, history, prefix, earlier, counts),
         previous_summary=previous.summary if previous else None,
         settings=settings,
-        policy=policy,
-        carried_history=None if history else _carried_history(previous, policy),
+        carried_history=None if history else _carried_history(previous),
     )
 
 
@@ -1081,7 +1045,6 @@ def _find_cut(
     cuts: Cuts,
     settings: CompactionSettings,
     held: int,
-    policy: CompactionPolicy,
     pinned: frozenset[int],
     count: Callable[[int], int],
 ) -> int | None:
@@ -1098,9 +1061,7 @@ def _find_cut(
             messages += 1
         if kept >= budget or messages >= most:
             following = cuts.following(index)
-            if following is not None:
-                return following
-            return cuts.last_before(index) if policy.cut_before_large_tail else cuts.first()
+            return cuts.last_before(index) if following is None else following
     return cuts.first()
 
 
@@ -1128,9 +1089,9 @@ def _turn_start(messages: Messages, start: int, cut: int) -> int | None:
     return next((n for n in range(cut, start - 1, -1) if messages.role(n) == USER), None)
 
 
-def _carried_history(previous: PreviousCompaction | None, policy: CompactionPolicy) -> str:
+def _carried_history(previous: PreviousCompaction | None) -> str:
     """Return the text for a history with no new messages, without the file lists: those are appended anew."""
-    if previous is None or not previous.summary or not policy.keep_previous_summary:
+    if previous is None or not previous.summary:
         return NO_PRIOR_HISTORY
     return previous.summary.removesuffix(appended_file_lists(listed_files(previous.details)))
 
@@ -1182,8 +1143,7 @@ class SessionCompactionPlan:
 class NoCompaction:
     """Why a session is not compacted.
 
-    ``no_cut_point``: nothing can be cut off, or nothing new. ``first_kept_not_message``: the cut falls on an
-    entry of another kind, and the policy has no ``cut_at_message_entries``.
+    ``no_cut_point``: nothing can be cut off, or nothing new.
     """
 
     reason: NoCompactionReason
@@ -1193,7 +1153,6 @@ def plan_session_compaction(
     items: Sequence[ContextItem],
     latest: Entry | LatestCompaction | None,
     settings: CompactionSettings,
-    policy: CompactionPolicy = DEFAULT_POLICY,
     *,
     pinned: Collection[str] = (),
     carried: Collection[str] | None = None,
@@ -1248,20 +1207,18 @@ def plan_session_compaction(
             return False
         if held and not _carries(held, items, at):
             return False
-        return _may_cut(messages, at) and (items[at].kind == "message" or not policy.cut_at_message_entries)
+        return _may_cut(messages, at) and items[at].kind == MESSAGE
 
     def preferred(at: int) -> bool:
         return not whole_turns or messages.role(at) == USER
 
-    cuts = Cuts(messages, start, may_cut, staying, whole=policy.keep_exchanges_whole, preferred=preferred)
+    cuts = Cuts(messages, start, may_cut, staying, preferred=preferred)
     keeps_none = settings.keep_recent_messages == 0 and not (held or live or split)
     owed = _owed(items) if keeps_none else None
-    plan = _plan(messages, cuts, settings, previous, policy, staying, released, counts, most, owed)
+    plan = _plan(messages, cuts, settings, previous, staying, released, counts, most, owed)
     if plan is None:
         return NoCompaction("no_cut_point")
     cut = plan.first_kept_index
-    if cut < len(items) and items[cut].kind != "message":
-        return NoCompaction("first_kept_not_message")
     gone = [at for at in summaries if at < cut]
     told = [] if first_told is None else [first_told]
     previous_told = joined([*told, *(summaries[at] for at in gone)], is_first=latest is not None)
@@ -1343,7 +1300,7 @@ def _taking_over(plan: CompactionPlan, previous: Told, gone: Collection[int]) ->
         is_split_turn=bool(content.prefix),
         content=content,
         previous_summary=previous.summary,
-        carried_history=None if content.history else _carried_history(earlier, plan.policy),
+        carried_history=None if content.history else _carried_history(earlier),
     )
 
 
@@ -1587,10 +1544,9 @@ class _Planning:
         plan = CompactionPlan(
             first_kept_index=end + 1,
             is_split_turn=False,
-            content=PlannedContent(self._messages, gone, (), files, DEFAULT_POLICY),
+            content=PlannedContent(self._messages, gone, (), files),
             previous_summary=previous.summary or None,
             settings=settings,
-            policy=DEFAULT_POLICY,
         )
         return RangePlan(
             plan,
@@ -1686,7 +1642,6 @@ def _noted_turns(planned: SessionCompactionPlan, details: JsonObject) -> JsonObj
 
 NotCompacted: TypeAlias = Literal[
     "no_cut_point",
-    "first_kept_not_message",
     "not_smaller",
     "dry_run",
     "cancelled",
@@ -1696,7 +1651,7 @@ NotCompacted: TypeAlias = Literal[
 ]
 """Why nothing was appended:
 
-- ``no_cut_point``: nothing can be cut off, or nothing new; ``first_kept_not_message``: see `NoCompaction`
+- ``no_cut_point``: nothing can be cut off, or nothing new
 - ``not_smaller``: what was made is not smaller than what it would stand for
 - ``dry_run``: the caller asked what it would do
 - ``cancelled``: a hook wanted none; the notes say why
@@ -1707,7 +1662,6 @@ NotCompacted: TypeAlias = Literal[
 
 WHY_NOT: Mapping[str, str] = {
     "no_cut_point": "there is nothing to compact beside what is kept",
-    "first_kept_not_message": "there is no message to keep from",
     "not_smaller": "the summary is not smaller than what it would stand for",
     "elsewhere": "another process compacts the session now",
     "leaf_moved": "the leaf was moved meanwhile",

@@ -805,19 +805,13 @@ def _laid_out(digits: str, point: int) -> str:
     return f"{digits[0]}{fraction}e{point - 1:+d}"
 
 
-def utf16_prefix(text: str, units: int, *, whole_characters: bool) -> str:
-    """Return the first ``units`` UTF-16 code units of ``text``.
-
-    Where the cut falls inside a surrogate pair, its first half stays at the end as a lone surrogate, or is
-    left out with ``whole_characters``. Cost: O(units).
-    """
+def utf16_prefix(text: str, units: int) -> str:
+    """Return the first ``units`` UTF-16 code units of ``text``, without half a surrogate pair at the end. O(units)."""
     head = text[:units]
     if head.isascii():
         return head
     prefix = head.encode("utf-16-le", "surrogatepass")[: 2 * units].decode("utf-16-le", "surrogatepass")
-    if whole_characters and "\ud800" <= prefix[-1:] <= "\udbff":
-        return prefix[:-1]
-    return prefix
+    return prefix[:-1] if "\ud800" <= prefix[-1:] <= "\udbff" else prefix
 
 
 def utf16_sort_key(text: str) -> bytes:

@@ -47,7 +47,7 @@ IMAGE_UNITS = 4_800
 """What an image in a tool result counts, in UTF-16 code units. Images in user messages count nothing."""
 
 
-def faithful_tokens(message: Message, *, read_plain_text: bool = True) -> int:
+def faithful_tokens(message: Message) -> int:
     """Return about how many tokens a message takes: its UTF-16 code units divided by four, rounded up.
 
     Text, thinking, and tool calls (name and arguments as compact JSON) count their length, an image in a tool
@@ -57,7 +57,7 @@ def faithful_tokens(message: Message, *, read_plain_text: bool = True) -> int:
     if role not in SUMMARIZED_ROLES:
         return 0
     units = 0
-    for part in parts_of(message, read_plain_text=read_plain_text):
+    for part in parts_of(message):
         kind = part.get("type")
         if kind == "text":
             units += utf16_length(string_field(part, "text"))
@@ -72,16 +72,11 @@ def faithful_tokens(message: Message, *, read_plain_text: bool = True) -> int:
     return -(-units // UNITS_PER_TOKEN)
 
 
-def parts_of(message: Message, *, read_plain_text: bool) -> list[Mapping[str, JsonValue]]:
-    """Return the content parts of a message in order; text given as a plain string is one text part.
-
-    In messages that are not a user's, a plain string is read only with ``read_plain_text``.
-    """
+def parts_of(message: Message) -> list[Mapping[str, JsonValue]]:
+    """Return the content parts of a message in order; text given as a plain string is one text part."""
     content = message.get("content")
     if isinstance(content, str):
-        if message.get("role") == USER or read_plain_text:
-            return [{"type": "text", "text": content}]
-        return []
+        return [{"type": "text", "text": content}]
     if isinstance(content, (list, tuple)):
         return [part for part in content if isinstance(part, Mapping)]
     return []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from flue_py.compaction import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, estimate_tokens
+from flue_py.compaction import estimate_tokens
 from flue_py.core.json import JsonObject, JsonValue
 
 
@@ -69,8 +69,6 @@ _custom = st.just({"role": "custom", "content": "not a role we know"})
 _any_message = st.one_of(st.builds(user, texts), _plain, _reporting, _calls, st.builds(tool_result, texts), _custom)
 messages: st.SearchStrategy[list[JsonObject]] = st.lists(_any_message, max_size=14)
 
-policies = st.sampled_from([DEFAULT_POLICY, FAITHFUL_POLICY])
-
 
 @dataclass(frozen=True, slots=True)
 class Plannable:
@@ -79,7 +77,6 @@ class Plannable:
     context: list[JsonObject]
     keep: int
     start: int
-    policy: CompactionPolicy
 
 
 @st.composite
@@ -95,12 +92,11 @@ def plannable(draw: st.DrawFn, most_before: int = 4) -> Plannable:
     body = draw(st.lists(_any_message, max_size=5))
     last = draw(st.builds(draw(st.sampled_from([user, assistant])), texts.map("some text".__add__)))
     trailing = draw(st.lists(st.builds(tool_result, texts) | _custom, max_size=2))
-    policy = draw(policies)
-    least = sum(estimate_tokens(message, policy) for message in trailing)
-    most = least + sum(estimate_tokens(message, policy) for message in [*body, last])
+    least = sum(map(estimate_tokens, trailing))
+    most = least + sum(map(estimate_tokens, [*body, last]))
     keep = draw(st.integers(least + 1, most))
     earlier = [of_another_exchange(message) for message in (*before, *old)]
-    return Plannable([*earlier, *body, last, *trailing], keep, len(before), policy)
+    return Plannable([*earlier, *body, last, *trailing], keep, len(before))
 
 
 _odd_parts = json_values | st.fixed_dictionaries(

@@ -6,9 +6,6 @@ import pytest
 from hypothesis import given
 
 from flue_py.compaction import (
-    DEFAULT_POLICY,
-    FAITHFUL_POLICY,
-    CompactionPolicy,
     CompactionSettings,
     calculate_context_tokens,
     estimate_context_tokens,
@@ -19,8 +16,6 @@ from flue_py.core.json import JsonObject
 from flue_py.errors import InvalidArgument
 from tests.compaction.strategies import assistant, call, messages, odd_messages, tool_result, usage, user
 from tests.tables import inputs
-
-POLICIES = inputs("policy", [DEFAULT_POLICY, FAITHFUL_POLICY], ids=["default", "faithful"])
 
 
 @inputs(
@@ -36,18 +31,13 @@ POLICIES = inputs("policy", [DEFAULT_POLICY, FAITHFUL_POLICY], ids=["default", "
         ({"role": "toolResult", "content": [{"type": "image", "data": "AA=="}]}, 1200),
         ({"role": "user", "content": [{"type": "image", "data": "AA=="}]}, 0),
         ({"role": "system", "content": "abcdefgh"}, 0),
+        ({"role": "assistant", "content": "abcdefgh"}, 2),
+        ({"role": "toolResult", "content": "abcdefgh"}, 2),
         ({"role": "assistant", "content": [{"type": "thinking", "thinking": "abcdef"}, {"type": "audio"}]}, 2),
     ],
 )
 def test_a_message_takes_a_token_for_every_four_utf16_units(message: JsonObject, tokens: int) -> None:
     assert estimate_tokens(message) == tokens
-
-
-@inputs("role", ["assistant", "toolResult"])
-def test_content_as_a_plain_string_counts_unless_the_policy_is_faithful(role: str) -> None:
-    message: JsonObject = {"role": role, "content": "abcdefgh"}
-    assert estimate_tokens(message) == 2
-    assert estimate_tokens(message, FAITHFUL_POLICY) == 0
 
 
 def test_the_last_reported_usage_stands_for_everything_up_to_it() -> None:
@@ -66,14 +56,12 @@ def test_a_failed_message_reports_no_usage(reason: str) -> None:
 def test_zero_usage_is_passed_over_for_an_earlier_report() -> None:
     context = [user("x" * 400), assistant("a", usage=usage(500)), user("y" * 40), assistant("b", usage=usage())]
     assert estimate_context_tokens(context).tokens == 511
-    assert estimate_context_tokens(context, FAITHFUL_POLICY).tokens == 0
 
 
 def test_zero_usage_without_an_earlier_report_leaves_an_estimate_of_everything() -> None:
     context = [user("x" * 400), assistant("b", usage=usage())]
     assert estimate_context_tokens(context).tokens == 101
     assert estimate_context_tokens(context).last_usage_index is None
-    assert estimate_context_tokens(context, FAITHFUL_POLICY).last_usage_index == 1
 
 
 def test_reports_from_before_a_compaction_can_be_left_out() -> None:
@@ -121,16 +109,13 @@ def test_negative_settings_are_refused() -> None:
         CompactionSettings(keep_recent_tokens=-1)
 
 
-@POLICIES
 @given(context=messages)
-def test_an_estimate_is_its_two_parts_and_the_same_every_time(
-    policy: CompactionPolicy, context: list[JsonObject]
-) -> None:
-    estimate = estimate_context_tokens(context, policy)
+def test_an_estimate_is_its_two_parts_and_the_same_every_time(context: list[JsonObject]) -> None:
+    estimate = estimate_context_tokens(context)
     assert estimate.tokens == estimate.usage_tokens + estimate.trailing_tokens
-    assert estimate == estimate_context_tokens(context, policy)
+    assert estimate == estimate_context_tokens(context)
     start = 0 if estimate.last_usage_index is None else estimate.last_usage_index + 1
-    assert estimate.trailing_tokens == sum(estimate_tokens(message, policy) for message in context[start:])
+    assert estimate.trailing_tokens == sum(map(estimate_tokens, context[start:]))
 
 
 @given(context=messages)
@@ -139,10 +124,9 @@ def test_by_default_a_context_with_text_is_never_estimated_at_nothing(context: l
     assert (estimate_context_tokens(context).tokens > 0) or counted == 0
 
 
-@POLICIES
 @given(context=odd_messages)
-def test_messages_of_any_shape_are_estimated(policy: CompactionPolicy, context: list[JsonObject]) -> None:
-    assert estimate_context_tokens(context, policy).trailing_tokens >= 0
+def test_messages_of_any_shape_are_estimated(context: list[JsonObject]) -> None:
+    assert estimate_context_tokens(context).trailing_tokens >= 0
 
 
 def test_a_long_tool_result_counts_in_full_although_a_summary_shows_part_of_it() -> None:
@@ -159,7 +143,6 @@ def test_what_was_reported_before_the_latest_compaction_is_not_believed() -> Non
     assert estimate_context_tokens([summary, kept, user("next")]).usage_tokens == 0
     assert estimate_context_tokens([summary, older, user("next")]).usage_tokens == 0
     assert estimate_context_tokens([summary, older, newer]).usage_tokens == 500
-    assert estimate_context_tokens([summary, older], FAITHFUL_POLICY).usage_tokens == 240_000
 
 
 @inputs(

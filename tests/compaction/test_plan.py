@@ -10,10 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.compaction import (
-    DEFAULT_POLICY,
-    FAITHFUL_POLICY,
     CompactionPlan,
-    CompactionPolicy,
     CompactionSettings,
     NoCompaction,
     PreviousCompaction,
@@ -32,14 +29,11 @@ from tests.compaction.strategies import (
     messages,
     odd_messages,
     plannable,
-    policies,
     tool_result,
     usage,
     user,
 )
 from tests.tables import inputs
-
-POLICIES = inputs("policy", [DEFAULT_POLICY, FAITHFUL_POLICY], ids=["default", "faithful"])
 
 
 def keeping(tokens: int) -> CompactionSettings:
@@ -50,9 +44,8 @@ def planned(
     context: list[JsonObject],
     keep: int,
     previous: PreviousCompaction | None = None,
-    policy: CompactionPolicy = DEFAULT_POLICY,
 ) -> CompactionPlan:
-    plan = prepare_compaction(context, keeping(keep), previous, policy)
+    plan = prepare_compaction(context, keeping(keep), previous)
     assert plan is not None
     return plan
 
@@ -82,22 +75,19 @@ def test_without_a_user_message_there_is_no_turn_to_split() -> None:
     assert len(plan.messages_to_summarize) == 1
 
 
-@POLICIES
 @inputs("keep", [3, 1000])
-def test_a_budget_that_is_not_used_up_leaves_nothing_to_do(policy: CompactionPolicy, keep: int) -> None:
+def test_a_budget_that_is_not_used_up_leaves_nothing_to_do(keep: int) -> None:
     context = [user("a"), assistant("b"), user("c")]
-    assert prepare_compaction(context, keeping(keep), None, policy) is None
+    assert prepare_compaction(context, keeping(keep)) is None
 
 
-@POLICIES
-def test_an_empty_context_is_not_compacted(policy: CompactionPolicy) -> None:
-    assert prepare_compaction([], keeping(0), None, policy) is None
+def test_an_empty_context_is_not_compacted() -> None:
+    assert prepare_compaction([], keeping(0)) is None
 
 
-@POLICIES
-def test_a_previous_compaction_past_the_end_leaves_nothing_to_do(policy: CompactionPolicy) -> None:
+def test_a_previous_compaction_past_the_end_leaves_nothing_to_do() -> None:
     previous = PreviousCompaction("s", 9)
-    assert prepare_compaction([user("a"), user("b")], keeping(1), previous, policy) is None
+    assert prepare_compaction([user("a"), user("b")], keeping(1), previous) is None
 
 
 def test_a_previous_compaction_with_a_negative_index_is_refused() -> None:
@@ -110,13 +100,11 @@ def test_a_large_trailing_tool_result_does_not_disable_compaction() -> None:
     plan = planned(context, keep=20)
     assert plan.first_kept_index == 3
     assert plan.turn_prefix == (context[2],)
-    assert prepare_compaction(context, keeping(20), None, FAITHFUL_POLICY) is None
 
 
 def test_several_trailing_tool_results_stay_with_the_message_that_called() -> None:
     context = [user("a"), assistant("b"), call("read", {}), tool_result("x" * 400), tool_result("y" * 400)]
     assert planned(context, keep=100).first_kept_index == 2
-    assert prepare_compaction(context, keeping(100), None, FAITHFUL_POLICY) is None
 
 
 def test_where_the_calling_message_is_all_there_is_nothing_can_be_cut() -> None:
@@ -149,14 +137,12 @@ def test_whichever_keeps_less_decides_tokens_or_messages() -> None:
 def test_zero_usage_does_not_hide_the_size_before_compaction() -> None:
     context = [user("a"), assistant("b", usage=usage(700)), user("c"), assistant("d", usage=usage())]
     assert planned(context, keep=1).tokens_before == 702
-    assert planned(context, keep=1, policy=FAITHFUL_POLICY).tokens_before == 0
 
 
 def test_a_split_turn_without_history_carries_the_previous_summary() -> None:
     context = [user("[Context Summary]\n\nold"), user("turn"), assistant("b" * 80), assistant("c" * 80)]
     previous = PreviousCompaction("old", 1)
     assert planned(context, 20, previous).carried_history == "old"
-    assert planned(context, 20, previous, FAITHFUL_POLICY).carried_history == "No prior history."
     assert planned(context, 20).messages_to_summarize == (context[0],)
     assert planned(context[1:], 20).carried_history == "No prior history."
 
@@ -189,7 +175,7 @@ def test_files_of_the_kept_part_are_not_listed_and_modified_files_are_not_listed
 
 def plan_of(drawn: Plannable) -> CompactionPlan:
     previous = PreviousCompaction("s", drawn.start) if drawn.start else None
-    return planned(drawn.context, drawn.keep, previous, drawn.policy)
+    return planned(drawn.context, drawn.keep, previous)
 
 
 @given(plannable())
@@ -200,11 +186,9 @@ def test_a_plan_makes_progress_and_never_keeps_a_tool_result_first(drawn: Planna
     assert plan.messages_to_summarize + plan.turn_prefix == tuple(context[start : plan.first_kept_index])
 
 
-@given(messages, budgets, st.integers(0, 4), policies)
-def test_a_plan_for_any_context_makes_progress(
-    context: list[JsonObject], keep: int, start: int, policy: CompactionPolicy
-) -> None:
-    plan = prepare_compaction(context, keeping(keep), PreviousCompaction("s", start), policy)
+@given(messages, budgets, st.integers(0, 4))
+def test_a_plan_for_any_context_makes_progress(context: list[JsonObject], keep: int, start: int) -> None:
+    plan = prepare_compaction(context, keeping(keep), PreviousCompaction("s", start))
     assert plan is None or start < plan.first_kept_index < len(context)
 
 
@@ -235,15 +219,10 @@ def may_part_an_exchange(context: list[JsonObject], cut: int) -> bool:
     return "toolCall" in str(context[:cut]) and any(message["role"] == "toolResult" for message in context[cut:])
 
 
-@given(context=messages, keep=budgets, more=budgets, policy=policies)
-def test_a_larger_budget_never_keeps_less(
-    context: list[JsonObject], keep: int, more: int, policy: CompactionPolicy
-) -> None:
-    if policy is FAITHFUL_POLICY:
-        # The reference breaks this by giving up where the budget ends inside trailing tool results.
-        context = [*context, assistant("the last word")]
-    small = prepare_compaction(context, keeping(keep), None, policy)
-    large = prepare_compaction(context, keeping(keep + more), None, policy)
+@given(context=messages, keep=budgets, more=budgets)
+def test_a_larger_budget_never_keeps_less(context: list[JsonObject], keep: int, more: int) -> None:
+    small = prepare_compaction(context, keeping(keep))
+    large = prepare_compaction(context, keeping(keep + more))
     assert large is None or (small is not None and large.first_kept_index <= small.first_kept_index)
 
 
@@ -251,22 +230,20 @@ def test_a_larger_budget_never_keeps_less(
 def test_compacting_again_at_once_finds_nothing_to_do(drawn: Plannable) -> None:
     plan = plan_of(drawn)
     compacted = [user("[Context Summary]\n\ns"), *drawn.context[plan.first_kept_index :]]
-    assert prepare_compaction(compacted, keeping(drawn.keep), PreviousCompaction("s", 1), drawn.policy) is None
+    assert prepare_compaction(compacted, keeping(drawn.keep), PreviousCompaction("s", 1)) is None
 
 
-@given(context=messages, keep=budgets, policy=policies)
-def test_planning_is_deterministic_and_changes_no_message(
-    context: list[JsonObject], keep: int, policy: CompactionPolicy
-) -> None:
+@given(context=messages, keep=budgets)
+def test_planning_is_deterministic_and_changes_no_message(context: list[JsonObject], keep: int) -> None:
     before = copy.deepcopy(context)
-    first = prepare_compaction(context, keeping(keep), None, policy)
-    assert first == prepare_compaction(before, keeping(keep), None, policy)
+    first = prepare_compaction(context, keeping(keep))
+    assert first == prepare_compaction(before, keeping(keep))
     assert context == before
 
 
-@given(context=odd_messages, keep=budgets, policy=policies)
-def test_messages_of_any_shape_are_planned(context: list[JsonObject], keep: int, policy: CompactionPolicy) -> None:
-    plan = prepare_compaction(context, keeping(keep), PreviousCompaction("s", 0), policy)
+@given(context=odd_messages, keep=budgets)
+def test_messages_of_any_shape_are_planned(context: list[JsonObject], keep: int) -> None:
+    plan = prepare_compaction(context, keeping(keep), PreviousCompaction("s", 0))
     assert plan is None or 0 < plan.first_kept_index < len(context)
 
 
@@ -316,7 +293,6 @@ def test_a_cut_on_a_branch_summary_moves_to_the_next_message() -> None:
     assert isinstance(outcome, SessionCompactionPlan)
     assert outcome.first_kept_entry_id == "e3"
     assert outcome.plan.turn_prefix == (context[2],)
-    assert plan_session_compaction(items, None, keeping(10), FAITHFUL_POLICY) == NoCompaction("first_kept_not_message")
 
 
 @given(context=messages, keep=budgets, summaries=st.sets(st.integers(0, 13)))
@@ -367,9 +343,6 @@ def test_a_cut_never_parts_a_call_from_a_result_that_comes_after_other_messages(
         user("a" * 40), assistant("b" * 40), call("read", {"path": "x"}), assistant("c" * 40), user("d" * 40),
         tool_result("e" * 40), assistant("f" * 40), user("g" * 40),
     ]  # fmt: skip
-    faithful = prepare_compaction(context, keeping(40), None, FAITHFUL_POLICY)
-    assert faithful is not None
-    assert faithful.first_kept_index == 4
     assert planned(context, keep=40).first_kept_index == 6
     items = [Item(f"e{n}", "message", message) for n, message in enumerate(context)]
     session_plan = plan_session_compaction(items, None, keeping(40))

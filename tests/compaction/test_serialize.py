@@ -6,9 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.compaction import (
-    DEFAULT_POLICY,
-    FAITHFUL_POLICY,
-    CompactionPolicy,
     CompactionSettings,
     FileLists,
     appended_file_lists,
@@ -21,8 +18,6 @@ from flue_py.compaction import (
 from flue_py.core.json import JsonObject, JsonValue
 from tests.compaction.strategies import assistant, call, messages, odd_messages, paths, tool_result, user
 from tests.tables import inputs
-
-POLICY = st.sampled_from([DEFAULT_POLICY, FAITHFUL_POLICY])
 
 
 def test_an_assistant_message_gives_its_thinking_its_text_and_its_calls_in_that_order() -> None:
@@ -60,19 +55,16 @@ def test_a_tool_result_of_2000_units_is_whole_and_one_more_is_cut() -> None:
     )
 
 
-def test_the_cut_of_a_tool_result_keeps_characters_whole_unless_the_policy_is_faithful() -> None:
+def test_the_cut_of_a_tool_result_keeps_characters_whole() -> None:
     context = [tool_result("x" * 1999 + "🚀🚀")]
     whole = serialize_conversation(context)
     assert whole == "[Tool result]: " + "x" * 1999 + "\n\n[... 4 more characters truncated]"
-    exact = serialize_conversation(context, FAITHFUL_POLICY)
-    assert exact == "[Tool result]: " + "x" * 1999 + "\ud83d\n\n[... 3 more characters truncated]"
 
 
 @inputs(("role", "label"), [("assistant", "Assistant"), ("toolResult", "Tool result")])
-def test_content_as_a_plain_string_is_shown_unless_the_policy_is_faithful(role: str, label: str) -> None:
+def test_content_as_a_plain_string_is_shown(role: str, label: str) -> None:
     message: JsonObject = {"role": role, "content": "abc"}
     assert serialize_conversation([message]) == f"[{label}]: abc"
-    assert serialize_conversation([message], FAITHFUL_POLICY) == ""
 
 
 def test_arguments_that_are_no_object_are_printed_as_they_are() -> None:
@@ -82,19 +74,16 @@ def test_arguments_that_are_no_object_are_printed_as_they_are() -> None:
     )
 
 
-@given(context=messages, policy=POLICY)
-def test_a_conversation_is_the_text_of_its_messages_one_by_one(
-    context: list[JsonObject], policy: CompactionPolicy
-) -> None:
-    alone = [serialize_conversation([message], policy) for message in context]
-    assert serialize_conversation(context, policy) == "\n\n".join(text for text in alone if text)
+@given(context=messages)
+def test_a_conversation_is_the_text_of_its_messages_one_by_one(context: list[JsonObject]) -> None:
+    alone = [serialize_conversation([message]) for message in context]
+    assert serialize_conversation(context) == "\n\n".join(text for text in alone if text)
 
 
 @given(context=odd_messages)
 def test_messages_of_any_shape_are_serialized(context: list[JsonObject]) -> None:
-    for policy in (DEFAULT_POLICY, FAITHFUL_POLICY):
-        text = serialize_conversation(context, policy)
-        assert text == "" or text.startswith("[")
+    text = serialize_conversation(context)
+    assert text == "" or text.startswith("[")
 
 
 def test_file_lists_are_appended_as_tagged_blocks() -> None:
@@ -169,15 +158,8 @@ def test_tools_for_files_are_known_by_the_names_that_agents_have_for_them() -> N
     assert lists == FileLists(("r1", "r2", "r3"), ("m1", "m2", "m3", "m4", "w1", "w2", "w3"))
 
 
-def test_the_faithful_lists_have_none_of_other_tools() -> None:
-    assert collect_file_lists(OTHER_FILE_CALLS, policy=FAITHFUL_POLICY) == FileLists()
-    known: list[JsonObject] = [call("read", {"path": "r"}), call("write", {"path": "w"}), call("edit", {"path": "e"})]
-    assert collect_file_lists(known, policy=FAITHFUL_POLICY) == FileLists(("r",), ("e", "w"))
-
-
-def test_a_plan_lists_files_by_its_policy() -> None:
+def test_a_plan_lists_files() -> None:
     context = [user("a" * 400), call("Write", {"file_path": "w"}), tool_result("ok"), user("b"), assistant("c" * 40)]
-    for policy, modified in ((DEFAULT_POLICY, ("w",)), (FAITHFUL_POLICY, ())):
-        plan = prepare_compaction(context, CompactionSettings(keep_recent_tokens=4), policy=policy)
-        assert plan is not None
-        assert plan.files.modified_files == modified
+    plan = prepare_compaction(context, CompactionSettings(keep_recent_tokens=4))
+    assert plan is not None
+    assert plan.files.modified_files == ("w",)

@@ -8,10 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from flue_py.compaction import (
-    DEFAULT_POLICY,
-    FAITHFUL_POLICY,
     CompactionPlan,
-    CompactionPolicy,
     CompactionSettings,
     CompactionSummary,
     PreviousCompaction,
@@ -52,10 +49,9 @@ def plan_for(
     context: Sequence[JsonObject],
     keep: int,
     previous: PreviousCompaction | None = None,
-    policy: CompactionPolicy = DEFAULT_POLICY,
     reserve: int = 16_384,
 ) -> CompactionPlan:
-    plan = prepare_compaction(context, CompactionSettings(reserve, keep), previous, policy)
+    plan = prepare_compaction(context, CompactionSettings(reserve, keep), previous)
     assert plan is not None
     return plan
 
@@ -114,11 +110,6 @@ def test_a_split_turn_without_history_keeps_the_previous_summary_and_makes_one_c
     assert [request.kind for request in model.requests] == ["turn_prefix"]
 
 
-def test_the_faithful_policy_loses_the_previous_summary_as_the_reference_does() -> None:
-    summary = run(plan_for(SPLIT_TURN[2:], 20, OLD, FAITHFUL_POLICY), Model(SummaryReply("PREFIX")))
-    assert summary.text == "No prior history.\n\n---\n\n**Turn Context (split turn):**\n\nPREFIX"
-
-
 @inputs(("reserve", "limits"), [(16_384, [13_107, 8192]), (100, [80, 50]), (40_000, [16_000, 16_000])])
 def test_answers_are_bounded_by_shares_of_the_reserve(reserve: int, limits: list[int]) -> None:
     requests = summary_requests(plan_for(SPLIT_TURN, 20, reserve=reserve))
@@ -144,14 +135,6 @@ def test_a_failed_call_is_chained_and_no_further_call_is_made() -> None:
     assert len(model.requests) == 1
 
 
-def test_with_the_faithful_policy_the_second_call_is_made_all_the_same() -> None:
-    model = Model(ConnectionError("overloaded"), SummaryReply("PREFIX", usage(3)))
-    with pytest.raises(SummaryFailed) as caught:
-        run(plan_for(SPLIT_TURN, 20, policy=FAITHFUL_POLICY), model)
-    assert caught.value.kind == "initial"
-    assert [(call.kind, call.usage) for call in caught.value.answered] == [("turn_prefix", usage(3))]
-
-
 def test_what_was_paid_before_a_failure_is_known() -> None:
     model = Model(SummaryReply("HISTORY", usage(4)), TimeoutError())
     with pytest.raises(SummaryFailed, match="turn_prefix summary failed: TimeoutError") as caught:
@@ -163,8 +146,6 @@ def test_a_blank_summary_never_takes_the_place_of_history() -> None:
     with pytest.raises(SummaryFailed, match="no text") as caught:
         run(plan_for(WHOLE_TURN, 1), Model(SummaryReply(" \n", usage(4))))
     assert [call.usage for call in caught.value.answered] == [usage(4)]
-    faithful = run(plan_for(WHOLE_TURN, 1, policy=FAITHFUL_POLICY), Model(SummaryReply(" \n")))
-    assert faithful.text == " \n\n\n<read-files>\np\n</read-files>"
 
 
 def test_after_a_blank_summary_no_further_call_is_made() -> None:

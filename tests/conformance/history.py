@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from types import SimpleNamespace
 
 import flue_py
-from flue_py.compaction import (
-    FAITHFUL_POLICY,
-    CompactionSettings,
-    NoCompaction,
-    SummaryFailed,
-    SummaryReply,
-    SummaryRequest,
-    plan_session_compaction,
-    summarize,
-)
+from flue_py.compaction import CompactionSettings, SummaryFailed, SummaryReply, SummaryRequest
 from flue_py.core.entries import to_microseconds
 from flue_py.core.json import utf16_length
 from flue_py.formats.flue import parse_session_document, session_document
 from tests.conformance.comparing import Case, Engine, Json, Op, OwnAnswer, check
+from tests.conformance.planner import plan_session, summarize
 
 DEFAULT_TIME = "2025-12-31T00:00:00.000Z"
 
@@ -148,17 +139,17 @@ class History:
 
         tree_before = self.symbols(await self.session.get_tree())
         latest = await self.session.latest_compaction()
-        planned = plan_session_compaction(
+        planned = plan_session(
             await self.session.build_context_entries(),
-            None if latest is None else SimpleNamespace(**{"details": None, **latest.fields}),
+            None if latest is None else latest.fields,
             CompactionSettings(op["reserve_tokens"], op["keep_recent_tokens"]),
-            FAITHFUL_POLICY,
         )
-        if isinstance(planned, NoCompaction):
-            check([op["result"], op.get("reason")], [None, planned.reason])
+        if isinstance(planned, str):
+            check([op["result"], op.get("reason")], [None, planned])
             return
+        plan, first_kept_entry_id = planned
         try:
-            summary = await summarize(planned.plan, complete)
+            summary = await summarize(plan, complete)
         except SummaryFailed as error:
             what = "Turn prefix summarization" if error.kind == "turn_prefix" else "Summarization"
             check([op["result"], op.get("reason")], [None, f"Failed: {what} failed: {error.reason}"])
@@ -166,8 +157,8 @@ class History:
         else:
             appended = await self.session.append_compaction(
                 summary.text,
-                first_kept_entry_id=planned.first_kept_entry_id,
-                tokens_before=planned.plan.tokens_before,
+                first_kept_entry_id=first_kept_entry_id,
+                tokens_before=plan.tokens_before,
                 details=summary.details,
                 calls=summary.usages,
                 keep_exchanges_whole=False,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.calls import CALLS
-from tests.conformance.comparing import Json, difference
+from tests.conformance.calls import CALLS, PRODUCT, run_call
+from tests.conformance.comparing import Json, Mismatch, difference
 from tests.conformance.run import FORMAT, Outcome, read_fixture, run_cases, run_file
 from tests.postgres import require_programs
 from tests.tables import inputs
@@ -67,6 +67,25 @@ async def test_every_case_passes_or_gets_the_documented_own_answer(
 ) -> None:
     url = request.getfixturevalue("new_database")() if backend == "postgres" else None
     check_outcome(await run_file(SUITES[suite], backend, url), read_fixture(SUITES[suite])["cases"])
+
+
+def test_flue_py_answers_as_the_reference_but_for_its_departures() -> None:
+    differing = {
+        suite: [case["name"] for case in read_fixture(SUITES[suite])["cases"] if differs(case)] for suite in PURE
+    }
+    assert {suite: len(names) for suite, names in differing.items()} == {
+        "compaction_prepare": 48,
+        "serialize": 0,
+        "tokens": 3,
+    }
+
+
+def differs(case: Json) -> bool:
+    try:
+        run_call(case, PRODUCT)
+    except Mismatch:
+        return True
+    return False
 
 
 @pytest.mark.thorough

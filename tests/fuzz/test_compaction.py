@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.compaction import (
-    DEFAULT_POLICY,
-    FAITHFUL_POLICY,
     CompactionSettings,
     NoCompaction,
     PreviousCompaction,
@@ -34,20 +32,19 @@ from flue_py.errors import FlueError, InvalidArgument, InvalidEntry
 from tests.fuzz.hostile import ARGUMENTS, check_refusal, containing_itself, nested
 from tests.strategies import hostile_json, hostile_messages
 
-policies = st.sampled_from([DEFAULT_POLICY, FAITHFUL_POLICY])
 contexts = st.lists(hostile_messages, max_size=6)
 settings = st.builds(CompactionSettings, st.integers(0, 2**70), st.integers(0, 50))
 
 
-@given(contexts, settings, policies, st.none() | st.integers(0, 9), hostile_json)
+@given(contexts, settings, st.none() | st.integers(0, 9), hostile_json)
 def test_any_context_is_planned_and_summarized_or_left(
-    context: list[Any], chosen: CompactionSettings, policy: Any, kept: int | None, details: Any
+    context: list[Any], chosen: CompactionSettings, kept: int | None, details: Any
 ) -> None:
     previous = None if kept is None else PreviousCompaction("before", kept, details)
-    estimate = estimate_context_tokens(context, policy)
+    estimate = estimate_context_tokens(context)
     assert estimate.tokens == estimate.usage_tokens + estimate.trailing_tokens
-    serialize_conversation(context, policy)
-    plan = prepare_compaction(context, chosen, previous, policy)
+    serialize_conversation(context)
+    plan = prepare_compaction(context, chosen, previous)
     if plan is None:
         return
     assert 0 < plan.first_kept_index < len(context)
@@ -61,14 +58,14 @@ def test_any_context_is_planned_and_summarized_or_left(
         )
 
 
-@given(contexts, st.lists(st.sampled_from(["message", "branch_summary", "odd"]), min_size=6, max_size=6), policies)
-def test_any_items_of_a_session_are_planned_or_left(context: list[Any], kinds: list[str], policy: Any) -> None:
+@given(contexts, st.lists(st.sampled_from(["message", "branch_summary", "odd"]), min_size=6, max_size=6))
+def test_any_items_of_a_session_are_planned_or_left(context: list[Any], kinds: list[str]) -> None:
     items: Any = [
         SimpleNamespace(entry_id=str(number), kind=kind, data=message)
         for number, (message, kind) in enumerate(zip(context, kinds, strict=False))
     ]
     for latest in (None, SimpleNamespace(summary="s", details={"readFiles": [1, "a"]})):
-        planned = plan_session_compaction(items, latest, CompactionSettings(100, 5), policy)
+        planned = plan_session_compaction(items, latest, CompactionSettings(100, 5))
         if not isinstance(planned, NoCompaction):
             assert items[int(planned.first_kept_entry_id)].kind == "message"
 
@@ -116,10 +113,9 @@ def test_settings_and_earlier_compactions_take_whole_numbers(name: str) -> None:
             PreviousCompaction(odd, 0)
 
 
-@pytest.mark.parametrize("policy", [DEFAULT_POLICY, FAITHFUL_POLICY], ids=["default", "faithful"])
-def test_a_model_that_answers_nonsense_is_a_failed_summary(policy: Any) -> None:
+def test_a_model_that_answers_nonsense_is_a_failed_summary() -> None:
     context: list[Any] = [{"role": "user", "content": "x" * 100}, {"role": "user", "content": "y" * 100}]
-    plan = prepare_compaction(context, CompactionSettings(100, 5), None, policy)
+    plan = prepare_compaction(context, CompactionSettings(100, 5))
     assert plan is not None
     for odd in ARGUMENTS.values():
 
