@@ -76,14 +76,25 @@ def table() -> str:
 
 
 def lists() -> str:
-    """Return what is claimed of each store, a section for each; with the version, the date and the program."""
+    """Return the claims of each store, without those that an earlier store of the same package has word for word."""
     sections = []
-    for store in STORES:
-        where = f"../benchmarks/peers/claims/{store.module}.py"
-        ran = f" ran on {store.package} {store.version}, {CHECKED}." if store.package else f" ran on {CHECKED}."
-        claims = [f"- **{topic}: {verdict.lower()}.** {claim}" for topic, (verdict, claim) in store.claims.items()]
-        sections.append("\n".join([f"### {store.title.strip('`')}", "", f"[The programs]({where}){ran}", "", *claims]))
+    for place, store in enumerate(STORES):
+        program = f"[The programs](../benchmarks/peers/claims/{store.module}.py)"
+        ran = f"{program} ran on {store.package} {store.version}." if store.package else f"{program} of this checkout."
+        twins = [twin for twin in STORES[:place] if twin.package and _common(store, twin) > len(TOPICS) / 2]
+        before = twins[0].claims if twins else {}
+        again = [f"As {twins[0].title}, but:", ""] if twins else []
+        claims = [
+            f"- **{topic}: {verdict.lower()}.** {claim}"
+            for topic, (verdict, claim) in store.claims.items()
+            if before.get(topic) != (verdict, claim)
+        ]
+        sections.append("\n".join([f"### {store.title.strip('`')}", "", ran, "", *again, *claims]))
     return "\n\n".join(sections)
+
+
+def _common(store: Claimed, twin: Claimed) -> int:
+    return sum(store.claims[topic] == twin.claims[topic] for topic in TOPICS)
 
 
 def written(text: str, name: str, made: str) -> str:
