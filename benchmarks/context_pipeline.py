@@ -20,9 +20,10 @@ from benchmarks.compaction.transcripts import Transcript, transcripts
 from benchmarks.measuring import Goal, Line, Options, Samples, fill, in_rounds, main, make_messages
 from flue_py import Session
 from flue_py.context.items import View
-from flue_py.context.pipeline import Piped, run_steps, steps_of
+from flue_py.context.pipeline import Piped, run_steps
 from flue_py.context.request import ContextRequest, context_request
 from flue_py.context.settings import ContextSettings, context_settings
+from flue_py.context.steps import steps_of
 from flue_py.context.tokens import ModelCounter, counter_for
 from flue_py.core.context import ContextEntry
 from flue_py.core.json import JsonObject, JsonValue, encode_json

@@ -402,13 +402,17 @@ Over: TypeAlias = Literal["all", "history", "turn"]
 
 
 class View:
-    """Who is asked, how large a message is, and where a step leaves what a program may want to tell."""
+    """The agent that is asked, the sizes of messages, and the events that steps leave for a program.
 
-    __slots__ = ("_sizes", "agent", "counter", "events")
+    With ``addresses`` a note about missing content names the entry, or the artifact, that has the whole.
+    """
 
-    def __init__(self, agent: str | None, counter: ModelCounter) -> None:
+    __slots__ = ("_sizes", "addresses", "agent", "counter", "events")
+
+    def __init__(self, agent: str | None, counter: ModelCounter, *, addresses: bool = True) -> None:
         self.agent = agent
         self.counter = counter
+        self.addresses = addresses
         self.events: list[ContextEvent] = []
         self._sizes: dict[Item, int] = {}
 
@@ -442,7 +446,7 @@ class View:
 
     def aside(self) -> View:
         """Return a view that shares the counts with this one, and has events of its own."""
-        view = View(self.agent, self.counter)
+        view = View(self.agent, self.counter, addresses=self.addresses)
         view._sizes = self._sizes
         return view
 
@@ -451,7 +455,7 @@ class View:
         counter = counter_for(None, faithful=True)
         if self.counter is counter:
             return self
-        view = View(self.agent, counter)
+        view = View(self.agent, counter, addresses=self.addresses)
         view.events = self.events
         return view
 
@@ -491,31 +495,32 @@ class Step(Protocol):
 # Notes in place of content, or behind what was cut: each says where the whole is, an entry or an artifact.
 
 
-def stubbed(item: Item, note: str, view: View, *, addresses: bool) -> Item:
-    """Return an item with a note in place of its content; as it is where that takes no fewer tokens, or is pinned."""
-    text = note + address(item, wanted=addresses)
+def stubbed(item: Item, note: str, view: View) -> Item:
+    """Return an item with a note in place of its content; itself if that takes no fewer tokens, or it is pinned."""
+    text = note + address(item, view)
     return view.smaller(item.replaced(with_text(item.message, text)), item)
 
 
-def cut_after(item: Item, limit: int, note: Callable[[int], str], *, addresses: bool) -> Item:
+def cut_after(item: Item, limit: int, note: Callable[[int], str], view: View) -> Item:
     """Return an item whose texts are cut after so many characters, with a note behind; as it is if they are not longer.
 
     ``note`` makes the note from how many characters are missing.
     """
-    shorter = cut_to(item.message, limit, partial(with_address, note, item, addresses))
+    shorter = cut_to(item.message, limit, partial(with_address, note, item, view))
     return item if shorter is None else item.cut(shorter)
 
 
-def address(item: Item, *, wanted: bool, after: int = -1) -> str:
-    """Return the line by which a note says where the whole content is; "" if it is not wanted, or no entry has it.
+def address(item: Item, view: View, after: int = -1) -> str:
+    """Return the line of a note that names the whole content; "" if the view wants none, or no entry has it.
 
     Of an item that was made of several there is one for each, or for each with text ``after`` so many characters.
     """
+    if not view.addresses:
+        return ""
     artifact_id = referred_artifact(item.message)
-    if wanted and artifact_id is not None:
+    if artifact_id is not None:
         return f"\n[whole content: artifact {artifact_id}]"
-    entries = _entries_after(item, after) if wanted else ()
-    return "".join(f"\n[whole content: entry {entry_id}]" for entry_id in entries)
+    return "".join(f"\n[whole content: entry {entry_id}]" for entry_id in _entries_after(item, after))
 
 
 def _entries_after(item: Item, after: int) -> Iterator[str]:
@@ -528,9 +533,9 @@ def _entries_after(item: Item, after: int) -> Iterator[str]:
         yield item.entry_id
 
 
-def with_address(note: Callable[[int], str], item: Item, wanted: bool, missing: int) -> str:
+def with_address(note: Callable[[int], str], item: Item, view: View, missing: int) -> str:
     """Return a note about what is missing of a message, with the address of the whole."""
-    return note(missing) + address(item, wanted=wanted, after=text_length(item.message) - missing)
+    return note(missing) + address(item, view, text_length(item.message) - missing)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

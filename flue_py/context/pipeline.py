@@ -16,119 +16,12 @@ from threading import Lock
 from typing import TypeAlias
 
 from flue_py.context.items import ContextChange, ContextReport, Item, Step, StepReport, View, as_parts, plain_agent
-from flue_py.context.settings import AgentContext, ContextWindow, Superseding
-from flue_py.context.sources import NOTHING_GATHERED, GatheredContext
-from flue_py.context.steps import (
-    REPLAY_CHARS,
-    CapWarning,
-    ExcludeAgents,
-    Intermediate,
-    InTurnPairs,
-    InTurnTokens,
-    Microcompact,
-    ReplayChars,
-    ResultBudget,
-    ResultChars,
-    Resume,
-    Superseded,
-    Tail,
-    TextOnly,
-    TrimHistory,
-    TrimWarning,
-    TurnAge,
-    WholePairs,
-    assembled,
-)
 from flue_py.context.tokens import ENTRY_COUNTS
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import answered_id, called_ids
 from flue_py.core.json import frozen
 from flue_py.core.kinds import ASSISTANT, COMPACTION
 from flue_py.errors import InvalidArgument, shown
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Which steps settings ask for, in the order in which they run.
-
-
-def steps_of(settings: AgentContext, gathered: GatheredContext = NOTHING_GATHERED) -> list[Step]:
-    """Return the steps, in their order. ``gathered`` is what the sources of ``spec`` have to say.
-
-    What makes an interrupted session whole comes first, then the view of the history, what frees tokens, and last what
-    has to fit a budget.
-    """
-    return [*_steps(settings, gathered)]
-
-
-def _steps(settings: AgentContext, gathered: GatheredContext) -> Iterator[Step]:
-    addresses = settings.addresses
-    if settings.resume:
-        yield Resume()
-    if settings.spec is not None:
-        yield assembled(settings.spec, gathered, addresses=addresses)
-    elif settings.window is not None:
-        yield from _window(settings.window, addresses=addresses)
-    if settings.superseded is not None:
-        yield from _superseding(settings.superseded, addresses=addresses)
-    if (micro := settings.microcompact) is not None:
-        yield Microcompact(micro.keep, micro.tools, addresses)
-    if (budget := settings.tool_results) is not None:
-        yield ResultBudget(budget.result_chars, budget.round_chars, budget.preview_chars, addresses)
-    if (turn := settings.in_turn) is not None:
-        if turn.max_tool_pairs:
-            yield InTurnPairs(turn.max_tool_pairs, addresses)
-        if turn.max_context_tokens:
-            yield InTurnTokens(turn.max_context_tokens, addresses)
-    if (trim := settings.trim) is not None:
-        if trim.warn_fraction:
-            yield TrimWarning(trim.max_tokens, trim.warn_fraction)
-        for most, at_epochs in _budgets(trim.max_tokens, settings.epoch_tokens):
-            yield TrimHistory(most, at_epochs)
-
-
-def _window(window: ContextWindow, *, addresses: bool) -> Iterator[Step]:
-    if window.text_only or window.exclude_agents:
-        yield TextOnly()
-    if window.exclude_agents:
-        yield ExcludeAgents(window.exclude_agents)
-    if window.max_turn_age:
-        yield TurnAge(window.max_turn_age)
-    if window.max_tail_messages:
-        yield Tail(window.max_tail_messages)
-        if window.context_cap_fraction:
-            yield CapWarning(window.max_tail_messages, window.context_cap_fraction)
-    yield WholePairs()
-    if window.max_tool_result_chars:
-        yield ResultChars(
-            window.max_tool_result_chars,
-            window.tool_result_char_overrides,
-            window.read_tools,
-            window.write_tools,
-            addresses,
-        )
-    if window.max_replay_chars is not None:
-        yield ReplayChars(window.max_replay_chars or REPLAY_CHARS, addresses)
-
-
-def _superseding(superseded: Superseding, *, addresses: bool) -> Iterator[Step]:
-    yield Superseded(
-        superseded.least_chars,
-        superseded.observing_tools,
-        superseded.write_tools,
-        superseded.patch_tools,
-        superseded.shell_tools,
-        addresses,
-    )
-    if superseded.text_chars or superseded.argument_chars:
-        yield Intermediate(superseded.text_chars, superseded.argument_chars, addresses)
-
-
-def _budgets(most: int, epoch_tokens: int) -> Iterator[tuple[int, bool]]:
-    """Yield a budget for the beginning of an epoch, with room for what one adds, and then that of every request."""
-    if most and epoch_tokens:
-        yield max(most - epoch_tokens, most // 2), True
-    if most:
-        yield most, False
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # When an epoch begins: from then on, steps that wait for one may rewrite what was there.
@@ -261,7 +154,9 @@ class Foresight:
         self._given = given
         self._view = view
         self._waiting = waiting
-        self._asked: Hashable = (view.counter.name, view.agent, tuple(steps)) if _are_values(steps) else None
+        self._asked: Hashable = (
+            (view.counter.name, view.agent, view.addresses, tuple(steps)) if _are_values(steps) else None
+        )
         self._marks: list[int] = []
         self._made: dict[int, Sequence[Item]] = {}
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from flue_py.context.items import ContextChange, ContextReport, Item, Step, StepReport, View, tool_uses, with_text
 from flue_py.context.overflows import overflow_of
-from flue_py.context.pipeline import EpochRules, Piped, run_steps, steps_of
+from flue_py.context.pipeline import EpochRules, Piped, run_steps
 from flue_py.context.settings import (
     AgentContext,
     ClearToolUses,
@@ -27,7 +27,7 @@ from flue_py.context.settings import (
     context_settings,
 )
 from flue_py.context.sources import NOTHING_GATHERED, GatheredContext
-from flue_py.context.steps import STAGE_CHARS, Shrink
+from flue_py.context.steps import STAGE_CHARS, adaptive_trim, steps_of
 from flue_py.context.tokens import ENTRY_COUNTS, ModelCounter, counter_for, texts_of
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
@@ -514,7 +514,7 @@ def context_request(
     `wire_request`.
     Raises `InvalidArgument`, and `InvalidEntry` for tools that are not JSON. O(size).
     """
-    view = View(agent, counter)
+    view = View(agent, counter, addresses=settings.addresses)
     chosen = [*steps_of(settings, gathered), *steps]
     piped = run_steps(context, chosen, view, rules=rules or EpochRules(settings.epoch_tokens))
     beside = ENTRY_COUNTS.tally_texts([*([system] if system else ()), *texts_of(tools)], counter).tokens
@@ -667,14 +667,11 @@ class Attempts:
         fitting: Fitting,
         tools: Sequence[JsonObject],
         elsewhere: Callable[[Callable[[], Attempt | None]], Awaitable[Attempt | None]],
-        *,
-        addresses: bool,
     ) -> None:
         self._make = make
         self._fitting = fitting
         self._tools = tools
         self._elsewhere = elsewhere
-        self._addresses = addresses
         self._number = 0
         self._latest: Attempt | None = None
 
@@ -702,7 +699,8 @@ class Attempts:
         while self._number <= len(STAGE_CHARS):
             number = self._number
             self._number += 1
-            request = self._make(self._steps(number))
+            stage = [adaptive_trim(STAGE_CHARS[number - 1], self._fitting)] if number else []
+            request = self._make(stage)
             problem = what_is_too_large(request, self._tools, self._fitting)
             is_last = number == len(STAGE_CHARS)
             if not problem:
@@ -714,12 +712,6 @@ class Attempts:
                     window=self._fitting.max_context_tokens or None,
                 )
         return None
-
-    def _steps(self, number: int) -> list[Step]:
-        if not number:
-            return []
-        fitting = self._fitting
-        return [Shrink(STAGE_CHARS[number - 1], fitting.read_tools, fitting.write_tools, self._addresses)]
 
 
 async def ask_fitting(attempts: Attempts, model: Model, request: ModelRequest) -> ModelReply:
@@ -878,7 +870,7 @@ class Reshaping:
         if chosen.spec is not None:
             raise InvalidArgument("spec: is read from a session, by Session.request; messages alone have no sources")
         self._epoch_tokens = chosen.epoch_tokens
-        self.steps = steps_of(chosen.model_copy(update={"addresses": False}))
+        self.steps = steps_of(chosen)
         self._agent = agent
         self._counter = counter_for(model)
         self._sent = None if chosen.keep_stale_reasoning else SentRequests()
@@ -891,7 +883,7 @@ class Reshaping:
         """
         owner = [number for number, group in enumerate(groups) for _ in group]
         given = [*chain.from_iterable(groups)]
-        view = View(self._agent, self._counter)
+        view = View(self._agent, self._counter, addresses=False)
         context = [_entry(at, message) for at, message in enumerate(given)]
         items = run_steps(context, self.steps, view, rules=EpochRules(self._epoch_tokens)).items
         left = deque(items if self._sent is None else self._sent.without_stale(given, items))

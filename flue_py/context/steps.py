@@ -1,17 +1,18 @@
-"""A view of the last messages, and of corrections wherever they are."""
+"""The steps of the context pipeline: functions of items, each with its name and reason."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice, pairwise, takewhile
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVarTuple
 
 from flue_py.context.blocks import TYPE_PREFIX
 from flue_py.context.items import (
     Item,
     Over,
+    Step,
     ToolUse,
     View,
     added,
@@ -20,7 +21,6 @@ from flue_py.context.items import (
     calls_kept,
     content_parts,
     cut_after,
-    cut_to,
     is_signed,
     is_text,
     is_thinking,
@@ -40,16 +40,56 @@ from flue_py.context.items import (
     with_arguments,
     with_text,
 )
-from flue_py.context.settings import OWN_HISTORY, ContextSpec
-from flue_py.context.sources import GatheredContext
+from flue_py.context.settings import (
+    OWN_HISTORY,
+    AgentContext,
+    ContextSpec,
+    ContextWindow,
+    Fitting,
+    Superseding,
+    ToolResultBudget,
+    Trimming,
+)
+from flue_py.context.sources import NOTHING_GATHERED, GatheredContext
 from flue_py.core.context import TurnPart, last_turns, part_in, part_of
 from flue_py.core.json import JsonObject, JsonValue, encode_json, frozen
 from flue_py.core.kinds import CUSTOM_MESSAGE
 from flue_py.core.kinds import is_signed as kinds_is_signed
 from flue_py.core.usage import outcome_of
 
+Settings = TypeVarTuple("Settings")
+
+
+@frozen
+class FunctionStep:
+    """A `Step` that is a function of the items, the view and ``settings``. Steps that are equal do the same."""
+
+    name: str
+    reason: str
+    over: Over
+    at_epochs: bool
+    function: Callable[..., Sequence[Item]]
+    settings: tuple[object, ...]
+
+    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
+        return self.function(items, view, *self.settings)
+
+
+def step(
+    name: str, reason: str, *, over: Over = "history", at_epochs: bool = False
+) -> Callable[[Callable[[Sequence[Item], View, *Settings], Sequence[Item]]], Callable[[*Settings], FunctionStep]]:
+    """Make a function of items, a view and settings a function of the settings, which returns the step."""
+
+    def decorate(
+        function: Callable[[Sequence[Item], View, *Settings], Sequence[Item]],
+    ) -> Callable[[*Settings], FunctionStep]:
+        return lambda *settings: FunctionStep(name, reason, over, at_epochs, function, settings)
+
+    return decorate
+
+
 # ---------------------------------------------------------------------------------------------------------------------
-# A view of the last messages, and of corrections wherever they are.
+# The last messages, and corrections wherever they are.
 
 BLOCKED = "[fuseraft:blocked"
 CORRECTIONS = (
@@ -71,59 +111,38 @@ CORRECTIONS = (
     "EVIDENCE AUDIT REQUIRED",
     "MISSING ARTIFACT",
 )
-"""How messages of the user begin by which fuseraft corrects an agent."""
+"""The beginnings of the messages by which fuseraft corrects an agent."""
 
 
 def is_correction(item: Item) -> bool:
-    """Return whether a message corrects an agent: it stays, and does not count."""
-    if not item.is_user:
-        return False
-    text = "".join(text_parts(item.message))
+    """Return whether a message corrects an agent."""
+    text = "".join(text_parts(item.message)) if item.is_user else ""
     return text.startswith(CORRECTIONS) or BLOCKED in text
 
 
-@frozen
-class Tail:
-    """Keeps the last ``most`` messages, and corrections, which do not count."""
-
-    most: int
-    name: str = "max_tail_messages"
-    reason: str = "before the last messages of the view"
-    over: Over = "history"
-    at_epochs: bool = False
-
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the end of the items, and corrections from before it."""
-        if len(items) <= self.most:
-            return items
-        corrections = {at for at, item in enumerate(items) if is_correction(item)}
-        counted = [at for at in range(len(items)) if at not in corrections]
-        first = counted[-self.most] if len(counted) > self.most else 0
-        return [item for at, item in enumerate(items) if at >= first or at in corrections]
-
-
-@frozen
-class CapWarning:
-    """Tells that the view has come near the number of messages that it may have; it changes nothing."""
-
-    most: int
-    fraction: float
-    name: str = "context_cap_fraction"
-    reason: str = "warns"
-    over: Over = "history"
-    at_epochs: bool = False
-
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the items as they are."""
-        # Not the product: 0.55 of 100 is a little more than 55.
-        if len(items) / self.most >= self.fraction:
-            share = f"{self.fraction:.0%} of max_tail_messages ({self.most:,})"
-            view.tell("context_cap_warning", f"{len(items):,} messages have reached {share}")
+@step("max_tail_messages", "before the last messages of the view")
+def max_tail_messages(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
+    """Keep the last ``limit`` messages, and corrections, which do not count."""
+    if len(items) <= limit:
         return items
+    corrections = {at for at, item in enumerate(items) if is_correction(item)}
+    counted = [at for at in range(len(items)) if at not in corrections]
+    first = counted[-limit] if len(counted) > limit else 0
+    return [item for at, item in enumerate(items) if at >= first or at in corrections]
+
+
+@step("context_cap_fraction", "warns")
+def cap_warning(items: Sequence[Item], view: View, limit: int, fraction: float) -> Sequence[Item]:
+    """Tell that the view has come near the number of messages that it may have."""
+    # Not the product: 0.55 of 100 is a little more than 55.
+    if len(items) / limit >= fraction:
+        share = f"{fraction:.0%} of max_tail_messages ({limit:,})"
+        view.tell("context_cap_warning", f"{len(items):,} messages have reached {share}")
+    return items
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What an agent is told in place of the history: the task, its own answers, what sources say, and what waits for it.
+# A view from sources in place of the history: the task, the agent's own answers, the brief, and pending messages.
 
 HEADING = "[AGENT CONTEXT — assembled from artifacts]"
 HANDOFF = "[HANDOFF CONTEXT — assembled for "
@@ -139,86 +158,66 @@ def handoff_heading(agent: str) -> str:
     return f"{HANDOFF}{agent}]"
 
 
-def assembled(spec: ContextSpec, gathered: GatheredContext, *, addresses: bool) -> Assembled:
-    """Return the step that does what a spec asks for, with what its sources have said."""
-    own = next((each for each in spec.sources if each.kind == OWN_HISTORY), None)
-    most = max(1, int(own.parameter or OWN_ANSWERS)) if own is not None else 0
-    chars = OWN_CHARS if own is None else own.max_chars or OWN_CHARS
-    return Assembled(gathered, most, chars, spec.task, spec.reminder, addresses)
+@step("spec", "the agent is told what its sources say in place of the history")
+def assembled(items: Sequence[Item], view: View, spec: ContextSpec, gathered: GatheredContext) -> Sequence[Item]:
+    """Put in the place of the history: the task; the agent's own last answers; the brief, which is a message with the
+    texts of the sources; what the user has said since the agent's last answer, without corrections of others; a
+    reminder of the task. An answer that failed, was aborted or ends in calls of tools answers no message of the user.
 
-
-@frozen
-class Assembled:
-    """Puts in the place of the history: the task; the agent's own last answers; a message with what sources said; what
-    the user has said since the agent's last answer, without corrections of others; a reminder of the task. What failed,
-    was aborted or ends in calls of tools is no answer to what the user had said before it.
-
-    The task is the first message of the user, or the summary of a compaction, or ``task``. Messages of the system, and
-    what a compaction keeps because it is pinned, stay. An agent without a name has all answers as its own.
+    The task is the first message of the user, or the summary of a compaction, or ``spec.task``. Messages of the system,
+    and those that a compaction keeps because they are pinned, stay. An agent without a name has all answers as its own.
+    O(size).
     """
-
-    gathered: GatheredContext
-    own_answers: int
-    own_chars: int
-    task: str | None
-    reminds: bool
-    addresses: bool
-    name: str = "spec"
-    reason: str = "the agent is told what its sources say in place of the history"
-    over: Over = "history"
-    at_epochs: bool = False
-
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return what the agent is told. O(size)."""
-        for skipped in self.gathered.skipped:
-            view.tell("source_skipped", str(skipped))
-        first = next((at for at, item in enumerate(items) if item.is_answer), len(items))
-        task = next((at for at, item in enumerate(items) if _may_be_task(item, is_first=at < first)), len(items))
-        mine = [at for at, item in enumerate(items) if item.is_answer and _is_of(item, view.agent)]
-        own = {item.place: item for item in self._own([items[at] for at in mine])}
-        answered = next((at for at in reversed(mine) if _has_answered(items, at, view.agent)), -1)
-        begin = max(answered, task)
-        told = [*_waiting(items, begin, view.agent, is_answered=answered >= 0 or begin < first)]
-        waiting = {items[at].place for at in told}
-        # What an answer that broke off had begun with stands behind what the user had said before it.
-        since = max(next((at for at in reversed(mine) if not told or at < told[0]), -1), task)
-        before: list[Item] = [] if self.task is None else [added({"role": "user", "content": self.task})]
-        after: list[Item] = []
-        for at, item in enumerate(items):
-            kept = own.get(item.place, item)
-            is_told = item.place in own or item.place in waiting or (at == task and self.task is None)
-            if is_told or _stays(item):
-                (after if at > since else before).append(kept)
-        said = [] if not (text := self.gathered.text(HEADING)) else [added({"role": "user", "content": text})]
-        made = [*before, *said, *after]
-        return [*made, *self._reminder("".join(_task_texts(self.task, items, task)), made)]
-
-    def _own(self, mine: Sequence[Item]) -> list[Item]:
-        """Return the agent's last answers, reduced to their texts: as many as fit, and one at least, cut to that."""
-        if not self.own_answers:
-            return []
-        told = [item for item in map(_texts_of, mine) if item is not None][-self.own_answers :]
-        chars = sum(text_length(item.message) for item in told)
-        while len(told) > 1 and chars > self.own_chars:
-            chars -= text_length(told.pop(0).message)
-        if not told or chars <= self.own_chars:
-            return told
-        shorter = cut_to(told[0].message, self.own_chars, partial(with_address, self._note, told[0], self.addresses))
-        return told if shorter is None else [told[0].cut(shorter)]
-
-    def _note(self, missing: int) -> str:
-        return f"\n[...truncated — own_history turn exceeded {self.own_chars:,} char limit]"
-
-    def _reminder(self, task: str, made: Sequence[Item]) -> Iterator[Item]:
-        length = sum(text_length(item.message) for item in made) - len(task)
-        if self.reminds and len(task) > _LONG_TASK and length > _LONG_CONTEXT:
-            more = "…" if len(task) > _REMINDED else ""
-            yield added({"role": "user", "content": f"[Task Reminder]\n\n{task[:_REMINDED]}{more}"})
+    for skipped in gathered.skipped:
+        view.tell("source_skipped", str(skipped))
+    first_answer = next((at for at, item in enumerate(items) if item.is_answer), len(items))
+    task = next((at for at, item in enumerate(items) if _may_be_task(item, is_first=at < first_answer)), len(items))
+    own_places = [at for at, item in enumerate(items) if item.is_answer and _is_of(item, view.agent)]
+    own_texts = {item.place: item for item in _own_answers(spec, [items[at] for at in own_places], view)}
+    last_answered = next((at for at in reversed(own_places) if _has_answered(items, at, view.agent)), -1)
+    start = max(last_answered, task)
+    pending = [*_pending(items, start, view.agent, is_answered=last_answered >= 0 or start < first_answer)]
+    shown = {items[at].place for at in pending} | own_texts.keys()
+    # The beginning of an answer that broke off stands behind the message that it answered.
+    split_at = max(next((at for at in reversed(own_places) if not pending or at < pending[0]), -1), task)
+    above_brief: list[Item] = [] if spec.task is None else [added({"role": "user", "content": spec.task})]
+    below_brief: list[Item] = []
+    for at, item in enumerate(items):
+        if item.place in shown or (at == task and spec.task is None) or _stays(item):
+            (below_brief if at > split_at else above_brief).append(own_texts.get(item.place, item))
+    text = gathered.text(HEADING)
+    brief = [added({"role": "user", "content": text})] if text else []
+    messages = [*above_brief, *brief, *below_brief]
+    reminder = _reminder("".join(_task_texts(spec.task, items, task)), messages) if spec.reminder else ()
+    return [*messages, *reminder]
 
 
-def _task_texts(given: str | None, items: Sequence[Item], at: int) -> list[str]:
-    if given is not None:
-        return [given]
+def _own_answers(spec: ContextSpec, answers: Sequence[Item], view: View) -> list[Item]:
+    """Return an agent's last answers, reduced to their texts: as many as fit, and one at least, cut to that."""
+    source = next((source for source in spec.sources if source.kind == OWN_HISTORY), None)
+    if source is None:
+        return []
+    count, limit = max(1, int(source.parameter or OWN_ANSWERS)), source.max_chars or OWN_CHARS
+    texts = [item for item in map(_texts_of, answers) if item is not None][-count:]
+    chars = sum(text_length(item.message) for item in texts)
+    while len(texts) > 1 and chars > limit:
+        chars -= text_length(texts.pop(0).message)
+    if not texts or chars <= limit:
+        return texts
+    note = f"\n[...truncated — own_history turn exceeded {limit:,} char limit]"
+    return [cut_after(texts[0], limit, lambda _: note, view)]
+
+
+def _reminder(task: str, messages: Sequence[Item]) -> Iterator[Item]:
+    length = sum(text_length(item.message) for item in messages) - len(task)
+    if len(task) > _LONG_TASK and length > _LONG_CONTEXT:
+        ellipsis = "…" if len(task) > _REMINDED else ""
+        yield added({"role": "user", "content": f"[Task Reminder]\n\n{task[:_REMINDED]}{ellipsis}"})
+
+
+def _task_texts(task: str | None, items: Sequence[Item], at: int) -> list[str]:
+    if task is not None:
+        return [task]
     # The beginning of a summary says nothing by itself.
     return text_parts(items[at].message) if at < len(items) and not items[at].is_summary else []
 
@@ -228,7 +227,7 @@ def _stays(item: Item) -> bool:
 
 
 def _is_block(item: Item) -> bool:
-    """Return whether a message tells of the surroundings, whichever agent reads it."""
+    """Return whether a message is a block of context, which every agent reads."""
     fields = item.source.entry.data if item.source is not None and item.source.kind == CUSTOM_MESSAGE else None
     custom_type = fields.get("customType") if isinstance(fields, dict) else None
     return isinstance(custom_type, str) and custom_type.startswith(TYPE_PREFIX)
@@ -249,8 +248,8 @@ def _has_answered(items: Sequence[Item], at: int, agent: str | None) -> bool:
     if outcome_of(item.message.get("stopReason")) is not None:
         return False
     if item.calls:
-        went_on = next((each for each in islice(items, at + 1, None) if not each.is_result), None)
-        return went_on is not None and went_on.is_answer and not _is_of(went_on, agent)
+        following = next((item for item in islice(items, at + 1, None) if not item.is_result), None)
+        return following is not None and following.is_answer and not _is_of(following, agent)
     return text_length(item.message) > 0
 
 
@@ -262,10 +261,10 @@ def _texts_of(item: Item) -> Item | None:
     return item if texts == item.message else item.cut(texts)
 
 
-def _waiting(items: Sequence[Item], since: int, agent: str | None, *, is_answered: bool) -> Iterator[int]:
-    """Yield where the user said something since an agent's last answer that is for it.
+def _pending(items: Sequence[Item], since: int, agent: str | None, *, is_answered: bool) -> Iterator[int]:
+    """Yield the places of the user's messages for an agent since its last answer.
 
-    A correction is for the agent that answered before it, for all where none has, a handoff for the one that it names.
+    A correction is for the agent that answered before it, for all if none has; a handoff is for the one that it names.
     """
     is_its_own = is_answered
     for at in range(since + 1, len(items)):
@@ -280,7 +279,7 @@ def _waiting(items: Sequence[Item], since: int, agent: str | None, *, is_answere
 
 
 def _receiver(item: Item) -> str | None:
-    """Return whom a handoff is for, as names are compared; None for any other message."""
+    """Return the agent that a handoff is for, as names are compared; None for any other message."""
     if item.source is None or item.source.kind != CUSTOM_MESSAGE:
         return None
     first = "".join(text_parts(item.message)).partition("\n")[0]
@@ -292,54 +291,50 @@ def _receiver(item: Item) -> str | None:
 # A view without the answers of certain agents.
 
 UNKNOWN = "Unknown"
-"""How an answer is called that names no agent."""
+"""The name for answers that name no agent."""
 
 
-@frozen
-class ExcludeAgents:
-    """Leaves out the answers of the named agents, in whatever case the names are written."""
-
-    agents: tuple[str, ...]
-    name: str = "exclude_agents"
-    reason: str = "the view leaves their agent out"
-    over: Over = "history"
-    at_epochs: bool = False
-
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return all but their answers."""
-        excluded = {*map(plain_agent, self.agents)}
-        return [item for item in items if not item.is_answer or (item.agent or UNKNOWN).casefold() not in excluded]
+@step("exclude_agents", "the view leaves their agent out")
+def exclude_agents(items: Sequence[Item], view: View, agents: tuple[str, ...]) -> Sequence[Item]:
+    """Leave out the answers of these agents, in whatever case the names are written."""
+    excluded = {*map(plain_agent, agents)}
+    return [item for item in items if not item.is_answer or (item.agent or UNKNOWN).casefold() not in excluded]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The last calls of a turn in full, and the earlier ones without what came of them.
+# Stubs in place of old results.
 
 OMITTED = "[result omitted — sliding window]"
+CLEARED = "[tool result cleared to save context]"
 
 
-@frozen
-class InTurnPairs:
-    """Keeps the last ``most`` results of the turn in progress, and puts a shorter stub in place of earlier ones."""
+def _stubs(items: Sequence[Item], places: Sequence[int], note: str, view: View) -> list[Item]:
+    """Return the items with stubs at these places."""
+    stubs = {at: stubbed(items[at], note, view) for at in places}
+    return [stubs.get(at, item) for at, item in enumerate(items)]
 
-    most: int
-    addresses: bool = True
-    name: str = "max_in_turn_tool_pairs"
-    reason: str = "before the last tool calls of the turn"
-    over: Over = "turn"
-    at_epochs: bool = False
 
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the items with stubs in place of the earlier results."""
-        results = [at for at, item in enumerate(items) if item.is_result]
-        omitted = set(results[: max(len(results) - self.most, 0)])
-        return [
-            stubbed(item, OMITTED, view, addresses=self.addresses) if at in omitted else item
-            for at, item in enumerate(items)
-        ]
+@step("max_in_turn_tool_pairs", "before the last tool calls of the turn", over="turn")
+def max_in_turn_tool_pairs(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
+    """Keep the last ``limit`` results of the turn in progress, and put a shorter stub in place of earlier ones."""
+    results = [at for at, item in enumerate(items) if item.is_result]
+    return _stubs(items, results[: max(len(results) - limit, 0)], OMITTED, view)
+
+
+@step("microcompact", "an old result of a tool", over="all", at_epochs=True)
+def microcompact(items: Sequence[Item], view: View, keep: int, tools: tuple[str, ...]) -> Sequence[Item]:
+    """Clear the results of ``tools`` but for the ``keep`` newest; one that is cleared already does not count.
+
+    One that is no longer than the stub stays.
+    """
+    eligible = plain_names(tools)
+    results = [at for at, tool in sorted(tool_of_results(items).items()) if plain_name(tool) in eligible]
+    results = [at for at in results if not "".join(text_parts(items[at].message)).startswith(CLEARED)]
+    return _stubs(items, results[: max(len(results) - keep, 0)], CLEARED, view)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A budget of tokens for what a turn sends, which results of tools are shortened for.
+# A budget of tokens for a turn, for which results of tools are shortened.
 
 IN_TURN_TOKENS_OMITTED = "[result omitted — over the token budget of the turn; call the tool again if it is needed]"
 LEAST_CHARS = 200
@@ -353,98 +348,82 @@ def _can_be_cut(item: Item) -> bool:
     return not item.is_pinned and text_length(item.message) > LEAST_CHARS
 
 
-@frozen
-class InTurnTokens:
-    """Puts stubs in place of the oldest results of a turn until it fits ``most`` tokens; then cuts those left whole.
+@step("max_in_turn_context_tokens", "over the token budget of the turn", over="turn")
+def max_in_turn_context_tokens(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
+    """Put stubs in place of the oldest results of a turn until it fits ``limit`` tokens; then cut those left whole.
 
-    The newest result is never stubbed, but cut: what was asked for last has to be seen. Each that is cut keeps the same
-    share of it, and 200 characters at least. A budget below that, or below what is no result, is not met: the event
+    The newest result is never stubbed, but cut: the model has asked for it last. Each that is cut keeps the same share
+    of it, and 200 characters at least. A budget below that, or below the size of the rest, is not met: the event
     ``over_budget`` tells.
     """
+    messages = [*items]
+    total = sum(map(view.tokens, items))
+    results = [at for at, item in enumerate(items) if item.is_result]
+    for at in results[:-1]:
+        if total <= limit:
+            return messages
+        messages[at] = stubbed(items[at], IN_TURN_TOKENS_OMITTED, view)
+        total -= view.tokens(items[at]) - view.tokens(messages[at])
+    whole = [at for at in results if messages[at] is items[at] and _can_be_cut(items[at])]
+    if total > limit and whole:
+        _shorten(messages, whole, total - limit, view)
+    view.tell_over(messages, limit, "max_in_turn_context_tokens")
+    return messages
 
-    most: int
-    addresses: bool = True
-    name: str = "max_in_turn_context_tokens"
-    reason: str = "over the token budget of the turn"
-    over: Over = "turn"
-    at_epochs: bool = False
 
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the items with stubs in place of the oldest results, and with shorter ones."""
-        made = [*items]
-        total = sum(map(view.tokens, items))
-        results = [at for at, item in enumerate(items) if item.is_result]
-        for at in results[:-1]:
-            if total <= self.most:
-                return made
-            made[at] = stubbed(items[at], IN_TURN_TOKENS_OMITTED, view, addresses=self.addresses)
-            total -= view.tokens(items[at]) - view.tokens(made[at])
-        whole = [at for at in results if made[at] is items[at] and _can_be_cut(items[at])]
-        if total > self.most and whole:
-            self._shorten(made, whole, total - self.most, view)
-        view.tell_over(made, self.most, self.name)
-        return made
-
-    def _shorten(self, items: list[Item], places: Sequence[int], over: int, view: View) -> None:
-        """Cut the results at some places, each by the same share of it, so that all frees so many tokens."""
-        sizes = {at: view.tokens(items[at]) for at in places}
-        share = max(1 - over / max(sum(sizes.values()), 1), 0)
-        for at, size in sizes.items():
-            item = items[at]
-            # The note has to fit, too.
-            note = with_address(_cut_note, item, self.addresses, text_length(item.message))
-            spent = view.tokens(item.cut(with_text(item.message, note))) / max(size, 1)
-            length = max(int(text_length(item.message) * (share - spent)), LEAST_CHARS)
-            items[at] = view.smaller(cut_after(item, length, _cut_note, addresses=self.addresses), item)
+def _shorten(items: list[Item], places: Sequence[int], over: int, view: View) -> None:
+    """Cut the results at some places, each by the same share of it, to free so many tokens together."""
+    sizes = {at: view.tokens(items[at]) for at in places}
+    share = max(1 - over / max(sum(sizes.values()), 1), 0)
+    for at, size in sizes.items():
+        item = items[at]
+        # The note has to fit, too.
+        note = with_address(_cut_note, item, view, text_length(item.message))
+        spent = view.tokens(item.cut(with_text(item.message, note))) / max(size, 1)
+        length = max(int(text_length(item.message) * (share - spent)), LEAST_CHARS)
+        items[at] = view.smaller(cut_after(item, length, _cut_note, view), item)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Shorter answers that call tools: what was thought and said on the way, and what was written.
+# Shorter answers that call tools: their reasoning, texts and arguments.
 
 
-@frozen
-class Intermediate:
-    """Cuts the text and the reasoning of answers that call tools, and puts a note in place of long arguments.
+@step("intermediate", "said on the way to a call of a tool", over="all", at_epochs=True)
+def intermediate(items: Sequence[Item], view: View, text_chars: int, argument_chars: int) -> Sequence[Item]:
+    """Cut the text and the reasoning of answers that call tools, and put a note in place of long arguments.
 
     Signed reasoning stays whole: a provider refuses one that was changed. 0 is no limit.
     """
 
-    text_chars: int
-    argument_chars: int
-    addresses: bool = True
-    name: str = "intermediate"
-    reason: str = "said on the way to a call of a tool"
-    over: Over = "all"
-    at_epochs: bool = True
+    def shorter(item: Item) -> Item:
+        message, note = item.message, address(item, view)
+        answer: JsonObject = {**message, "content": [_part(part, text_chars, note) for part in content_parts(message)]}
+        if argument_chars:
+            # A note that is longer than the argument frees nothing.
+            least = max(argument_chars, len(_argument_note(argument_chars) + note))
+            for place, part in enumerate(content_parts(message)):
+                if isinstance(part, dict) and part.get("type") == "toolCall":
+                    answer = (
+                        with_arguments(
+                            answer, place, lambda value: _argument_note(len(value)) + note, longer_than=least
+                        )
+                        or answer
+                    )
+        return item if answer == message else item.cut(answer)
 
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the items with shorter answers."""
-        return [self._shorter(item) if item.calls and not item.is_pinned else item for item in items]
+    return [shorter(item) if item.calls and not item.is_pinned else item for item in items]
 
-    def _shorter(self, item: Item) -> Item:
-        message = item.message
-        content = message.get("content")
-        note = address(item, wanted=self.addresses)
-        parts: list[JsonValue] = [self._part(part, note) for part in content] if isinstance(content, list) else []
-        shorter: JsonObject = {**message, "content": parts}
-        for place, part in enumerate(parts):
-            if self.argument_chars and isinstance(part, dict) and part.get("type") == "toolCall":
-                # A note that is longer than the argument frees nothing.
-                least = max(self.argument_chars, len(_argument_note(self.argument_chars) + note))
-                fewer = with_arguments(
-                    shorter, place, lambda value: _argument_note(len(value)) + note, longer_than=least
-                )
-                shorter = shorter if fewer is None else fewer
-        return item if shorter == message else item.cut(shorter)
 
-    def _part(self, part: JsonValue, where: str) -> JsonValue:
-        if not isinstance(part, dict) or not self.text_chars:
-            return part
-        if is_text(part):
-            return _cut(part, "text", self.text_chars, "[text omitted]" + where)
-        if is_thinking(part) and not is_signed(part):
-            return _cut(part, "thinking", self.text_chars, "[reasoning omitted]" + where)
+def _part(part: JsonValue, limit: int, note: str) -> JsonValue:
+    if not isinstance(part, dict) or not limit:
         return part
+    if is_text(part):
+        return _cut(part, "text", limit, "[text omitted]" + note)
+    return _cut(part, "thinking", limit, "[reasoning omitted]" + note) if _is_unsigned_thinking(part) else part
+
+
+def _is_unsigned_thinking(part: JsonObject) -> bool:
+    return is_thinking(part) and not is_signed(part)
 
 
 def _cut(part: JsonObject, field: str, limit: int, note: str) -> JsonObject:
@@ -461,123 +440,65 @@ def _argument_note(length: int) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Old results of tools that can be had again are cleared.
-
-CLEARED = "[tool result cleared to save context]"
-
-
-@frozen
-class Microcompact:
-    """Clears the results of ``tools`` but for the ``keep`` newest; one that is cleared already does not count.
-
-    One that is no longer than what would stand in its place stays.
-    """
-
-    keep: int
-    tools: tuple[str, ...]
-    addresses: bool = True
-    name: str = "microcompact"
-    reason: str = "an old result of a tool"
-    over: Over = "all"
-    at_epochs: bool = True
-
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the items with the old results cleared."""
-        eligible = plain_names(self.tools)
-        found = [at for at, tool in sorted(tool_of_results(items).items()) if plain_name(tool) in eligible]
-        found = [at for at in found if not "".join(text_parts(items[at].message)).startswith(CLEARED)]
-        cleared = set(found[: max(len(found) - self.keep, 0)])
-        return [
-            stubbed(item, CLEARED, view, addresses=self.addresses) if at in cleared else item
-            for at, item in enumerate(items)
-        ]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # No call without its result and no result without its call, after a view was cut.
 
 
-@frozen
-class WholePairs:
-    """Leaves out calls without a result, answers of which then nothing is left, and results without a call."""
-
-    name: str = "tool_pairs"
-    reason: str = "its call or its result is not in the view"
-    over: Over = "history"
-    at_epochs: bool = False
-
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return whole exchanges, and what else was said. Every answered call keeps all of its results."""
-        pairing = pairing_of(items)
-        answers = {at for results in pairing.results.values() for at in results}
-        kept: list[Item] = []
-        for at, item in enumerate(items):
-            if item.is_result:
-                if at in answers:
-                    kept.append(item)
-            elif not item.is_answer:
-                kept.append(item)
-            else:
-                # A call without an id has no result either.
-                answered = {call.part for call, found in pairing.results_of(at).items() if found}
-                whole = calls_kept(item, answered)
-                kept.extend(() if whole is None else (whole,))
-        return kept
+@step("tool_pairs", "its call or its result is not in the view")
+def whole_pairs(items: Sequence[Item], view: View) -> Sequence[Item]:
+    """Leave out calls without a result, the answers that then are empty, and results without a call."""
+    pairing = pairing_of(items)
+    answers = {at for results in pairing.results.values() for at in results}
+    messages: list[Item] = []
+    for at, item in enumerate(items):
+        if item.is_answer:
+            # A call without an id has no result either.
+            whole = calls_kept(item, {call.part for call, results in pairing.results_of(at).items() if results})
+            messages.extend(() if whole is None else (whole,))
+        elif not item.is_result or at in answers:
+            messages.append(item)
+    return messages
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Shorter results of tools: those above a limit, and reads of a file that was written since.
 
 CONSUMED_CHARS = 500
-"""What stays of a read whose file was written since."""
+"""The characters that stay of a read if its file was written since."""
 
 
 def cut_note(missing: int) -> str:
-    """Return what stands behind a text that was cut."""
+    """Return the note behind a text that was cut."""
     return f"\n[...truncated — {missing:,} chars omitted to reduce context size...]"
 
 
 def consumed_note(missing: int) -> str:
-    """Return what stands behind a read whose file was written since."""
+    """Return the note behind a read if its file was written since."""
     return (
         f"\n[...{missing:,} chars elided — file was written or patched later this session; "
         "call read_file again if current content is needed]"
     )
 
 
-@frozen
-class ResultChars:
-    """Cuts results of tools after ``most`` characters, or after what ``overrides`` has for the tool, 0 for no limit.
+@step("max_tool_result_chars", "a long result, or a read of a file that was written since")
+def max_tool_result_chars(items: Sequence[Item], view: View, window: ContextWindow) -> Sequence[Item]:
+    """Cut results of tools after a number of characters, which may be the tool's own; 0 for no limit.
 
-    A read whose file a later message writes is cut after 500, whatever the overrides say.
+    A read is cut after 500 if a later message writes its file, whatever the limits are.
     """
-
-    most: int
-    overrides: Mapping[str, int]
-    read_tools: tuple[str, ...]
-    write_tools: tuple[str, ...]
-    addresses: bool = True
-    name: str = "max_tool_result_chars"
-    reason: str = "a long result, or a read of a file that was written since"
-    over: Over = "history"
-    at_epochs: bool = False
-
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the items with shorter results."""
-        consumed = consumed_results(items, self.read_tools, self.write_tools)
-        named = tool_of_results(items)
-        limits = {plain_name(tool): limit for tool, limit in self.overrides.items()}
-        made = [*items]
-        for at, item in enumerate(items):
-            if at in consumed:
-                made[at] = cut_after(item, CONSUMED_CHARS, consumed_note, addresses=self.addresses)
-            elif item.is_result and (limit := limits.get(plain_name(named[at]), self.most)):
-                made[at] = cut_after(item, limit, cut_note, addresses=self.addresses)
-        return made
+    consumed = consumed_results(items, window.read_tools, window.write_tools)
+    tools = tool_of_results(items)
+    limits = {plain_name(tool): limit for tool, limit in window.tool_result_char_overrides.items()}
+    messages = [*items]
+    for at, item in enumerate(items):
+        if at in consumed:
+            messages[at] = cut_after(item, CONSUMED_CHARS, consumed_note, view)
+        elif item.is_result and (limit := limits.get(plain_name(tools[at]), window.max_tool_result_chars)):
+            messages[at] = cut_after(item, limit, cut_note, view)
+    return messages
 
 
 def consumed_results(items: Sequence[Item], read_tools: Iterable[str], write_tools: Iterable[str]) -> set[int]:
-    """Return where the results of reads are whose path a later message writes. O(size)."""
+    """Return the places of results of reads of which a later message writes the path. O(size)."""
     reading, writing = plain_names(read_tools), plain_names(write_tools)
     named = [(use, plain_name(use.name), (path_of(use.arguments) or "").casefold()) for use in tool_uses(items)]
     written = {path: use.call.at for use, tool, path in named if path and tool in writing}
@@ -590,29 +511,16 @@ def consumed_results(items: Sequence[Item], read_tools: Iterable[str], write_too
 # Shorter answers.
 
 REPLAY_CHARS = 2_000
-"""After how many characters answers are cut where settings ask for that without a limit of their own."""
+"""The limit for answers if settings ask for one without a number."""
 
 SUMMARY = "[CONVERSATION SUMMARY"
-"""How an answer begins that is a summary already."""
+"""The beginning of an answer that is a summary already."""
 
 
-@frozen
-class ReplayChars:
-    """Cuts the text of answers after ``most`` characters; summaries stay, and so does what is no text."""
-
-    most: int
-    addresses: bool = True
-    name: str = "max_replay_chars"
-    reason: str = "a long answer"
-    over: Over = "history"
-    at_epochs: bool = False
-
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the items with shorter answers."""
-        return [
-            cut_after(item, self.most, cut_note, addresses=self.addresses) if _may_be_long(item) else item
-            for item in items
-        ]
+@step("max_replay_chars", "a long answer")
+def max_replay_chars(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
+    """Cut the text of answers after ``limit`` characters; summaries stay, and so do parts that are no text."""
+    return [cut_after(item, limit, cut_note, view) if _may_be_long(item) else item for item in items]
 
 
 def _may_be_long(item: Item) -> bool:
@@ -623,53 +531,41 @@ def _may_be_long(item: Item) -> bool:
 # A limit for each result of a tool, and for all results that answer one message.
 
 
-@frozen
-class ResultBudget:
-    """Leaves a preview of a result above ``result_chars``, and of the largest of a round above ``round_chars``.
+@step("tool_result_budget", "above the limit of a result or of a round", over="all")
+def tool_result_budget(items: Sequence[Item], view: View, budget: ToolResultBudget) -> Sequence[Item]:
+    """Leave a preview of a result above ``result_chars``, and of the largest of a round above ``round_chars``.
 
-    A round are the results of one answer. What it comes to depends on that round alone, so that a result goes out in
-    the same way in every request.
+    A round are the results of one answer. Its previews depend on that round alone, so that a result goes out in the
+    same way in every request.
     """
+    pairing = pairing_of(items)
+    messages = [*items]
 
-    result_chars: int
-    round_chars: int
-    preview_chars: int
-    addresses: bool = True
-    name: str = "tool_result_budget"
-    reason: str = "above the limit of a result or of a round"
-    over: Over = "all"
-    at_epochs: bool = False
+    def preview(at: int) -> None:
+        if not items[at].is_pinned:
+            note = f"\n... [truncated, {text_length(items[at].message)} total chars]"
+            messages[at] = cut_after(items[at], budget.preview_chars, lambda _: note, view)
 
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the items with previews."""
-        pairing = pairing_of(items)
-        made = [*items]
-        rounds: dict[int, list[int]] = {}
-        for call, results in pairing.results.items():
-            rounds.setdefault(call.at, []).extend(results)
-        for results in [*rounds.values(), *([at] for at in pairing.unpaired)]:
-            for at in results:
-                if text_length(made[at].message) > self.result_chars:
-                    made[at] = self._preview(made[at])
-            total = sum(text_length(made[at].message) for at in results)
-            for at in sorted(results, key=lambda at: (-text_length(items[at].message), at)):
-                if total <= self.round_chars:
-                    break
-                before = text_length(made[at].message)
-                made[at] = self._preview(made[at]) if made[at] is items[at] else made[at]
-                total -= before - text_length(made[at].message)
-        return made
-
-    def _preview(self, item: Item) -> Item:
-        if item.is_pinned:
-            return item
-        total = text_length(item.message)
-        note = f"\n... [truncated, {total} total chars]"
-        return cut_after(item, self.preview_chars, lambda _: note, addresses=self.addresses)
+    rounds: dict[int, list[int]] = {}
+    for call, results in pairing.results.items():
+        rounds.setdefault(call.at, []).extend(results)
+    for results in [*rounds.values(), *([at] for at in pairing.unpaired)]:
+        for at in results:
+            if text_length(messages[at].message) > budget.result_chars:
+                preview(at)
+        total = sum(text_length(messages[at].message) for at in results)
+        for at in sorted(results, key=lambda at: (-text_length(items[at].message), at)):
+            if total <= budget.round_chars:
+                break
+            before = text_length(messages[at].message)
+            if messages[at] is items[at]:
+                preview(at)
+            total -= before - text_length(messages[at].message)
+    return messages
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A session that was interrupted is made whole before it goes on, and how it was interrupted is told.
+# An interrupted session is made whole before it goes on.
 
 Interruption: TypeAlias = Literal["interrupted_tool", "interrupted_prompt", "none"]
 """A tool had answered and the model had not, the user had asked and nobody had answered, or neither."""
@@ -678,40 +574,30 @@ MISSING = "Error: Tool result missing due to interrupted session."
 _SUMMARY = "[Conversation Summary]"
 
 
-@frozen
-class Resume:
-    """Leaves out what an interrupted session has half of, in this order.
+@step("resume", "the session was interrupted", over="all")
+def resume(items: Sequence[Item], view: View) -> Sequence[Item]:
+    """Leave out the halves that an interruption left, in this order.
 
-    Answers none of whose calls has a result go; calls without one beside others that have get an error as their result,
-    behind the last of these. Answers of reasoning alone go, then messages of white space, and messages of the same role
-    that then follow each other become one.
+    Answers go if none of their calls has a result; calls without one beside others that have get an error as their
+    result, behind the last of these. Answers of reasoning alone go, then messages of white space, and messages of the
+    same role that then follow each other become one.
 
-    What was interrupted is told of what lies before this request: a prompt that comes last is the new one, and results
-    that come last are those of a round of tools, so that neither is an interruption by itself.
+    An event tells how the session was interrupted before this request: a prompt that comes last is the new one, and
+    results that come last are those of a round of tools, so that neither is an interruption by itself.
     """
-
-    name: str = "resume"
-    reason: str = "the session was interrupted"
-    over: Over = "all"
-    at_epochs: bool = False
-
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the items made whole."""
-        whole = _answered(items)
-        whole = [item for item in whole if not _is_thought_alone(item)]
-        whole = [item for item in whole if not _is_blank(item)]
-        if missing := len(items) - sum(item.place is not None for item in whole):
-            view.tell("recovery_filtered", f"{missing:,} messages that the interruption left without sense")
-        whole = _merged(whole)
-        kind = interruption_of(_before_this_request(items, whole))
-        if kind != "none":
-            view.tell("interrupted_turn_detected", kind)
-        view.tell("session_resumed", f"{len(whole):,} messages")
-        return whole
+    whole = [item for item in _answered(items) if not _is_thought_alone(item) and not _is_blank(item)]
+    if missing := len(items) - sum(item.place is not None for item in whole):
+        view.tell("recovery_filtered", f"{missing:,} messages that the interruption left without sense")
+    whole = _merged(whole)
+    kind = interruption_of(_before_this_request(items, whole))
+    if kind != "none":
+        view.tell("interrupted_turn_detected", kind)
+    view.tell("session_resumed", f"{len(whole):,} messages")
+    return whole
 
 
 def interruption_of(items: Sequence[Item]) -> Interruption:
-    """Return how a session was interrupted that ends in these messages, by the last of them."""
+    """Return how a session was interrupted, by the last of its messages."""
     if not items:
         return "none"
     last = items[-1]
@@ -723,42 +609,39 @@ def interruption_of(items: Sequence[Item]) -> Interruption:
 
 
 def _before_this_request(items: Sequence[Item], whole: Sequence[Item]) -> Sequence[Item]:
-    """Return what was there before the new prompt; nothing where a round of tools goes on."""
-    given, left = _without_told(items), _without_told(whole)
-    if not given or not left:
+    """Return the messages before the new prompt; none if a round of tools goes on."""
+    spoken, left = _without_notes(items), _without_notes(whole)
+    if not spoken or not left:
         return left
-    newest, last = given[-1], left[-1]
+    newest, last = spoken[-1], left[-1]
     if newest.is_result and newest.place == last.place:
         return ()
     if newest.is_user and last.made_of and last.made_of[-1].place == newest.place:
         return last.made_of[:-1]
-    return _without_told(left[:-1]) if newest.is_user and newest.place == last.place else left
+    return _without_notes(left[:-1]) if newest.is_user and newest.place == last.place else left
 
 
-def _without_told(items: Sequence[Item]) -> Sequence[Item]:
+def _without_notes(items: Sequence[Item]) -> Sequence[Item]:
     """Return the items up to the last one that is no block or note beside the conversation."""
-    is_told = (item.is_user and not item.is_message and not item.is_summary for item in reversed(items))
-    return items[: len(items) - sum(takewhile(bool, is_told))]
+    are_notes = (item.is_user and not item.is_message and not item.is_summary for item in reversed(items))
+    return items[: len(items) - sum(takewhile(bool, are_notes))]
 
 
 def _answered(items: Sequence[Item]) -> list[Item]:
     pairing = pairing_of(items)
-    made: list[Item] = []
-    behind: dict[int, list[Item]] = {}
+    messages: list[Item] = []
+    errors: dict[int, list[Item]] = {}
     for at, item in enumerate(items):
         results = pairing.results_of(at)
-        if results and not any(results.values()):
+        if (results and not any(results.values())) or (item.is_result and at in pairing.unpaired):
             continue
-        if item.is_result and at in pairing.unpaired:
-            continue
-        made.append(item)
-        last = max((place for found in results.values() for place in found), default=at)
-        for call, found in results.items():
-            if not found:
-                part = pairing.parts[call]
-                behind.setdefault(last, []).append(added(_missing(call.id, part)))
-        made += behind.pop(at, ())
-    return made
+        messages.append(item)
+        last = max((place for places in results.values() for place in places), default=at)
+        for call, places in results.items():
+            if not places:
+                errors.setdefault(last, []).append(added(_missing(call.id, pairing.parts[call])))
+        messages += errors.pop(at, ())
+    return messages
 
 
 def _missing(call_id: str, part: JsonObject) -> JsonObject:
@@ -789,27 +672,26 @@ def _is_blank(item: Item) -> bool:
 
 
 def _merged(items: Sequence[Item]) -> list[Item]:
-    made: list[Item] = []
+    messages: list[Item] = []
     for item in items:
-        before = made[-1] if made else None
-        if before is None or not _are_of_one(before, item):
-            made.append(item)
+        before = messages[-1] if messages else None
+        if before is None or not _can_merge(before, item):
+            messages.append(item)
             continue
         parts = [*as_parts(before.message), *as_parts(item.message)]
-        made[-1] = before.merged(item, {**before.message, "content": [*parts]})
-    return made
+        messages[-1] = before.merged(item, {**before.message, "content": [*parts]})
+    return messages
 
 
-def _are_of_one(one: Item, other: Item) -> bool:
+def _can_merge(first: Item, second: Item) -> bool:
     """Return whether two messages can become one.
 
     A summary stays apart, since a provider may have made it itself, and so does an answer with reasoning: its model
-    and what it was produced under would become those of the other.
+    and the digest of its prefix would become those of the other.
     """
-    both_stored = one.is_message and other.is_message
-    if not both_stored or one.role != other.role:
+    if not (first.is_message and second.is_message) or first.role != second.role:
         return False
-    return one.role == "user" or (one.is_answer and not _is_reasoned(one) and not _is_reasoned(other))
+    return first.role == "user" or (first.is_answer and not _is_reasoned(first) and not _is_reasoned(second))
 
 
 def _is_reasoned(item: Item) -> bool:
@@ -817,43 +699,30 @@ def _is_reasoned(item: Item) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Less of everything that tools gave back, for a request that did not fit: stage by stage, each from the whole.
+# Shorter results for a request that did not fit: stage by stage, each from the whole.
 
 STAGE_CHARS = (4_000, 500, 0)
-"""How many characters a result of a tool keeps in each stage; in the last one tools are left out altogether."""
+"""The characters of a result in each stage; in the last one tools are left out altogether."""
 
 
 def _note(missing: int) -> str:
     return f"\n[...context-trimmed — {missing:,} chars removed to fit model limit...]"
 
 
-@frozen
-class Shrink:
-    """Cuts the results of tools after ``chars``, and reads of files that were written since after 500.
+@step("adaptive_trim", "the request did not fit the model", over="all")
+def adaptive_trim(items: Sequence[Item], view: View, chars: int, fitting: Fitting) -> Sequence[Item]:
+    """Cut the results of tools after ``chars``, and reads of files that were written since after 500.
 
-    With 0 characters, results and calls are left out, and answers that have no text with them.
+    With 0 characters, results and calls are left out, and answers without text.
     """
-
-    chars: int
-    read_tools: tuple[str, ...]
-    write_tools: tuple[str, ...]
-    addresses: bool = True
-    name: str = "adaptive_trim"
-    reason: str = "the request did not fit the model"
-    over: Over = "all"
-    at_epochs: bool = False
-
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the items with less of what tools gave back."""
-        if not self.chars:
-            return [kept for item in items if (kept := _without_tools(item)) is not None]
-        consumed = consumed_results(items, self.read_tools, self.write_tools)
-        made = [*items]
-        for at, item in enumerate(items):
-            if item.is_result:
-                limit = min(CONSUMED_CHARS, self.chars) if at in consumed else self.chars
-                made[at] = cut_after(item, limit, _note, addresses=self.addresses)
-        return made
+    if not chars:
+        return [rest for item in items if (rest := _without_tools(item)) is not None]
+    consumed = consumed_results(items, fitting.read_tools, fitting.write_tools)
+    messages = [*items]
+    for at, item in enumerate(items):
+        if item.is_result:
+            messages[at] = cut_after(item, min(CONSUMED_CHARS, chars) if at in consumed else chars, _note, view)
+    return messages
 
 
 def _without_tools(item: Item) -> Item | None:
@@ -871,81 +740,68 @@ def _without_tools(item: Item) -> Item | None:
 REPEATED = "[superseded by a later call with the same arguments]"
 OVERWRITTEN = "[superseded by a later write of the same file]"
 _EXIT = re.compile(r"\[EXIT (?:([^\]\n]{1,40})\])?")
-"""How the result of a command begins that failed. What is too long to be a code is none."""
+"""The beginning of the result of a command that failed. A text too long for a code is none."""
 
 
-@frozen
-class Superseded:
-    """Puts a stub in place of the result of a call, and of its long arguments, that a later one repeats or overwrites.
+@step("superseded", "a later call repeats or overwrites it", over="all", at_epochs=True)
+def superseded(items: Sequence[Item], view: View, settings: Superseding) -> Sequence[Item]:
+    """Put a stub in place of the result of a call, and of its long arguments, that a later one repeats or overwrites.
 
     Calls of ``observing_tools`` with the same arguments, and writes of a file that a later call of ``write_tools``
     writes whole (``patch_tools`` overwrite nothing), are stubbed once that frees ``least_chars``; results of
     ``shell_tools`` for the same command always, by how they ended. A call supersedes if it has an answer that is no
     error.
     """
+    uses = tool_uses(items)
+    working = {use.call for use in uses if any(items[at].message.get("isError") is not True for at in use.results)}
+    whole, observing = plain_names(settings.write_tools), plain_names(settings.observing_tools)
+    writing, shells = whole | plain_names(settings.patch_tools), plain_names(settings.shell_tools)
 
-    least_chars: int
-    observing_tools: tuple[str, ...]
-    write_tools: tuple[str, ...]
-    patch_tools: tuple[str, ...]
-    shell_tools: tuple[str, ...]
-    addresses: bool = True
-    name: str = "superseded"
-    reason: str = "a later call repeats or overwrites it"
-    over: Over = "all"
-    at_epochs: bool = True
+    def wins(use: ToolUse) -> bool:
+        return use.call in working
 
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the items with stubs."""
-        uses = tool_uses(items)
-        working = {use.call for use in uses if any(items[at].message.get("isError") is not True for at in use.results)}
-        whole, observing = plain_names(self.write_tools), plain_names(self.observing_tools)
-        writing, shells = whole | plain_names(self.patch_tools), plain_names(self.shell_tools)
+    overwritten = _superseded(
+        uses, lambda use: _path(use, writing), lambda use: wins(use) and plain_name(use.name) in whole
+    )
+    repeated = _superseded(uses, lambda use: _question(use, observing), wins)
+    messages = [*items]
+    for group, note in ((overwritten, OVERWRITTEN), (repeated, REPEATED)):
+        stubs = _superseded_stubs(items, group, note, view)
+        # A picture has no characters, and its stub has some.
+        freed = sum(max(_length(items[at]) - _length(item), 0) for at, item in stubs.items())
+        if freed >= settings.least_chars:
+            for at, item in stubs.items():
+                messages[at] = item
+    for use in _superseded(uses, lambda use: _command(use, shells), wins):
+        for at in use.results:
+            if messages[at] is items[at]:
+                messages[at] = stubbed(items[at], _outcome(items[at]), view)
+    return messages
 
-        def wins(use: ToolUse) -> bool:
-            return use.call in working
 
-        overwritten = _superseded(
-            uses, lambda use: _path(use, writing), lambda use: wins(use) and plain_name(use.name) in whole
-        )
-        repeated = _superseded(uses, lambda use: _question(use, observing), wins)
-        made = [*items]
-        for group, note in ((overwritten, OVERWRITTEN), (repeated, REPEATED)):
-            stubs = self._stubs(items, group, note, view)
-            # A picture has no characters, and its stub has some.
-            freed = sum(max(_length(items[at]) - _length(item), 0) for at, item in stubs.items())
-            if freed >= self.least_chars:
-                for at, item in stubs.items():
-                    made[at] = item
-        for use in _superseded(uses, lambda use: _command(use, shells), wins):
-            for at in use.results:
-                if made[at] is items[at]:
-                    made[at] = stubbed(items[at], _outcome(items[at]), view, addresses=self.addresses)
-        return made
+def _superseded_stubs(items: Sequence[Item], group: Sequence[ToolUse], note: str, view: View) -> dict[int, Item]:
+    stubs: dict[int, Item] = {}
+    for use in group:
+        caller = stubs.get(use.call.at, items[use.call.at])
+        text = note + address(caller, view)
+        fewer = with_arguments(caller.message, use.call.part, partial(_instead, text), longer_than=len(text))
+        if fewer is not None and not caller.is_pinned:
+            stubs[use.call.at] = caller.replaced(fewer)
+        stubs |= {at: stubbed(items[at], note, view) for at in use.results}
+    return stubs
 
-    def _stubs(self, items: Sequence[Item], group: Sequence[ToolUse], note: str, view: View) -> dict[int, Item]:
-        found: dict[int, Item] = {}
-        for use in group:
-            caller = found.get(use.call.at, items[use.call.at])
-            text = note + address(caller, wanted=self.addresses)
-            fewer = with_arguments(caller.message, use.call.part, partial(_instead, text), longer_than=len(text))
-            if fewer is not None and not caller.is_pinned:
-                found[use.call.at] = caller.replaced(fewer)
-            found |= {at: stubbed(items[at], note, view, addresses=self.addresses) for at in use.results}
-        return found
+
+def _instead(text: str, _: str) -> str:
+    return text
 
 
 def _superseded(
     uses: Sequence[ToolUse], key_of: Callable[[ToolUse], Hashable], supersedes: Callable[[ToolUse], bool]
 ) -> list[ToolUse]:
-    """Return the uses after which another one with the same key supersedes them; those without a key never are."""
+    """Return the uses that a later one with the same key supersedes; one without a key never is."""
     keys = [key_of(use) for use in uses]
     latest = {key: number for number, key in enumerate(keys) if key is not None and supersedes(uses[number])}
     return [use for number, (use, key) in enumerate(zip(uses, keys, strict=True)) if number < latest.get(key, -1)]
-
-
-def _instead(text: str, _: str) -> str:
-    return text
 
 
 def _path(use: ToolUse, tools: frozenset[str]) -> Hashable:
@@ -968,7 +824,7 @@ def _command(use: ToolUse, tools: frozenset[str]) -> Hashable:
 
 
 def _outcome(item: Item) -> str:
-    """Return how a command ended, which its result begins with where it failed."""
+    """Return how a command ended; the result of one that failed begins with that."""
     text = "".join(text_parts(item.message))
     code = _EXIT.match(text)
     if code is None or code[1] == "0":
@@ -978,121 +834,159 @@ def _outcome(item: Item) -> str:
 
 def _length(item: Item) -> int:
     arguments = [call.get("arguments") for call in item.calls]
-    return text_length(item.message) + sum(len(encode_json(each, "arguments")[0]) for each in arguments)
+    return text_length(item.message) + sum(len(encode_json(value, "arguments")[0]) for value in arguments)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A view of what was said, without tools.
+# A view of the texts, without tools.
 
 
-@frozen
-class TextOnly:
-    """Keeps messages of the user, and answers with text in them, which lose their calls; all else is left out."""
-
-    name: str = "text_only"
-    reason: str = "the view has text alone"
-    over: Over = "history"
-    at_epochs: bool = False
-
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return what the user said, and the text of the answers."""
-        kept: list[Item] = []
-        for item in items:
-            if item.is_user:
-                kept.append(item)
-            elif item.is_answer and (text := texts_only(item.message)) is not None:
-                kept.append(item.cut(text) if item.calls else item)
-        return kept
+@step("text_only", "the view has text alone")
+def text_only(items: Sequence[Item], view: View) -> Sequence[Item]:
+    """Keep messages of the user, and answers with text, without their calls."""
+    messages: list[Item] = []
+    for item in items:
+        if item.is_user:
+            messages.append(item)
+        elif item.is_answer and (text := texts_only(item.message)) is not None:
+            messages.append(item.cut(text) if item.calls else item)
+    return messages
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The oldest turns go where all of them do not fit.
+# The oldest turns go if not all of them fit.
+
+_TRIM_REASON = "the oldest turn of more than fit"
 
 
-@frozen
-class TrimHistory:
-    """Leaves out the oldest turns, each whole, until all fits ``most`` tokens; the last turn always stays.
+@step("trim_history", _TRIM_REASON, over="all")
+def trim_history(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
+    """Leave out the oldest turns, as `trimmed`. If the rest is more, the event ``over_budget`` tells."""
+    messages = trimmed(items, view, limit)
+    if messages is not items:
+        view.budgeted().tell_over(messages, limit, "trim_history")
+    return messages
+
+
+def trimmed(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
+    """Return the items without the oldest turns, each whole, as many as fit ``limit`` tokens; the last turn stays.
 
     They are counted as characters / 4, whatever the model. A turn is a message of the user, and everything up to the
-    next one. Messages of the system, the summary of a compaction and what it keeps because it is pinned stay. If that
-    is more, ``over_budget`` tells.
+    next one. Messages of the system, the summary of a compaction and pinned messages stay.
     """
+    view = view.budgeted()
+    total = sum(map(view.tokens, items))
+    if total <= limit:
+        return items
+    # A message of the user between a call and its result begins no turn: the result would be left without its call.
+    starts = pairing_of(items).whole_cuts(
+        at for at, item in enumerate(items) if item.is_user and not _trim_history_stays(item)
+    )
+    dropped: set[int] = set()
+    # Messages before the first message of the user are the rest of a turn that was compacted: they go first.
+    for start, end in pairwise([*([0] if starts[:1] != [0] else []), *starts]):
+        if total <= limit:
+            break
+        turn = [at for at in range(start, end) if not _trim_history_stays(items[at])]
+        dropped.update(turn)
+        total -= sum(view.tokens(items[at]) for at in turn)
+    return [item for at, item in enumerate(items) if at not in dropped]
 
-    most: int
-    at_epochs: bool
-    name: str = "trim_history"
-    reason: str = "the oldest turn of more than fit"
-    over: Over = "all"
 
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the items without the oldest turns."""
-        view = view.budgeted()
-        total = sum(map(view.tokens, items))
-        if total <= self.most:
-            return items
-        # What the user says between a call and its result begins no turn: the result would be left without its call.
-        starts = pairing_of(items).whole_cuts(
-            at for at, item in enumerate(items) if item.is_user and not _trim_history_stays(item)
-        )
-        dropped: set[int] = set()
-        # What comes before the first message of the user is what a compaction has left of a turn: it goes first.
-        for start, end in pairwise([*([0] if starts[:1] != [0] else []), *starts]):
-            if total <= self.most:
-                break
-            turn = [at for at in range(start, end) if not _trim_history_stays(items[at])]
-            dropped.update(turn)
-            total -= sum(view.tokens(items[at]) for at in turn)
-        made = [item for at, item in enumerate(items) if at not in dropped]
-        if not self.at_epochs:
-            view.tell_over(made, self.most, self.name)
-        return made
+trim_ahead = step("trim_history", _TRIM_REASON, over="all", at_epochs=True)(trimmed)
+"""As `trim_history`, at the beginning of an epoch."""
 
 
 def _trim_history_stays(item: Item) -> bool:
     return item.is_system or item.is_summary or item.is_pinned
 
 
-@frozen
-class TrimWarning:
-    """Tells, once, that the context has come near the tokens it may take; it changes nothing."""
-
-    most: int
-    fraction: float
-    name: str = "context_warning"
-    reason: str = "warns"
-    over: Over = "all"
-    at_epochs: bool = False
-
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the items as they are."""
-        sizes = [*map(view.budgeted().tokens, items)]
-        # The request before this one ended before the newest answer: what it was told is not told again.
-        last = next((at for at in range(len(items) - 1, -1, -1) if items[at].is_answer), 0)
-        total = sum(sizes)
-        if total / self.most >= self.fraction > sum(sizes[:last]) / self.most:
-            view.tell("context_warning", f"{total:,} tokens have reached {self.fraction:.0%} of {self.most:,}")
-        return items
+@step("context_warning", "warns", over="all")
+def context_warning(items: Sequence[Item], view: View, limit: int, fraction: float) -> Sequence[Item]:
+    """Tell, once, that the context has come near the tokens it may take."""
+    sizes = [*map(view.budgeted().tokens, items)]
+    # The request before this one ended before the newest answer; its warning is not repeated.
+    last = next((at for at in range(len(items) - 1, -1, -1) if items[at].is_answer), 0)
+    total = sum(sizes)
+    if total / limit >= fraction > sum(sizes[:last]) / limit:
+        view.tell("context_warning", f"{total:,} tokens have reached {fraction:.0%} of {limit:,}")
+    return items
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A view of the last turns, each with the prompt that it answers.
+# The last turns, each with the prompt that it answers.
 
 
-@frozen
-class TurnAge:
-    """Keeps the last ``most`` turns that have an answer, and what was said after them."""
-
-    most: int
-    name: str = "max_turn_age"
-    reason: str = "older than the turns of the view"
-    over: Over = "history"
-    at_epochs: bool = False
-
-    def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return the end of the items; all of them if there are fewer turns."""
-        return items[last_turns([_part(item) for item in items], self.most) :]
+@step("max_turn_age", "older than the turns of the view")
+def max_turn_age(items: Sequence[Item], view: View, count: int) -> Sequence[Item]:
+    """Keep the last ``count`` turns that have an answer, and all messages after them."""
+    return items[last_turns([_turn_part(item) for item in items], count) :]
 
 
-def _part(item: Item) -> TurnPart:
-    # What a step before has left of a message belongs to the turn that the whole did.
+def _turn_part(item: Item) -> TurnPart:
+    # A message that a step has cut belongs to the same turn as the whole.
     return part_in(item.message) if item.source is None else part_of(item.source.entry)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The steps of settings, in the order in which they run.
+
+
+def steps_of(settings: AgentContext, gathered: GatheredContext = NOTHING_GATHERED) -> list[Step]:
+    """Return the steps, in their order. ``gathered`` has the texts of the sources of ``spec``.
+
+    An interrupted session is made whole first; then come the view of the history, steps that free tokens, and last
+    those that have to fit a budget.
+    """
+    return [*_steps(settings, gathered)]
+
+
+def _steps(settings: AgentContext, gathered: GatheredContext) -> Iterator[Step]:
+    if settings.resume:
+        yield resume()
+    if settings.spec is not None:
+        yield assembled(settings.spec, gathered)
+    elif settings.window is not None:
+        yield from _window(settings.window)
+    if (calls := settings.superseded) is not None:
+        yield superseded(calls)
+        if calls.text_chars or calls.argument_chars:
+            yield intermediate(calls.text_chars, calls.argument_chars)
+    if (micro := settings.microcompact) is not None:
+        yield microcompact(micro.keep, micro.tools)
+    if settings.tool_results is not None:
+        yield tool_result_budget(settings.tool_results)
+    if (turn := settings.in_turn) is not None:
+        if turn.max_tool_pairs:
+            yield max_in_turn_tool_pairs(turn.max_tool_pairs)
+        if turn.max_context_tokens:
+            yield max_in_turn_context_tokens(turn.max_context_tokens)
+    if settings.trim is not None:
+        yield from _trimming(settings.trim, settings.epoch_tokens)
+
+
+def _trimming(trim: Trimming, epoch_tokens: int) -> Iterator[Step]:
+    if trim.warn_fraction:
+        yield context_warning(trim.max_tokens, trim.warn_fraction)
+    if epoch_tokens:
+        # At the beginning of an epoch, with room for the messages that it adds.
+        yield trim_ahead(max(trim.max_tokens - epoch_tokens, trim.max_tokens // 2))
+    yield trim_history(trim.max_tokens)
+
+
+def _window(window: ContextWindow) -> Iterator[Step]:
+    if window.text_only or window.exclude_agents:
+        yield text_only()
+    if window.exclude_agents:
+        yield exclude_agents(window.exclude_agents)
+    if window.max_turn_age:
+        yield max_turn_age(window.max_turn_age)
+    if window.max_tail_messages:
+        yield max_tail_messages(window.max_tail_messages)
+        if window.context_cap_fraction:
+            yield cap_warning(window.max_tail_messages, window.context_cap_fraction)
+    yield whole_pairs()
+    if window.max_tool_result_chars:
+        yield max_tool_result_chars(window)
+    if window.max_replay_chars is not None:
+        yield max_replay_chars(window.max_replay_chars or REPLAY_CHARS)

@@ -288,13 +288,7 @@ class Requesting(Gathering):
         chosen, make = await self._requests(
             target, leaf, agent, settings, steps, model, account, system, offered, sources, gathered
         )
-        return request.Attempts(
-            make,
-            chosen.fitting,
-            offered,
-            self._backend.waiting.call,
-            addresses=chosen.addresses,
-        )
+        return request.Attempts(make, chosen.fitting, offered, self._backend.waiting.call)
 
     async def validate(
         self,

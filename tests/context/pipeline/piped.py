@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from flue_py.context.items import Step, View
-from flue_py.context.pipeline import Piped, run_steps, steps_of
+from flue_py.context.pipeline import Piped, run_steps
 from flue_py.context.settings import AgentContext, context_settings
+from flue_py.context.steps import steps_of
 from flue_py.context.tokens import counter_for
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import Entry
@@ -61,7 +62,7 @@ def piped(
     """Return what settings leave of a context. Addresses and epochs are off unless the settings name them."""
     if isinstance(given, dict):
         given = context_settings({"addresses": False, "epoch_tokens": 0, **given}).of(agent)
-    view = View(agent, counter_for("gpt-5"))
+    view = View(agent, counter_for("gpt-5"), addresses=given.addresses)
     return run_steps(items, [*steps_of(given), *own], view, epoch_tokens=given.epoch_tokens)
 
 

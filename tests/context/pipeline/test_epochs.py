@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from flue_py.context.items import View
-from flue_py.context.pipeline import EpochRules, Piped, Rewritten, epoch_end, run_steps, steps_of
+from flue_py.context.pipeline import EpochRules, Piped, Rewritten, epoch_end, run_steps
 from flue_py.context.request import context_request
 from flue_py.context.settings import ContextSettings, context_settings
+from flue_py.context.steps import steps_of
 from flue_py.context.tokens import counter_for
 from flue_py.core.context import ContextEntry
 from flue_py.core.json import JsonObject, JsonValue, changed, encode_json

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.context.items import Item, Over, Step, View
-from flue_py.context.pipeline import FORESEEN, EpochRules, Foreseen, Piped, Rewritten, run_steps, steps_of
+from flue_py.context.pipeline import FORESEEN, EpochRules, Foreseen, Piped, Rewritten, run_steps
 from flue_py.context.settings import AgentContext, context_settings
-from flue_py.context.steps import Microcompact
+from flue_py.context.steps import FunctionStep, microcompact, steps_of
 from flue_py.context.tokens import counter_for
 from flue_py.core.context import ContextEntry
 from flue_py.core.json import JsonObject, changed, frozen
@@ -81,9 +81,9 @@ def test_what_is_remembered_is_what_would_be_found(
 
 @frozen
 class Counting:
-    """Clears as `Microcompact` does, and counts how many messages it was given."""
+    """Clears as `microcompact` does, and counts how many messages it was given."""
 
-    inner: Microcompact = Microcompact(1, ("read_file",))
+    inner: FunctionStep = microcompact(1, ("read_file",))
     name: str = "counting"
     reason: str = "a test counts"
     over: Over = "all"
@@ -107,7 +107,7 @@ class Changing:
         self.keep = 1_000
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        return Microcompact(self.keep, ("read_file",)).apply(items, view)
+        return microcompact(self.keep, ("read_file",)).apply(items, view)
 
 
 def reads(count: int) -> list[ContextEntry]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flue_py.context.items import Item, View
-from flue_py.context.pipeline import Piped, run_steps, steps_of
+from flue_py.context.pipeline import Piped, run_steps
 from flue_py.context.settings import ContextSource, context_settings
 from flue_py.context.sources import (
     GatheredContext,
@@ -20,6 +20,7 @@ from flue_py.context.sources import (
     label_of,
     listed_changes,
 )
+from flue_py.context.steps import steps_of
 from flue_py.context.tokens import counter_for
 from flue_py.core.context import ContextEntry
 from flue_py.errors import InvalidArgument
