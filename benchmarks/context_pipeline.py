@@ -110,7 +110,9 @@ async def _waited(asked: Awaitable[object]) -> float:
 
 
 def _run(items: Sequence[ContextEntry], settings: ContextSettings, counter: ModelCounter) -> Piped:
-    return run_steps(items, steps_of(settings), View(None, counter), epoch_tokens=settings.epoch_tokens)
+    return run_steps(
+        items, steps_of(settings), View(None, counter, addresses=settings.addresses), epoch_tokens=settings.epoch_tokens
+    )
 
 
 def _timed(work: Any) -> float:

@@ -32,7 +32,9 @@ COUNTER = counter_for("gpt-5")
 
 
 def run(items: Sequence[ContextEntry], settings: ContextSettings) -> Piped:
-    return run_steps(items, steps_of(settings), View(None, COUNTER), epoch_tokens=settings.epoch_tokens)
+    return run_steps(
+        items, steps_of(settings), View(None, COUNTER, addresses=settings.addresses), epoch_tokens=settings.epoch_tokens
+    )
 
 
 def ends_of_requests(items: Sequence[ContextEntry], most: int) -> list[int]:
@@ -161,7 +163,9 @@ def test_what_pays_is_found_again_by_each_later_request(name: str) -> None:
     settings = context_settings(PARTS["all"] | {"trim": None})
     before: Piped | None = None
     for end in ends_of_requests(items, 8):
-        found = run_steps(items[:end], steps_of(settings), View(None, COUNTER), rules=rules)
+        found = run_steps(
+            items[:end], steps_of(settings), View(None, COUNTER, addresses=settings.addresses), rules=rules
+        )
         if before is not None and before.report.epoch_end == found.report.epoch_end:
             assert begins_with([item.message for item in found.items], [item.message for item in before.items])
         before = found
