@@ -32,19 +32,6 @@ from flue_py.errors import MissingExtra
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
-__all__ = [
-    "Around",
-    "Block",
-    "fenced",
-    "key_facts",
-    "last_handoff",
-    "open_work",
-    "reasoning_excerpts",
-    "registered_block",
-    "reread_files",
-    "symbol_graph",
-    "user_words",
-]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from importlib.metadata import entry_points
 from inspect import isawaitable
 from itertools import accumulate
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 from flue_py.compaction.blocks import (
     ID_CHARS,
@@ -74,7 +74,7 @@ from flue_py.compaction.settings import (
     without_tags,
 )
 from flue_py.core.context import ContextEntry, keeping, pinned_ids, project_kept, summary_text
-from flue_py.core.entries import Call, Entry, NewEntry, Pairing, exchange_of, is_silent, tool_calls
+from flue_py.core.entries import Entry, NewEntry, Pairing, exchange_of, is_silent, tool_calls
 from flue_py.core.json import JsonObject, JsonValue, decode_object, encode_json, frozen
 from flue_py.core.kinds import (
     ASSISTANT,
@@ -98,28 +98,6 @@ from flue_py.errors import shown as shown_value
 from flue_py.providers.base import Leftovers
 from flue_py.providers.lists import Said, answered
 from flue_py.providers.request import without_empty
-
-__all__ = [
-    "GROUP",
-    "HOOK",
-    "Asker",
-    "Hybrid",
-    "Intent",
-    "Llm",
-    "Lossless",
-    "Made",
-    "Material",
-    "Mode",
-    "NativeMode",
-    "Window",
-    "checked_mode",
-    "find_mode",
-    "make_text",
-    "mode_names",
-    "supplied",
-    "with_block",
-]
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a mode of compaction is: it makes the text that stands for what leaves the context.
@@ -245,12 +223,16 @@ def _written(material: Material, mode: str) -> JsonObject:
 
 def with_block(made: Made, block: Block) -> Made:
     """Return what a mode made with one more block behind it, which the next compaction does not take for its words."""
-    if not block.text:
-        return Made(made.text, made.mode, {**made.details, **block.details}, (*made.notes, *block.notes))
     details = {**made.details, **block.details}
-    if "own" not in details:
-        details["own"] = [0, len(made.text.removesuffix(appended_file_lists(listed_files(made.details))))]
-    return Made("\n\n".join(filter(None, [made.text, block.text])), made.mode, details, (*made.notes, *block.notes))
+    if block.text and "own" not in details:
+        details["own"] = [0, _own_length(made)]
+    text = "\n\n".join(filter(None, [made.text, block.text]))
+    return Made(text, made.mode, details, (*made.notes, *block.notes))
+
+
+def _own_length(made: Made) -> int:
+    """Return how long a text is without the lists of files at its end."""
+    return len(made.text.removesuffix(appended_file_lists(listed_files(made.details))))
 
 
 def turns_covered(material: Material) -> int:
@@ -372,7 +354,7 @@ def told_by_summaries(planned: SessionCompactionPlan) -> Made:
 
 def within_budget(material: Material, preamble: str) -> Material:
     """Return it with the room that the text of a branch has behind a preamble, in a window however large."""
-    room = _room_behind(preamble, material)
+    room = MOST_TOKENS - material.tokens_of(preamble)
     aside = room // _WORDS_PART
     return replace(material, room=room - aside, set_aside=aside, answer_room=MOST_TOKENS // 2)
 
@@ -383,17 +365,13 @@ def held_to_budget(made: Made, material: Material, preamble: str) -> Made:
     So it is with a mode that keeps to no room, a model that keeps to no limit, and a branch that is nothing but a long
     summary. The details do not say then where in the text the mode's own part is.
     """
-    room = _room_behind(preamble, material)
+    room = MOST_TOKENS - material.tokens_of(preamble)
     if material.tokens_of(made.text) <= room:
         return made
     begun = material.begun(made.text, room - material.tokens_of(_SAYS_MORE.format(len(made.text))))
     details = {name: value for name, value in made.details.items() if name not in SPANS}
     note = f"the summary was longer than {MOST_TOKENS:,} tokens, and its end is left out"
     return Made(begun + _SAYS_MORE.format(len(made.text) - len(begun)), made.mode, details, (*made.notes, note))
-
-
-def _room_behind(preamble: str, material: Material) -> int:
-    return MOST_TOKENS - material.tokens_of(preamble)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -458,8 +436,7 @@ def below(made: Made, line: str, note: str) -> Made:
         assert isinstance(span, list)
         details[name] = [at + len(line) for at in span if isinstance(at, int)]
     if "own" not in details:
-        lists = appended_file_lists(listed_files(made.details))
-        details["own"] = [len(line), len(line) + len(made.text.removesuffix(lists))]
+        details["own"] = [len(line), len(line) + _own_length(made)]
     return Made(line + made.text, made.mode, details, (note, *made.notes))
 
 
@@ -853,24 +830,15 @@ def _heading(message: Message, turn: int, entry_id: str) -> str:
 
 
 def _calls(messages: Sequence[Message], pairing: Pairing, at: int) -> tuple[str, ...]:
-    marks = [_mark(messages, results) for results in _results(pairing, at)]
+    marks = [_mark(messages, results) for results in pairing.results_of(at).values()]
     parts = [part for part in tool_calls(messages[at]) if isinstance(part.get("id"), str)]
-    return tuple(f"{mark} {_short(called_on(part))}" for mark, part in zip(marks, parts, strict=True))
-
-
-def _results(pairing: Pairing, at: int) -> list[list[int]]:
-    found: dict[Call, list[int]] = pairing.results_of(at)
-    return list(found.values())
+    return tuple(f"{mark} {on_one_line(called_on(part), _CALL_CHARS)}" for mark, part in zip(marks, parts, strict=True))
 
 
 def _mark(messages: Sequence[Message], results: Sequence[int]) -> str:
     if not results:
         return "⧖"
     return "✗" if messages[results[0]].get("isError") is True else "✓"
-
-
-def _short(text: str) -> str:
-    return on_one_line(text, _CALL_CHARS)
 
 
 def shown(line: Line, most: int) -> str:
@@ -929,15 +897,8 @@ class Llm:
                 known = ", ".join(f"{{{{${each}}}}}" for each in VARIABLES)
                 raise InvalidArgument(f"template: there is no {{{{${name}}}}}; use {known}")
 
-    @property
-    def name(self) -> str:
-        """What it is chosen by."""
-        return "llm"
-
-    @property
-    def needs_model(self) -> bool:
-        """Yes."""
-        return True
+    name: ClassVar[str] = "llm"
+    needs_model: ClassVar[bool] = True
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return the model's summary between the blocks, with the lists of files behind it.
@@ -1042,7 +1003,7 @@ class Llm:
         if log and (template is None or "{{$change_log}}" not in template):
             known.append("What has been changed, from a log that is right where the conversation differs:")
             known.append(_fence("change-log", log))
-        kind = _of(kind, before)
+        kind = "update" if before else kind
         limit = _limit(material, kind, window)
         system, ours = f"{SYSTEM_PROMPT} {DATA_PROMPT}", instruction(kind, material.settings.summary_form)
         if template is not None:
@@ -1089,11 +1050,6 @@ def _log_within(log: str, window: int | None) -> str:
     return log if len(log) <= most else f"[… {len(log) - most} earlier characters]\n{log[-most:]}"
 
 
-def _of(kind: SummaryKind, before: str | None) -> SummaryKind:
-    """Return the kind of the request: what comes before is brought up to date, where there is any."""
-    return "update" if before else kind
-
-
 def _fence(tag: str, text: str) -> str:
     return fenced(tag, text, also=FENCES)
 
@@ -1129,15 +1085,8 @@ class Lossless:
     around: Around = Around()
     instead: Mode = Llm()
 
-    @property
-    def name(self) -> str:
-        """What it is chosen by."""
-        return "lossless"
-
-    @property
-    def needs_model(self) -> bool:
-        """No: it asks one only in place of having no evidence at all."""
-        return False
+    name: ClassVar[str] = "lossless"
+    needs_model: ClassVar[bool] = False
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return what is known for sure, behind what earlier compactions of other modes said. O(messages)."""
@@ -1236,15 +1185,8 @@ class Hybrid:
     llm: Llm = Llm()
     around: Around = Around()
 
-    @property
-    def name(self) -> str:
-        """What it is chosen by."""
-        return "hybrid"
-
-    @property
-    def needs_model(self) -> bool:
-        """Yes: without one, choose ``lossless``."""
-        return True
+    name: ClassVar[str] = "hybrid"
+    needs_model: ClassVar[bool] = True
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return both texts, or that of the evidence and a note if the model failed. Calls as for ``llm``."""
@@ -1274,15 +1216,10 @@ class Hybrid:
         made = dressed(
             material, self.name, own, around=self.around, calls=False, inherited=told, details=details, notes=notes
         )
-        return _with_span_of_told(made, len(told))
-
-
-def _with_span_of_told(made: Made, length: int) -> Made:
-    own = made.details.get("own")
-    if not isinstance(own, list) or not isinstance(own[1], int):
-        return made
-    end = own[1]
-    return Made(made.text, made.mode, {**made.details, "inherited": [end - length, end]}, made.notes)
+        span = made.details.get("own")
+        if not isinstance(span, list) or not isinstance(span[1], int):
+            return made
+        return replace(made, details={**made.details, "inherited": [span[1] - len(told), span[1]]})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1305,15 +1242,8 @@ class Intent:
     instead: Mode | None = Lossless()
     max_tokens: int = LIST_TOKENS
 
-    @property
-    def name(self) -> str:
-        """What it is chosen by."""
-        return INTENT
-
-    @property
-    def needs_model(self) -> bool:
-        """No: it asks one only where nothing has called a tool."""
-        return False
+    name: ClassVar[str] = INTENT
+    needs_model: ClassVar[bool] = False
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return the list, behind what earlier compactions of other modes said. O(messages that leave)."""
@@ -1532,15 +1462,8 @@ class NativeMode:
     around: Around = Around()
     max_tokens: int = 16_000
 
-    @property
-    def name(self) -> str:
-        """What it is chosen by."""
-        return NATIVE
-
-    @property
-    def needs_model(self) -> bool:
-        """Yes, one whose provider can compact."""
-        return True
+    name: ClassVar[str] = NATIVE
+    needs_model: ClassVar[bool] = True
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return the text, with what the provider made in its details. One call, or one for each part.
@@ -1594,15 +1517,8 @@ class Window:
 
     around: Around = Around()
 
-    @property
-    def name(self) -> str:
-        """What it is chosen by."""
-        return "window"
-
-    @property
-    def needs_model(self) -> bool:
-        """No: it asks none."""
-        return False
+    name: ClassVar[str] = "window"
+    needs_model: ClassVar[bool] = False
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return what an earlier summary says, "" where there is none. Its details say what left. O(messages)."""

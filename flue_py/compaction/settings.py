@@ -41,11 +41,7 @@ class ContextBudget:
     can_compact: bool = True
 
     def __post_init__(self) -> None:
-        for amount, what in ((self.warn_at, "warn_at"), (self.cutover_at, "cutover_at")):
-            if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= MAX_AMOUNT:
-                raise InvalidArgument(f"{what}: {shown(amount)} is not a whole number of tokens; 0 switches it off")
-        if not isinstance(self.can_compact, bool):
-            raise InvalidArgument(f"can_compact: {shown(self.can_compact)} is neither True nor False")
+        _check(self, _BUDGET_CHECKS)
         if self.cutover_at > 0 and not self.can_compact:
             raise InvalidArgument(
                 f"cutover_at: {self.cutover_at} asks for a compaction, but compaction is off; switch it on, or set "
@@ -153,18 +149,39 @@ class CompactionSettings:
     rate_limit_wait: float = 60.0
 
     def __post_init__(self) -> None:
-        wrong = [f"{name}: {problem}" for name, check in _CHECKS.items() if (problem := check(getattr(self, name)))]
-        if wrong:
-            raise InvalidArgument("; ".join(wrong))
+        _check(self, _CHECKS)
+
+
+Check: TypeAlias = Callable[[object], str]
+"""Returns why a value is wrong, "" if it is right."""
+
+
+def _check(settings: object, checks: Mapping[str, Check]) -> None:
+    """Check all fields, so that one start of a program names all that are wrong. Raises `InvalidArgument`."""
+    wrong = [f"{name}: {problem}" for name, check in checks.items() if (problem := check(getattr(settings, name)))]
+    if wrong:
+        raise InvalidArgument("; ".join(wrong))
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _wrong_amount(value: object) -> str:
-    is_amount = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return "" if is_amount else f"{shown(value)} is negative or no whole number; give one >= 0"
+    return "" if _is_whole(value) else f"{shown(value)} is negative or no whole number; give one >= 0"
 
 
-def _wrong_number_of_messages(value: object) -> str:
-    return "" if value is None else _wrong_amount(value)
+def _wrong_count(value: object) -> str:
+    return "" if _is_whole(value) else f"{shown(value)} is no whole number >= 0; 0 switches it off"
+
+
+def _wrong_tokens(value: object) -> str:
+    is_amount = _is_whole(value) and value <= MAX_AMOUNT
+    return "" if is_amount else f"{shown(value)} is not a whole number of tokens; 0 switches it off"
+
+
+def _or_none(check: Check, value: object) -> str:
+    return "" if value is None else check(value)
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -198,10 +215,10 @@ def _wrong_word(words: tuple[str, ...], value: object) -> str:
     return "" if value in words else f"{shown(value)} is none of {', '.join(words)}"
 
 
-_CHECKS: dict[str, Callable[[object], str]] = {
+_CHECKS: dict[str, Check] = {
     "reserve_tokens": _wrong_amount,
     "keep_recent_tokens": _wrong_amount,
-    "keep_recent_messages": _wrong_number_of_messages,
+    "keep_recent_messages": partial(_or_none, _wrong_amount),
     "enabled": _wrong_flag,
     "mode": _wrong_mode,
     "summary_form": partial(_wrong_word, SUMMARY_FORMS),
@@ -217,7 +234,24 @@ _CHECKS: dict[str, Callable[[object], str]] = {
     "summary_timeout": _wrong_timeout,
     "rate_limit_wait": _wrong_wait,
 }
-"""What is wrong with the value of each field, "" for nothing: all are checked at once, so that one start names all."""
+_BUDGET_CHECKS: dict[str, Check] = {
+    "warn_at": _wrong_tokens,
+    "cutover_at": _wrong_tokens,
+    "can_compact": lambda value: "" if isinstance(value, bool) else f"{shown(value)} is neither True nor False",
+}
+_TRIGGER_CHECKS: dict[str, Check] = {
+    "auto": _wrong_flag,
+    "threshold": partial(_or_none, _wrong_count),
+    "single_call_limit": _wrong_count,
+    "trigger_turns": _wrong_count,
+    "keep_recent_turns": _wrong_count,
+    "on_resume": _wrong_flag,
+    "grace_turns": _wrong_count,
+    "thrash_window": _wrong_count,
+    "thrash_share": _wrong_share,
+    "least_share": _wrong_share,
+    "max_failures": _wrong_count,
+}
 
 
 DEFAULT_SETTINGS = CompactionSettings()
@@ -440,35 +474,13 @@ class TriggerSettings:
         return tuple(most for most in (self.threshold, self.single_call_limit) if most)
 
     def __post_init__(self) -> None:
-        for name in ("auto", "on_resume"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidArgument(f"{name}: should be True or False, not {shown(getattr(self, name))}")
-        for name in (
-            "single_call_limit",
-            "trigger_turns",
-            "keep_recent_turns",
-            "grace_turns",
-            "thrash_window",
-            "max_failures",
-        ):
-            _check_count(getattr(self, name), name)
-        if self.threshold is not None:
-            _check_count(self.threshold, "threshold")
-        for name in ("thrash_share", "least_share"):
-            _check_share(getattr(self, name), name)
-        if self.trigger_turns:
-            self._check_turns()
-        self._check_budgets()
-
-    def _check_turns(self) -> None:
-        if self.keep_recent_turns < 1:
+        _check(self, _TRIGGER_CHECKS)
+        if self.trigger_turns and self.keep_recent_turns < 1:
             raise InvalidArgument("keep_recent_turns: should be 1 or more where trigger_turns is set")
-        if self.keep_recent_turns >= self.trigger_turns:
+        if self.trigger_turns and self.keep_recent_turns >= self.trigger_turns:
             raise InvalidArgument(
                 f"keep_recent_turns ({self.keep_recent_turns}) must be less than trigger_turns ({self.trigger_turns})"
             )
-
-    def _check_budgets(self) -> None:
         if not isinstance(self.budget, ContextBudget):
             raise InvalidArgument(f"budget: should be a ContextBudget, not {shown(self.budget)}")
         if not isinstance(self.agent_budgets, Mapping):
@@ -481,18 +493,8 @@ class TriggerSettings:
     @property
     def has_budget(self) -> bool:
         """Whether any agent has a budget."""
-        return any(each.warn_at or each.cutover_at for each in (self.budget, *self.agent_budgets.values()))
+        return any(budget.warn_at or budget.cutover_at for budget in (self.budget, *self.agent_budgets.values()))
 
     def budget_of(self, agent: str) -> ContextBudget:
         """Return the budget of an agent."""
         return self.agent_budgets.get(agent, self.budget)
-
-
-def _check_count(value: object, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidArgument(f"{name}: {shown(value)} is no whole number >= 0; 0 switches it off")
-
-
-def _check_share(value: object, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise InvalidArgument(f"{name}: {shown(value)} is no share; give a number from 0 to 1")

@@ -38,22 +38,6 @@ from flue_py.system import read_beginning
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
-__all__ = [
-    "Block",
-    "BlockFailure",
-    "BlockText",
-    "BlockTold",
-    "BlocksAppended",
-    "FileIndex",
-    "Gitignore",
-    "LocalMemory",
-    "MemoryText",
-    "Remembered",
-    "RuntimeEnvironment",
-    "Saving",
-    "WebhookMemory",
-    "memory_text",
-]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
