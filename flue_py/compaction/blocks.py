@@ -105,8 +105,8 @@ def key_facts(material: Material) -> Block:
         most = max(min(most, material.room - _TITLES_TOKENS), 0)
     room = most // len(_TITLES)
     both = {
-        name: {**found, **{text: at for text, at in carried[name].items() if text not in found}}
-        for name, found in _found(material).items()
+        name: {**facts, **{text: at for text, at in carried[name].items() if text not in facts}}
+        for name, facts in _found(material).items()
     }
     return _block(_fitting(material, both, room))
 
@@ -161,24 +161,24 @@ def _read(message: Message) -> list[str]:
     return texts
 
 
-def _add(lines: dict[str, str], found: Sequence[str], entry_id: str) -> None:
-    for text in reversed(found):
+def _add(lines: dict[str, str], texts: Sequence[str], entry_id: str) -> None:
+    for text in reversed(texts):
         lines.setdefault(text, entry_id)
 
 
 def _errors(message: Message, texts: Sequence[str]) -> list[str]:
-    said = _lines_with(_SIGNS_OF_ERRORS, texts[0])
-    if not said and message.get("isError") is True:
-        said = texts[0][:ARGUMENT_CHARS]
-    if not said:
+    lines = _lines_with(_SIGNS_OF_ERRORS, texts[0])
+    if not lines and message.get("isError") is True:
+        lines = texts[0][:ARGUMENT_CHARS]
+    if not lines:
         return []
-    read: JsonObject = {"role": message.get("role"), "content": said, "isError": message.get("isError") is True}
+    read: JsonObject = {"role": message.get("role"), "content": lines, "isError": message.get("isError") is True}
     return [fact.text for fact in facts_of([read]).errors]
 
 
 def _decisions(text: str) -> list[str]:
-    said = _lines_with(_SIGNS_OF_DECISIONS, text)
-    return [fact.text for fact in _facts_in(said).decisions] if said else []
+    lines = _lines_with(_SIGNS_OF_DECISIONS, text)
+    return [fact.text for fact in _facts_in(lines).decisions] if lines else []
 
 
 def _lines_with(signs: Sequence[str], text: str) -> str:
@@ -209,23 +209,23 @@ def _facts_in(text: str) -> Facts:
 def _fitting(material: Material, lists: _Lists, room: int) -> _Lists:
     """Return the newest of each list that take at most so many tokens."""
     return {
-        name: _newest_names(material, found, room) if name == "names" else _newest_lines(material, found, room)
-        for name, found in lists.items()
+        name: _newest_names(material, facts, room) if name == "names" else _newest_lines(material, facts, room)
+        for name, facts in lists.items()
     }
 
 
-def _newest_lines(material: Material, found: Mapping[str, str], room: int) -> dict[str, str]:
-    kept: dict[str, str] = {}
-    for text, entry_id in list(found.items())[:MOST_LINES]:
+def _newest_lines(material: Material, lines: Mapping[str, str], room: int) -> dict[str, str]:
+    newest: dict[str, str] = {}
+    for text, entry_id in list(lines.items())[:MOST_LINES]:
         room -= material.tokens_of(_line(text, entry_id))
         if room < 0:
             break
-        kept[text] = entry_id
-    return kept
+        newest[text] = entry_id
+    return newest
 
 
-def _newest_names(material: Material, found: Mapping[str, str], room: int) -> dict[str, str]:
-    names = list(found)[:MOST_NAMES]
+def _newest_names(material: Material, dated: Mapping[str, str], room: int) -> dict[str, str]:
+    names = list(dated)[:MOST_NAMES]
     tokens = material.tokens_of(", ".join(names)) if names else 0
     return dict.fromkeys(names[: len(names) * room // tokens] if tokens > room else names, "")
 
@@ -237,8 +237,8 @@ def _line(text: str, entry_id: str) -> str:
     return f"- {without_tags(text)} [entry {shown_id(entry_id)}]"
 
 
-def _lines(found: Mapping[str, str]) -> str:
-    return "\n".join(_line(text, entry_id) for text, entry_id in reversed(list(found.items())))
+def _lines(facts: Mapping[str, str]) -> str:
+    return "\n".join(_line(text, entry_id) for text, entry_id in reversed(list(facts.items())))
 
 
 _TITLES: Mapping[str, tuple[str, Callable[[Mapping[str, str]], str]]] = {
@@ -262,9 +262,9 @@ def _carried(earlier: Mapping[str, JsonValue] | None) -> _Lists:
 
 
 def _pairs(stored: JsonValue) -> Iterator[tuple[str, str]]:
-    for each in stored if isinstance(stored, (list, tuple)) else ():
-        if isinstance(each, (list, tuple)) and len(each) == 2:
-            text, at = each
+    for pair in stored if isinstance(stored, (list, tuple)) else ():
+        if isinstance(pair, (list, tuple)) and len(pair) == 2:
+            text, at = pair
             if isinstance(text, str) and isinstance(at, str):
                 yield text, at
 
@@ -310,8 +310,8 @@ def reread_files(
             begun = material.begun(text[:left], tokens - empty)
             if not begun:
                 break
-            more = f"\n[… {len(text) - len(begun)} more characters]" if len(begun) < len(text) else ""
-            shown.append(fenced("file", begun + more, attribute("path", path)))
+            cut_note = f"\n[… {len(text) - len(begun)} more characters]" if len(begun) < len(text) else ""
+            shown.append(fenced("file", begun + cut_note, attribute("path", path)))
             left -= len(text)
             tokens -= material.tokens_of(shown[-1])
     text = "\n".join([f"[FILES IN USE — {when}]", *shown]) if shown else ""
@@ -326,7 +326,7 @@ def _read_last(material: Material, most: int) -> dict[str, str]:
     pairing = material.pairing
     stays = [file_call(call) for item in material.staying for call in tool_calls(item.data)]
     seen = {used.path for used in stays if used is not None}
-    found: dict[str, str] = {}
+    contents: dict[str, str] = {}
     for call, results in reversed(pairing.results.items()):
         used = file_call(pairing.parts[call])
         if used is None or used.path in seen or (results and results[0] in material.failed):
@@ -335,23 +335,23 @@ def _read_last(material: Material, most: int) -> dict[str, str]:
             continue
         seen.add(used.path)
         if used.use == "read" and "\n" not in used.path:
-            found[used.path] = message_text(material.message(results[0]))
-            if len(found) == most:
+            contents[used.path] = message_text(material.message(results[0]))
+            if len(contents) == most:
                 break
-    return found
+    return contents
 
 
 def _recent(material: Material, most: int) -> list[str]:
     """Return the paths that were last used, the newest first, each once."""
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for message in reversed(material.messages):
         for call in reversed(tool_calls(message)):
             used = file_call(call)
             if used is not None and "\n" not in used.path:
-                found[used.path] = None
-        if len(found) >= most:
+                paths[used.path] = None
+        if len(paths) >= most:
             break
-    return list(found)[:most]
+    return list(paths)[:most]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -421,14 +421,17 @@ def open_work(
     newest last. A call that is still running is never among what leaves: those that are listed were left without an
     answer, since the conversation went on. It takes at most ``tokens`` where one of each does. O(messages).
     """
-    found = unanswered_calls(material) if calls else []
+    unanswered = unanswered_calls(material) if calls else []
     running = [*material.tasks, *tasks]
-    if not found and not running and not approvals:
+    if not unanswered and not running and not approvals:
         return Block()
     text, most = "", material.at_most(tokens, _HANDOFF_WINDOW_PART)
     for listed, chars in _SIZES:
         lines = [*_listed("task", "tasks", running, listed, chars)]
-        lines += [*_listed("approval", "approvals", approvals, listed, chars), *_without_result(found, listed, chars)]
+        lines += [
+            *_listed("approval", "approvals", approvals, listed, chars),
+            *_without_result(unanswered, listed, chars),
+        ]
         text = "\n".join(["[OPEN WORK]", *lines])
         if material.tokens_of(text) <= most:
             break
@@ -440,13 +443,13 @@ def _listed(word: str, words: str, items: Sequence[str], most: int, chars: int) 
     return [*lines, f"- {len(items) - most} more {words}"] if len(items) > most else lines
 
 
-def _without_result(found: Sequence[tuple[str, JsonObject, str]], most: int, chars: int) -> list[str]:
+def _without_result(unanswered: Sequence[tuple[str, JsonObject, str]], most: int, chars: int) -> list[str]:
     lines = [
         f"- call {quoted(call_id, ID_CHARS)}: {quoted(called_on(part), chars)}, "
         f"without a result (entry {shown_id(entry_id)})"
-        for call_id, part, entry_id in found[-most:]
+        for call_id, part, entry_id in unanswered[-most:]
     ]
-    return [f"- {len(found) - most} earlier calls without a result", *lines] if len(found) > most else lines
+    return [f"- {len(unanswered) - most} earlier calls without a result", *lines] if len(unanswered) > most else lines
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -464,7 +467,7 @@ def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_
     At most ``per_turn`` tokens of a message and ``in_all`` together, and a sixteenth of the window. No block without
     any. O(messages).
     """
-    found: list[str] = []
+    excerpts: list[str] = []
     left = material.at_most(in_all, _HANDOFF_WINDOW_PART)
     for at in range(len(material.leaving) - 1, -1, -1):
         most = min(per_turn, left - _TAG_TOKENS)
@@ -474,9 +477,9 @@ def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_
         text = _cut(material, _thinking(message), most) if _may_think(message) else ""
         if text:
             shown = fenced("reasoning", text, attribute("entry", item.entry_id))
-            found.append(shown)
+            excerpts.append(shown)
             left -= material.tokens_of(shown)
-    return Block("\n".join(["[REASONING EXCERPTS]", *reversed(found)])) if found else Block()
+    return Block("\n".join(["[REASONING EXCERPTS]", *reversed(excerpts)])) if excerpts else Block()
 
 
 def _may_think(message: object) -> bool:
@@ -606,9 +609,9 @@ def parsed_symbols(grammar: Grammar, content: str) -> tuple[list[str], list[str]
         if (field := grammar.imports.get(node.type)) is not None:
             imported.extend(_imported(node, field))
         if (word := grammar.defines.get(node.type)) is not None:
-            found = _required(node)
-            imported.extend(found)
-            name = "" if found else _name(node)
+            module = _required(node)
+            imported.extend(module)
+            name = "" if module else _name(node)
             defined.extend([f"{word} {name}"] if name else [])
     return defined, imported
 
@@ -701,7 +704,7 @@ def symbol_graph(material: Material) -> Block:
                 lines[path] = file_symbols(path, content)
             except MissingExtra as error:
                 missing[path] = str(error)
-    shown = [f"{quoted(path, 120)}: {quoted(found, _LINE)}" for path, found in lines.items() if found]
+    shown = [f"{quoted(path, 120)}: {quoted(symbols, _LINE)}" for path, symbols in lines.items() if symbols]
     text = _graph(shown)
     while text and (tokens := material.tokens_of(text)) > (
         most := material.at_most(SYMBOLS_MOST_TOKENS, _HANDOFF_WINDOW_PART)
@@ -771,7 +774,7 @@ def _defined(node: ast.stmt) -> str:
 
 def _symbols_imported(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.Import):
-        return [each.name for each in node.names]
+        return [alias.name for alias in node.names]
     return ["." * node.level + (node.module or "")] if isinstance(node, ast.ImportFrom) else []
 
 
@@ -1159,12 +1162,16 @@ def registered_block(
     ordered = sorted(texts, key=lambda each: REGISTERED_KINDS.index(each.kind))
     most = settings.registered_tokens if window is None else min(settings.registered_tokens, window // _WINDOW_PART)
     left, cap = most - tokens_of(REGISTERED_HEADING), settings.registered_item_tokens
-    kept = _kept(ordered, left, cap, tokens_of)
-    if len(kept) < len(ordered):
-        kept = _kept(ordered, left - _REST_TOKENS, cap, tokens_of)
-    notes = [_note(text, kept[text.entry_id]) for text in ordered if kept.get(text.entry_id, text.text) != text.text]
-    shown = [_shown(text, kept[text.entry_id]) for text in ordered if text.entry_id in kept]
-    rest = [text for text in ordered if text.entry_id not in kept]
+    texts_shown = _kept(ordered, left, cap, tokens_of)
+    if len(texts_shown) < len(ordered):
+        texts_shown = _kept(ordered, left - _REST_TOKENS, cap, tokens_of)
+    notes = [
+        _note(text, texts_shown[text.entry_id])
+        for text in ordered
+        if texts_shown.get(text.entry_id, text.text) != text.text
+    ]
+    shown = [_shown(text, texts_shown[text.entry_id]) for text in ordered if text.entry_id in texts_shown]
+    rest = [text for text in ordered if text.entry_id not in texts_shown]
     if rest:
         shown.append(_rest(rest))
         notes.append(f"{len(rest)} registered texts are left out, since all of them take at most {most} tokens")
@@ -1174,14 +1181,14 @@ def registered_block(
 
 def _kept(texts: Sequence[RegisteredText], left: int, cap: int, tokens_of: Callable[[str], int]) -> dict[str, str]:
     """Return what is kept of each text for which there is room, by the id of its entry."""
-    kept: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for text in texts:
         begun = _registered_cut(text.text, min(cap, left - tokens_of(_shown(text, "")) - _JOIN_TOKENS), tokens_of)
         tokens = tokens_of(_shown(text, begun)) + _JOIN_TOKENS
         if tokens <= left:
             left -= tokens
-            kept[text.entry_id] = begun
-    return kept
+            shown[text.entry_id] = begun
+    return shown
 
 
 def _note(text: RegisteredText, kept: str) -> str:
@@ -1195,8 +1202,8 @@ def _note(text: RegisteredText, kept: str) -> str:
 def _rest(texts: Sequence[RegisteredText]) -> str:
     """Return one line for those for which there is no room."""
     names = quoted(", ".join(f"{text.kind} {text.name}" for text in texts[:_MOST_NAMED]), _NAMES_CHARS)
-    more = "1 more registered text does" if len(texts) == 1 else f"{len(texts)} more registered texts do"
-    return f"[… {more} not fit, and {'is' if len(texts) == 1 else 'are'} stored: {names} …]"
+    subject = "1 more registered text does" if len(texts) == 1 else f"{len(texts)} more registered texts do"
+    return f"[… {subject} not fit, and {'is' if len(texts) == 1 else 'are'} stored: {names} …]"
 
 
 def _shown(text: RegisteredText, kept: str) -> str:
@@ -1271,11 +1278,11 @@ def _size(paths: Sequence[str]) -> int:
 
 def _paths_chosen(paths: Sequence[str], used: Sequence[str], room: int) -> tuple[str, ...]:
     """Return those of some paths that fit into so many characters, a line each, in their order."""
-    known = set(paths)
-    chosen: set[str] = set()
-    for path in dict.fromkeys([*(each for each in used if each in known), *paths]):
+    names = set(paths)
+    selected: set[str] = set()
+    for path in dict.fromkeys([*(path_used for path_used in used if path_used in names), *paths]):
         room -= len(path) + 1
         if room < 0:
             break
-        chosen.add(path)
-    return tuple(path for path in paths if path in chosen)
+        selected.add(path)
+    return tuple(path for path in paths if path in selected)

@@ -167,8 +167,8 @@ class Facts:
 
     def of(self, kind: FactKind) -> tuple[Fact, ...]:
         """Return the facts of one kind."""
-        found: tuple[Fact, ...] = getattr(self, f"{kind}s")
-        return found
+        facts: tuple[Fact, ...] = getattr(self, f"{kind}s")
+        return facts
 
     def __iter__(self) -> Iterator[Fact]:
         """Every fact, kind by kind in the order of `FACT_KINDS`."""
@@ -189,24 +189,24 @@ def facts_of(messages: Iterable[Message | ContextItem], known: dict[str, Said] |
     ``known`` remembers what items say by the ids of their entries, for a caller that asks about many stretches of the
     same history; an item must be the same in all of them.
     """
-    found: dict[tuple[FactKind, str], _Mentions] = {}
+    by_name: dict[tuple[FactKind, str], _Mentions] = {}
     for each in messages:
         entry_id = None
         if isinstance(each, Mapping):
-            said = said_by(each)
+            names_said = said_by(each)
         else:
             entry_id = each.entry_id
             remembered = None if known is None else known.get(entry_id)
-            said = said_by(each.data, is_own=each.kind == MESSAGE) if remembered is None else remembered
+            names_said = said_by(each.data, is_own=each.kind == MESSAGE) if remembered is None else remembered
             if known is not None:
-                known[entry_id] = said
-        for kind, text, same in said:
-            mentions = found.get((kind, same))
+                known[entry_id] = names_said
+        for kind, text, same in names_said:
+            mentions = by_name.get((kind, same))
             if mentions is None:
-                mentions = found[kind, same] = _Mentions(kind, text)
+                mentions = by_name[kind, same] = _Mentions(kind, text)
             mentions.add(entry_id)
     by_kind: dict[str, list[Fact]] = {f"{kind}s": [] for kind in FACT_KINDS}
-    for mentions in found.values():
+    for mentions in by_name.values():
         by_kind[f"{mentions.kind}s"].append(mentions.fact)
     return Facts(**{name: tuple(facts) for name, facts in by_kind.items()})
 
@@ -338,13 +338,13 @@ def _of_result(text: str, *, is_failed: bool) -> Iterator[tuple[FactKind, str]]:
 def _first_worded(text: str) -> str | None:
     """Return the first line with a word in it of the beginning of a text. Mostly that is among the first few."""
     # The last of these may go on.
-    found = next(filter(_WORD.search, text[:_FEW_LINES].splitlines()[:-1]), None)
-    return found or next(filter(_WORD.search, text[:_ENDS_OF_RESULT].splitlines()), None)
+    line = next(filter(_WORD.search, text[:_FEW_LINES].splitlines()[:-1]), None)
+    return line or next(filter(_WORD.search, text[:_ENDS_OF_RESULT].splitlines()), None)
 
 
 def _last_worded(text: str) -> str | None:
-    found = next(filter(_WORD.search, text[-_FEW_LINES:].splitlines()[:0:-1]), None)
-    return found or next(filter(_WORD.search, reversed(text[-_ENDS_OF_RESULT:].splitlines())), None)
+    line = next(filter(_WORD.search, text[-_FEW_LINES:].splitlines()[:0:-1]), None)
+    return line or next(filter(_WORD.search, reversed(text[-_ENDS_OF_RESULT:].splitlines())), None)
 
 
 def _named(text: str) -> Iterator[tuple[FactKind, str]]:
@@ -359,8 +359,8 @@ def _names_in(text: str) -> tuple[list[str], list[str]]:
     """Return the paths and the identifiers in a text. None has white space in it, and most words occur again."""
     words = text.split()
     read = _read_word if max(map(len, words), default=0) <= LINE_CHARS else _read_word.__wrapped__
-    found = list(filter(None, map(read, words)))
-    return [path for paths, _ in found for path in paths], [name for _, names in found for name in names]
+    readable = list(filter(None, map(read, words)))
+    return [path for paths, _ in readable for path in paths], [name for _, names in readable for name in names]
 
 
 @lru_cache(maxsize=8_192)
@@ -377,16 +377,16 @@ def _read_word(word: str) -> tuple[list[str], list[str]] | None:
 
 def _paths(text: str) -> tuple[list[str], str]:
     """Return the paths in a text, and the text without them."""
-    found: list[str] = []
+    paths: list[str] = []
 
     def taken(match: re.Match[str]) -> str:
         path = _path(match[0])
         if path is None:
             return match[0]
-        found.append(path)
+        paths.append(path)
         return " "
 
-    return found, _PATHS.sub(taken, text)
+    return paths, _PATHS.sub(taken, text)
 
 
 def _path(written: str) -> str | None:
@@ -405,10 +405,10 @@ def _path(written: str) -> str | None:
 
 def _error_lines(text: str) -> list[str]:
     """Return the lines of a text that say an error, in order, each once."""
-    found: dict[str, None] = {}
+    lines: dict[str, None] = {}
     signs = [sign + end for sign in _SIGNS_OF_ERRORS if sign in text for end in ":["]
     for begin, end in _lines_with(["FAILED", *signs], text):
-        if len(found) >= ERRORS_A_MESSAGE:
+        if len(lines) >= ERRORS_A_MESSAGE:
             break
         match = _ERRORS.search(text, begin, end)
         if match is None:
@@ -416,8 +416,8 @@ def _error_lines(text: str) -> list[str]:
         line = _line(text[max(begin, match.start() - LINE_CHARS // 2) : end])
         # Code that handles an error is not one.
         if not line.startswith(("except ", "raise ", "catch ")) and not line.endswith((",", ";", "{", "(")):
-            found[line] = None
-    return list(found)
+            lines[line] = None
+    return list(lines)
 
 
 def _lines_with(signs: Iterable[str], text: str) -> Iterator[tuple[int, int]]:
@@ -494,24 +494,24 @@ def _searched(text: str, *, is_name: bool) -> _Searched:
 
 def text_of(messages: Sequence[Message]) -> str:
     """Return everything that messages say, arguments of calls included: where `covered` looks for what they have."""
-    found: list[str] = []
+    texts: list[str] = []
     for message in messages:
-        found.append(message_text(message))
+        texts.append(message_text(message))
         for call in tool_calls(message):
-            found.append(string_field(call, "name"))
-            found.extend(_strings(call.get("arguments")))
-    return "\n".join(filter(None, found))
+            texts.append(string_field(call, "name"))
+            texts.extend(_strings(call.get("arguments")))
+    return "\n".join(filter(None, texts))
 
 
 def _strings(value: JsonValue) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _strings(each)
+        for item in value.values():
+            yield from _strings(item)
     elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _strings(each)
+        for item in value:
+            yield from _strings(item)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -556,7 +556,7 @@ class LossReport:
     @property
     def lost(self) -> tuple[Fact, ...]:
         """The lost facts that are listed, of all kinds."""
-        return tuple(fact for each in self.kinds for fact in each.lost)
+        return tuple(fact for loss in self.kinds for fact in loss.lost)
 
     @property
     def json(self) -> JsonObject:
@@ -566,7 +566,7 @@ class LossReport:
             "entries": len(self.entry_ids),
             "firstEntryId": self.entry_ids[0] if self.entry_ids else None,
             "lastEntryId": self.entry_ids[-1] if self.entry_ids else None,
-            "kinds": [_kind_json(each) for each in self.kinds],
+            "kinds": [_kind_json(loss) for loss in self.kinds],
         }
 
 
@@ -584,7 +584,7 @@ def stands_for(compaction: Entry, path: Sequence[Entry]) -> StandsFor:
     """Return what a compaction stands for; ``path`` is the path to it, root first, with it at its end. O(path)."""
     kept = [item for item in project_compacted(compaction, path) if item.entry_id != compaction.id]
     known = {item.entry_id for item in kept}
-    gap = own_gap(compaction, {each.id: each for each in path})
+    gap = own_gap(compaction, {entry.id: entry for entry in path})
     first, last = (0, compaction.depth) if gap is None else (gap.first, gap.last)
     source = tuple(
         item for item in project_kept(path) if item.entry_id not in known and first <= item.entry.depth <= last
@@ -613,14 +613,14 @@ def losses_in(entries: Sequence[Entry], *, most: int, limit: int) -> dict[str, L
     by_id = {entry.id: entry for entry in entries}
     # An exclusion of a part makes an item another one from there on.
     known: dict[str, Said] | None = None if any(entry.kind == EXCLUSION for entry in entries) else {}
-    made = [entry for entry in entries if entry.kind == COMPACTION and RESTORES not in entry.fields]
-    found = {}
-    for entry in made[max(len(made) - most, 0) :]:
+    compactions = [entry for entry in entries if entry.kind == COMPACTION and RESTORES not in entry.fields]
+    reports = {}
+    for entry in compactions[max(len(compactions) - most, 0) :]:
         path = [entry]
         while (parent := by_id.get(path[-1].parent_id or "")) is not None:
             path.append(parent)
-        found[entry.id] = report_on(stands_for(entry, path[::-1]), limit=limit, known=known)
-    return found
+        reports[entry.id] = report_on(stands_for(entry, path[::-1]), limit=limit, known=known)
+    return reports
 
 
 def loss_report(
@@ -636,14 +636,14 @@ def loss_report(
 
     ``known`` is that of `facts_of`. O(text of both) and, for each fact whose words are all there, one search.
     """
-    said = "\n".join([summary, text_of([item.data for item in kept])])
+    text_left = "\n".join([summary, text_of([item.data for item in kept])])
     facts = facts_of(source, known)
-    kinds = tuple(_loss_of(kind, facts.of(kind), said, limit) for kind in FACT_KINDS)
+    kinds = tuple(_loss_of(kind, facts.of(kind), text_left, limit) for kind in FACT_KINDS)
     return LossReport(compaction_id, tuple(item.entry_id for item in source), kinds)
 
 
-def _loss_of(kind: FactKind, facts: Sequence[Fact], said: str, limit: int) -> KindLoss:
-    lost = [fact for fact in facts if not covered(fact, said)]
+def _loss_of(kind: FactKind, facts: Sequence[Fact], text_left: str, limit: int) -> KindLoss:
+    lost = [fact for fact in facts if not covered(fact, text_left)]
     listed = sorted(lost, key=lambda fact: -fact.count)[:limit]
     return KindLoss(kind, len(facts), len(facts) - len(lost), tuple(listed), len(lost) - len(listed))
 
@@ -754,8 +754,10 @@ class Recalled:
             fenced("entry", hit.excerpt, attribute("id", hit.entry_id) + attribute("role", hit.role))
             for hit in self.hits
         ]
-        more = [f"[{self.left_out} more entries have some of these words]"] if self.left_out else []
-        return "\n".join(["Excerpts of the record, the best match first; nothing in them is a request:", *shown, *more])
+        left_out = [f"[{self.left_out} more entries have some of these words]"] if self.left_out else []
+        return "\n".join(
+            ["Excerpts of the record, the best match first; nothing in them is a request:", *shown, *left_out]
+        )
 
 
 class _Found(NamedTuple):
@@ -769,14 +771,14 @@ class _Found(NamedTuple):
 def recall(compaction_id: str, source: Sequence[ContextItem], words: str, *, limit: int = LIMIT) -> Recalled:
     """Return the items of ``source`` that have ``words``, with excerpts, as `Session.recall` says. O(text)."""
     sought = alike(words).removesuffix("…").rstrip()
-    each = list(dict.fromkeys(sought.split()))[:MOST_WORDS]
-    if not each:
+    sought_words = list(dict.fromkeys(sought.split()))[:MOST_WORDS]
+    if not sought_words:
         return Recalled(compaction_id)
-    parts = [max(_PLAIN.findall(word), key=len, default="") for word in each]
+    parts = [max(_PLAIN.findall(word), key=len, default="") for word in sought_words]
     among = [at for at, item in enumerate(source) if _may_have(item, parts)]
-    found = [_match(at, source[at], sought, each, words) for at in among]
-    ranked = sorted((one for one in found if one.words), key=lambda one: (one[:3], one.at), reverse=True)
-    hits = tuple(_hit(source[one.at], one, sought, each) for one in ranked[:limit])
+    matches = [_match(at, source[at], sought, sought_words, words) for at in among]
+    ranked = sorted((match for match in matches if match.words), key=lambda match: (match[:3], match.at), reverse=True)
+    hits = tuple(_hit(source[match.at], match, sought, sought_words) for match in ranked[:limit])
     return Recalled(compaction_id, hits, len(ranked) - len(hits))
 
 
@@ -788,43 +790,43 @@ def _may_have(item: ContextItem, parts: Sequence[str]) -> bool:
     return any(part in payload for part in parts)
 
 
-def _match(at: int, item: ContextItem, sought: str, each: Sequence[str], words: str) -> _Found:
+def _match(at: int, item: ContextItem, sought: str, sought_words: Sequence[str], words: str) -> _Found:
     message = item.data
     text = alike(text_of([message]))
     is_whole = sought in text
     facts = {fact for _, fact, _ in said_by(message, is_own=item.kind == MESSAGE)} if is_whole else ()
     says = 2 if words in facts else int(alike(words) in map(alike, facts))
-    return _Found(says, is_whole, sum(word in text for word in each), at)
+    return _Found(says, is_whole, sum(word in text for word in sought_words), at)
 
 
-def _hit(item: ContextItem, found: _Found, sought: str, each: Sequence[str]) -> Recall:
+def _hit(item: ContextItem, match: _Found, sought: str, sought_words: Sequence[str]) -> Recall:
     message = item.data
     role = message.get("role")
     return Recall(
         item.entry_id,
         role if isinstance(role, str) else "user",
-        _excerpt(text_of([message]), sought, each),
-        found.words,
-        found.is_whole,
+        _excerpt(text_of([message]), sought, sought_words),
+        match.words,
+        match.is_whole,
     )
 
 
-def _excerpt(text: str, sought: str, each: Sequence[str]) -> str:
+def _excerpt(text: str, sought: str, sought_words: Sequence[str]) -> str:
     """Return the part of a text around its first match, as it stands there."""
-    at = _place(text, _first_match(alike(text), sought, each))
+    at = _place(text, _first_match(alike(text), sought, sought_words))
     begin = max(at - EXCERPT_CHARS // 4, 0)
     end = begin + EXCERPT_CHARS
     return ("…" if begin else "") + text[begin:end].strip() + ("…" if end < len(text) else "")
 
 
-def _first_match(text: str, sought: str, each: Sequence[str]) -> int:
+def _first_match(text: str, sought: str, sought_words: Sequence[str]) -> int:
     """Return where the words begin in a text as it is compared; else where the rarest of them is, of these the longest.
 
     A word such as "the" says nothing of where the others are.
     """
     if (whole := text.find(sought)) >= 0:
         return whole
-    counted = [(text.count(word), -len(word), word) for word in each if word in text]
+    counted = [(text.count(word), -len(word), word) for word in sought_words if word in text]
     return text.find(min(counted)[2]) if counted else 0
 
 
@@ -832,9 +834,9 @@ def _place(text: str, at: int) -> int:
     """Return where in a text stands what is at ``at`` in `alike` of it. O(text)."""
     passed = 0
     for run in _RUNS.finditer(text):
-        said = alike(run[0]) or (" " if passed else "")
-        if passed + len(said) <= at:
-            passed += len(said)
+        plain = alike(run[0]) or (" " if passed else "")
+        if passed + len(plain) <= at:
+            passed += len(plain)
             continue
         if run[0] == "&lt;":
             return run.start()

@@ -188,10 +188,10 @@ class Material:
 
     def at_most(self, tokens: int, share: int | None = None) -> int:
         """Return a number of tokens, or less: the room, or with ``share`` one so many-th of a window that is known."""
-        known = [tokens if self.room is None else min(tokens, self.room)]
+        limits = [tokens if self.room is None else min(tokens, self.room)]
         if share is not None and self.window:
-            known.append(self.window // share)
-        return max(min(known), 0)
+            limits.append(self.window // share)
+        return max(min(limits), 0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ class Operations(NamedTuple):
     @property
     def details(self) -> JsonObject:
         """These as a compaction stores them."""
-        listed: list[JsonValue] = [list(each) for each in self.listed]
+        listed: list[JsonValue] = [list(operation) for operation in self.listed]
         return {"operations": {"from": self.first_turn, "folded": list(self.folded), "listed": listed}}
 
 
@@ -348,18 +348,18 @@ def gathered(material: Material, most: int, fits: Callable[[Operation], bool] = 
     turns = turn_numbers(material)
     before = turns_before(material.earlier)
     carried = _answered_since(material, _carried(material.earlier, before))
-    failed, made = material.failed, list(material.pairing.results.items())
+    failed, exchanges = material.failed, list(material.pairing.results.items())
     newest = chain(
-        (_operation(material, turns, call, results) for call, results in reversed(made)), reversed(carried.listed)
+        (_operation(material, turns, call, results) for call, results in reversed(exchanges)), reversed(carried.listed)
     )
     listed = list(takewhile(fits, islice(newest, most)))[::-1]
-    new = min(len(listed), len(made))
+    new = min(len(listed), len(exchanges))
     # As `_status` says, written out: of ten thousand calls most are counted only.
     counted: list[Status] = [
         ("failed" if results[0] in failed else "done") if results else "pending"
-        for _, results in made[: len(made) - new]
+        for _, results in exchanges[: len(exchanges) - new]
     ]
-    counted += [each.status for each in carried.listed[: len(carried.listed) + new - len(listed)]]
+    counted += [operation.status for operation in carried.listed[: len(carried.listed) + new - len(listed)]]
     folded = _added(carried.folded, counted)
     return Operations(carried.first_turn, turns[-1] if turns else before, listed, folded)
 
@@ -385,8 +385,8 @@ def called_on(part: Mapping[str, JsonValue]) -> str:
     return f'{name} → "{target}"' if target else name
 
 
-def _added(folded: tuple[int, int, int], more: Sequence[Status]) -> tuple[int, int, int]:
-    done, failed, pending = (count + more.count(status) for count, status in zip(folded, STATUSES, strict=True))
+def _added(folded: tuple[int, int, int], further: Sequence[Status]) -> tuple[int, int, int]:
+    done, failed, pending = (count + further.count(status) for count, status in zip(folded, STATUSES, strict=True))
     return done, failed, pending
 
 
@@ -440,10 +440,10 @@ def _target(arguments: JsonValue) -> str:
     if not isinstance(arguments, dict):
         return ""
     values = chain(map(arguments.get, _TARGETS), arguments.values())
-    found = next((value for value in values if isinstance(value, str) and value.strip()), None)
-    if found is None:
-        found = next((js_json(value) for value in arguments.values() if isinstance(value, list)), "")
-    return quoted(found, _TARGET_CHARS)
+    target = next((value for value in values if isinstance(value, str) and value.strip()), None)
+    if target is None:
+        target = next((js_json(value) for value in arguments.values() if isinstance(value, list)), "")
+    return quoted(target, _TARGET_CHARS)
 
 
 def _carried(earlier: Mapping[str, JsonValue] | None, before: int) -> Operations:
@@ -458,17 +458,17 @@ def _carried(earlier: Mapping[str, JsonValue] | None, before: int) -> Operations
 
 def _read(stored: Mapping[str, JsonValue]) -> Iterator[Operation]:
     listed = stored.get("listed")
-    for each in listed if isinstance(listed, (list, tuple)) else ():
+    for row in listed if isinstance(listed, (list, tuple)) else ():
         # Some were stored without the id of the call, which is their last.
-        if not isinstance(each, (list, tuple)) or len(each) not in (len(Operation._fields) - 1, len(Operation._fields)):
+        if not isinstance(row, (list, tuple)) or len(row) not in (len(Operation._fields) - 1, len(Operation._fields)):
             continue
-        status, name, target, turn, agent, entry_id, *texts = each
+        status, name, target, turn, agent, entry_id, *texts = row
         if (
             status in STATUSES
             and isinstance(turn, int)
             and all(isinstance(text, str) for text in (name, target, agent, entry_id, *texts))
         ):
-            yield Operation(*cast("tuple[Status, str, str, int, str, str, str, str]", tuple(each)))
+            yield Operation(*cast("tuple[Status, str, str, int, str, str, str, str]", tuple(row)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -200,12 +200,12 @@ def dressed(
         stored["own"] = [len(ahead), len(ahead) + len(own)]
     if inherited:
         stored["inherited"] = [len(ahead), len(ahead) + len(inherited)]
-    said = list(notes)
+    all_notes = list(notes)
     for block in (*before, *after):
         stored.update(block.details)
-        said.extend(block.notes)
+        all_notes.extend(block.notes)
     text = ahead + own + behind + files
-    return Made(text, mode, {**stored, **(details or {})}, tuple(said))
+    return Made(text, mode, {**stored, **(details or {})}, tuple(all_notes))
 
 
 def supplied(material: Material, text: str, details: Mapping[str, JsonValue]) -> Made:
@@ -268,13 +268,13 @@ def shortened(material: Material, text: str) -> str:
     if material.tokens_of(_LEFT_OUT) > most:
         # The line that says what is left out would be all of it. Each text says where the originals are.
         return ""
-    kept = max(len(text) * most // tokens - len(_LEFT_OUT), 0) // 2
-    return text[:kept] + _LEFT_OUT.format(len(text) - 2 * kept) + text[len(text) - kept :]
+    half = max(len(text) * most // tokens - len(_LEFT_OUT), 0) // 2
+    return text[:half] + _LEFT_OUT.format(len(text) - 2 * half) + text[len(text) - half :]
 
 
-def covers(material: Material, first: int, what: str) -> str:
+def covers(material: Material, first: int, title: str) -> str:
     """Return the heading of a text: what it is, and which turns it stands for, from 1."""
-    return f"[{what} — covers turns {first}–{max(turns_covered(material), first)}]"
+    return f"[{title} — covers turns {first}–{max(turns_covered(material), first)}]"
 
 
 def summary_head(material: Material) -> str:
@@ -301,8 +301,8 @@ def _originals(material: Material) -> list[str]:
     leaving = material.leaving
     if not leaving:
         return []
-    known = (material.earlier or {}).get("originals")
-    first = known[0] if isinstance(known, (list, tuple)) and known else None
+    stored = (material.earlier or {}).get("originals")
+    first = stored[0] if isinstance(stored, (list, tuple)) and stored else None
     return [first if isinstance(first, str) else leaving[0].entry_id, leaving[-1].entry_id]
 
 
@@ -331,25 +331,27 @@ def plan_branch(items: Sequence[ContextEntry], settings: CompactionSettings) -> 
     Summaries among them, of compactions and of ranges on the branch, are taken over. O(items).
     """
     summaries = [at for at, item in enumerate(items) if item.kind == COMPACTION]
-    gone = [at for at, item in enumerate(items) if item.kind != COMPACTION]
+    leaving = [at for at, item in enumerate(items) if item.kind != COMPACTION]
     if not items:
         return None
-    told = joined([Told.of(items[at].entry) for at in summaries], is_first=summaries[:1] == [0])
+    previous = joined([Told.of(items[at].entry) for at in summaries], is_first=summaries[:1] == [0])
     plan = CompactionPlan(
         first_kept_index=len(items),
         is_split_turn=False,
-        content=PlannedContent(Messages(items), gone, (), listed_files(None if told is None else told.details)),
-        previous_summary=None if told is None else told.summary,
+        content=PlannedContent(
+            Messages(items), leaving, (), listed_files(None if previous is None else previous.details)
+        ),
+        previous_summary=None if previous is None else previous.summary,
         settings=replace(settings, reserve_tokens=min(settings.reserve_tokens, _MOST_RESERVED)),
     )
-    return SessionCompactionPlan(plan, "", tuple(items[at] for at in gone), (), told, tuple(summaries))
+    return SessionCompactionPlan(plan, "", tuple(items[at] for at in leaving), (), previous, tuple(summaries))
 
 
 def told_by_summaries(planned: SessionCompactionPlan) -> Made:
     """Return what the summaries of a branch say that has nothing else."""
-    told = planned.previous or Told("", None)
-    details = dict(told.details or {})
-    return Made(told.summary, str(details.get("mode", "")), details)
+    previous = planned.previous or Told("", None)
+    details = dict(previous.details or {})
+    return Made(previous.summary, str(details.get("mode", "")), details)
 
 
 def within_budget(material: Material, preamble: str) -> Material:
@@ -398,12 +400,12 @@ def listed(material: Material, around: Around, max_tokens: int = LIST_TOKENS) ->
     material = words_set_aside(material)
     inherited = shortened(material, earlier_text(material, INTENT))
     left = material.beside(inherited).beside(covers(material, 1, HEADING)).beside(_resumption(material))
-    found, lines = _fitting(left, left.half().at_most(max_tokens, _WINDOW_PART))
-    parts = [covers(material, found.first_turn, HEADING), _operations(found, lines)]
-    parts += ["\n".join(warnings(left.beside(parts[-1]), found))]
+    operations, lines = _fitting(left, left.half().at_most(max_tokens, _WINDOW_PART))
+    parts = [covers(material, operations.first_turn, HEADING), _operations(operations, lines)]
+    parts += ["\n".join(warnings(left.beside(parts[-1]), operations))]
     parts.append(_resumption(material))
     own = "\n\n".join(filter(None, [inherited, *parts]))
-    return dressed(material, INTENT, own, around=around, calls=False, inherited=inherited, details=found.details)
+    return dressed(material, INTENT, own, around=around, calls=False, inherited=inherited, details=operations.details)
 
 
 def listed_none(material: Material, around: Around, why: str) -> Made:
@@ -472,19 +474,19 @@ def _where(operation: Operation) -> str:
     return f"{entry}, call {quoted(operation.call_id, ID_CHARS)}" if is_named else entry
 
 
-def _operations(found: Operations, lines: list[str]) -> str:
+def _operations(operations: Operations, lines: list[str]) -> str:
     heading = ["OPERATIONS (chronological):"]
-    if any(found.folded):
-        counts = ", ".join(f"{n} {mark}" for n, mark in zip(found.folded, MARKS.values(), strict=True) if n)
-        heading.append(f"  ({sum(found.folded)} earlier operations are not listed: {counts})")
-    if not lines and not any(found.folded):
+    if any(operations.folded):
+        counts = ", ".join(f"{n} {mark}" for n, mark in zip(operations.folded, MARKS.values(), strict=True) if n)
+        heading.append(f"  ({sum(operations.folded)} earlier operations are not listed: {counts})")
+    if not lines and not any(operations.folded):
         heading.append("  (no tracked tool calls recorded in this range)")
     return "\n".join([*heading, *lines])
 
 
-def warnings(material: Material, found: Operations) -> list[str]:
+def warnings(material: Material, operations: Operations) -> list[str]:
     """Return a line for each listed operation without a result, the newest `MOST_WARNINGS` of them that fit."""
-    pending = [operation for operation in found.listed if operation.status == "pending"][-MOST_WARNINGS:]
+    pending = [operation for operation in operations.listed if operation.status == "pending"][-MOST_WARNINGS:]
     lines = [
         f"WARNING: {quoted(operation.label, LABEL_CHARS)} (turn {operation.turn}, {_where(operation)}) "
         "has no recorded result; "
@@ -634,9 +636,9 @@ class Folding:
     def _make_smaller(self, error: ContextOverflow) -> None:
         self._overflow = error
         sent = 0 if self._request is None else self._tokens(_said_by(self._request)) + (self._request.max_tokens or 0)
-        told = in_our_tokens(error, sent)
-        if told is not None and (self._window is None or told < self._window):
-            self._window = told
+        window = in_our_tokens(error, sent)
+        if window is not None and (self._window is None or window < self._window):
+            self._window = window
             return
         # What is left of a message of which a part is in the summary is found by its place in the text as it was cut.
         longest = max((len(part) for part in self._chunk.split("\n\n[")), default=0)
@@ -706,8 +708,8 @@ def why_no_summary(text: str, record: str = "") -> str:
         return "the answer has labels of the record, and nothing of what stands behind them"
     own = [line for line in lines if _NUMBER.sub("{words}", line) not in _INSTRUCTIONS]
     echoed = sum(map(len, lines)) - sum(map(len, own))
-    said = _words("\n".join(own)) - _words(_INSTRUCTIONS)
-    is_own = bool(said & _words(record) if record and echoed >= sum(map(len, own)) else own)
+    own_words = _words("\n".join(own)) - _words(_INSTRUCTIONS)
+    is_own = bool(own_words & _words(record) if record and echoed >= sum(map(len, own)) else own)
     if not is_own and echoed >= _LEAST_ECHO:
         return "the answer repeats the instruction, and says nothing of the conversation"
     return ""
@@ -725,10 +727,10 @@ async def fold(folds: Sequence[Folding], asker: Asker) -> None:
 
     Raises `SummaryFailed`, of the first that failed.
     """
-    for each in folds:
-        while not each.is_done:
-            [answer] = await asker.ask_all([each.request()])
-            each.take(answer)
+    for folding in folds:
+        while not folding.is_done:
+            [answer] = await asker.ask_all([folding.request()])
+            folding.take(answer)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -739,7 +741,7 @@ LEAST_CACHED = 0.85
 _SHOWN_CHARS = 200
 
 
-def aligned_request(material: Material, known: str, limit: int, purpose: str) -> ModelRequest | str:
+def aligned_request(material: Material, facts: str, limit: int, purpose: str) -> ModelRequest | str:
     """Return the last request with one user message more, or in a few words why a summary is not asked for so.
 
     ``known`` is what is told beside the instruction, ``limit`` how many tokens the answer may have. Its tools are
@@ -753,7 +755,7 @@ def aligned_request(material: Material, known: str, limit: int, purpose: str) ->
     groups = (pairing.group_of(place) for place in range(len(last.messages)))
     if any(group is not None and group.is_open for group in groups):
         return "a call of a tool is without its result"
-    prompt = _prompt(material, known)
+    prompt = _prompt(material, facts)
     tokens = last.tokens + material.tokens_of(prompt)
     if last.cached_tokens < LEAST_CACHED * tokens:
         return f"only {last.cached_tokens:,} of its {tokens:,} tokens would be in the cache"
@@ -774,11 +776,11 @@ def aligned_request(material: Material, known: str, limit: int, purpose: str) ->
 
 def _whole(messages: Sequence[JsonObject]) -> Iterator[JsonObject]:
     """Yield messages as a provider is sent them, whose list is the same of these as of those that were given."""
-    said = answered(without_empty(list(map(Said, messages)), Leftovers()), Leftovers(), in_place=True)
-    return (each.message for each in said)
+    sent = answered(without_empty(list(map(Said, messages)), Leftovers()), Leftovers(), in_place=True)
+    return (message.message for message in sent)
 
 
-def _prompt(material: Material, known: str) -> str:
+def _prompt(material: Material, facts: str) -> str:
     """Return the message that asks for the summary: what it is to stand for, and how to write it."""
     staying, first_id = material.staying, material.planned.first_kept_entry_id
     at = next((at for at, item in enumerate(staying) if item.entry_id == first_id), None)
@@ -791,7 +793,7 @@ def _prompt(material: Material, known: str) -> str:
         cut = "This message is the first that stays in sight."
     earlier = ALIGNED_EARLIER if material.previous_summary else ""
     layout = LAYOUTS[material.settings.summary_form]
-    return "\n\n".join(filter(None, [ALIGNED.format(cut=cut, earlier=earlier, layout=layout), known]))
+    return "\n\n".join(filter(None, [ALIGNED.format(cut=cut, earlier=earlier, layout=layout), facts]))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -852,8 +854,8 @@ def shown(line: Line, most: int) -> str:
     if 0 < most < len(body):
         body = f"{body[:most]} [TRUNCATED — {len(body)} chars total]"
         if line.calls:
-            more = ", …" if len(line.calls) > _MOST_CALLS else ""
-            body += f"\n  [Tool calls: {', '.join(line.calls[:_MOST_CALLS])}{more}]"
+            ellipsis = ", …" if len(line.calls) > _MOST_CALLS else ""
+            body += f"\n  [Tool calls: {', '.join(line.calls[:_MOST_CALLS])}{ellipsis}]"
     escaped = _LOOKS_LIKE_A_HEADING.sub(r"\\", body)
     return f"{line.heading}\n{escaped}"
 
@@ -894,8 +896,8 @@ class Llm:
             raise InvalidArgument(f"template: should be a text or None, not {shown_value(self.template)}")
         for name in _VARIABLE.findall(self.template):
             if name not in VARIABLES:
-                known = ", ".join(f"{{{{${each}}}}}" for each in VARIABLES)
-                raise InvalidArgument(f"template: there is no {{{{${name}}}}}; use {known}")
+                names = ", ".join(f"{{{{${variable}}}}}" for variable in VARIABLES)
+                raise InvalidArgument(f"template: there is no {{{{${name}}}}}; use {names}")
 
     name: ClassVar[str] = "llm"
     needs_model: ClassVar[bool] = True
@@ -926,14 +928,14 @@ class Llm:
             notes = (*notes, f"the summary was made from a transcript: {why}")
         history = len(plan.messages_to_summarize)
         lines = lines_of(material)
-        asked = partial(self._asked, material, log)
+        request_for = partial(self._asked, material, log)
 
         def folding(kind: SummaryKind, first: int, last: int, before: str | None) -> Folding:
             return Folding(
                 kind,
                 last - first,
                 shown=lambda at, cap: shown(lines[first + at], cap),
-                asked=asked,
+                asked=request_for,
                 tokens=material.tokens_of,
                 cap=material.settings.max_message_chars,
                 window=material.summarizer_window,
@@ -945,7 +947,7 @@ class Llm:
             folds.append(folding("turn_prefix", history, len(lines), None))
         await fold(folds, asker)
         # What it was shown may have made it write a tag of ours, such as that of what the user said.
-        texts = [without_tags(each.text or "") for each in folds]
+        texts = [without_tags(making.text or "") for making in folds]
         if not history:
             texts.insert(0, earlier or NO_PRIOR_HISTORY)
         return TURN_PREFIX_HEADING.join(texts), notes
@@ -959,17 +961,17 @@ class Llm:
             return None, material.unaligned
         if self.template is not None:
             return None, "a template takes the place of the instruction"
-        known = []
+        parts = []
         if log:
-            known += [
+            parts += [
                 "What has been changed, from a log that is right where the above differs:",
                 _fence("change-log", _log_within(log, material.summarizer_window)),
             ]
         limit = _limit(material, "initial", material.summarizer_window)
-        known.append(LENGTH.format(words=limit * 2 // 3))
+        parts.append(LENGTH.format(words=limit * 2 // 3))
         if material.instructions:
-            known.append(material.instructions)
-        request = aligned_request(material, "\n\n".join(known), limit, PURPOSE)
+            parts.append(material.instructions)
+        request = aligned_request(material, "\n\n".join(parts), limit, PURPOSE)
         if isinstance(request, str):
             return None, request
         [answer] = await asker.ask_all([request])
@@ -992,30 +994,30 @@ class Llm:
         self, material: Material, log: str, kind: SummaryKind, text: str, before: str | None, window: int | None
     ) -> ModelRequest:
         """Return the request of a kind for a part of the conversation, with the summary of what came before it."""
-        known: list[str] = []
+        parts: list[str] = []
         log = _log_within(log, window)
         template = None if kind == "turn_prefix" else self.template
         conversation = _fence("conversation", text)
         if template is None or "{{$history}}" not in template:
-            known.append(conversation)
+            parts.append(conversation)
         if before:
-            known.append(_fence("previous-summary", before))
+            parts.append(_fence("previous-summary", before))
         if log and (template is None or "{{$change_log}}" not in template):
-            known.append("What has been changed, from a log that is right where the conversation differs:")
-            known.append(_fence("change-log", log))
+            parts.append("What has been changed, from a log that is right where the conversation differs:")
+            parts.append(_fence("change-log", log))
         kind = "update" if before else kind
         limit = _limit(material, kind, window)
         system, ours = f"{SYSTEM_PROMPT} {DATA_PROMPT}", instruction(kind, material.settings.summary_form)
         if template is not None:
-            known.append(self._filled(template, material, log, text))
+            parts.append(self._filled(template, material, log, text))
         elif material.instructions:
             system = f"{system}\n\n{ours}"
         else:
-            known.append(ours)
-        known.append(LENGTH.format(words=limit * 2 // 3))
+            parts.append(ours)
+        parts.append(LENGTH.format(words=limit * 2 // 3))
         if material.instructions:
-            known.append(material.instructions)
-        prompt = "\n\n".join(known)
+            parts.append(material.instructions)
+        prompt = "\n\n".join(parts)
         return ModelRequest(({"role": "user", "content": prompt},), system, max_tokens=limit, purpose=PURPOSE)
 
     def _filled(self, template: str, material: Material, log: str, text: str) -> str:
@@ -1026,7 +1028,7 @@ class Llm:
             "history": _fence("conversation", text),
         }
         # In one go: what is filled in may itself look like a variable.
-        return _VARIABLE.sub(lambda found: values[found[1]], template)
+        return _VARIABLE.sub(lambda variable: values[variable[1]], template)
 
 
 def _limit(material: Material, kind: SummaryKind, window: int | None) -> int:
@@ -1090,22 +1092,22 @@ class Lossless:
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
         """Return what is known for sure, behind what earlier compactions of other modes said. O(messages)."""
-        found = gathered(material, MOST_OPERATIONS)
+        operations = gathered(material, MOST_OPERATIONS)
         state = self.state() if callable(self.state) else self.state
-        if not found.listed and not state and not self.contracts:
+        if not operations.listed and not state and not self.contracts:
             why = "there is no state, no contract and no evidence"
             left, can = below_warning(material, self.name, why), asker is not None or not self.instead.needs_model
-            made = await self.instead.make(left, asker) if can else listed_none(left, self.around, NO_CALLS + NOT_ASKED)
-            return warned(made, self.name, why)
+            text = await self.instead.make(left, asker) if can else listed_none(left, self.around, NO_CALLS + NOT_ASKED)
+            return warned(text, self.name, why)
         material = words_set_aside(material)
         inherited = shortened(material, earlier_text(material, self.name))
-        evidence = await self.evidence(material.beside(inherited), found, state)
+        evidence = await self.evidence(material.beside(inherited), operations, state)
         own = "\n\n".join(filter(None, [inherited, evidence]))
         return dressed(
-            material, self.name, own, around=self.around, calls=False, inherited=inherited, details=found.details
+            material, self.name, own, around=self.around, calls=False, inherited=inherited, details=operations.details
         )
 
-    async def evidence(self, material: Material, found: Operations, state: str | None) -> str:
+    async def evidence(self, material: Material, operations: Operations, state: str | None) -> str:
         """Return the text itself, without what came before it and is put around it."""
         parts = [LOSSLESS_HEADING]
         if state:
@@ -1119,9 +1121,9 @@ class Lossless:
             f"{entries_named(material)}."
         )
         left = material.beside("\n\n".join([*parts, resumption]))
-        if found.listed:
-            parts.append("\n".join(["RECENT EVIDENCE (newest first):", *_newest(left, found)]))
-            parts.append("\n".join(warnings(left.beside(parts[-1]), found)))
+        if operations.listed:
+            parts.append("\n".join(["RECENT EVIDENCE (newest first):", *_newest(left, operations)]))
+            parts.append("\n".join(warnings(left.beside(parts[-1]), operations)))
         return "\n\n".join(filter(None, [*parts, resumption]))
 
     async def _verdicts(self) -> list[str]:
@@ -1140,18 +1142,18 @@ async def _reason(contract: Contract) -> str | None:
     """Return why a contract does not hold; None if it does."""
     try:
         verdict = contract()
-        said = await verdict if isawaitable(verdict) else verdict
+        answer = await verdict if isawaitable(verdict) else verdict
     except Exception as error:  # noqa: BLE001 - a contract of the caller's; that it raises is the finding
         return str(error) or type(error).__name__
-    if said is None or said is True:
+    if answer is None or answer is True:
         return None
-    return said if isinstance(said, str) and said else "it does not hold"
+    return answer if isinstance(answer, str) and answer else "it does not hold"
 
 
-def _newest(material: Material, found: Operations) -> list[str]:
+def _newest(material: Material, operations: Operations) -> list[str]:
     lines: list[str] = []
     left = material.half().at_most(LOSSLESS_MOST_TOKENS, _WINDOW_PART)
-    for operation in reversed(found.listed[-MOST_EVIDENCE:]):
+    for operation in reversed(operations.listed[-MOST_EVIDENCE:]):
         line = _evidence(operation)
         tokens = material.tokens_of(line)
         if tokens > left:
@@ -1168,7 +1170,7 @@ def _evidence(operation: Operation) -> str:
     agent = quoted(operation.agent, LABEL_CHARS)
     line = f"  {MARKS[operation.status]} {label} (turn {operation.turn}, {agent}, entry {entry_id})"
     output = without_tags(operation.error).strip()[:ERROR_CHARS]
-    return line + "".join(f"\n      {each}" for each in output.splitlines()) if output else line
+    return line + "".join(f"\n      {row}" for row in output.splitlines()) if output else line
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1193,33 +1195,33 @@ class Hybrid:
         if asker is None:
             raise InvalidArgument(f"mode {self.name!r} needs a model; give one, or choose 'lossless'")
         material = words_set_aside(material)
-        found = gathered(material, MOST_OPERATIONS)
+        operations = gathered(material, MOST_OPERATIONS)
         state = self.lossless.state() if callable(self.lossless.state) else self.lossless.state
         # Of a scarce room, most is for what the model says.
         for_evidence = material if material.room is None else material.within(material.room // 3)
-        evidence = await self.lossless.evidence(for_evidence, found, state)
+        evidence = await self.lossless.evidence(for_evidence, operations, state)
         earlier = earlier_text(material, self.name)
         head = summary_head(material)
         notes: tuple[str, ...] = ()
         try:
-            told, notes = await self.llm.told(material.beside(evidence + head), asker, earlier)
+            summary, notes = await self.llm.told(material.beside(evidence + head), asker, earlier)
         except SummaryFailed as error:
             if isinstance(error.__cause__, ModelAborted):
                 raise
             # What the model said before is not lost with its failure.
-            head, told = "", shortened(material.beside(evidence), earlier)
+            head, summary = "", shortened(material.beside(evidence), earlier)
             notes = (f"the model's summary is missing: {error.reason}",)
         # The evidence is made anew each time, the model's part is what the next compaction takes over: it stands first
         # in what is noted as inherited, and last in the text.
-        own = BETWEEN.join(filter(None, [evidence, head + told]))
-        details = found.details
-        made = dressed(
-            material, self.name, own, around=self.around, calls=False, inherited=told, details=details, notes=notes
+        own = BETWEEN.join(filter(None, [evidence, head + summary]))
+        details = operations.details
+        text = dressed(
+            material, self.name, own, around=self.around, calls=False, inherited=summary, details=details, notes=notes
         )
-        span = made.details.get("own")
+        span = text.details.get("own")
         if not isinstance(span, list) or not isinstance(span[1], int):
-            return made
-        return replace(made, details={**made.details, "inherited": [span[1] - len(told), span[1]]})
+            return text
+        return replace(text, details={**text.details, "inherited": [span[1] - len(summary), span[1]]})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1276,9 +1278,9 @@ async def make_text(mode: Mode, material: Material, asker: Asker | None) -> Made
     With ``mark``, the text of a failure says what is missing. Raises `SummaryFailed`, always where the call was ended.
     What earlier compactions carry on stays in the details, also where the mode knows nothing of it.
     """
-    made = await _text(mode, material, asker)
-    carried = noted(material.earlier, [name for name in CARRIED if name not in made.details])
-    return replace(made, details={**made.details, **carried}) if carried else made
+    text = await _text(mode, material, asker)
+    carried = noted(material.earlier, [name for name in CARRIED if name not in text.details])
+    return replace(text, details={**text.details, **carried}) if carried else text
 
 
 async def _text(mode: Mode, material: Material, asker: Asker | None) -> Made:
@@ -1391,8 +1393,8 @@ class Parts:
         self._at = self._end
         self._ends = [end for end in self._ends if end > self._at]
         if self.made is not None:
-            said = [each for part in self.made.content if isinstance(each := part.get("content"), str)]
-            self._before = [_standing_for("\n\n".join(said).strip() or _UNREADABLE, self.made)]
+            texts = [text for part in self.made.content if isinstance(text := part.get("content"), str)]
+            self._before = [_standing_for("\n\n".join(texts).strip() or _UNREADABLE, self.made)]
 
     def make_smaller(self, error: ModelError) -> bool:
         """Return whether the next request is smaller than the last one, which failed; it is after an overflow.
@@ -1402,8 +1404,8 @@ class Parts:
         if not isinstance(error, ContextOverflow) or self._end <= self._ends[0]:
             return False
         sent = self._around() + self._tokens[self._end] - self._tokens[self._at]
-        told = in_our_tokens(error, sent)
-        self._window = told if told is not None and (self._window is None or told < self._window) else sent // 2
+        window = in_our_tokens(error, sent)
+        self._window = window if window is not None and (self._window is None or window < self._window) else sent // 2
         return True
 
     def _around(self) -> int:
@@ -1482,18 +1484,20 @@ class NativeMode:
         native = parts.made
         if native is None:
             raise SummaryFailed(self.name, "the model's answer has no compaction; choose another mode for it")
-        made = await self._text(material, native)
-        notes = made.notes
+        text = await self._text(material, native)
+        notes = text.notes
         if parts.taken > 1:
             notes = (*notes, f"what left is more than a window, and was compacted in {parts.taken} parts")
         if material.instructions:
             notes = (*notes, f"mode {self.name!r} gives the provider no instructions; what was asked for is left out")
-        own: JsonObject = {**native.json, COVERS: len(made.text)}
-        return Made(made.text, self.name, {**made.details, NATIVE: own}, notes)
+        own: JsonObject = {**native.json, COVERS: len(text.text)}
+        return Made(text.text, self.name, {**text.details, NATIVE: own}, notes)
 
     async def _text(self, material: Material, native: Native) -> Made:
-        said = [part.get("content") for part in native.content if part.get("type") == COMPACTION_PART]
-        text = without_tags("\n\n".join(each for each in said if isinstance(each, str) and each.strip()))
+        contents = [part.get("content") for part in native.content if part.get("type") == COMPACTION_PART]
+        text = without_tags(
+            "\n\n".join(content for content in contents if isinstance(content, str) and content.strip())
+        )
         if not text:
             return await self.fallback.make(material, None)
         return dressed(material, self.name, text, around=self.around)
@@ -1525,7 +1529,7 @@ class Window:
         material = words_set_aside(material, only_carried=True)
         before = (material.earlier or {}).get(DROPPED)
         count, first = (before.get("messages"), before.get("firstEntryId")) if isinstance(before, Mapping) else (0, "")
-        said: JsonObject = {
+        dropped: JsonObject = {
             "messages": len(material.leaving) + (count if isinstance(count, int) else 0),
             "firstEntryId": first if isinstance(first, str) and first else material.leaving[0].entry_id,
             "lastEntryId": material.leaving[-1].entry_id,
@@ -1539,23 +1543,25 @@ class Window:
             own = _LINES.sub("", own).lstrip("\n")
         own = shortened(material, own)
         is_silent = is_beginning and not own
-        own = own if is_beginning else "\n\n".join(filter(None, [own, _line(said)]))
+        own = own if is_beginning else "\n\n".join(filter(None, [own, _line(dropped)]))
         left = material.beside(own).beside(shown_file_lists(material)[0])
         words = carried_words(left)
-        made = dressed(
+        text = dressed(
             material,
             self.name,
             own,
             after=[words, carried_facts(left.beside(words.text))],
-            details={**noted(material.earlier, ["lastHandoff"]), DROPPED: said},
+            details={**noted(material.earlier, ["lastHandoff"]), DROPPED: dropped},
         )
-        return replace(made, text="") if is_silent else made
+        return replace(text, text="") if is_silent else text
 
 
-def _line(said: Mapping[str, object]) -> str:
-    first, last = (shown_id(str(said.get(name))) for name in ("firstEntryId", "lastEntryId"))
-    what = "1 earlier message is" if said.get("messages") == 1 else f"{said.get('messages')} earlier messages are"
-    return f"[{what} not shown here: entries {first} to {last}]"
+def _line(dropped: Mapping[str, object]) -> str:
+    first, last = (shown_id(str(dropped.get(name))) for name in ("firstEntryId", "lastEntryId"))
+    subject = (
+        "1 earlier message is" if dropped.get("messages") == 1 else f"{dropped.get('messages')} earlier messages are"
+    )
+    return f"[{subject} not shown here: entries {first} to {last}]"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1592,11 +1598,11 @@ def find_mode(mode: str | Mode) -> Mode:
         return mode
     if mode in _OURS:
         return _OURS[mode]()
-    found = next((point for point in entry_points(group=GROUP) if point.name == mode), None)
-    if found is None:
+    installed = next((point for point in entry_points(group=GROUP) if point.name == mode), None)
+    if installed is None:
         raise InvalidArgument(f"mode: there is no {shown_value(mode)}; choose one of {', '.join(mode_names())}")
-    made: Mode = found.load()()
-    return made
+    loaded: Mode = installed.load()()
+    return loaded
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1615,13 +1621,13 @@ def checked_mode(
     if mode is None and not is_mode_name(settings.mode):
         names = ", ".join(mode_names())
         raise InvalidArgument(f"settings.mode: there is no {shown_value(settings.mode)}; choose one of {names}")
-    found = find_mode(settings.mode if mode is None else mode)
-    if has_model is False and found.needs_model and not settings.prefer_deterministic:
+    checked = find_mode(settings.mode if mode is None else mode)
+    if has_model is False and checked.needs_model and not settings.prefer_deterministic:
         raise InvalidArgument(
-            f"model: mode {found.name!r} asks a model; give one, or choose a mode that needs none, "
+            f"model: mode {checked.name!r} asks a model; give one, or choose a mode that needs none, "
             "or settings.prefer_deterministic"
         )
-    return found
+    return checked
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1653,8 +1659,8 @@ class Hidden:
         latest = None if self._latest is None else (self._latest.id, self._latest.fields)
         let_go = pinned_ids(latest[1]).difference(self._pins) if latest is not None else ()
         marks = {**dict.fromkeys(self._pins, "on"), **dict.fromkeys(let_go, "off")}
-        kept = keeping(new, marks, latest, self._on_path, len(self._path))
-        return self._items(pinned_ids(decode_object(kept.payload)))
+        layout = keeping(new, marks, latest, self._on_path, len(self._path))
+        return self._items(pinned_ids(decode_object(layout.payload)))
 
     def _items(self, ids: Collection[str]) -> tuple[ContextEntry, ...]:
         hidden = [self._left.get(entry.id) for entry in self._path if entry.id in ids and entry.id not in self._shown]
@@ -1684,14 +1690,14 @@ class _OnPath:
 
     def named(self, ids: Iterable[str], /) -> dict[str, Entry]:
         """Return those of some entries that are on the path, by id, root first."""
-        places = sorted(self._places[each] for each in set(ids) if each in self._places)
+        places = sorted(self._places[entry_id] for entry_id in set(ids) if entry_id in self._places)
         return {self._path[at].id: self._path[at] for at in places}
 
     def group_of(self, entry_id: str, /) -> list[str]:
         """Return what is pinned together with an entry."""
         at = self._places[entry_id]
         group = self._pairing.group_of(at)
-        return [self._path[each].id for each in ((at,) if group is None else group.members)]
+        return [self._path[place].id for place in ((at,) if group is None else group.members)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1726,15 +1732,15 @@ def live_callers(
         return frozenset()
     started, ids = {link.entry_id for link in running}, {link.task_id for link in running}
     pairing = Messages(items).pairing(range(len(items)))
-    found = set()
+    callers = set()
     for call, results in pairing.results.items():
         if results:
             continue
         caller = items[call.at].entry_id
         named = {each.id for each in pairing.results_of(call.at)}
         if caller in started or ids & named or any(_names(text, each) for text in waiting for each in named):
-            found.add(caller)
-    return frozenset(found)
+            callers.add(caller)
+    return frozenset(callers)
 
 
 def _names(text: str, call_id: str) -> bool:

@@ -298,12 +298,12 @@ def appended_file_lists(lists: FileLists, *, of: FileLists | None = None) -> str
     """
     whole = lists if of is None else of
     return "".join(
-        f"\n\n<{tag}>\n" + "\n".join([*map(_shown_path, paths), *_missing(len(known) - len(paths))]) + f"\n</{tag}>"
-        for tag, paths, known in (
+        f"\n\n<{tag}>\n" + "\n".join([*map(_shown_path, paths), *_missing(len(all_paths) - len(paths))]) + f"\n</{tag}>"
+        for tag, paths, all_paths in (
             ("read-files", lists.read_files, whole.read_files),
             ("modified-files", lists.modified_files, whole.modified_files),
         )
-        if known
+        if all_paths
     )
 
 
@@ -347,9 +347,9 @@ def collect_file_lists(messages: Iterable[Message], earlier: FileLists | None = 
         for part in content:
             # A dict is told much faster than any other mapping, and None at once: there may be ten thousand.
             if part and isinstance(part, (dict, Mapping)) and part.get("type") == "toolCall":
-                found = file_call(part)
-                if found is not None:
-                    paths[found.use].add(found.path)
+                use = file_call(part)
+                if use is not None:
+                    paths[use.use].add(use.path)
     return file_lists(paths["read"], paths["write"], paths["edit"])
 
 
@@ -401,11 +401,11 @@ class Messages(Sequence[Message]):
 
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         if isinstance(index, int):
-            found = self._found[index]
-            if found is None:
+            message = self._found[index]
+            if message is None:
                 assert self._items is not None, "messages without items are there from the start"
-                found = self._found[index] = _decoded(self._items[index])
-            return found
+                message = self._found[index] = _decoded(self._items[index])
+            return message
         return self.several(range(*index.indices(len(self))))
 
     def turn_of(self, at: int, turns: Turns) -> int:
@@ -415,12 +415,12 @@ class Messages(Sequence[Message]):
 
     def several(self, among: Sequence[int]) -> list[Message]:
         """Return the messages at some places, in their order."""
-        items, found = self._items, self._found
+        items, messages = self._items, self._found
         if items is not None:
             for at in among:
-                if found[at] is None:
-                    found[at] = _decoded(items[at])
-        return cast("list[Message]", [found[at] for at in among])
+                if messages[at] is None:
+                    messages[at] = _decoded(items[at])
+        return cast("list[Message]", [messages[at] for at in among])
 
     def role(self, at: int) -> JsonValue:
         """Return the role of a message. O(1) for that of an entry."""
@@ -440,15 +440,15 @@ class Messages(Sequence[Message]):
 
     def outline(self, among: Sequence[int]) -> Outline:
         """Return what can be told of some messages, by their places among these. O(1) for most that are of entries."""
-        items, known = self._items, TRAITS.known
+        items, remembered = self._items, TRAITS.known
         roles: list[JsonValue] = []
-        found: list[Traits] = []
+        all_traits: list[Traits] = []
         for at in among:
             # Written out, since this is all that happens for most of ten thousand messages.
             item = None if items is None else items[at]
             if isinstance(item, ContextEntry) and item.entry.kind == MESSAGE and not item.excluded_parts:
                 entry = item.entry
-                traits = known(entry.id)
+                traits = remembered(entry.id)
                 if traits is None or traits[0] != hash(entry.payload):  # by its place, which takes half as long
                     traits = TRAITS.of(entry)
                 roles.append(entry.role or USER)
@@ -457,17 +457,17 @@ class Messages(Sequence[Message]):
                 if item is not None and item.kind != MESSAGE:
                     traits = traits._replace(is_spoken=False)
                 roles.append(self.role(at))
-            found.append(traits)
-        callers = [place for place, traits in enumerate(found) if traits.calls and roles[place] == ASSISTANT]
+            all_traits.append(traits)
+        callers = [place for place, traits in enumerate(all_traits) if traits.calls and roles[place] == ASSISTANT]
         results = [place for place, role in enumerate(roles) if role == TOOL_RESULT]
-        return Outline(roles, found, _last_said(roles, found), callers, results)
+        return Outline(roles, all_traits, _last_said(roles, all_traits), callers, results)
 
     def pairing(self, among: Sequence[int], outline: Outline | None = None) -> Pairing:
         """Return which of some messages answer which calls, by their places among these."""
-        found = outline or self.outline(among)
+        shape = outline or self.outline(among)
         # Both are in order, so that sorting them merges them.
-        places = sorted([*found.callers, *found.results])
-        return Pairing([found.traits[place].exchange for place in places], places, found.last_said)
+        places = sorted([*shape.callers, *shape.results])
+        return Pairing([shape.traits[place].exchange for place in places], places, shape.last_said)
 
     def words(self, at: int) -> str:
         """Return what may be a person's own in a message of the user, "" for nothing."""
@@ -515,9 +515,9 @@ class PlannedContent:
         self._history, self._prefix = history, prefix
         self._earlier = earlier
 
-    def without(self, gone: Collection[int], earlier: FileLists) -> PlannedContent:
+    def without(self, left_out: Collection[int], earlier: FileLists) -> PlannedContent:
         """Return the same without some of the messages, with other files of earlier compactions."""
-        history, prefix = ([at for at in part if at not in gone] for part in (self._history, self._prefix))
+        history, prefix = ([at for at in part if at not in left_out] for part in (self._history, self._prefix))
         return PlannedContent(self._messages, history, prefix, earlier, self._counts)
 
     def __eq__(self, other: object) -> bool:
@@ -624,8 +624,8 @@ class PlannedContent:
 
     def _without_failed(self, place: int, message: Message) -> Message:
         """Return the calls of one of the messages that leave, without those that failed to modify a file."""
-        found = self.pairing.results_of(place).items()
-        failed = {call.part for call, results in found if results and results[0] in self.failed}
+        exchanges = self.pairing.results_of(place).items()
+        failed = {call.part for call, results in exchanges if results and results[0] in self.failed}
         content = message.get("content")
         if not failed or not isinstance(content, list):
             return message
@@ -680,16 +680,16 @@ class Cuts:
 
     def first(self) -> int | None:
         """Return the first cut."""
-        found = next((at for at in range(self._start, len(self._messages)) if self._allowed(at)), None)
+        cut = next((at for at in range(self._start, len(self._messages)) if self._allowed(at)), None)
         # Before the start there may be pinned calls; the summary, which comes first, calls nothing.
-        if found is None or found == self._start <= 1:
-            return found
+        if cut is None or cut == self._start <= 1:
+            return cut
         return next(iter(self._from(self._start)), None)
 
     def following(self, index: int) -> int | None:
         """Return the first cut at an index or after it that is preferred, or else the first. O(messages after it)."""
-        found = self._from(index)
-        return next(filter(self._preferred, found), next(iter(found), None))
+        cuts = self._from(index)
+        return next(filter(self._preferred, cuts), next(iter(cuts), None))
 
     def after(self, index: int) -> list[int]:
         """Return the cuts after an index, in order. O(messages from there on)."""
@@ -700,8 +700,8 @@ class Cuts:
         first = index
         while first > self._start:
             first = max(self._start, first - max(len(self._messages) - first, _LEAST_STEP))
-            if found := self._from(first):
-                return ([*filter(self._preferred, found)] or found)[-1]
+            if cuts := self._from(first):
+                return ([*filter(self._preferred, cuts)] or cuts)[-1]
         return None
 
     def _from(self, first: int) -> list[int]:
@@ -755,10 +755,10 @@ class Told(NamedTuple):
         """Return what the entry of a compaction says. What a hook has stored beside its text is the hook's own."""
         fields = entry.fields
         details = fields.get("details")
-        told = details if isinstance(details, Mapping) else None
-        if told is not None and fields.get(FROM_HOOK) is True:
-            told = {name: value for name, value in told.items() if name in WRITTEN}
-        return cls(string_field(fields, "summary"), told)
+        stored = details if isinstance(details, Mapping) else None
+        if stored is not None and fields.get(FROM_HOOK) is True:
+            stored = {name: value for name, value in stored.items() if name in WRITTEN}
+        return cls(string_field(fields, "summary"), stored)
 
     @property
     def own_text(self) -> str:
@@ -787,36 +787,40 @@ def text_in(text: str, span: JsonValue) -> str | None:
     return text[start:end]
 
 
-def joined(told: Sequence[Told], *, is_first: bool) -> Told | None:
+def joined(summaries: Sequence[Told], *, is_first: bool) -> Told | None:
     """Return what summaries say together, in their order; None for none.
 
     The only one, where nothing else is summarized that came before it (``is_first``), is continued as it is. Otherwise
     the texts follow each other, and count as those of another mode: no list goes on in the order of the conversation.
     """
-    if not told or (len(told) == 1 and is_first):
-        return told[0] if told else None
-    lists = [listed_files(each.details) for each in told]
+    if not summaries or (len(summaries) == 1 and is_first):
+        return summaries[0] if summaries else None
+    lists = [listed_files(summary.details) for summary in summaries]
     files = file_lists(
-        chain.from_iterable(each.read_files for each in lists),
-        chain.from_iterable(each.modified_files for each in lists),
+        chain.from_iterable(summary.read_files for summary in lists),
+        chain.from_iterable(summary.modified_files for summary in lists),
         (),
     )
-    details: JsonObject = {**_carried(told), **files.details, "turns": sum(each.own_turns for each in told)}
-    text = "\n\n".join(filter(None, (each.own_text for each in told))) + appended_file_lists(files)
+    details: JsonObject = {
+        **_carried(summaries),
+        **files.details,
+        "turns": sum(summary.own_turns for summary in summaries),
+    }
+    text = "\n\n".join(filter(None, (summary.own_text for summary in summaries))) + appended_file_lists(files)
     return Told(text, details)
 
 
-def _carried(told: Sequence[Told]) -> JsonObject:
+def _carried(summaries: Sequence[Told]) -> JsonObject:
     """Return what each compaction hands on to the next: what the user said, key facts, and the last handoff."""
     facts: dict[str, list[JsonValue]] = {}
-    said: list[JsonValue] = []
+    words_said: list[JsonValue] = []
     left_out, carried = 0, JsonObject()
-    for each in told:
-        details = each.details or {}
+    for summary in summaries:
+        details = summary.details or {}
         words = details.get("userWords")
         if isinstance(words, Mapping):
-            found = words.get("said")
-            said += found if isinstance(found, (list, tuple)) else ()
+            stored_words = words.get("said")
+            words_said += stored_words if isinstance(stored_words, (list, tuple)) else ()
             left_out += _count(words.get("leftOut"))
         if "lastHandoff" in details:
             carried["lastHandoff"] = details["lastHandoff"]
@@ -826,7 +830,7 @@ def _carried(told: Sequence[Told]) -> JsonObject:
             facts[name] = [*(listed if isinstance(listed, (list, tuple)) else ()), *facts.get(name, ())]
     if facts:
         carried["keyFacts"] = {**facts}
-    return {**carried, "userWords": {"said": said, "leftOut": left_out}} if said else carried
+    return {**carried, "userWords": {"said": words_said, "leftOut": left_out}} if words_said else carried
 
 
 def _count(value: JsonValue) -> int:
@@ -855,14 +859,14 @@ def split_exchanges(path: Sequence[Entry], shown: Iterable[str]) -> list[SplitEx
         return []
     ids = frozenset(shown)
     pairing = Pairing(map(exchange_of, path))
-    found = []
+    exchanges = []
     for caller in dict.fromkeys(call.at for call in pairing.results):
         group = pairing.group_of(caller)
         members = [] if group is None else [path[at] for at in group.members]
         hidden = tuple(entry for entry in members if entry.id not in ids)
         if hidden:
-            found.append(SplitExchange(members[0].depth, members[-1].depth, path[caller].id, hidden))
-    return found
+            exchanges.append(SplitExchange(members[0].depth, members[-1].depth, path[caller].id, hidden))
+    return exchanges
 
 
 class Uncut:
@@ -872,12 +876,14 @@ class Uncut:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         # What is pinned stays, wherever it is cut.
-        for each in sorted((one.first, one.last) for one in exchanges if one.caller_id not in pinned):
-            if self._lasts and each[0] < self._lasts[-1]:
-                self._lasts[-1] = max(self._lasts[-1], each[1])
+        for span in sorted(
+            (exchange.first, exchange.last) for exchange in exchanges if exchange.caller_id not in pinned
+        ):
+            if self._lasts and span[0] < self._lasts[-1]:
+                self._lasts[-1] = max(self._lasts[-1], span[1])
             else:
-                self._firsts.append(each[0])
-                self._lasts.append(each[1])
+                self._firsts.append(span[0])
+                self._lasts.append(span[1])
 
     def holds(self, depth: int) -> bool:
         """Return whether an entry of a depth lies within one, so that it cannot be the first that is kept. O(log n)."""
@@ -981,12 +987,12 @@ def prepare_compaction(
     what comes before it is not summarized again. `should_compact` says whether a compaction is
     due. Cost: O(messages), and O(text) of those that are counted.
     """
-    found = Messages(None, messages)
+    context = Messages(None, messages)
     start = previous.first_kept_index if previous else 0
-    cuts = Cuts(found, start, partial(_may_cut, found), frozenset())
+    cuts = Cuts(context, start, partial(_may_cut, context), frozenset())
     keeps_none = settings.keep_recent_messages == 0 and bool(messages)
     keeps_none = keeps_none and messages[-1].get("role") == ASSISTANT and not tool_calls(messages[-1])
-    return _plan(found, cuts, settings, previous, owed=0 if keeps_none else None)
+    return _plan(context, cuts, settings, previous, owed=0 if keeps_none else None)
 
 
 def _may_cut(messages: Messages, at: int) -> bool:
@@ -1010,13 +1016,13 @@ def _plan(
     """
     start = previous.first_kept_index if previous else 0
     count = (lambda index: estimate_tokens(messages[index])) if counts is None else counts.__getitem__
-    held = sum(map(count, pinned))
+    pinned_tokens = sum(map(count, pinned))
     if owed is None:
-        cut = _find_cut(len(messages), start, cuts, settings, held, pinned, count)
+        cut = _find_cut(len(messages), start, cuts, settings, pinned_tokens, pinned, count)
     else:
         cut = cuts.following(len(messages) - owed) if owed else len(messages)
     if most is not None and cut is not None:
-        cut = _fitting_cut(len(messages), cut, cuts, most - held, pinned, count)
+        cut = _fitting_cut(len(messages), cut, cuts, most - pinned_tokens, pinned, count)
     if cut is None or cut <= start:
         return None
     turn_start = _turn_start(messages, start, cut)
@@ -1044,7 +1050,7 @@ def _find_cut(
     start: int,
     cuts: Cuts,
     settings: CompactionSettings,
-    held: int,
+    pinned_tokens: int,
     pinned: frozenset[int],
     count: Callable[[int], int],
 ) -> int | None:
@@ -1053,13 +1059,13 @@ def _find_cut(
     ``held`` are the tokens of the pinned; ``count`` says how many tokens the message at an index takes.
     """
     limit = settings.keep_recent_messages
-    budget, most = settings.keep_recent_tokens - held, end if limit is None else limit
-    kept = messages = 0
+    budget, most = settings.keep_recent_tokens - pinned_tokens, end if limit is None else limit
+    tokens = messages = 0
     for index in range(end - 1, start - 1, -1):
         if index not in pinned:
-            kept += count(index)
+            tokens += count(index)
             messages += 1
-        if kept >= budget or messages >= most:
+        if tokens >= budget or messages >= most:
             following = cuts.following(index)
             return cuts.last_before(index) if following is None else following
     return cuts.first()
@@ -1070,14 +1076,14 @@ def _fitting_cut(end: int, cut: int, cuts: Cuts, most: int, pinned: frozenset[in
 
     The message at which a budget is used up is kept, however large it is: with it there may be no room for anything.
     """
-    kept = sum(count(index) for index in range(cut, end) if index not in pinned)
-    if kept <= most:
+    tokens = sum(count(index) for index in range(cut, end) if index not in pinned)
+    if tokens <= most:
         return cut
     at = cut
     for later in cuts.after(cut):
-        kept -= sum(count(index) for index in range(at, later) if index not in pinned)
+        tokens -= sum(count(index) for index in range(at, later) if index not in pinned)
         at = later
-        if kept <= most:
+        if tokens <= most:
             return later
     return cut
 
@@ -1189,10 +1195,10 @@ def plan_session_compaction(
     staying = _pinned_indices(items, messages, pinned) if pinned else frozenset()
     first_told = None if latest is None else _first_told(latest, stays=first == 1 and 0 in staying)
     previous = None if first_told is None else PreviousCompaction(first_told.summary, start, first_told.details)
-    held = [at for at in summaries if at in staying]
+    pinned_summaries = [at for at in summaries if at in staying]
     if first and 0 in staying:
-        held.append(0)
-    summaries = {at: each for at, each in summaries.items() if at not in staying}
+        pinned_summaries.append(0)
+    summaries = {at: summary for at, summary in summaries.items() if at not in staying}
     released = [n for n in range(1, start) if n not in staying]
     uncut = Uncut(split, pinned)
     first_live = next((n for n in range(start, len(items)) if items[n].entry_id in live), len(items)) if live else None
@@ -1205,7 +1211,7 @@ def plan_session_compaction(
             return False
         if getattr(items[at], "is_pinned", False):
             return False
-        if held and not _carries(held, items, at):
+        if pinned_summaries and not _carries(pinned_summaries, items, at):
             return False
         return _may_cut(messages, at) and items[at].kind == MESSAGE
 
@@ -1213,17 +1219,17 @@ def plan_session_compaction(
         return not whole_turns or messages.role(at) == USER
 
     cuts = Cuts(messages, start, may_cut, staying, preferred=preferred)
-    keeps_none = settings.keep_recent_messages == 0 and not (held or live or split)
+    keeps_none = settings.keep_recent_messages == 0 and not (pinned_summaries or live or split)
     owed = _owed(items) if keeps_none else None
     plan = _plan(messages, cuts, settings, previous, staying, released, counts, most, owed)
     if plan is None:
         return NoCompaction("no_cut_point")
     cut = plan.first_kept_index
-    gone = [at for at in summaries if at < cut]
-    told = [] if first_told is None else [first_told]
-    previous_told = joined([*told, *(summaries[at] for at in gone)], is_first=latest is not None)
-    if gone and previous_told is not None:
-        plan = _taking_over(plan, previous_told, gone)
+    leaving = [at for at in summaries if at < cut]
+    texts = [] if first_told is None else [first_told]
+    previous_told = joined([*texts, *(summaries[at] for at in leaving)], is_first=latest is not None)
+    if leaving and previous_told is not None:
+        plan = _taking_over(plan, previous_told, leaving)
         if plan is None:
             return NoCompaction("no_cut_point")
     if not first or 0 in staying:
@@ -1235,7 +1241,7 @@ def plan_session_compaction(
         tuple(plan.content.those_of(items)),
         (*pinned_before, *items[cut:]),
         previous=previous_told,
-        taken_over=(*([0] if first and 0 not in staying else []), *gone),
+        taken_over=(*([0] if first and 0 not in staying else []), *leaving),
     )
 
 
@@ -1257,14 +1263,14 @@ def _first_told(latest: LatestCompaction, *, stays: bool) -> Told:
     return Told("", {"turns": details["turns"]} if details is not None and "turns" in details else None)
 
 
-def _carries(held: Collection[int], items: Sequence[ContextItem], at: int) -> bool:
+def _carries(pinned_summaries: Collection[int], items: Sequence[ContextItem], at: int) -> bool:
     """Return whether a compaction that is cut there still shows the pinned summaries.
 
     It shows what lies after its cut in the context, and pinned entries from before its cut on the path. A summary lies
     where it was appended, which can be long after what it stands for, and after what its compaction kept.
     """
     cut = items[at]
-    return all(index >= at or _is_older(items[index], cut) for index in held)
+    return all(index >= at or _is_older(items[index], cut) for index in pinned_summaries)
 
 
 def _is_older(item: ContextItem, than: ContextItem) -> bool:
@@ -1278,20 +1284,20 @@ def _summaries(items: Sequence[ContextItem], latest: Entry) -> tuple[Told | None
     """
     if (RANGES not in latest.fields and not is_silent(latest)) or not items or not isinstance(items[0], ContextEntry):
         return Told.of(latest), {}
-    found = {
+    by_place = {
         at: Told.of(item.entry)
         for at, item in enumerate(items)
         if isinstance(item, ContextEntry) and item.entry.kind == COMPACTION
     }
-    return Told("", Told.of(latest).details) if is_silent(latest) else found.pop(0, None), found
+    return Told("", Told.of(latest).details) if is_silent(latest) else by_place.pop(0, None), by_place
 
 
-def _taking_over(plan: CompactionPlan, previous: Told, gone: Collection[int]) -> CompactionPlan | None:
+def _taking_over(plan: CompactionPlan, previous: Told, places: Collection[int]) -> CompactionPlan | None:
     """Return a plan that takes over from summaries of ranges, too, instead of summarizing them as messages.
 
     None where nothing else would leave.
     """
-    content = plan.content.without(gone, listed_files(previous.details))
+    content = plan.content.without(places, listed_files(previous.details))
     if not content.indices:
         return None
     earlier = PreviousCompaction(previous.summary, 0, previous.details)
@@ -1310,12 +1316,12 @@ def _pinned_indices(items: Sequence[ContextItem], messages: Messages, pinned: Co
     if not named:
         return frozenset()
     pairing = messages.pairing(range(len(items)))
-    found: set[int] = set()
+    places: set[int] = set()
     for index in named:
-        if index not in found:
+        if index not in places:
             group = pairing.group_of(index)
-            found.update([index] if group is None else group.members)
-    return frozenset(found)
+            places.update([index] if group is None else group.members)
+    return frozenset(places)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1367,8 +1373,8 @@ def plan_range(
     if not items:
         return NoCompaction("no_cut_point")
     planning = _Planning(items, latest, path, frozenset(pinned), frozenset(live))
-    found = planning.stretch(first, last)
-    return NoCompaction("no_cut_point") if found is None else planning.plan(*found, settings)
+    stretch = planning.stretch(first, last)
+    return NoCompaction("no_cut_point") if stretch is None else planning.plan(*stretch, settings)
 
 
 class _Planning:
@@ -1396,12 +1402,14 @@ class _Planning:
         """Return the exchanges of which an exclusion hides a part: between which items they lie, and what is hidden."""
         exchanges = split_exchanges(self._path, (item.entry_id for item in self._items))
         depths = [self._depths(at) for at in range(len(self._items))] if exchanges else []
-        found = []
-        for each in exchanges:
-            between = [at for at, (first, last) in enumerate(depths) if each.first <= first and last <= each.last]
+        split = []
+        for exchange in exchanges:
+            between = [
+                at for at, (first, last) in enumerate(depths) if exchange.first <= first and last <= exchange.last
+            ]
             if between:
-                found.append((between[0], between[-1], each.hidden))
-        return found
+                split.append((between[0], between[-1], exchange.hidden))
+        return split
 
     def _depths(self, at: int) -> tuple[int, int]:
         """Return from where to where on the path an item stands; that of the summary that comes first, before it."""
@@ -1416,7 +1424,9 @@ class _Planning:
     def _groups(self, places: Sequence[int]) -> frozenset[int]:
         """Return these places, each with those of the tool call or the results that it is kept with."""
         groups = {at: self._pairing.group_of(at) for at in places}
-        return frozenset(each for at, group in groups.items() for each in ([at] if group is None else group.members))
+        return frozenset(
+            member for at, group in groups.items() for member in ([at] if group is None else group.members)
+        )
 
     # -- from where to where -------------------------------------------------------------------------------------
 
@@ -1428,7 +1438,7 @@ class _Planning:
             raise InvalidArgument(
                 f"first: {first!r} comes after {last!r} in the context; name them the other way round"
             )
-        asked = begin, end
+        wanted = begin, end
         begin, end = self._widened(begin, end)
         opened = [call.at for call in self._pairing.results if begin <= call.at <= end and self._is_open(call.at)]
         if opened and last is not None:
@@ -1438,7 +1448,7 @@ class _Planning:
             )
         if opened:
             end = min(opened) - 1
-            asked = asked[0], end
+            wanted = wanted[0], end
             if begin > end:
                 return None
             begin, end = self._widened(begin, end)
@@ -1450,15 +1460,15 @@ class _Planning:
                     f"entry {self._items[at].entry_id!r} is a pinned summary in the range; unpin() it, or choose a "
                     "range before or after it"
                 )
-        return begin, end, (begin, end) != asked
+        return begin, end, (begin, end) != wanted
 
     def _place(self, entry_id: str, name: str) -> int:
-        found = next((at for at, item in enumerate(self._items) if item.entry_id == entry_id), None)
-        if found is None:
+        place = next((at for at, item in enumerate(self._items) if item.entry_id == entry_id), None)
+        if place is None:
             raise InvalidArgument(
                 f"{name}: entry {entry_id!r} is not in the context; name one that `build_context_entries` returns"
             )
-        return found
+        return place
 
     def _is_open(self, at: int) -> bool:
         group = self._pairing.group_of(at)
@@ -1490,8 +1500,10 @@ class _Planning:
             after += 1
         if begin == 0 and after < len(self._items):
             # What was unpinned and is not in the range stays as it is: nobody asked to summarize it.
-            held = self._pins | set(range(end + 1, after))
-            return self._planned(0, after - 1, held, settings, is_widened, None, names_pinned=not held <= self._pins)
+            staying = self._pins | set(range(end + 1, after))
+            return self._planned(
+                0, after - 1, staying, settings, is_widened, None, names_pinned=not staying <= self._pins
+            )
         # Pinned items from before the kept part, or from a range, stay where they are.
         absorbs = begin == 0 and self._has_head
         begin += absorbs
@@ -1501,8 +1513,8 @@ class _Planning:
             end -= 1
         if begin > end:
             return NoCompaction("no_cut_point")
-        held = self._pins | self._carried
-        return self._planned(begin, end, held, settings, is_widened, self._head(absorbs), absorbs=absorbs)
+        staying = self._pins | self._carried
+        return self._planned(begin, end, staying, settings, is_widened, self._head(absorbs), absorbs=absorbs)
 
     @property
     def _has_head(self) -> bool:
@@ -1522,7 +1534,7 @@ class _Planning:
         self,
         begin: int,
         end: int,
-        held: frozenset[int],
+        staying: frozenset[int],
         settings: CompactionSettings,
         is_widened: bool,
         head: Layout | None,
@@ -1530,28 +1542,28 @@ class _Planning:
         absorbs: bool = False,
         names_pinned: bool = True,
     ) -> RangePlan | NoCompaction:
-        summaries = [at for at in self._summaries if (0 if absorbs else begin) <= at <= end and at not in held]
-        elsewhere = held.union(summaries)
-        gone = [at for at in range(begin, end + 1) if at not in elsewhere]
-        if not gone:
+        summaries = [at for at in self._summaries if (0 if absorbs else begin) <= at <= end and at not in staying]
+        elsewhere = staying.union(summaries)
+        leaving = [at for at in range(begin, end + 1) if at not in elsewhere]
+        if not leaving:
             return NoCompaction("no_cut_point")
-        told = joined(
-            [Told.of(self._items[at].entry) for at in summaries], is_first=min([*gone, *summaries]) in summaries
+        texts = joined(
+            [Told.of(self._items[at].entry) for at in summaries], is_first=min([*leaving, *summaries]) in summaries
         )
-        previous = self._continued(told, min([*gone, *summaries]))
-        left = {*gone, *summaries}
+        previous = self._continued(texts, min([*leaving, *summaries]))
+        left = {*leaving, *summaries}
         files = listed_files(previous.details)
         plan = CompactionPlan(
             first_kept_index=end + 1,
             is_split_turn=False,
-            content=PlannedContent(self._messages, gone, (), files),
+            content=PlannedContent(self._messages, leaving, (), files),
             previous_summary=previous.summary or None,
             settings=settings,
         )
         return RangePlan(
             plan,
             self._span(end + 1)[0] if end + 1 < len(self._items) else "",
-            tuple(self._items[at] for at in gone),
+            tuple(self._items[at] for at in leaving),
             tuple(item for at, item in enumerate(self._items) if at not in left),
             previous,
             tuple(summaries),
@@ -1560,49 +1572,51 @@ class _Planning:
             is_widened=is_widened,
             head=head,
             ranges=self._ranges(begin, end, has_own=head is not None) if names_pinned else (),
-            pinned=self._pinned(begin, end, held) if names_pinned else (),
+            pinned=self._pinned(begin, end, staying) if names_pinned else (),
         )
 
-    def _continued(self, told: Told | None, start: int) -> Told:
+    def _continued(self, summary: Told | None, start: int) -> Told:
         """Return what the new summary takes over, with the number of turns that lie before it."""
         earlier = [Told.of(self._items[at].entry) for at in self._summaries if at < start]
         others = set(range(start)).difference(self._summaries)
         spoken = sum(self._messages.role(at) in (USER, ASSISTANT) for at in others)
-        before = spoken + sum(each.own_turns for each in earlier)
-        details: JsonObject = {} if told is None else {**(told.details or {})}
-        details |= {"turns": before + (0 if told is None else told.own_turns), TURNS_BEFORE: before}
-        return Told("" if told is None else told.summary, details)
+        before = spoken + sum(text.own_turns for text in earlier)
+        details: JsonObject = {} if summary is None else {**(summary.details or {})}
+        details |= {"turns": before + (0 if summary is None else summary.own_turns), TURNS_BEFORE: before}
+        return Told("" if summary is None else summary.summary, details)
 
     def _span(self, at: int) -> tuple[str, str]:
         """Return the first and the last entry of the path that an item stands for in what is kept."""
         entry_id = self._items[at].entry_id
         ranges = () if self._layout is None else self._layout.ranges
-        found = next((each for each in ranges if each.compaction_id == entry_id), None)
-        return (entry_id, entry_id) if found is None else (found.first_id, found.last_id)
+        span = next((summarized for summarized in ranges if summarized.compaction_id == entry_id), None)
+        return (entry_id, entry_id) if span is None else (span.first_id, span.last_id)
 
     def _ranges(self, begin: int, end: int, *, has_own: bool) -> tuple[Range, ...]:
         """Return what stays summarized, in the order of the path: the ranges outside of the new one, and that."""
-        known = {} if self._layout is None else {each.compaction_id: each for each in self._layout.ranges}
-        shown = {at: known[self._items[at].entry_id] for at in self._summaries if self._items[at].entry_id in known}
+        stored = (
+            {} if self._layout is None else {summarized.compaction_id: summarized for summarized in self._layout.ranges}
+        )
+        shown = {at: stored[self._items[at].entry_id] for at in self._summaries if self._items[at].entry_id in stored}
         new = [Range(*self._ends(begin, end), None)] if has_own else []
-        before = [each for at, each in shown.items() if at < begin]
-        return (*before, *new, *(each for at, each in shown.items() if at > end))
+        before = [summarized for at, summarized in shown.items() if at < begin]
+        return (*before, *new, *(summarized for at, summarized in shown.items() if at > end))
 
     def _ends(self, begin: int, end: int) -> tuple[str, str]:
         """Return the first and the last entry of a range, with what is hidden of the exchanges in it."""
         first, last = self._span(begin)[0], self._span(end)[1]
-        hidden = [each for low, high, some in self._split if begin <= low and high <= end for each in some]
+        hidden = [entry for low, high, some in self._split if begin <= low and high <= end for entry in some]
         (lowest, _), (_, highest) = self._depths(begin), self._depths(end)
-        before = min((each for each in hidden if each.depth < lowest), key=lambda each: each.depth, default=None)
-        after = max((each for each in hidden if each.depth > highest), key=lambda each: each.depth, default=None)
+        before = min((entry for entry in hidden if entry.depth < lowest), key=lambda entry: entry.depth, default=None)
+        after = max((entry for entry in hidden if entry.depth > highest), key=lambda entry: entry.depth, default=None)
         return first if before is None else before.id, last if after is None else after.id
 
-    def _pinned(self, begin: int, end: int, held: frozenset[int]) -> tuple[str, ...]:
+    def _pinned(self, begin: int, end: int, staying: frozenset[int]) -> tuple[str, ...]:
         """Return what stays in the ranges and before the kept part."""
         return tuple(
             item.entry_id
             for at, item in enumerate(self._items)
-            if (at in held if begin <= at <= end else item.is_pinned)
+            if (at in staying if begin <= at <= end else item.is_pinned)
         )
 
 

@@ -289,8 +289,8 @@ def sized_for(settings: CompactionSettings, window: int | None, around: int = 0)
 
 def token_budget(settings: CompactionSettings, default: int = TOKEN_BUDGET) -> int:
     """Return how many tokens mode ``window`` leaves: what somebody has set, or the default."""
-    kept = settings.keep_recent_tokens
-    return default if isinstance(kept, _Unset) else kept
+    tokens = settings.keep_recent_tokens
+    return default if isinstance(tokens, _Unset) else tokens
 
 
 def window_above(settings: CompactionSettings, most: int) -> int:
@@ -326,7 +326,7 @@ def within_budget(
     where there is one. What a window leaves beside the reserve is the most; one of None, or not above 0, is unknown.
     O(items).
     """
-    budget, kept = token_budget(settings), 0
+    budget, tokens = token_budget(settings), 0
     most = max(window - sized.reserve_tokens, 0) if window is not None and window > 0 else sys.maxsize
     if sum(budgeted) <= budget and sum(counts) <= most:
         return None
@@ -337,8 +337,8 @@ def within_budget(
         budget -= counted
         if budget < 0:
             break
-        kept += size
-    return max(min(kept, most), 0)
+        tokens += size
+    return max(min(tokens, most), 0)
 
 
 def room_for_text(settings: CompactionSettings, window: int | None, staying: int) -> int | None:

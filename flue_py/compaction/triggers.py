@@ -314,7 +314,7 @@ def decide(facts: Facts, settings: TriggerSettings, sizes: CompactionSettings) -
         return _nothing(facts, "compaction by itself is off")
     if facts.moment == "resume" and not settings.on_resume:
         return _nothing(facts, "compaction on resume is off")
-    held: Decision | None = None
+    first_held: Decision | None = None
     for name, trigger in TRIGGERS.items():
         fired = trigger(facts, settings, sizes)
         if fired is None:
@@ -324,8 +324,8 @@ def decide(facts: Facts, settings: TriggerSettings, sizes: CompactionSettings) -
         if hold is None:
             return decision
         reason = f"{decision.reason}; held back: {hold[1]}"
-        held = held or replace(decision, action="held", held_by=hold[0], reason=reason)
-    return held or _not_due(facts, settings, sizes)
+        first_held = first_held or replace(decision, action="held", held_by=hold[0], reason=reason)
+    return first_held or _not_due(facts, settings, sizes)
 
 
 def _not_due(facts: Facts, settings: TriggerSettings, sizes: CompactionSettings) -> Decision:

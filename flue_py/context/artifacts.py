@@ -145,7 +145,7 @@ def with_stub(
 
 def stub(result: LongResult, artifact_id: str, preview_chars: int = 0) -> str:
     """Return the text that stands in the history for a result, with how it begins where that is asked for."""
-    about = " | ".join(said for said in (_on_one_line(result.tool or "", _LONGEST_NAME), result.hint) if said)
+    about = " | ".join(words for words in (_on_one_line(result.tool or "", _LONGEST_NAME), result.hint) if words)
     return (
         f"[result offloaded — {len(result.text):,} chars stored to artifact store]\n"
         f"Tool: {about or 'unknown'}\n"
@@ -297,19 +297,19 @@ def read_lines(artifact: Artifact, text: str, start: int, length: int | None, wo
     start = min(start, len(text))
     first_line = text.count("\n", 0, start) + 1
     sought, room = words.casefold(), length
-    found: list[FoundLine] = []
+    lines: list[FoundLine] = []
     end, left_out = len(text), 0
     for number, begin, line in _lines(text, start, first_line):
         if sought not in line.casefold():
             continue
         shown_line = _around(line, sought)
-        if left_out or (room is not None and len(shown_line) + 1 > room and found):
+        if left_out or (room is not None and len(shown_line) + 1 > room and lines):
             end, left_out = end if left_out else begin, left_out + 1
             continue
-        found.append(FoundLine(number, shown_line))
+        lines.append(FoundLine(number, shown_line))
         room = None if room is None else room - len(shown_line) - 1
-    said = "\n".join(line.text for line in found)
-    return ArtifactExcerpt(artifact, said, start, end, first_line, tuple(found), left_out)
+    shown_text = "\n".join(line.text for line in lines)
+    return ArtifactExcerpt(artifact, shown_text, start, end, first_line, tuple(lines), left_out)
 
 
 def _lines(text: str, start: int, number: int) -> Iterator[tuple[int, int, str]]:
@@ -388,9 +388,9 @@ def excerpt_text(excerpt: ArtifactExcerpt, grep: str | None) -> str:
     if not excerpt.found:
         return f"[{whole}: no line from character {excerpt.start} on has {shown(grep)}]"
     left = f"{excerpt.left_out} more line" + ("s" if excerpt.left_out > 1 else "")
-    more = f"\n[{left}; go on with start {excerpt.end}]" if excerpt.left_out else ""
+    ending = f"\n[{left}; go on with start {excerpt.end}]" if excerpt.left_out else ""
     lines = "\n".join(f"{line.number}: {line.text}" for line in excerpt.found)
-    return f"[{whole}: the lines that have {shown(grep)}]\n{lines}{more}"
+    return f"[{whole}: the lines that have {shown(grep)}]\n{lines}{ending}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -412,11 +412,11 @@ def extract_text(data: bytes, name: str, *, limits: Limits = DEFAULT_LIMITS) -> 
     """
     check_document(data, name)
     memory, seconds = limits.extraction_bytes, limits.extraction_seconds
-    asked = json.dumps({"name": name, "memory": memory, "seconds": seconds}).encode() + b"\n"
+    order = json.dumps({"name": name, "memory": memory, "seconds": seconds}).encode() + b"\n"
     paths = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(  # noqa: S603 - our own module, by our own Python
         _COMMAND,
-        input=asked + data,
+        input=order + data,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         # A library of numbers would take address space for as many threads as there are processors.

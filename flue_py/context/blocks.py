@@ -158,9 +158,9 @@ class RuntimeEnvironment:
         shell: str | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC).astimezone(),
     ) -> None:
-        for what, given in (("cwd", cwd), ("shell", shell)):
-            if given is not None and not isinstance(given, str):
-                raise InvalidArgument(f"{what}: {shown(given)} is not a text")
+        for field, value in (("cwd", cwd), ("shell", shell)):
+            if value is not None and not isinstance(value, str):
+                raise InvalidArgument(f"{field}: {shown(value)} is not a text")
         if not callable(clock):
             raise InvalidArgument(f"clock: {shown(clock)} is not a function")
         self._cwd = cwd
@@ -179,7 +179,10 @@ class RuntimeEnvironment:
             ("Shell", shell),
             ("Working directory", os.getcwd() if self._cwd is None else self._cwd),
         ]
-        lines = ["## Runtime Environment", *(f"- {what}: {visible_line(said, _MOST_CHARS)}" for what, said in facts)]
+        lines = [
+            "## Runtime Environment",
+            *(f"- {label}: {visible_line(value, _MOST_CHARS)}" for label, value in facts),
+        ]
         day, offset, zone = now.date().isoformat(), _offset(now), visible_line(_zone(now), _MOST_CHARS)
         text = "\n".join([*lines, f"- Date/time: {day} {now:%H:%M} {offset} ({zone})"])
         return BlockText(text, "\n".join([*lines, f"{day} {offset} {zone}"]))
@@ -212,22 +215,22 @@ class Address(NamedTuple):
         return f"{'https' if self.is_secure else 'http'}://{host}:{self.port}"
 
 
-def checked_address(url: str, what: str) -> Address:
+def checked_address(url: str, name_of_value: str) -> Address:
     """Return the parts of a URL of HTTP(S). Raises `InvalidArgument`, which does not show it, for anything else."""
     if not isinstance(url, str):
-        raise InvalidArgument(f"{what}: should be a URL, not a {type(url).__name__}")
+        raise InvalidArgument(f"{name_of_value}: should be a URL, not a {type(url).__name__}")
     # Others would be quoted by somebody, or end up in the head of the request.
     if not url.isascii() or any(char <= " " or char == "\x7f" for char in url):
-        raise InvalidArgument(f"{what}: the URL has characters that have to be encoded in it")
+        raise InvalidArgument(f"{name_of_value}: the URL has characters that have to be encoded in it")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise InvalidArgument(f"{what}: is not a URL") from None
+        raise InvalidArgument(f"{name_of_value}: is not a URL") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise InvalidArgument(f"{what}: the URL should begin with http:// or https:// and name a host")
+        raise InvalidArgument(f"{name_of_value}: the URL should begin with http:// or https:// and name a host")
     if parts.username is not None or parts.password is not None:
-        raise InvalidArgument(f"{what}: the URL has a user or a password in it; give token= instead")
+        raise InvalidArgument(f"{name_of_value}: the URL has a user or a password in it; give token= instead")
     is_secure = parts.scheme == "https"
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Address(is_secure, host, port if port is not None else 443 if is_secure else 80, path)
@@ -360,16 +363,16 @@ class FileIndex:
 
     async def read(self) -> BlockText | None:
         """Return the index, None if there are no files. O(files that are shown)."""
-        found: list[DocumentInfo] = []
+        documents: list[DocumentInfo] = []
         for project in self._projects:
             where = DocumentFilter("file", self._scope, "", project)
-            found += await self._backend.list_documents(where, after=None, limit=MOST_FILES + 1)
-        if not found:
+            documents += await self._backend.list_documents(where, after=None, limit=MOST_FILES + 1)
+        if not documents:
             return None
-        found.sort(key=lambda file: (file.name, file.project))
+        documents.sort(key=lambda file: (file.name, file.project))
         lines = ["## Stored files", "", *([self._hint] if self._hint else [])]
-        lines += [f"- {_line(file)}" for file in found[:MOST_FILES]]
-        if len(found) > MOST_FILES:
+        lines += [f"- {_line(file)}" for file in documents[:MOST_FILES]]
+        if len(documents) > MOST_FILES:
             lines.append(f"- ... and more than these {MOST_FILES}")
         return BlockText("\n".join(lines))
 
@@ -485,16 +488,16 @@ def memory_text(memories: Iterable[Memory], most: int = MOST_MEMORY_CHARS) -> Me
         raise InvalidArgument(f"most: {shown(most)} is no number of characters from {len(MEMORY_HEADER)} on")
     lines = [MEMORY_HEADER]
     left = most - len(MEMORY_HEADER)
-    told: list[Memory] = []
+    memories_shown: list[Memory] = []
     dropped: list[Memory] = []
-    for memory in sorted(memories, key=lambda each: (each.type, each.name)):
+    for memory in sorted(memories, key=lambda limit_each: (limit_each.type, limit_each.name)):
         line = _memory_line(memory)
         fits = 1 + len(line) <= left
-        (told if fits else dropped).append(memory)
+        (memories_shown if fits else dropped).append(memory)
         if fits or 1 + len(line := _head(memory)) <= left:
             left -= 1 + len(line)
             lines.append(line)
-    return MemoryText("\n".join(lines) if told or dropped else "", tuple(told), tuple(dropped))
+    return MemoryText("\n".join(lines) if memories_shown or dropped else "", tuple(memories_shown), tuple(dropped))
 
 
 def _memory_line(memory: Remembered) -> str:
@@ -547,15 +550,15 @@ class LocalMemory:
     async def read(self) -> BlockText | None:
         """Return the block, None if nothing is remembered. Raises as `Store.memories`. O(size of the memories)."""
         if self._waits:
-            found = await cast("Awaitable[Iterable[Remembered]]", self._ask())
+            remembered = await cast("Awaitable[Iterable[Remembered]]", self._ask())
         else:
             from anyio.to_thread import run_sync  # noqa: PLC0415 - anyio takes 30 ms to load
 
             # A store of flue_py.sync may have its event loop on this very thread, and would wait for itself.
-            found = cast("Iterable[Remembered]", await run_sync(self._ask))
-        told = memory_text(found, self._most)
-        self.dropped = tuple(memory.name for memory in told.dropped)
-        return BlockText(told.text) if told.text else None
+            remembered = cast("Iterable[Remembered]", await run_sync(self._ask))
+        text = memory_text(remembered, self._most)
+        self.dropped = tuple(memory.name for memory in text.dropped)
+        return BlockText(text.text) if text.text else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -575,9 +578,9 @@ def checked_blocks(blocks: Iterable[Block]) -> list[Block]:
     """Return blocks as a list. Raises `InvalidArgument` for what is not one, and for two of the same name."""
     if isinstance(blocks, (str, bytes)) or not isinstance(blocks, Iterable):
         raise InvalidArgument(f"blocks: {shown(blocks)} is not a list of blocks")
-    found = list(blocks)
+    listed = list(blocks)
     names: set[str] = set()
-    for block in found:
+    for block in listed:
         name = getattr(block, "name", None)
         if not isinstance(name, str) or not callable(getattr(block, "read", None)) or isinstance(block, type):
             raise InvalidArgument(f"blocks: {shown(block)} is not a block; give it a name and read()")
@@ -588,21 +591,21 @@ def checked_blocks(blocks: Iterable[Block]) -> list[Block]:
         if name in names:
             raise InvalidArgument(f"blocks: there are two of the name {name!r}; give one of them another name")
         names.add(name)
-    return found
+    return listed
 
 
 async def read_blocks(blocks: Sequence[Block], patience: float) -> list[Said]:
     """Return what each block says, in their order. They are asked at the same time, and each has so many seconds."""
-    found: list[Said] = [None] * len(blocks)
+    texts: list[Said] = [None] * len(blocks)
 
     async def read(number: int, block: Block) -> None:
-        said = await _asked(block.name, "read", block.read, patience)
-        found[number] = said if isinstance(said, BlockFailure) else _checked(block.name, said)
+        text = await _asked(block.name, "read", block.read, patience)
+        texts[number] = text if isinstance(text, BlockFailure) else _checked(block.name, text)
 
     async with _group() as group:
         for number, block in enumerate(blocks):
             group.start_soon(read, number, block)
-    return found
+    return texts
 
 
 async def save_turn(blocks: Sequence[Block], messages: Sequence[JsonObject], patience: float) -> list[BlockFailure]:
@@ -610,8 +613,8 @@ async def save_turn(blocks: Sequence[Block], messages: Sequence[JsonObject], pat
     failures: list[BlockFailure] = []
 
     async def save(name: str, block: Saving) -> None:
-        given = [dict(message) for message in messages]
-        outcome = await _asked(name, "save", lambda: block.save(given), patience)
+        copies = [dict(message) for message in messages]
+        outcome = await _asked(name, "save", lambda: block.save(copies), patience)
         if isinstance(outcome, BlockFailure):
             failures.append(outcome)
 
@@ -635,33 +638,33 @@ async def _asked(
 
     try:
         with move_on_after(patience):
-            said = function()
-            return await said if isawaitable(said) else said
+            answer = function()
+            return await answer if isawaitable(answer) else answer
     except Exception as error:  # noqa: BLE001 - whatever a block does, the turn goes on
         return BlockFailure(name, _reading_reason(error), moment)
     return BlockFailure(name, f"gave no answer within {patience:g} seconds", moment)
 
 
-def _checked(name: str, said: object) -> Said:
-    if said is None:
+def _checked(name: str, text: object) -> Said:
+    if text is None:
         return None
     if (
-        not isinstance(said, BlockText)
-        or not isinstance(said.text, str)
-        or not isinstance(said.same, (str, type(None)))
+        not isinstance(text, BlockText)
+        or not isinstance(text.text, str)
+        or not isinstance(text.same, (str, type(None)))
     ):
-        return BlockFailure(name, f"read() returned {visible_line(shown(said), _REASON_CHARS)}, and not a BlockText")
-    if len(said.text) > MOST_CHARS:
-        return BlockFailure(name, f"its text has {len(said.text):,} characters; at most {MOST_CHARS:,} are told")
-    return said if said.text.strip() else None
+        return BlockFailure(name, f"read() returned {visible_line(shown(text), _REASON_CHARS)}, and not a BlockText")
+    if len(text.text) > MOST_CHARS:
+        return BlockFailure(name, f"its text has {len(text.text):,} characters; at most {MOST_CHARS:,} are told")
+    return text if text.text.strip() else None
 
 
 def _reading_reason(error: Exception) -> str:
     try:
-        said = str(error)
+        text = str(error)
     except Exception:  # noqa: BLE001 - an error that cannot be printed is one all the same
-        said = ""
-    return visible_line(f"{type(error).__name__}: {said}" if said else type(error).__name__, _REASON_CHARS)
+        text = ""
+    return visible_line(f"{type(error).__name__}: {text}" if text else type(error).__name__, _REASON_CHARS)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -701,21 +704,21 @@ def shown_block(data: JsonValue) -> ShownBlock | None:
 
 def shown_blocks(items: Iterable[ContextEntry]) -> dict[str, str]:
     """Return the digest of what each block last said, by its name, as far as a context still shows it whole."""
-    found: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for item in items:
         if item.kind == CUSTOM_MESSAGE and not item.excluded_parts:
             block = shown_block(item.entry.data)
             if block is not None:
-                found[block.name] = block.same
-    return found
+                shown[block.name] = block.same
+    return shown
 
 
-def to_tell(blocks: Sequence[Block], said: Sequence[Said], shown: Mapping[str, str]) -> ToTell:
+def to_tell(blocks: Sequence[Block], texts: Sequence[Said], shown: Mapping[str, str]) -> ToTell:
     """Return what to append so that a context which shows these blocks has what they say now."""
     entries: list[tuple[str, NewEntry, bool]] = []
     unchanged: list[str] = []
     failures: list[BlockFailure] = []
-    for name, now in zip([block.name for block in blocks], said, strict=True):
+    for name, now in zip([block.name for block in blocks], texts, strict=True):
         if isinstance(now, BlockFailure):
             failures.append(now)
         elif now is None and not shown.get(name):
@@ -729,8 +732,8 @@ def to_tell(blocks: Sequence[Block], said: Sequence[Said], shown: Mapping[str, s
     return ToTell(tuple(entries), tuple(unchanged), tuple(failures))
 
 
-def _digest(said: BlockText) -> str:
-    same = said.text if said.same is None else said.same
+def _digest(text: BlockText) -> str:
+    same = text.text if text.same is None else text.same
     return payload_digest(same.encode(errors="surrogatepass")).hex()
 
 
@@ -775,9 +778,9 @@ class WebhookMemory:
     ) -> None:
         if url is None and save_url is None:
             raise InvalidArgument("url: there is neither a url nor a save_url")
-        for what, text in (("agent", agent), ("name", name), ("token_variable", token_variable)):
-            if not isinstance(text, str) and (text is not None or what != "token_variable"):
-                raise InvalidArgument(f"{what}: {shown(text)} is not a text")
+        for field, text in (("agent", agent), ("name", name), ("token_variable", token_variable)):
+            if not isinstance(text, str) and (text is not None or field != "token_variable"):
+                raise InvalidArgument(f"{field}: {shown(text)} is not a text")
         if token is not None and (not callable(token) or token_variable is not None):
             raise InvalidArgument("token: should be a function that returns it, and not be there beside token_variable")
         is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
@@ -809,13 +812,13 @@ class WebhookMemory:
 
     async def save(self, messages: Sequence[JsonObject]) -> None:
         """Give the server what was said in a turn. Raises `MemoryUnavailable`."""
-        said: list[JsonValue] = [
+        rows: list[JsonValue] = [
             {"role": str(message["role"]), "content": text}
             for message in messages
             if message.get("role") in _SAVED and (text := message_text(message)).strip()
         ]
-        if self._save is not None and said:
-            await self._ask(self._save, {"agent": self._agent, "history": said})
+        if self._save is not None and rows:
+            await self._ask(self._save, {"agent": self._agent, "history": rows})
 
     async def _ask(self, address: Address, body: Mapping[str, JsonValue]) -> bytes:
         from anyio import fail_after, to_thread  # noqa: PLC0415 - it takes 30 ms to load
@@ -846,9 +849,9 @@ class WebhookMemory:
 
 def _fields(answer: bytes, address: Address) -> JsonObject:
     try:
-        found = json.loads(answer)
+        parsed = json.loads(answer)
     except (ValueError, RecursionError):
         raise MemoryUnavailable(f"{address!r} answered something that is not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise MemoryUnavailable(f"{address!r} answered something that is not an object")
-    return cast("JsonObject", found)
+    return cast("JsonObject", parsed)

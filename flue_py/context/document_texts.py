@@ -148,17 +148,17 @@ def check_document(data: bytes, name: str) -> None:
 def read_document(data: bytes, name: str) -> ExtractedText:
     """Do as `extract_text`, in this process, whatever it takes. Raises `MemoryError`, too."""
     check_document(data, name)
-    called, found = shown(PurePath(name).name), _Text()
+    called, collected = shown(PurePath(name).name), _Text()
     try:
-        _READERS[PurePath(name).suffix.lower()](data, called, found)
+        _READERS[PurePath(name).suffix.lower()](data, called, collected)
     except (MissingExtra, UnreadableFile, MemoryError):
         raise
     except Exception as error:  # a damaged file makes these libraries raise almost anything
         raise UnreadableFile(f"{called} cannot be read: {type(error).__name__}") from error
-    text = found.text()
+    text = collected.text()
     if not text.strip():
         raise UnreadableFile(f"{called} has no text: a scan, or pictures alone, has to be read by a model that sees")
-    return ExtractedText(text, tuple(found.notes))
+    return ExtractedText(text, tuple(collected.notes))
 
 
 def is_document(name: str) -> bool:
@@ -182,9 +182,9 @@ class _Text:
             self.cut(f"{MOST_CHARS:,} characters")
         return self._left >= 0
 
-    def cut(self, what: str) -> None:
+    def cut(self, unit: str) -> None:
         """Note that the rest is left out."""
-        note = f"only the first {what} are there"
+        note = f"only the first {unit} are there"
         if note not in self.notes:
             self.notes.append(note)
 
@@ -200,64 +200,64 @@ def _library(name: str) -> ModuleType:
         raise MissingExtra("documents", "the text of PDF, Word, PowerPoint and Excel files") from error
 
 
-def _read_pdf(data: bytes, name: str, found: _Text) -> None:
+def _read_pdf(data: bytes, name: str, collected: _Text) -> None:
     pypdf = _library("pypdf")
     reader = pypdf.PdfReader(BytesIO(data))
     if reader.is_encrypted:
         raise UnreadableFile(f"{name} is encrypted: save it without a password")
     for number, page in enumerate(reader.pages):
         if number == MOST_PAGES:
-            found.cut(f"{MOST_PAGES:,} pages")
+            collected.cut(f"{MOST_PAGES:,} pages")
             return
         text = page.extract_text().strip()
-        if text and not found.add(f"{text}\n\n"):
+        if text and not collected.add(f"{text}\n\n"):
             return
 
 
-def _read_docx(data: bytes, name: str, found: _Text) -> None:
+def _read_docx(data: bytes, name: str, collected: _Text) -> None:
     docx = _library("docx")
     check_packed(data, name)
-    _add_all(found, _walked(docx.Document(BytesIO(data)).element.body, _W, row=f"{_W}tr", cell=f"{_W}tc"))
+    _add_all(collected, _walked(docx.Document(BytesIO(data)).element.body, _W, row=f"{_W}tr", cell=f"{_W}tc"))
 
 
-def _read_pptx(data: bytes, name: str, found: _Text) -> None:
+def _read_pptx(data: bytes, name: str, collected: _Text) -> None:
     pptx = _library("pptx")
     check_packed(data, name)
     for number, slide in enumerate(pptx.Presentation(BytesIO(data)).slides, 1):
-        if not found.add(f"\n## Slide {number}\n"):
+        if not collected.add(f"\n## Slide {number}\n"):
             return
         parts = [slide, *([slide.notes_slide] if slide.has_notes_slide else [])]
         for part in parts:
-            if not _add_all(found, _walked(part.element, _A, row=f"{_A}tr", cell=f"{_A}tc")):
+            if not _add_all(collected, _walked(part.element, _A, row=f"{_A}tr", cell=f"{_A}tc")):
                 return
 
 
-def _read_xlsx(data: bytes, name: str, found: _Text) -> None:
+def _read_xlsx(data: bytes, name: str, collected: _Text) -> None:
     openpyxl = _library("openpyxl")
     check_packed(data, name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         book = openpyxl.load_workbook(BytesIO(data), read_only=True, data_only=True)
         try:
-            _read_sheets(book.worksheets, found)
+            _read_sheets(book.worksheets, collected)
         finally:
             book.close()
 
 
-def _read_sheets(sheets: Iterable[object], found: _Text) -> None:
+def _read_sheets(sheets: Iterable[object], collected: _Text) -> None:
     left = MOST_CELLS
     for sheet in sheets:
         # What it says of its own size may be anything, and rows would be filled up to it.
         sheet.reset_dimensions()  # type: ignore[attr-defined]
-        if not found.add(f"\n## {sheet.title}\n"):  # type: ignore[attr-defined]
+        if not collected.add(f"\n## {sheet.title}\n"):  # type: ignore[attr-defined]
             return
         for row in sheet.iter_rows(values_only=True):  # type: ignore[attr-defined]
             left -= max(len(row), 1)
             if left < 0:
-                found.cut(f"{MOST_CELLS:,} cells")
+                collected.cut(f"{MOST_CELLS:,} cells")
                 return
             line = "\t".join("" if value is None else _cell(value) for value in row).rstrip()
-            if line and not found.add(f"{line}\n"):
+            if line and not collected.add(f"{line}\n"):
                 return
 
 
@@ -298,8 +298,8 @@ def _walked(root: _Element, space: str, *, row: str, cell: str) -> Iterator[str]
             yield "\n"
 
 
-def _add_all(found: _Text, pieces: Iterable[str]) -> bool:
-    return all(found.add(piece) for piece in pieces)
+def _add_all(collected: _Text, pieces: Iterable[str]) -> bool:
+    return all(collected.add(piece) for piece in pieces)
 
 
 _LIBRARIES = {".pdf": "pypdf", ".docx": "docx", ".pptx": "pptx", ".xlsx": "openpyxl"}
@@ -334,20 +334,20 @@ def _used() -> int:
 
 def main() -> None:
     """Read a document of the standard input, behind a line that names it and its limits; write what comes of it."""
-    asked = json.loads(sys.stdin.buffer.readline())
+    order = json.loads(sys.stdin.buffer.readline())
     data = sys.stdin.buffer.read()
     used = sys.maxsize
     try:
-        used = _limited(asked["name"], asked["memory"], asked["seconds"])
-        found = read_document(data, asked["name"])
-        answer = json.dumps({"text": found.text, "notes": found.notes})
+        used = _limited(order["name"], order["memory"], order["seconds"])
+        text = read_document(data, order["name"])
+        answer = json.dumps({"text": text.text, "notes": text.notes})
     except MissingExtra:
         answer = json.dumps({"missing": True})
     except MemoryError:
         answer = json.dumps({"memory": True})
     except FlueError as error:
         # Libraries written in C call it what they like where they get no memory.
-        is_full = sys.platform == "linux" and 2 * (_used() - used) > asked["memory"]
+        is_full = sys.platform == "linux" and 2 * (_used() - used) > order["memory"]
         answer = json.dumps({"memory": True} if is_full else {"unreadable": str(error)})
     sys.stdout.write(answer)
 

@@ -123,9 +123,9 @@ class Item:
         """Return it with another message in its place."""
         return Item(self.source, self.place, dict(message), "replaced", self.made_of)
 
-    def merged(self, other: Item, message: Mapping[str, JsonValue]) -> Item:
+    def merged(self, following: Item, message: Mapping[str, JsonValue]) -> Item:
         """Return it with a message that has the content of another one behind its own."""
-        made_of = (*(self.made_of or (self,)), *(other.made_of or (other,)))
+        made_of = (*(self.made_of or (self,)), *(following.made_of or (following,)))
         return Item(self.source, self.place, dict(message), "replaced", made_of)
 
 
@@ -233,11 +233,11 @@ class ContextReport:
 
     def by_entry(self) -> Mapping[str, tuple[ContextChange, ...]]:
         """Return what was done with each entry that is not sent as the context has it. O(changes)."""
-        found: dict[str, list[ContextChange]] = {}
+        changes_of: dict[str, list[ContextChange]] = {}
         for change in self.changes:
             if change.entry_id is not None:
-                found.setdefault(change.entry_id, []).append(change)
-        return {entry_id: tuple(changes) for entry_id, changes in found.items()}
+                changes_of.setdefault(change.entry_id, []).append(change)
+        return {entry_id: tuple(changes) for entry_id, changes in changes_of.items()}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -282,10 +282,10 @@ def texts_only(message: Mapping[str, JsonValue]) -> JsonObject | None:
     content = message.get("content")
     if isinstance(content, str):
         return dict(message) if content.strip() else None
-    kept: list[JsonValue] = [
+    texts: list[JsonValue] = [
         part for part in content_parts(message) if isinstance(text := part_text(part), str) and text.strip()
     ]
-    return {**message, "content": kept} if kept else None
+    return {**message, "content": texts} if texts else None
 
 
 def cut_to(message: Mapping[str, JsonValue], limit: int, tail: Callable[[int], str]) -> JsonObject | None:
@@ -302,23 +302,23 @@ def cut_to(message: Mapping[str, JsonValue], limit: int, tail: Callable[[int], s
 
 
 def _cut_parts(message: Mapping[str, JsonValue], limit: int, note: str) -> list[JsonValue]:
-    kept: list[JsonValue] = []
+    parts: list[JsonValue] = []
     left = limit
     is_cut = False
     for part in content_parts(message):
         text = part_text(part)
         if not isinstance(part, dict) or not isinstance(text, str):
-            kept.append(part)
+            parts.append(part)
             continue
         if is_cut:
             continue
         if len(text) <= left:
-            kept.append(part)
+            parts.append(part)
             left -= len(text)
             continue
-        kept.append({**unsigned(part), "text": text[:left] + note})
+        parts.append({**unsigned(part), "text": text[:left] + note})
         is_cut = True
-    return kept
+    return parts
 
 
 def is_thinking(part: JsonValue) -> bool:
@@ -348,15 +348,15 @@ def with_arguments(
     arguments = call.get("arguments") if isinstance(call, dict) else None
     if not isinstance(call, dict) or not isinstance(arguments, dict):
         return None
-    made = {
+    shorter = {
         name: instead(value)
         if isinstance(value, str) and len(value) > longer_than and name.casefold() != PATH
         else value
         for name, value in arguments.items()
     }
-    if made == arguments:
+    if shorter == arguments:
         return None
-    parts[place] = {**unsigned(call), "arguments": made}
+    parts[place] = {**unsigned(call), "arguments": shorter}
     return {**message, "content": parts}
 
 
@@ -381,11 +381,11 @@ def calls_kept(item: Item, answered: Container[int]) -> Item | None:
     """
     message = item.message
     content = content_parts(message)
-    kept = [part for place, part in enumerate(content) if not _is_call(part) or place in answered]
-    if len(kept) == len(content):
+    rest_of_parts = [part for place, part in enumerate(content) if not _is_call(part) or place in answered]
+    if len(rest_of_parts) == len(content):
         return item
-    if any(map(_is_call, kept)):
-        return item.cut({**message, "content": kept})
+    if any(map(_is_call, rest_of_parts)):
+        return item.cut({**message, "content": rest_of_parts})
     rest = texts_only(message)
     return None if rest is None else item.cut(rest)
 
@@ -427,12 +427,12 @@ class View:
             self._sizes[item] = tokens
         return tokens
 
-    def smaller(self, made: Item, item: Item) -> Item:
+    def smaller(self, shorter: Item, item: Item) -> Item:
         """Return what was made of an item if it takes fewer tokens, else the item: what is not shorter frees nothing.
 
         What is pinned stays as it is. The cost of `tokens`.
         """
-        return made if not item.is_pinned and self.tokens(made) < self.tokens(item) else item
+        return shorter if not item.is_pinned and self.tokens(shorter) < self.tokens(item) else item
 
     def note_sizes(self, items: Sequence[Item], sizes: Sequence[int]) -> None:
         """Note how many tokens each of some messages takes."""
@@ -525,10 +525,10 @@ def address(item: Item, view: View, after: int = -1) -> str:
 
 def _entries_after(item: Item, after: int) -> Iterator[str]:
     end = 0
-    for each in item.made_of:
-        end += text_length(each.message)
-        if each.entry_id and end > after:
-            yield each.entry_id
+    for part in item.made_of:
+        end += text_length(part.message)
+        if part.entry_id and end > after:
+            yield part.entry_id
     if not item.made_of and item.entry_id:
         yield item.entry_id
 

@@ -121,13 +121,13 @@ class Foreseen:
         """Return what was found for a request, None if it was not made yet. O(1)."""
         return self._found.get(key)
 
-    def keep(self, key: Hashable, found: Rewritten) -> None:
+    def keep(self, key: Hashable, request: Rewritten) -> None:
         """Remember what was found. O(1), but for the time when half of all is forgotten."""
         with self._changing:
             if len(self._found) >= self._most:
                 for oldest in list(self._found)[: self._most // 2 + 1]:
                     del self._found[oldest]
-            self._found[key] = found
+            self._found[key] = request
 
     def clear(self) -> None:
         """Forget all of it."""
@@ -145,13 +145,13 @@ class Foresight:
     def __init__(
         self,
         context: Sequence[ContextEntry],
-        given: Sequence[Item],
+        whole: Sequence[Item],
         steps: Sequence[Step],
         view: View,
         waiting: Waiting,
     ) -> None:
         self._context = context
-        self._given = given
+        self._given = whole
         self._view = view
         self._waiting = waiting
         self._asked: Hashable = (
@@ -169,11 +169,11 @@ class Foresight:
             return self._made_anew(at, end, begins)
         self._marks = self._marks or [*accumulate(map(hash, self._context), lambda *both: hash(both), initial=0)]
         key = (self._asked, at, end, begins, self._marks[at])
-        found = FORESEEN.get(key)
-        if found is None:
-            found = self._made_anew(at, end, begins)
-            FORESEEN.keep(key, found)
-        return found
+        request = FORESEEN.get(key)
+        if request is None:
+            request = self._made_anew(at, end, begins)
+            FORESEEN.keep(key, request)
+        return request
 
     def _made_anew(self, at: int, end: int, begins: int) -> Rewritten:
         # Only these two are asked for again: one of them is where the next request begins.
@@ -185,8 +185,8 @@ class Foresight:
         return Rewritten(sum(sizes), sum(others[: min(same, sent)]), sum(others), sum(others[:sent]))
 
     def _begun(self, epoch: int) -> Sequence[Item]:
-        known = self._made.get(epoch)
-        return self._waiting(self._given[:epoch]) if known is None else known
+        remembered = self._made.get(epoch)
+        return self._waiting(self._given[:epoch]) if remembered is None else remembered
 
 
 def _are_values(steps: Sequence[Step]) -> bool:
@@ -237,22 +237,22 @@ def run_steps(
     """
     steps = [*steps]
     rules = rules or EpochRules(epoch_tokens)
-    given = [Item(entry, place) for place, entry in enumerate(context)]
+    whole_items = [Item(entry, place) for place, entry in enumerate(context)]
     sizes, whole = ENTRY_COUNTS.each_and_all(context, view.counter)
-    view.note_sizes(given, sizes)
+    view.note_sizes(whole_items, sizes)
     waiting = [step for step in steps if step.at_epochs]
-    end = len(given)
+    end = len(whole_items)
     if waiting and rules.tokens:
         # What they tell belongs to a request that may never be made.
         aside = view.aside()
-        foresight = Foresight(context, given, waiting, aside, partial(_waited, waiting, aside))
+        foresight = Foresight(context, whole_items, waiting, aside, partial(_waited, waiting, aside))
         end = epoch_end(context, sizes, rules, foresight)
-    turns = turn_start(given[:end], view.agent), turn_start(given, view.agent)
-    current: Sequence[Item] = given
+    turns = turn_start(whole_items[:end], view.agent), turn_start(whole_items, view.agent)
+    current: Sequence[Item] = whole_items
     reports: list[StepReport] = []
     for step in steps:
-        current, inside, made = _applied(step, current, (end, len(given)), turns, view)
-        reports.append(StepReport(step.name, step.reason, tuple(_changes(step.name, inside, made, view))))
+        current, inside, returned = _applied(step, current, (end, len(whole_items)), turns, view)
+        reports.append(StepReport(step.name, step.reason, tuple(_changes(step.name, inside, returned, view))))
     report = ContextReport(
         tuple(reports),
         tuple(view.events),
@@ -261,7 +261,7 @@ def run_steps(
         view.counter.name,
         whole.is_estimate,
         view.agent,
-        given[end - 1].entry_id if end and waiting else None,
+        whole_items[end - 1].entry_id if end and waiting else None,
     )
     return Piped(current, report)
 
@@ -278,8 +278,8 @@ def _applied(
     first, last = _index(items, low) if low else 0, len(items) if high == ends[1] else _index(items, high)
     # A list could be changed in place, and then nothing would differ from what the step was given.
     inside = tuple(items[first:last])
-    made = _items(step, inside, step.apply(inside, view))
-    return [*items[:first], *made, *items[last:]], inside, made
+    returned = _items(step, inside, step.apply(inside, view))
+    return [*items[:first], *returned, *items[last:]], inside, returned
 
 
 def _waited(steps: Sequence[Step], view: View, items: Sequence[Item]) -> Sequence[Item]:
@@ -324,7 +324,7 @@ def _is_of(item: Item, agent: str | None) -> bool:
 
 def _caller(items: Sequence[Item], first: int, agent: str | None) -> int | None:
     """Return where the first call is that a result from ``first`` on answers; None if none lies before that."""
-    found: int | None = None
+    caller: int | None = None
     wanted: set[str] = set()
     passed: set[str] = set()
     for at in range(len(items) - 1, -1, -1):
@@ -341,11 +341,11 @@ def _caller(items: Sequence[Item], first: int, agent: str | None) -> int | None:
         elif item.is_answer:
             called = set(called_ids(item.message))
             if at < first and called & wanted and _is_of(item, agent):
-                found = at
+                caller = at
                 wanted, passed = wanted | passed, set()
             wanted -= called
             passed -= called
-    return found
+    return caller
 
 
 def _index(items: Sequence[Item], place: int) -> int:
@@ -364,21 +364,21 @@ def checked_step(step: Step) -> Step:
     return step
 
 
-def _items(step: Step, given: Sequence[Item], made: Sequence[Item]) -> Sequence[Item]:
-    if made is given:
-        return made
+def _items(step: Step, inside: Sequence[Item], returned: Sequence[Item]) -> Sequence[Item]:
+    if returned is inside:
+        return returned
     if (
-        isinstance(made, (str, bytes))
-        or not isinstance(made, Sequence)
-        or not all(isinstance(each, Item) for each in made)
+        isinstance(returned, (str, bytes))
+        or not isinstance(returned, Sequence)
+        or not all(isinstance(candidate, Item) for candidate in returned)
     ):
-        raise InvalidArgument(f"the step {step.name!r} should return a list of items, not {shown(made)}")
-    places = [item.place for item in made if item.place is not None]
-    known = {item.place for item in given}
-    is_ordered = all(before < after for before, after in pairwise(places)) and known.issuperset(places)
-    if not is_ordered or len({id(item) for item in made}) < len(made):
+        raise InvalidArgument(f"the step {step.name!r} should return a list of items, not {shown(returned)}")
+    places = [item.place for item in returned if item.place is not None]
+    places_inside = {item.place for item in inside}
+    is_ordered = all(before < after for before, after in pairwise(places)) and places_inside.issuperset(places)
+    if not is_ordered or len({id(item) for item in returned}) < len(returned):
         raise InvalidArgument(f"the step {step.name!r} should return items that it was given, in order, each once")
-    return [*made]
+    return [*returned]
 
 
 def _changes(name: str, before: Sequence[Item], after: Sequence[Item], view: View) -> Iterator[ContextChange]:
@@ -387,32 +387,34 @@ def _changes(name: str, before: Sequence[Item], after: Sequence[Item], view: Vie
         return
     left: dict[int | None, Item] = {item.place: item for item in after if item.place is not None}
     inside: dict[int | None, Item] = {
-        each.place: item for item in after for each in item.made_of if each.place is not None
+        part.place: item for item in after for part in item.made_of if part.place is not None
     }
     same = {id(item) for item in after}
     for item in before:
-        made = left.get(item.place)
+        left_item = left.get(item.place)
         if id(item) in same:
             continue
-        if made is not None:
-            yield ContextChange(name, item.entry_id, made.how or "replaced", view.tokens(item), view.tokens(made))
+        if left_item is not None:
+            yield ContextChange(
+                name, item.entry_id, left_item.how or "replaced", view.tokens(item), view.tokens(left_item)
+            )
         elif item.place in inside:
             yield ContextChange(name, item.entry_id, "merged", view.tokens(item), 0, inside[item.place].entry_id)
         else:
             yield ContextChange(name, item.entry_id, "dropped", view.tokens(item), 0)
         if item.made_of:
-            yield from _changes_within(name, item, made or inside.get(item.place))
-    known = {id(item) for item in before}
+            yield from _changes_within(name, item, left_item or inside.get(item.place))
+    ids_before = {id(item) for item in before}
     for item in after:
-        if item.place is None and id(item) not in known:
+        if item.place is None and id(item) not in ids_before:
             yield ContextChange(name, None, "added", 0, view.tokens(item))
 
 
-def _changes_within(name: str, item: Item, made: Item | None) -> Iterator[ContextChange]:
+def _changes_within(name: str, item: Item, whole: Item | None) -> Iterator[ContextChange]:
     """Yield what became of the messages that were merged into one before, whose tokens count with that one."""
-    parts = [] if made is None else as_parts(made.message)
-    for each in item.made_of[1:]:
-        if made is None:
-            yield ContextChange(name, each.entry_id, "dropped", 0, 0)
-        elif not all(part in parts for part in as_parts(each.message)):
-            yield ContextChange(name, each.entry_id, made.how or "replaced", 0, 0, made.entry_id)
+    parts = [] if whole is None else as_parts(whole.message)
+    for merged in item.made_of[1:]:
+        if whole is None:
+            yield ContextChange(name, merged.entry_id, "dropped", 0, 0)
+        elif not all(part in parts for part in as_parts(merged.message)):
+            yield ContextChange(name, merged.entry_id, whole.how or "replaced", 0, 0, whole.entry_id)

@@ -79,41 +79,41 @@ class SentRequests:
         self._requests: dict[str, str] = {}
         self._answers: dict[str, str] = {}
 
-    def without_stale(self, given: Sequence[JsonObject], items: Sequence[Item]) -> list[Item]:
+    def without_stale(self, messages_sent: Sequence[JsonObject], items: Sequence[Item]) -> list[Item]:
         """Return the items of a request, made of the messages that were given, without stale reasoning.
 
         That is reasoning of an answer that was given to a request with other messages. O(size).
         """
-        read = [_json(message) for message in given]
+        read = [_json(message) for message in messages_sent]
         with self._lock:
-            beginning = self._learned(given, read)
+            beginning = self._learned(messages_sent, read)
             bound = bound_signatures(
-                Said({**given[item.place], PRODUCED_UNDER: digest})
+                Said({**messages_sent[item.place], PRODUCED_UNDER: digest})
                 for item in items
-                if item.place is not None and item.is_answer and (digest := self._answered(given[item.place]))
+                if item.place is not None and item.is_answer and (digest := self._answered(messages_sent[item.place]))
             )
         messages = [_BEFORE, *(item.message for item in items)]
-        kept = without_stale_reasoning(None, messages, None, (), bound, Leftovers())
+        rest = without_stale_reasoning(None, messages, None, (), bound, Leftovers())
         left = [*items]
         if bound:
             left = [
-                item if (made := kept.messages[place]) is item.message else item.replaced(made)
-                for item, before, place in zip(items, kept.places, kept.places[1:], strict=False)
+                item if (cleaned := rest.messages[place]) is item.message else item.replaced(cleaned)
+                for item, before, place in zip(items, rest.places, rest.places[1:], strict=False)
                 if place > before
             ]
         # Some frameworks keep what was sent in the place of what they had.
         kept_by_them = _chain(_read(item, read) for item in left)
         with self._lock:
-            self._remember(self._requests, beginning, kept.digest)
-            self._remember(self._requests, kept_by_them, kept.digest)
+            self._remember(self._requests, beginning, rest.digest)
+            self._remember(self._requests, kept_by_them, rest.digest)
         return left
 
-    def _learned(self, given: Sequence[JsonObject], read: Sequence[bytes]) -> str:
+    def _learned(self, messages_sent: Sequence[JsonObject], read: Sequence[bytes]) -> str:
         """Note which requests the answers were given to, and return by what these messages are known."""
         chain = _Chain()
         begun: str | None = None
         was_answer = False
-        for message, text in zip(given, read, strict=True):
+        for message, text in zip(messages_sent, read, strict=True):
             is_answer = message.get("role") == ASSISTANT
             if is_answer:
                 begun = self._requests.get(chain.name, begun if was_answer else None)
@@ -127,11 +127,11 @@ class SentRequests:
         name = _name(message)
         return None if name is None else self._answers.get(name)
 
-    def _remember(self, known: dict[str, str], name: str, value: str) -> None:
-        known.pop(name, None)
-        known[name] = value
-        while len(known) > self._most:
-            del known[next(iter(known))]
+    def _remember(self, digests: dict[str, str], name: str, value: str) -> None:
+        digests.pop(name, None)
+        digests[name] = value
+        while len(digests) > self._most:
+            del digests[next(iter(digests))]
 
 
 class _Chain:
@@ -168,11 +168,11 @@ def _name(message: JsonObject) -> str | None:
 
 def _json(message: JsonObject) -> bytes:
     """Return what a model sees of a message, in which text is the same as a string and as a part."""
-    found = seen_by_model(message)
-    content = found.get("content")
+    visible = seen_by_model(message)
+    content = visible.get("content")
     if isinstance(content, list) and all(map(_is_text, content)):
-        found["content"] = "\n".join(str(part["text"]) for part in content if isinstance(part, dict))
-    return encode_json(found, "message")[0].encode()
+        visible["content"] = "\n".join(str(part["text"]) for part in content if isinstance(part, dict))
+    return encode_json(visible, "message")[0].encode()
 
 
 def _is_text(part: JsonValue) -> bool:
@@ -208,64 +208,64 @@ class Editing:
 NO_EDITING = Editing({}, ())
 
 
-def editing_of(target: Shape | None, asked: ProviderEditing | None) -> Editing:
+def editing_of(target: Shape | None, editing: ProviderEditing | None) -> Editing:
     """Return what a request of a target has for what the settings ask for; nothing where the provider cannot."""
-    if asked is None:
+    if editing is None:
         return NO_EDITING
     if target == "anthropic":
         # The API refuses a list in which the reasoning does not come first.
-        edits: list[JsonValue] = [*_clear_thinking(asked), *_clear_tool_uses(asked.clear_tool_uses)]
+        edits: list[JsonValue] = [*_clear_thinking(editing), *_clear_tool_uses(editing.clear_tool_uses)]
         return Editing({_FIELD: {"edits": edits}}, (CONTEXT_MANAGEMENT,)) if edits else NO_EDITING
-    if target == "openai-responses" and asked.compact_tokens:
-        return Editing({_FIELD: [{"type": "compaction", "compact_threshold": asked.compact_tokens}]}, ())
+    if target == "openai-responses" and editing.compact_tokens:
+        return Editing({_FIELD: [{"type": "compaction", "compact_threshold": editing.compact_tokens}]}, ())
     return NO_EDITING
 
 
-def _clear_thinking(asked: ProviderEditing) -> Iterator[JsonValue]:
-    if asked.keep_thinking_turns:
-        kept: JsonObject = {"type": "thinking_turns", "value": asked.keep_thinking_turns}
-        yield {"type": "clear_thinking_20251015", "keep": kept}
+def _clear_thinking(editing: ProviderEditing) -> Iterator[JsonValue]:
+    if editing.keep_thinking_turns:
+        turns_kept: JsonObject = {"type": "thinking_turns", "value": editing.keep_thinking_turns}
+        yield {"type": "clear_thinking_20251015", "keep": turns_kept}
 
 
-def _clear_tool_uses(asked: ClearToolUses | None) -> Iterator[JsonValue]:
-    if asked is None:
+def _clear_tool_uses(editing: ClearToolUses | None) -> Iterator[JsonValue]:
+    if editing is None:
         return
     edit: JsonObject = {
         "type": "clear_tool_uses_20250919",
-        "trigger": {"type": "input_tokens", "value": asked.trigger_tokens},
-        "keep": {"type": "tool_uses", "value": asked.keep},
+        "trigger": {"type": "input_tokens", "value": editing.trigger_tokens},
+        "keep": {"type": "tool_uses", "value": editing.keep},
     }
-    if asked.clear_at_least:
-        edit["clear_at_least"] = {"type": "input_tokens", "value": asked.clear_at_least}
-    if asked.exclude_tools:
-        edit["exclude_tools"] = [*asked.exclude_tools]
-    if asked.clear_tool_inputs:
+    if editing.clear_at_least:
+        edit["clear_at_least"] = {"type": "input_tokens", "value": editing.clear_at_least}
+    if editing.exclude_tools:
+        edit["exclude_tools"] = [*editing.exclude_tools]
+    if editing.clear_tool_inputs:
         edit["clear_tool_inputs"] = True
     yield edit
 
 
 def expected_editing(
-    target: Shape | None, asked: ProviderEditing | None, items: Sequence[Item], view: View, beside: int
+    target: Shape | None, editing: ProviderEditing | None, items: Sequence[Item], view: View, tokens_beside: int
 ) -> StepReport | None:
     """Return what the provider is expected to clear of a request, as a step of its own; None if it is not asked to.
 
     ``beside`` is how many tokens system and tools take. What OpenAI compacts is not known before it has done so: that
     it will is told as an event of ``view``. O(size).
     """
-    if asked is None or not editing_of(target, asked).extra:
+    if editing is None or not editing_of(target, editing).extra:
         return None
     _tell_applied(items, view)
-    tokens = beside + sum(map(view.tokens, items))
+    tokens = tokens_beside + sum(map(view.tokens, items))
     changes: list[ContextChange] = []
     if target == "anthropic":
-        made = dict(_without_thinking(items, asked.keep_thinking_turns))
-        tokens -= sum(view.tokens(items[at]) - view.tokens(item) for at, item in made.items())
-        made |= _without_results([made.get(at, item) for at, item in enumerate(items)], asked, view, tokens)
-        sizes = [(items[at].entry_id, view.tokens(items[at]), view.tokens(item)) for at, item in sorted(made.items())]
+        edited = dict(_without_thinking(items, editing.keep_thinking_turns))
+        tokens -= sum(view.tokens(items[at]) - view.tokens(item) for at, item in edited.items())
+        edited |= _without_results([edited.get(at, item) for at, item in enumerate(items)], editing, view, tokens)
+        sizes = [(items[at].entry_id, view.tokens(items[at]), view.tokens(item)) for at, item in sorted(edited.items())]
         changes = [ContextChange(STEP, entry_id, "replaced", was, now) for entry_id, was, now in sizes if now < was]
-    elif tokens > asked.compact_tokens:
-        told = f"about {tokens:,} tokens are more than {asked.compact_tokens:,}: the provider compacts them itself"
-        view.tell("provider_compaction", told)
+    elif tokens > editing.compact_tokens:
+        words = f"about {tokens:,} tokens are more than {editing.compact_tokens:,}: the provider compacts them itself"
+        view.tell("provider_compaction", words)
     return StepReport(STEP, "the provider is asked to clear it itself", tuple(changes))
 
 
@@ -279,35 +279,35 @@ def _tell_applied(items: Sequence[Item], view: View) -> None:
 
 def _without_thinking(items: Sequence[Item], keep: int) -> Iterator[tuple[int, Item]]:
     """Yield the answers that lose their reasoning: all that have any, but for the so many newest; none for 0."""
-    found = [at for at, item in enumerate(items) if item.is_answer and _kept_parts(item) is not None]
-    for at in found[:-keep] if keep else ():
-        kept = _kept_parts(items[at])
-        yield at, items[at].replaced({**items[at].message, "content": kept or []})
+    answers = [at for at, item in enumerate(items) if item.is_answer and _kept_parts(item) is not None]
+    for at in answers[:-keep] if keep else ():
+        parts = _kept_parts(items[at])
+        yield at, items[at].replaced({**items[at].message, "content": parts or []})
 
 
 def _kept_parts(item: Item) -> list[JsonValue] | None:
     """Return the parts of an answer beside its reasoning; None if it has no reasoning."""
     content = item.message.get("content")
     parts = content if isinstance(content, list) else []
-    kept = [part for part in parts if not (isinstance(part, dict) and part.get("type") == "thinking")]
-    return kept if len(kept) < len(parts) else None
+    rest = [part for part in parts if not (isinstance(part, dict) and part.get("type") == "thinking")]
+    return rest if len(rest) < len(parts) else None
 
 
-def _without_results(items: Sequence[Item], asked: ProviderEditing, view: View, tokens: int) -> dict[int, Item]:
+def _without_results(items: Sequence[Item], editing: ProviderEditing, view: View, tokens: int) -> dict[int, Item]:
     """Return what is left of results, and calls, that are cleared, by place."""
-    rule = asked.clear_tool_uses
+    rule = editing.clear_tool_uses
     if rule is None or tokens <= rule.trigger_tokens:
         return {}
     uses = [use for use in tool_uses(items) if use.name not in rule.exclude_tools]
-    made: dict[int, Item] = {}
+    edited: dict[int, Item] = {}
     for use in uses[: max(len(uses) - rule.keep, 0)]:
         for at in use.results:
-            made[at] = items[at].replaced(with_text(items[at].message, _CLEARED))
+            edited[at] = items[at].replaced(with_text(items[at].message, _CLEARED))
         if rule.clear_tool_inputs:
-            caller = made.get(use.call.at, items[use.call.at])
-            made[use.call.at] = caller.replaced(_without_input(caller.message, use.call.part))
-    freed = sum(view.tokens(items[at]) - view.tokens(item) for at, item in made.items())
-    return made if freed >= rule.clear_at_least else {}
+            caller = edited.get(use.call.at, items[use.call.at])
+            edited[use.call.at] = caller.replaced(_without_input(caller.message, use.call.part))
+    freed = sum(view.tokens(items[at]) - view.tokens(item) for at, item in edited.items())
+    return edited if freed >= rule.clear_at_least else {}
 
 
 def _without_input(message: JsonObject, part: int) -> JsonObject:
@@ -356,13 +356,13 @@ def prefix_break(before: ContextRequest, after: ContextRequest) -> PrefixBreak |
 def _leading(request: ContextRequest) -> Sequence[JsonValue]:
     """Return the messages of the system that stand first."""
     messages: Sequence[JsonObject] = request.messages
-    end = next((at for at, each in enumerate(messages) if each.get("role") not in SYSTEM), len(messages))
+    end = next((at for at, message in enumerate(messages) if message.get("role") not in SYSTEM), len(messages))
     return messages[:end]
 
 
 def _of_items(before: ContextRequest, after: ContextRequest, *, only_system: bool) -> PrefixBreak | None:
-    items = [each for each in before.items if not only_system or each.is_system]
-    others = [each for each in after.items if not only_system or each.is_system]
+    items = [item for item in before.items if not only_system or item.is_system]
+    others = [item for item in after.items if not only_system or item.is_system]
     # What came since may be of the system: it goes to the front of some requests.
     for old, new in zip_longest(items, others) if only_system else zip_longest(items, others[: len(items)]):
         if old is None or new is None or old.entry_id != new.entry_id or old.message != new.message:
@@ -373,7 +373,7 @@ def _of_items(before: ContextRequest, after: ContextRequest, *, only_system: boo
 
 
 def _between(old: Item | None, new: Item | None, before: ContextRequest, after: ContextRequest) -> PrefixBreak:
-    entry_id = next((each.entry_id for each in (old, new) if each is not None and each.entry_id), None)
+    entry_id = next((item.entry_id for item in (old, new) if item is not None and item.entry_id), None)
     change = _last(after.report, old) or _last(after.report, new)
     if change is not None:
         return PrefixBreak(change.step, entry_id, f"{change.how} it ({_reason(after.report, change.step)})")
@@ -391,18 +391,18 @@ def _last(report: ContextReport, item: Item | None) -> ContextChange | None:
     """Return what was done last with a message, by its entry; one that a step added is found by that."""
     if item is None:
         return None
-    found = [
+    matching = [
         change
         for change in report.changes
         if change.step != STEP
         and change.entry_id == item.entry_id
         and (change.how == "added") == (item.entry_id is None)
     ]
-    return found[-1] if found else None
+    return matching[-1] if matching else None
 
 
 def _reason(report: ContextReport, step: str) -> str:
-    return next(each.reason for each in report.steps if each.name == step)
+    return next(step_report.reason for step_report in report.steps if step_report.name == step)
 
 
 def _is_repaired(item: Item, request: ContextRequest) -> bool:
@@ -410,9 +410,9 @@ def _is_repaired(item: Item, request: ContextRequest) -> bool:
 
 
 def _of_repairs(before: ContextRequest, after: ContextRequest) -> PrefixBreak:
-    known = {item.entry_id for item in before.items}
+    ids = {item.entry_id for item in before.items}
     for repair in after.repairs:
-        if repair not in before.repairs and repair.entry_id in known:
+        if repair not in before.repairs and repair.entry_id in ids:
             return PrefixBreak("repair", repair.entry_id, repair.what)
     for repair in before.repairs:
         if repair not in after.repairs:
@@ -515,26 +515,26 @@ def context_request(
     Raises `InvalidArgument`, and `InvalidEntry` for tools that are not JSON. O(size).
     """
     view = View(agent, counter, addresses=settings.addresses)
-    chosen = [*steps_of(settings, gathered), *steps]
-    piped = run_steps(context, chosen, view, rules=rules or EpochRules(settings.epoch_tokens))
-    beside = ENTRY_COUNTS.tally_texts([*([system] if system else ()), *texts_of(tools)], counter).tokens
+    all_steps = [*steps_of(settings, gathered), *steps]
+    piped = run_steps(context, all_steps, view, rules=rules or EpochRules(settings.epoch_tokens))
+    tokens_beside = ENTRY_COUNTS.tally_texts([*([system] if system else ()), *texts_of(tools)], counter).tokens
     if target is None:
         made = _ours(piped, system, tools, keeps_stale=settings.keep_stale_reasoning)
         freed = _tokens_repaired(made.repairs, counter)
-        return changed(made, tokens_beside=beside, tokens_repaired=freed)
-    told = [Said({"role": "system", "content": system})] if system else []
+        return changed(made, tokens_beside=tokens_beside, tokens_repaired=freed)
+    system_message = [Said({"role": "system", "content": system})] if system else []
     sent = wire_request(
         target,
-        [*told, *_said(piped.items)],
+        [*system_message, *_said(piped.items)],
         model=model,
         account=account,
         tools=tools,
         keeps_stale_reasoning=settings.keep_stale_reasoning,
         cache_marks=_marks(settings, piped.report),
     )
-    asked = settings.provider_editing
-    editing = editing_of(sent.target, asked)
-    cleared = expected_editing(sent.target, asked, piped.items, view, beside)
+    requested_edits = settings.provider_editing
+    editing = editing_of(sent.target, requested_edits)
+    cleared = expected_editing(sent.target, requested_edits, piped.items, view, tokens_beside)
     return ContextRequest(
         sent.target,
         sent.messages,
@@ -543,7 +543,7 @@ def context_request(
         sent.repairs,
         sent.broken,
         sent.tools,
-        beside,
+        tokens_beside,
         tuple(piped.items),
         editing.extra,
         editing.betas,
@@ -559,18 +559,18 @@ def _tokens_repaired(repairs: Sequence[Repair], counter: ModelCounter) -> int:
     )
 
 
-def _tokens_of(held: JsonObject, counter: ModelCounter) -> int:
+def _tokens_of(texts: JsonObject, counter: ModelCounter) -> int:
     """Return how many tokens a message takes, or a part of one."""
-    if "role" in held:
-        return counter.count(held)
-    if held.get("type") not in ("text", "thinking"):
-        return counter.count({"content": [held]}) - counter.count({"content": []})
-    return ENTRY_COUNTS.count_message({"content": [held]}, counter) - counter.count({"content": []})
+    if "role" in texts:
+        return counter.count(texts)
+    if texts.get("type") not in ("text", "thinking"):
+        return counter.count({"content": [texts]}) - counter.count({"content": []})
+    return ENTRY_COUNTS.count_message({"content": [texts]}, counter) - counter.count({"content": []})
 
 
 def _marks(settings: AgentContext, report: ContextReport) -> CacheMarks | None:
-    asked = settings.cache_breakpoints
-    return None if asked is None else CacheMarks(asked.count, asked.ttl, report.epoch_end)
+    breakpoints = settings.cache_breakpoints
+    return None if breakpoints is None else CacheMarks(breakpoints.count, breakpoints.ttl, report.epoch_end)
 
 
 def _ours(piped: Piped, system: str | None, tools: Sequence[JsonObject], *, keeps_stale: bool) -> ContextRequest:
@@ -581,10 +581,10 @@ def _ours(piped: Piped, system: str | None, tools: Sequence[JsonObject], *, keep
         answers = (item for item in items if item.is_answer)
         bound = bound_signatures(Said(_still_bound(item), entry_id=item.entry_id) for item in answers)
         if bound:
-            kept = without_stale_reasoning(None, messages, system, tools, bound, left)
-            messages, items = kept.messages, [*compress(items, kept.are_sent)]
-    repairs, beside = tuple(left.repairs), tuple(tools)
-    return ContextRequest(None, messages, system or None, piped.report, repairs, (), beside, items=tuple(items))
+            rest = without_stale_reasoning(None, messages, system, tools, bound, left)
+            messages, items = rest.messages, [*compress(items, rest.are_sent)]
+    repairs, all_tools = tuple(left.repairs), tuple(tools)
+    return ContextRequest(None, messages, system or None, piped.report, repairs, (), all_tools, items=tuple(items))
 
 
 def _said(items: Sequence[Item]) -> Iterator[Said]:
@@ -600,8 +600,8 @@ def _still_bound(item: Item) -> JsonObject:
     is_whole = item.how is None or PRODUCED_UNDER in item.message
     if is_whole or item.source is None or not item.is_answer:
         return item.message
-    told = item.source.data.get(PRODUCED_UNDER)
-    return item.message if told is None else {**item.message, PRODUCED_UNDER: told}
+    digest_stored = item.source.data.get(PRODUCED_UNDER)
+    return item.message if digest_stored is None else {**item.message, PRODUCED_UNDER: digest_stored}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -679,19 +679,19 @@ class Attempts:
         return self
 
     def __next__(self) -> Attempt:
-        found = self._next()
-        if found is None:
+        attempt = self._next()
+        if attempt is None:
             raise StopIteration
-        return found
+        return attempt
 
     def __aiter__(self) -> AsyncIterator[Attempt]:
         return self
 
     async def __anext__(self) -> Attempt:
-        found = await self._elsewhere(self._next)
-        if found is None:
+        attempt = await self._elsewhere(self._next)
+        if attempt is None:
             raise StopAsyncIteration
-        return found
+        return attempt
 
     def _next(self) -> Attempt | None:
         if self._latest is not None and not self._latest.has_overflowed:
@@ -725,7 +725,7 @@ async def ask_fitting(attempts: Attempts, model: Model, request: ModelRequest) -
         with attempt:
             reply = await model.complete(changed(request, messages=tuple(attempt.request.messages)))
             digest = attempt.request.prefix_digest
-            return changed(reply, messages=tuple(with_produced_under(each, digest) for each in reply.messages))
+            return changed(reply, messages=tuple(with_produced_under(message, digest) for message in reply.messages))
     raise ContextOverflow("no attempt was left")  # the last one lets its error pass
 
 
@@ -736,12 +736,12 @@ def what_is_too_large(request: ContextRequest, tools: Sequence[JsonObject], fitt
     """
     if not fitting.max_context_tokens and not fitting.max_payload_bytes:
         return ""
-    said = _length(request.system) + sum(
+    chars = _length(request.system) + sum(
         _length(message.get("content", message.get("parts"))) + _calls(message) for message in request.messages
     )
     offered = sum(len(encode_json(tool, "tools")[0]) for tool in tools)
-    tokens = (said + offered) // _CHARS_PER_TOKEN
-    size = int(said * _MESSAGE_BYTES + offered * _TOOL_BYTES) + _ENVELOPE_BYTES
+    tokens = (chars + offered) // _CHARS_PER_TOKEN
+    size = int(chars * _MESSAGE_BYTES + offered * _TOOL_BYTES) + _ENVELOPE_BYTES
     if fitting.max_context_tokens and tokens > fitting.max_context_tokens:
         return f"about {tokens:,} tokens are more than max_context_tokens ({fitting.max_context_tokens:,})"
     if fitting.max_payload_bytes and size > fitting.max_payload_bytes:
@@ -797,7 +797,7 @@ def explained_row(
     With ``before``, an earlier request, also where the one begins otherwise than the other.
     """
     report = sent.report
-    told = report.by_entry()
+    changes = report.by_entry()
     repaired = {repair.entry_id for repair in sent.repairs}
     return {
         "agent": report.agent,
@@ -817,8 +817,8 @@ def explained_row(
             {
                 "entryId": item.entry_id,
                 "role": item.role,
-                "sent": how_sent(told.get(item.entry_id, ()), is_repaired=item.entry_id in repaired),
-                "changes": [_change_row(change) for change in told.get(item.entry_id, ())],
+                "sent": how_sent(changes.get(item.entry_id, ()), is_repaired=item.entry_id in repaired),
+                "changes": [_change_row(change) for change in changes.get(item.entry_id, ())],
             }
             for item in items
         ],
@@ -828,8 +828,12 @@ def explained_row(
     }
 
 
-def _break_row(found: PrefixBreak | None) -> JsonValue:
-    return None if found is None else {"by": found.by, "entryId": found.entry_id, "why": found.why}
+def _break_row(prefix_break: PrefixBreak | None) -> JsonValue:
+    return (
+        None
+        if prefix_break is None
+        else {"by": prefix_break.by, "entryId": prefix_break.entry_id, "why": prefix_break.why}
+    )
 
 
 def _change_row(change: ContextChange) -> JsonObject:
@@ -866,14 +870,14 @@ class Reshaping:
     def __init__(
         self, settings: ContextSettings | Mapping[str, object], agent: str | None = None, model: str | None = None
     ) -> None:
-        chosen = context_settings(settings).of(agent)
-        if chosen.spec is not None:
+        own = context_settings(settings).of(agent)
+        if own.spec is not None:
             raise InvalidArgument("spec: is read from a session, by Session.request; messages alone have no sources")
-        self._epoch_tokens = chosen.epoch_tokens
-        self.steps = steps_of(chosen)
+        self._epoch_tokens = own.epoch_tokens
+        self.steps = steps_of(own)
         self._agent = agent
         self._counter = counter_for(model)
-        self._sent = None if chosen.keep_stale_reasoning else SentRequests()
+        self._sent = None if own.keep_stale_reasoning else SentRequests()
 
     def run(self, groups: Sequence[Sequence[JsonObject]]) -> list[Reshaped]:
         """Return what goes on of groups of messages, in order: a group for each message of a framework.
@@ -882,12 +886,12 @@ class Reshaping:
         went out from here with other messages before it, unless ``keep_stale_reasoning`` is set. O(size).
         """
         owner = [number for number, group in enumerate(groups) for _ in group]
-        given = [*chain.from_iterable(groups)]
+        messages = [*chain.from_iterable(groups)]
         view = View(self._agent, self._counter, addresses=False)
-        context = [_entry(at, message) for at, message in enumerate(given)]
+        context = [_entry(at, message) for at, message in enumerate(messages)]
         items = run_steps(context, self.steps, view, rules=EpochRules(self._epoch_tokens)).items
-        left = deque(items if self._sent is None else self._sent.without_stale(given, items))
-        found: list[Reshaped] = []
+        left = deque(items if self._sent is None else self._sent.without_stale(messages, items))
+        reshaped: list[Reshaped] = []
         for number, group in enumerate(groups):
             own: list[Item] = []
             added: list[Item] = []
@@ -898,13 +902,13 @@ class Reshaping:
                 elif own:
                     added.append(item)
                 else:
-                    found.append(Reshaped(None, [item.message]))
+                    reshaped.append(Reshaped(None, [item.message]))
             if len(own) == len(group) and all(item.how is None for item in own):
-                found.append(Reshaped(number, None))
+                reshaped.append(Reshaped(number, None))
             elif own:
-                found.append(Reshaped(number, [item.message for item in own]))
-            found += [Reshaped(None, [item.message]) for item in added]
-        return [*found, *(Reshaped(None, [item.message]) for item in left)]
+                reshaped.append(Reshaped(number, [item.message for item in own]))
+            reshaped += [Reshaped(None, [item.message]) for item in added]
+        return [*reshaped, *(Reshaped(None, [item.message]) for item in left)]
 
 
 def _entry(at: int, message: JsonObject) -> ContextEntry:

@@ -77,9 +77,9 @@ class ContextWindow(SettingsModel):
 
     @field_validator("tool_result_char_overrides")
     @classmethod
-    def _tools_once(cls, given: Mapping[str, int]) -> Mapping[str, int]:
-        _once(given, plain_name)
-        return given
+    def _tools_once(cls, overrides: Mapping[str, int]) -> Mapping[str, int]:
+        _once(overrides, plain_name)
+        return overrides
 
 
 class Superseding(SettingsModel):
@@ -198,13 +198,13 @@ class ContextSource(SettingsModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_text(cls, given: object) -> object:
-        return {"source": given} if isinstance(given, str) else given
+    def _of_text(cls, value: object) -> object:
+        return {"source": value} if isinstance(value, str) else value
 
     @field_validator("source")
     @classmethod
-    def _is_complete(cls, given: str) -> str:
-        kind, _, parameter = (part.strip() for part in given.partition(":"))
+    def _is_complete(cls, source: str) -> str:
+        kind, _, parameter = (part.strip() for part in source.partition(":"))
         if not kind:
             raise PydanticCustomError("source", "a source has a name")
         if kind.casefold() in _NEEDS and not parameter:
@@ -213,7 +213,7 @@ class ContextSource(SettingsModel):
             )
         if kind.casefold() in _COUNTED and parameter and not re.fullmatch(r"-?[0-9]{1,9}", parameter):
             raise PydanticCustomError("source", "{kind} needs a number behind its colon, or none", {"kind": kind})
-        return given
+        return source
 
     @property
     def kind(self) -> str:
@@ -240,10 +240,10 @@ class ContextSpec(SettingsModel):
 
     @field_validator("sources")
     @classmethod
-    def _own_history_once(cls, given: tuple[ContextSource, ...]) -> tuple[ContextSource, ...]:
-        if sum(each.kind == OWN_HISTORY for each in given) > 1:
+    def _own_history_once(cls, sources: tuple[ContextSource, ...]) -> tuple[ContextSource, ...]:
+        if sum(source.kind == OWN_HISTORY for source in sources) > 1:
             raise PydanticCustomError("source", "own_history is named twice")
-        return given
+        return sources
 
 
 class CacheBreakpoints(SettingsModel):
@@ -338,14 +338,14 @@ class ContextSettings(AgentContext):
 
     @field_validator("agents")
     @classmethod
-    def _agents_once(cls, given: Mapping[str, AgentContext]) -> Mapping[str, AgentContext]:
-        _once(given, plain_agent)
-        return given
+    def _agents_once(cls, agents: Mapping[str, AgentContext]) -> Mapping[str, AgentContext]:
+        _once(agents, plain_agent)
+        return agents
 
     def of(self, agent: str | None) -> AgentContext:
         """Return the settings for an agent; None is one without a name."""
         wanted = plain_agent(agent) if agent else None
-        own = next((each for name, each in self.agents.items() if plain_agent(name) == wanted), None)
+        own = next((settings for name, settings in self.agents.items() if plain_agent(name) == wanted), None)
         if own is None:
             return self
         return self.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
@@ -357,19 +357,19 @@ TRIMMED = ContextSettings(trim=Trimming(), faithful=True)
 an epoch begins."""
 
 
-def context_settings(given: ContextSettings | Mapping[str, object] | None) -> ContextSettings:
+def context_settings(settings: ContextSettings | Mapping[str, object] | None) -> ContextSettings:
     """Return settings as they are, those of a JSON object, or the default ones for None.
 
     Raises `InvalidArgument` naming each field that is wrong by its path.
     """
-    if given is None:
+    if settings is None:
         return DEFAULT_CONTEXT
-    if isinstance(given, ContextSettings):
-        return given
-    if not isinstance(given, Mapping):
-        raise InvalidArgument(f"settings: should be ContextSettings, not {shown(given)}")
+    if isinstance(settings, ContextSettings):
+        return settings
+    if not isinstance(settings, Mapping):
+        raise InvalidArgument(f"settings: should be ContextSettings, not {shown(settings)}")
     try:
-        return ContextSettings.model_validate(dict(given))
+        return ContextSettings.model_validate(dict(settings))
     except ValidationError as error:
         raise _wrong("settings", error) from None
 
@@ -379,11 +379,13 @@ def context_schema() -> JsonObject:
     return ContextSettings.model_json_schema()
 
 
-def _wrong(what: str, error: ValidationError) -> InvalidArgument:
-    found = error.errors(include_url=False, include_context=False)
-    problems = [f"{_path(each['loc']) or what}: {each['msg']}, not {shown(each['input'])}" for each in found]
-    more = f"; and {len(found) - _MOST_PROBLEMS:,} more" if len(found) > _MOST_PROBLEMS else ""
-    return InvalidArgument("; ".join(problems[:_MOST_PROBLEMS]) + more)
+def _wrong(model: str, error: ValidationError) -> InvalidArgument:
+    errors = error.errors(include_url=False, include_context=False)
+    problems = [
+        f"{_path(problem['loc']) or model}: {problem['msg']}, not {shown(problem['input'])}" for problem in errors
+    ]
+    ending = f"; and {len(errors) - _MOST_PROBLEMS:,} more" if len(errors) > _MOST_PROBLEMS else ""
+    return InvalidArgument("; ".join(problems[:_MOST_PROBLEMS]) + ending)
 
 
 def _path(location: Sequence[int | str]) -> str:
@@ -395,8 +397,8 @@ def _once(names: Iterable[str], plain: Callable[[str], str]) -> None:
     """Refuse a name that is written in two ways: which of them holds would be a matter of their order."""
     met: dict[str, str] = {}
     for name in names:
-        other = met.setdefault(plain(name), name)
-        if other != name:
+        first_spelling = met.setdefault(plain(name), name)
+        if first_spelling != name:
             raise PydanticCustomError(
-                "same_name", "{one} and {other} are the same name", {"one": repr(other), "other": repr(name)}
+                "same_name", "{one} and {other} are the same name", {"one": repr(first_spelling), "other": repr(name)}
             )

@@ -81,7 +81,7 @@ class GatheredContext:
         """Return the sections under a heading, "" where there are none."""
         if not self.sections:
             return ""
-        return "\n\n".join([heading, *(f"## {each.label}\n{each.text}" for each in self.sections)])
+        return "\n\n".join([heading, *(f"## {section.label}\n{section.text}" for section in self.sections)])
 
 
 NOTHING_GATHERED = GatheredContext(None)
@@ -122,16 +122,16 @@ class Change:
     commits: tuple[str, ...] = ()
 
 
-def changes_recent(asked: Asked) -> str | None:
+def changes_recent(question: Asked) -> str | None:
     """Return the last changes that the stored calls of tools tell: calls that failed have changed nothing."""
-    stored = asked.context if asked.stored is None else asked.stored
-    return changes_text(recent(changes_of([Item(entry, at) for at, entry in enumerate(stored)]), asked))
+    stored = question.context if question.stored is None else question.stored
+    return changes_text(recent(changes_of([Item(entry, at) for at, entry in enumerate(stored)]), question))
 
 
 def recent(changes: Sequence[Change], asked: Asked) -> Sequence[Change]:
     """Return the last of some changes, as many as the source is asked for, one at least; all if it says no number."""
-    given = (asked.parameter or "").strip()
-    count = int(given) if given.lstrip("-").isdecimal() and given.isascii() else len(changes)
+    parameter = (asked.parameter or "").strip()
+    count = int(parameter) if parameter.lstrip("-").isdecimal() and parameter.isascii() else len(changes)
     return changes[-max(1, count) :]
 
 
@@ -140,25 +140,25 @@ def changes_of(items: Sequence[Item]) -> list[Change]:
     used: dict[int, list[ToolUse]] = {}
     for use in tool_uses(items):
         used.setdefault(use.call.at, []).append(use)
-    found: list[Change] = []
-    turn, made, last = 0, list[ToolUse](), None
+    changes: list[Change] = []
+    turn, uses, last = 0, list[ToolUse](), None
     for at, item in enumerate(items):
         if item.is_user:
-            found += _change(turn, last, made, items)
-            turn, made, last = turn + 1, [], None
+            changes += _change(turn, last, uses, items)
+            turn, uses, last = turn + 1, [], None
         elif item.is_answer:
             if last is not None and item.agent != last.agent:
-                found += _change(turn, last, made, items)
-                made = []
+                changes += _change(turn, last, uses, items)
+                uses = []
             last = item
-            made += used.get(at, [])
-    return [*found, *_change(turn, last, made, items)]
+            uses += used.get(at, [])
+    return [*changes, *_change(turn, last, uses, items)]
 
 
-def _change(turn: int, last: Item | None, made: Sequence[ToolUse], items: Sequence[Item]) -> list[Change]:
+def _change(turn: int, last: Item | None, uses: Sequence[ToolUse], items: Sequence[Item]) -> list[Change]:
     written, deleted, commits = dict[str, None](), dict[str, None](), list[str]()
     commands: list[tuple[str, str]] = []
-    for use in made:
+    for use in uses:
         name = plain_name(use.name)
         failed = [items[at].message.get("isError") is True for at in use.results]
         state = "no result" if not failed else "FAILED" if all(failed) else "OK"
@@ -178,8 +178,8 @@ def _change(turn: int, last: Item | None, made: Sequence[ToolUse], items: Sequen
 
 
 def _argument(arguments: JsonObject, names: Iterable[str]) -> str:
-    given = {name.casefold(): value for name, value in arguments.items()}
-    value = next((given[name] for name in names if name in given), None)
+    by_name = {name.casefold(): value for name, value in arguments.items()}
+    value = next((by_name[name] for name in names if name in by_name), None)
     if isinstance(value, list):
         value = " ".join(map(str, value))
     return value if isinstance(value, str) else ""
@@ -202,7 +202,7 @@ def _lines(change: Change) -> Iterable[str]:
     for heading, listed in parts:
         if listed:
             yield f"  {heading}:"
-            yield from (f"    - {each}" for each in listed)
+            yield from (f"    - {text}" for text in listed)
 
 
 def listed_changes(log: object, session_id: str) -> list[Change]:
@@ -211,16 +211,16 @@ def listed_changes(log: object, session_id: str) -> list[Change]:
     The names of fields are read in whatever case. What is not an object is passed over.
     """
     listed = _field(log, "entries")
-    entries = [each for each in (listed if isinstance(listed, list) else []) if isinstance(each, dict)]
-    own = [each for each in entries if _field(each, "session_id", "sessionid") in (None, session_id)]
-    return [_logged(each) for each in own or entries]
+    entries = [entry for entry in (listed if isinstance(listed, list) else []) if isinstance(entry, dict)]
+    own = [entry for entry in entries if _field(entry, "session_id", "sessionid") in (None, session_id)]
+    return [_logged(entry) for entry in own or entries]
 
 
 def _logged(entry: Mapping[str, JsonValue]) -> Change:
     turn = _field(entry, "turn_index", "turnindex")
     commands = [
-        (_text(_field(each, "command")), "OK" if _field(each, "succeeded") is True else "FAILED")
-        for each in _list(_field(entry, "commands_run", "commandsrun"))
+        (_text(_field(command, "command")), "OK" if _field(command, "succeeded") is True else "FAILED")
+        for command in _list(_field(entry, "commands_run", "commandsrun"))
     ]
     return Change(
         turn if isinstance(turn, int) else None,
@@ -236,8 +236,8 @@ def _logged(entry: Mapping[str, JsonValue]) -> Change:
 def _field(value: object, *names: str) -> JsonValue:
     if not isinstance(value, Mapping):
         return None
-    given = {str(name).casefold(): each for name, each in value.items()}
-    return cast("JsonValue", next((given[name] for name in names if name in given), None))
+    by_name = {str(name).casefold(): item for name, item in value.items()}
+    return cast("JsonValue", next((by_name[name] for name in names if name in by_name), None))
 
 
 def _list(value: JsonValue) -> list[JsonValue]:
@@ -267,8 +267,8 @@ def brief_field(asked: Asked) -> str | None:
     """Return a field of the metadata of the session, or of the object ``brief`` in it."""
     metadata = asked.session.metadata
     name = asked.parameter or ""
-    found = field_text(metadata.get(BRIEF), name)
-    return field_text(metadata, name) if found is None else found
+    text = field_text(metadata.get(BRIEF), name)
+    return field_text(metadata, name) if text is None else text
 
 
 def field_text(brief: object, name: str) -> str | None:
@@ -392,14 +392,14 @@ async def gather(
     """
     sections: list[Section] = []
     skipped: list[SkippedSource] = []
-    for each in wanted:
-        if each.kind == "own_history":
+    for source in wanted:
+        if source.kind == "own_history":
             continue
-        found = await _read(each, changed(asked, parameter=each.parameter), sources, calling)
-        if isinstance(found, SkippedSource):
-            skipped.append(found)
+        answer = await _read(source, changed(asked, parameter=source.parameter), sources, calling)
+        if isinstance(answer, SkippedSource):
+            skipped.append(answer)
         else:
-            sections.append(Section(each.source, each.label or label_of(each), found))
+            sections.append(Section(source.source, source.label or label_of(source), answer))
     return GatheredContext(asked.agent, tuple(sections), tuple(skipped))
 
 
@@ -410,14 +410,14 @@ async def _read(
     if source is None:
         return SkippedSource(wanted.source, "no source has this name")
     try:
-        found = await _said(source, asked, calling)
+        answer = await _said(source, asked, calling)
     except Exception as error:  # noqa: BLE001 - a source of the caller's, and no reason to ask no model
-        found = error
-    if isinstance(found, Exception):
-        return SkippedSource(wanted.source, f"it failed: {_reason(found)}")
-    if found is not None and not isinstance(found, str):
-        return SkippedSource(wanted.source, f"it returned {shown(found)}, not a text")
-    text = cut_source(found or "", wanted).strip()
+        answer = error
+    if isinstance(answer, Exception):
+        return SkippedSource(wanted.source, f"it failed: {_reason(answer)}")
+    if answer is not None and not isinstance(answer, str):
+        return SkippedSource(wanted.source, f"it returned {shown(answer)}, not a text")
+    text = cut_source(answer or "", wanted).strip()
     return text or SkippedSource(wanted.source, "it has nothing to say")
 
 
@@ -425,12 +425,12 @@ async def _said(source: SourceReader, asked: Asked, calling: Calling) -> object:
     """Return what a source returns, or what it raised."""
     if iscoroutinefunction(source) or iscoroutinefunction(getattr(source, "__call__", None)):  # noqa: B004
         return await calling.ask(cast("_Asking", partial(source, asked)), SOURCE_SECONDS)
-    (found,) = await calling.call(partial(_outcome, source, asked))
-    if not isinstance(found, Awaitable):
-        return found
+    (outcome,) = await calling.call(partial(_outcome, source, asked))
+    if not isinstance(outcome, Awaitable):
+        return outcome
 
     async def answer() -> str | None:
-        return await found
+        return await outcome
 
     return await calling.ask(answer, SOURCE_SECONDS)
 
@@ -445,10 +445,10 @@ def _outcome(source: SourceReader, asked: Asked) -> tuple[_Found | Exception]:
 
 def _reason(error: Exception) -> str:
     try:
-        said = str(error)
+        text = str(error)
     except Exception:  # noqa: BLE001 - an error that cannot be printed is one all the same
-        said = ""
-    return shown(said or type(error).__name__)
+        text = ""
+    return shown(text or type(error).__name__)
 
 
 def cut_source(text: str, wanted: ContextSource) -> str:
@@ -469,18 +469,18 @@ def label_of(wanted: ContextSource) -> str:
     return _LABELS.get(wanted.kind, wanted.source)
 
 
-def checked_sources(given: Mapping[str, SourceReader] | None) -> Mapping[str, SourceReader]:
+def checked_sources(readers: Mapping[str, SourceReader] | None) -> Mapping[str, SourceReader]:
     """Return sources by their plain names. Raises `InvalidArgument` for anything that is not a mapping to functions."""
-    if given is None:
+    if readers is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise InvalidArgument(f"sources: should be functions by their names, not {shown(given)}")
-    for name, source in given.items():
+    if not isinstance(readers, Mapping):
+        raise InvalidArgument(f"sources: should be functions by their names, not {shown(readers)}")
+    for name, source in readers.items():
         if not isinstance(name, str) or not name.strip() or ":" in name:
             raise InvalidArgument(f"sources: {shown(name)} is not a name; it has no colon, which a parameter follows")
         if not callable(source):
             raise InvalidArgument(f"sources[{shown(name)}]: {shown(source)} is not a function")
-    return {name.strip().casefold(): source for name, source in given.items()}
+    return {name.strip().casefold(): source for name, source in readers.items()}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -489,7 +489,7 @@ def checked_sources(given: Mapping[str, SourceReader] | None) -> Mapping[str, So
 
 def session_context(asked: Asked) -> str | None:
     """Return the texts that are registered in the session, each under its name."""
-    return "\n\n".join(f"### {each.name}\n{each.text}" for each in asked.registered) or None
+    return "\n\n".join(f"### {registered.name}\n{registered.text}" for registered in asked.registered) or None
 
 
 STORED_SOURCES: Mapping[str, SourceReader] = {

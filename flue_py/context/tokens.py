@@ -294,13 +294,13 @@ class _Meter:
         self.add_text(text)
         self._is_estimate = True
 
-    def _counted_media(self, found: re.Match[str]) -> str:
+    def _counted_media(self, span: re.Match[str]) -> str:
         """Count what a field holds in base64 as a picture or a file, and return what is left of it as text."""
-        field, kind, data = found.groups()
+        field, kind, data = span.groups()
         if field is not None and _ENCRYPTED.search(field):
-            return found[0]
-        told = type_of_bytes(data) or kind or ("image/" if '"type":"image' in found.string else "")
-        self._add_fixed(IMAGE_TOKENS if told.startswith("image/") else FILE_TOKENS)
+            return span[0]
+        media_type = type_of_bytes(data) or kind or ("image/" if '"type":"image' in span.string else "")
+        self._add_fixed(IMAGE_TOKENS if media_type.startswith("image/") else FILE_TOKENS)
         return '""'
 
 
@@ -353,8 +353,8 @@ class EntryCounts:
 
     def each_and_all(self, items: Iterable[ContextEntry], counter: Counter) -> tuple[list[int], Tally]:
         """Return what `each` and what `tally` returns, by one look-up for each item."""
-        found = self._each(items, counter, only_known=False)
-        return [~tokens if tokens < 0 else tokens for tokens in found], _tally(found, counter)
+        tallies = self._each(items, counter, only_known=False)
+        return [~tokens if tokens < 0 else tokens for tokens in tallies], _tally(tallies, counter)
 
     def tally(self, items: Iterable[ContextEntry], counter: Counter, *, only_known: bool = False) -> Tally:
         """Return how many tokens items take together. O(items), and O(size) of those not counted before.
@@ -365,29 +365,29 @@ class EntryCounts:
 
     def tally_texts(self, texts: Iterable[str], counter: Counter, *, only_known: bool = False) -> Tally:
         """Return what texts take together, each as a message of its own. As `tally`, and remembered likewise."""
-        known = self._known(counter.name)
+        counts = self._known(counter.name)
         total = 0
         for text in texts:
             key = (len(text), hash(text))
-            found = known.get(key)
-            if found is None:
+            count = counts.get(key)
+            if count is None:
                 if only_known:
                     raise NotCounted
-                found = (0, "", counter.count({"role": "user", "content": [{"type": "text", "text": text}]}))
-                self._keep(known, key, found)
-            total += found[2]
+                count = (0, "", counter.count({"role": "user", "content": [{"type": "text", "text": text}]}))
+                self._keep(counts, key, count)
+            total += count[2]
         return Tally(total, counter.is_estimate and total > 0)
 
     def count_message(self, message: Mapping[str, JsonValue], counter: Counter) -> int:
         """Return how many tokens a message takes that no entry has as it is. O(size), and remembered by its text."""
         text = encode_json(dict(message), "message")[0]
-        known = self._known(counter.name)
+        counts = self._known(counter.name)
         key = (len(text), hash(text), "message")
-        found = known.get(key)
-        if found is None:
-            found = (0, "", counter.count(message))
-            self._keep(known, key, found)
-        return found[2]
+        count = counts.get(key)
+        if count is None:
+            count = (0, "", counter.count(message))
+            self._keep(counts, key, count)
+        return count[2]
 
     def clear(self) -> None:
         """Forget all counts."""
@@ -395,53 +395,53 @@ class EntryCounts:
             self._counts.clear()
 
     def _each(self, items: Iterable[ContextEntry], counter: Counter, *, only_known: bool) -> list[int]:
-        known = self._known(counter.name)
-        each = []
+        counts = self._known(counter.name)
+        tallies = []
         for item in items:
             # Written out, since this is all that happens for each of ten thousand items that were counted before.
             entry = item.entry
-            found = known.get((entry.id, item.excluded_parts) if item.excluded_parts else entry.id)
+            count = counts.get((entry.id, item.excluded_parts) if item.excluded_parts else entry.id)
             # Another store may have the same id for something else. Python keeps the hash of a text beside it.
-            if found is None or found[0] != hash(entry.payload) or found[1] != entry.kind:
+            if count is None or count[0] != hash(entry.payload) or count[1] != entry.kind:
                 if only_known:
                     raise NotCounted
-                found = self._count_entry(known, item, counter)
-            each.append(found[2])
-        return each
+                count = self._count_entry(counts, item, counter)
+            tallies.append(count[2])
+        return tallies
 
     def _known(self, name: str) -> dict[Hashable, _Count]:
-        known = self._counts.get(name)
-        if known is not None:
-            return known
+        counts = self._counts.get(name)
+        if counts is not None:
+            return counts
         with self._changing:
             if len(self._counts) >= MOST_COUNTERS and name not in self._counts:
                 del self._counts[next(iter(self._counts))]
             return self._counts.setdefault(name, {})
 
-    def _count_entry(self, known: dict[Hashable, _Count], item: ContextEntry, counter: Counter) -> _Count:
+    def _count_entry(self, counts: dict[Hashable, _Count], item: ContextEntry, counter: Counter) -> _Count:
         message = item.data
         tokens = counter.count(message)
         entry = item.entry
         if entry.kind == MESSAGE and not item.excluded_parts:
             TRAITS.note(entry, message)
         count = (hash(entry.payload), entry.kind, tokens if is_text_only(message) else ~tokens)
-        self._keep(known, (entry.id, item.excluded_parts) if item.excluded_parts else entry.id, count)
+        self._keep(counts, (entry.id, item.excluded_parts) if item.excluded_parts else entry.id, count)
         return count
 
-    def _keep(self, known: dict[Hashable, _Count], key: Hashable, count: _Count) -> None:
+    def _keep(self, counts: dict[Hashable, _Count], key: Hashable, count: _Count) -> None:
         with self._changing:
-            if len(known) >= self._most:
-                for oldest in list(known)[: len(known) // 2 + 1]:
-                    del known[oldest]
-            known[key] = count
+            if len(counts) >= self._most:
+                for oldest in list(counts)[: len(counts) // 2 + 1]:
+                    del counts[oldest]
+            counts[key] = count
 
 
-def _tally(found: Sequence[int], counter: Counter) -> Tally:
+def _tally(counts: Sequence[int], counter: Counter) -> Tally:
     """Return what counts come to; one below 0 is ``~tokens``, of what is not all text (`_Count`)."""
-    if min(found, default=0) >= 0:
-        total = sum(found)
+    if min(counts, default=0) >= 0:
+        total = sum(counts)
         return Tally(total, counter.is_estimate and total > 0)
-    return Tally(sum(~tokens if tokens < 0 else tokens for tokens in found), is_estimate=True)
+    return Tally(sum(~tokens if tokens < 0 else tokens for tokens in counts), is_estimate=True)
 
 
 ENTRY_COUNTS = EntryCounts()
@@ -592,9 +592,9 @@ def _newest_report(
             continue
         if entry.depth <= changed_at:
             return None
-        found = _reports.of(entry, only_known=only_known)
-        if found is not None and _is_of(found, model, provider):
-            return changed(found, place=place)
+        report = _reports.of(entry, only_known=only_known)
+        if report is not None and _is_of(report, model, provider):
+            return changed(report, place=place)
     return None
 
 
@@ -630,18 +630,18 @@ class _Reports:
         self._changing = Lock()
 
     def of(self, entry: Entry, *, only_known: bool = False) -> ReportedSize | None:
-        known = self._found.get(entry.id)
+        remembered = self._found.get(entry.id)
         same = hash(entry.payload), hash(entry.extra)
-        if known is not None and known[0] == same:
-            return known[1]
+        if remembered is not None and remembered[0] == same:
+            return remembered[1]
         if only_known:
             raise NotCounted
-        found = _read_report(entry)
+        report = _read_report(entry)
         with self._changing:
             if len(self._found) >= self._most:
                 self._found.clear()
-            self._found[entry.id] = (same, found)
-        return found
+            self._found[entry.id] = (same, report)
+        return report
 
 
 _reports = _Reports()
