@@ -261,7 +261,7 @@ REMEDIES = {
     "ArtifactNotFound": "Take an id of `artifacts()`. Those of deleted entries are gone.",
     "InvalidEntry": "Mend the field that the message names.",
     "InvalidArgument": "Mend the argument that the message names.",
-    "IdempotencyConflict": "Take a new key for a new operation. See [retry safely](../how-to/retry-safely.md).",
+    "IdempotencyConflict": "Take a new key for a new operation. See [retries](../how-to/two-writers.md#retry-safely).",
     "CallConflict": "Report the same numbers, or give the call an id of its own. See [costs](../how-to/costs.md).",
     "AmbiguousId": "Give more characters; `matches` has the first ids that fit.",
     "TaskDepthExceeded": "Start the task from a session further up.",
