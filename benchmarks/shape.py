@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.shape`` prints each figure with its bound and its goal, which stand in ``shape.toml``. With
 ``--check`` it prints only the figures that are above their bounds, and exits with 1 if there are any. ``--cases``
-counts the test cases as well, which takes half a minute. With a revision of git it prints the figures of the sources
-there.
+counts the test cases as well, which takes half a minute, and ``--walks`` draws the files of five calls in
+``docs/architecture.md``. With a revision of git it prints the figures of the sources there.
 
 A code line is not blank, a comment or a docstring. Names are counted each time an assignment, a loop or a parameter
 binds them. Words of docstrings are those of modules, classes and functions. An import counts for a circle wherever it
@@ -39,11 +39,12 @@ from flue_py.core.model import FunctionModel
 
 ROOT = Path(__file__).parent.parent
 TABLE = Path(__file__).with_suffix(".toml")
+PAGE = ROOT / "docs" / "architecture.md"
+BEGIN, END = "<!-- walks: begin, written by python -m benchmarks.shape --walks -->", "<!-- walks: end -->"
 VAGUE = frozenset({
     "found", "told", "given", "said", "asked", "known", "made", "chosen", "each", "one", "other", "more", "held",
     "kept", "gone", "around", "beside", "what",
 })  # fmt: skip
-UNITS = ("files", "functions")
 ONE_STEP: flue_py.JsonObject = {"window": {"text_only": True}}
 TOOL_CALL: tuple[flue_py.JsonObject, ...] = (
     {"role": "assistant", "content": [{"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": "a.py"}}]},
@@ -202,31 +203,39 @@ class Walk:
 
     def __init__(self) -> None:
         self.is_watching = False
-        self.functions: set[CodeType] = set()
+        self.functions: dict[CodeType, None] = {}
 
     def see(self, frame: FrameType, event: str, argument: object) -> None:
         """Note a call. The interpreter calls this for every one."""
         del argument
         if self.is_watching and event == "call" and frame.f_code.co_filename.startswith(_PACKAGE):
-            self.functions.add(frame.f_code)
+            self.functions[frame.f_code] = None
 
-    async def of(self, call: Callable[[], Awaitable[object]]) -> dict[str, int]:
-        """Return the number of files and of functions that one call runs."""
-        self.functions = set()
+    async def of(self, call: Callable[[], Awaitable[object]]) -> Steps:
+        """Return the files and the number of functions that one call runs."""
+        self.functions = {}
         self.is_watching = True
         await call()
         self.is_watching = False
-        return {"files": len({code.co_filename for code in self.functions}), "functions": len(self.functions)}
+        files = dict.fromkeys(code.co_filename.removeprefix(_PACKAGE) for code in self.functions)
+        return Steps(tuple(files), len(self.functions))
 
 
-async def walk_figures(folder: Path) -> dict[str, float]:
+class Steps(NamedTuple):
+    """The files of a call, in the order in which it enters them, and the number of its functions."""
+
+    files: tuple[str, ...]
+    functions: int
+
+
+async def walks(folder: Path) -> dict[str, Steps]:
     """Return the files and functions of five calls, the least of three rounds.
 
     A round before these loads the modules. Threads that wait sometimes run a function more.
     """
     walk = Walk()
     model = FunctionModel(lambda _: "The build is red, and was repaired.", "scripted", context_window=200_000)
-    rounds: list[dict[str, float]] = []
+    rounds: list[dict[str, Steps]] = []
     # The threads of the store are watched from their beginning.
     threading.setprofile(walk.see)
     sys.setprofile(walk.see)
@@ -244,14 +253,32 @@ async def walk_figures(folder: Path) -> dict[str, float]:
                     "a search": partial(store.search, "traceback"),
                     "a compaction by a model": partial(session.compact, model, mode="llm", window=10_000),
                 }
-                counts = {name: await walk.of(call) for name, call in calls.items()}
+                rounds.append({name: await walk.of(call) for name, call in calls.items()})
                 if len(await session.build_context()) > 100:
                     raise RuntimeError("nothing was compacted")
-                rounds.append({f"{unit} of {name}": counts[name][unit] for unit in UNITS for name in calls})
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    return {name: min(figures[name] for figures in rounds[1:]) for name in rounds[0]}
+    return {
+        name: Steps(
+            min((steps[name].files for steps in rounds[1:]), key=len),
+            min(steps[name].functions for steps in rounds[1:]),
+        )
+        for name in rounds[0]
+    }
+
+
+def walk_figures(steps: Mapping[str, Steps]) -> dict[str, float]:
+    """Return the numbers of files and functions of each call."""
+    files: dict[str, float] = {f"files of {name}": len(walk.files) for name, walk in steps.items()}
+    return files | {f"functions of {name}": walk.functions for name, walk in steps.items()}
+
+
+def drawn(text: str, steps: Mapping[str, Steps]) -> str:
+    """Return the page with the files of each call between its marks."""
+    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
+    rows = [f"| {name} | {', '.join(f'`{file}`' for file in walk.files)} |" for name, walk in steps.items()]
+    return "\n".join([before + BEGIN, "", "| call | its files, in order |", "| --- | --- |", *rows, "", END + after])
 
 
 def class_figures() -> dict[str, float]:
@@ -315,12 +342,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--check", action="store_true", help="print only figures above their bounds; exit with 1 if any"
     )
+    parser.add_argument("--walks", action="store_true", help=f"draw the files of five calls in {PAGE.name}")
     options = parser.parse_args(arguments)
     budgets, rooms = read_table(TABLE.read_text("utf-8"))
     figures = source_figures(sources_of(options.revision), rooms)
     if options.revision is None:
         with TemporaryDirectory() as folder:
-            figures |= asyncio.run(walk_figures(Path(folder))) | class_figures()
+            steps = asyncio.run(walks(Path(folder)))
+        if options.walks:
+            PAGE.write_text(drawn(PAGE.read_text("utf-8"), steps), "utf-8")
+        figures |= walk_figures(steps) | class_figures()
         figures |= case_figures() if options.cases else {}
     places = {name: place for place, name in enumerate(budgets)}
     figures = {name: figures[name] for name in sorted(figures, key=lambda name: (places.get(name, len(places)), name))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from pathlib import Path
 
@@ -116,13 +117,17 @@ def test_the_figures_of_sources() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_walk_counts_the_files_and_functions_of_one_call(tmp_path: Path) -> None:
-    figures = await shape.walk_figures(tmp_path)
+async def test_the_page_on_architecture_draws_the_files_of_five_calls(tmp_path: Path) -> None:
+    steps = await shape.walks(tmp_path)
 
+    figures = shape.walk_figures(steps)
     calls = ("an append", "a context", "a request", "a search", "a compaction by a model")
     assert list(figures) == [f"{unit} of {call}" for unit in ("files", "functions") for call in calls]
     assert [call for call in calls if not 1 < figures[f"files of {call}"] < figures[f"functions of {call}"]] == []
-    assert figures["files of an append"] < figures["files of a compaction by a model"]
+    page = shape.PAGE.read_text(encoding="utf-8").partition(shape.BEGIN)[2].partition(shape.END)[0]
+    rows = re.findall(r"^\| (.*) \| (`.*) \|$", page, re.MULTILINE)
+    drawn = {name: set(re.findall(r"`(\S+)`", files)) for name, files in rows}
+    assert drawn == {name: set(walk.files) for name, walk in steps.items()}, "run python -m benchmarks.shape --walks"
 
 
 def test_public_names_are_those_of_the_package() -> None:
@@ -166,10 +171,10 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(shape, "class_figures", dict)
     monkeypatch.setattr(shape, "case_figures", lambda: {"test cases": 9})
 
-    async def no_walks(_: Path) -> dict[str, float]:
+    async def no_walks(_: Path) -> dict[str, shape.Steps]:
         return {}
 
-    monkeypatch.setattr(shape, "walk_figures", no_walks)
+    monkeypatch.setattr(shape, "walks", no_walks)
     return tmp_path
 
 
