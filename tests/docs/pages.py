@@ -102,9 +102,6 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/how-to/review-the-ddl.md", "CREATE SCHEMA flue AUTHORIZATION app;"): (
         "PostgreSQL's own; tests/migrations runs the like"
     ),
-    ("docs/how-to/copy-a-store.md", "flue-py copy sessions.db postgresql+asyncpg://app@db.example/sessions"): (
-        "needs a server; tests/edges copies to one, and back"
-    ),
     (
         "docs/conformance.md",
         "$ python tests/conformance/run.py --backend sqlite tests/data/conformance/*.json.gz",
