@@ -671,36 +671,6 @@ def utf8_length(text: str) -> int:
 
 
 _JSONTEXT_PIECE = 1 << 16
-_ESCAPED = re.compile(
-    rb'(?:[^\x00-\x1f"\\\x80-\xff]{1,1024}+|[\xc0-\xff][\x80-\xbf]{1,3}+'
-    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|\\u[0-9a-fA-F]{4}|\\[^u]){1,256}+",
-    re.DOTALL,
-)
-
-
-def unescape(line: bytearray, start: int, end: int) -> int:
-    """Write what stands in a JSON string into its own place, from ``start`` on, as UTF-8; return where that ends.
-
-    ``start`` and ``end`` are within the quotes. What it stands for is never longer. Raises ValueError for what JSON
-    does not allow. Memory: a piece at a time, however long it is.
-    """
-    control = _CONTROL.search(line, start, end)
-    if control is not None:
-        raise ValueError(f"a control character at byte {control.start()}")
-    at = written = line.find(b"\\", start, end)
-    if at < 0:
-        return end
-    while at < end:
-        piece = _ESCAPED.match(line, at, end)
-        if piece is None:
-            raise ValueError(f"neither UTF-8 nor an escape at byte {at}")
-        text = json.loads(b'"%b"' % piece[0]).encode()
-        line[written : written + len(text)] = text
-        at, written = piece.end(), written + len(text)
-    return written
-
-
-_CONTROL = re.compile(rb"[\x00-\x1f]")
 
 
 def utf16_length(text: str) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -27,7 +26,6 @@ from flue_py.core.ledger import (
     RequestRow,
     SessionRow,
 )
-from flue_py.core.sessions import slot_of
 from flue_py.errors import SessionExists
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -253,24 +251,6 @@ class TreeCopy:
         found.update(entry.session_key for entry in self.entries)
         found.update(payer.session_key for payer in self.payers)
         return sorted(found)
-
-
-def with_slots(copy: TreeCopy) -> TreeCopy:
-    """Return a tree whose sessions have the slots of their last activity."""
-    return replace(copy, sessions=[row._replace(active_slot=slot_of(row.active_at)) for row in copy.sessions])
-
-
-def with_parents(copy: TreeCopy) -> TreeCopy:
-    """Return a tree whose entries name their parents, as the lanes have them."""
-    forks = {lane.lane_id: (lane.parent_lane, lane.fork_depth) for lane in copy.lanes}
-    ids: dict[tuple[int | None, int], str] = {(entry.lane_id, entry.depth): entry.id for entry in copy.entries}
-
-    def parent_of(entry: EntryRow) -> str | None:
-        above, fork_depth = forks.get(entry.lane_id, (None, -1))
-        lane = entry.lane_id if entry.depth > fork_depth + 1 else above
-        return ids.get((lane, entry.depth - 1))
-
-    return replace(copy, entries=[entry._replace(parent_id=parent_of(entry)) for entry in copy.entries])
 
 
 @frozen

@@ -150,12 +150,12 @@ async def copy_store(
     checked_function(progress, "progress")
     if source is target or _is_same(await source.info(), await target.info()):
         raise InvalidArgument("source and target are the same store; name another target")
-    copying = _Copying(source.backend, target.backend, progress or _ignore_progress)
-    return await copying.run(verify=verify)
+    return await _Copying(source.backend, target.backend, progress).run(verify=verify)
 
 
-def _ignore_progress(_: CopyProgress) -> None:
-    pass
+async def copy_trees(source: Store, target: Store, progress: Callable[[CopyProgress], None] | None) -> CopyReport:
+    """Do the same for trees and their part of the ledger alone, without budgets, documents and `verify`."""
+    return await _Copying(source.backend, target.backend, progress).run(verify=False, trees_only=True)
 
 
 def _is_same(ours: StoreInfo, theirs: StoreInfo) -> bool:
@@ -240,7 +240,7 @@ class _Tally:
 class _Copying:
     """One run from one store to another."""
 
-    def __init__(self, source: Backend, target: Backend, tell: Callable[[CopyProgress], None]) -> None:
+    def __init__(self, source: Backend, target: Backend, tell: Callable[[CopyProgress], None] | None) -> None:
         self._source = source
         self._target = target
         self._tell = tell
@@ -250,13 +250,14 @@ class _Copying:
         self._refused: list[TreeHead] = []
         self._refused_at_last: list[TreeHead] = []
 
-    async def run(self, *, verify: bool) -> CopyReport:
+    async def run(self, *, verify: bool, trees_only: bool = False) -> CopyReport:
         before = await self._source.info()
         self._total = before.sessions
         await self._copy_trees()
         await self._copy_gone_payers()
-        await self._copy_budgets()
-        await self._copy_documents()
+        if not trees_only:
+            await self._copy_budgets()
+            await self._copy_documents()
         source, target = await self._source.info(), await self._target.info()
         extra, extra_ids = await self._find_extra() if target.sessions > self._tally.sessions_there else (0, [])
         went_on = _counts(before) != _counts(source)
@@ -294,7 +295,8 @@ class _Copying:
 
     def _report(self, phase: CopyPhase) -> None:
         done = self._tally
-        self._tell(CopyProgress(phase, self._seen, max(self._seen, self._total), done.entries, done.payload_bytes))
+        if self._tell is not None:
+            self._tell(CopyProgress(phase, self._seen, max(self._seen, self._total), done.entries, done.payload_bytes))
 
     async def _copy_trees(self) -> None:
         after = -1

@@ -317,9 +317,9 @@ class ImportSource:
         if program is not None:
             return f"; it is a file of {program}, which no format reads"
         if first.startswith(b"SQLite format 3"):
-            return "; it looks like a SQLite database, perhaps a store: use flue-py --db"
+            return "; it looks like a SQLite database: use flue-py unbundle for a bundle, flue-py --db for a store"
         if first.startswith(_GZIP):
-            return "; it is compressed, as bundles are: use flue-py unbundle for one"
+            return "; it is compressed: unpack it first"
         found = recognize(first, str(self.path))
         if found is None or found is self._format:
             return ""

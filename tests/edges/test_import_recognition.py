@@ -87,8 +87,11 @@ async def test_a_file_that_is_refused_says_which_format_it_looks_like(tmp_path: 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"SQLite format 3\0" + b"\0" * 100, "looks like a SQLite database, perhaps a store: use flue-py --db"),
-        (b"\x1f\x8b\x08\0", "it is compressed, as bundles are: use flue-py unbundle"),
+        (
+            b"SQLite format 3\0" + b"\0" * 100,
+            "looks like a SQLite database: use flue-py unbundle for a bundle, flue-py --db for a store",
+        ),
+        (b"\x1f\x8b\x08\0", "it is compressed: unpack it first"),
     ],
 )
 async def test_files_of_ours_that_are_not_to_be_imported_are_known(data: bytes, said: str, tmp_path: Path) -> None:

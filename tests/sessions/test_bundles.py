@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import json
-from collections.abc import Callable
+import sqlite3
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,9 +22,11 @@ from flue_py import (
 )
 from flue_py.core.entries import NewEntry
 from flue_py.core.ledger import Dimension
-from flue_py.transfer.bundle import BundleCounts, looks_like_a_bundle, read_bundle, write_bundle
+from flue_py.db.sqlite.file import leave_wal
+from flue_py.transfer.bundle import BundleCounts, read_bundle, write_bundle
 from tests.samples import placed
 from tests.sessions.talk import assistant, hold_turns, say, user
+from tests.tables import inputs
 from tests.whole_stores import make_everything
 
 pytestmark = pytest.mark.anyio
@@ -67,10 +68,6 @@ async def contexts(store: Store) -> dict[str, list[object]]:
     return found
 
 
-def lines_of(path: Path) -> list[Any]:
-    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-
-
 async def test_a_bundle_says_when_sessions_were_active_and_which_usage_is_unknown(store: Store, tmp_path: Path) -> None:
     await filled(store)
     odd = await store.create_session(key="odd")
@@ -84,33 +81,6 @@ async def test_a_bundle_says_when_sessions_were_active_and_which_usage_is_unknow
         assert await derived(there) == await derived(store)
         (link,) = await (await there.open_session("parent")).task_links()
         assert (link.status, link.summary) == ("done", "s")
-
-
-async def test_a_bundle_of_before_the_first_release_is_refused(store: Store, tmp_path: Path) -> None:
-    await filled(store)
-    await write_bundle(store, tmp_path / "all.flue")
-
-    def without_ends_of_tasks(lines: list[Any]) -> None:
-        for line in lines:
-            if isinstance(line, list) and line[0] == "links":
-                del line[-2:]
-
-    def without_attachments(lines: list[Any]) -> None:
-        for line in lines:
-            if "tree" in line:
-                del line["tree"]["attachments"]
-
-    first_version = "of version 1, which only versions before the first release wrote; write it anew from its store"
-    for change, words in (
-        (lambda lines: lines[0].__setitem__("version", 1), first_version),
-        (without_ends_of_tasks, "should be a row of links with 7 columns"),
-        (without_attachments, "should count sessions, lanes, entries, attachments"),
-    ):
-        older = rewritten(tmp_path / "all.flue", tmp_path / "older.flue", change)
-        async with flue_py.open(":memory:") as there:
-            with pytest.raises(UnreadableFile, match=words):
-                await read_bundle(there, older)
-            assert (await there.info()).sessions == 0
 
 
 async def derived(store: Store) -> dict[str, tuple[int, int]]:
@@ -137,12 +107,11 @@ async def test_a_store_goes_through_a_bundle_and_is_the_same(store: Store, tmp_p
         ]
         assert links[0] == links[1]
         assert (await there.info()).ledger_rows == (await store.info()).ledger_rows
-        # The same trees give the same bytes, whatever numbers a store knows them by.
-        await write_bundle(there, tmp_path / "again.flue")
-        assert (tmp_path / "again.flue").read_bytes() == path.read_bytes()
-        again = await read_bundle(there, path)
-        assert not again.changed
-        assert again.trees_unchanged == written.counts.trees
+        again = await write_bundle(there, tmp_path / "again.flue")
+        assert again.counts == written.counts
+        for same in (path, tmp_path / "again.flue"):
+            unchanged = await read_bundle(there, same)
+            assert (unchanged.changed, unchanged.trees_unchanged) == (False, written.counts.trees)
         assert (await there.verify()).problems == []
     # Into the store that it is from it changes nothing either.
     assert not (await read_bundle(store, path)).changed
@@ -152,8 +121,8 @@ async def test_a_bundle_names_no_folder_unless_it_is_told_to(store: Store, tmp_p
     await filled(store)
     await write_bundle(store, tmp_path / "without.flue")
     await write_bundle(store, tmp_path / "with.flue", keep_paths=True)
-    assert b"/home/somebody" not in gzip.decompress((tmp_path / "without.flue").read_bytes())
-    assert b"/home/somebody/project" in gzip.decompress((tmp_path / "with.flue").read_bytes())
+    assert b"/home/somebody" not in (tmp_path / "without.flue").read_bytes()
+    assert b"/home/somebody/project" in (tmp_path / "with.flue").read_bytes()
     async with flue_py.open(":memory:") as there:
         await read_bundle(there, tmp_path / "with.flue")
         assert (await there.open_session("paths")).info.cwd == "/home/somebody/project"
@@ -166,7 +135,7 @@ async def test_a_bundle_names_no_folder_unless_it_is_told_to(store: Store, tmp_p
         await read_bundle(there, tmp_path / "gone.flue")
         assert await origins(there) == await origins(store)
     await write_bundle(store, tmp_path / "gone-without.flue")
-    assert b"/home/somebody" not in gzip.decompress((tmp_path / "gone-without.flue").read_bytes())
+    assert b"/home/somebody" not in (tmp_path / "gone-without.flue").read_bytes()
 
 
 async def test_a_session_takes_its_forks_and_its_tasks_along(session: Session, store: Store, tmp_path: Path) -> None:
@@ -224,89 +193,91 @@ async def test_a_later_bundle_brings_trees_up_to_date_and_refuses_what_went_on(
         assert [refusal.session_id for refusal in report.refused] == [session.id]
 
 
-def rewritten(path: Path, target: Path, change: Callable[[list[Any]], object], *, sign: bool = True) -> Path:
-    """Write a bundle whose lines were changed, with a checksum that fits, or the old one."""
-    from hashlib import sha256
-
-    lines = lines_of(path)
-    change(lines)
-    texts = [json.dumps(line).encode() + b"\n" for line in lines]
-    if sign:
-        lines[-1]["sha256"] = sha256(b"".join(texts[:-1])).hexdigest()
-        texts[-1] = json.dumps(lines[-1]).encode() + b"\n"
-    target.write_bytes(gzip.compress(b"".join(texts)))
-    return target
+async def test_budgets_and_documents_stay_behind(store: Store, tmp_path: Path) -> None:
+    await filled(store)
+    await write_bundle(store, tmp_path / "all.flue")
+    async with flue_py.open(tmp_path / "all.flue") as bundle:
+        await bundle.set_budget(tokens=5, scope="acme")
+        await bundle.remember("note", "x")
+    leave_wal(tmp_path / "all.flue")
+    async with flue_py.open(":memory:") as there:
+        assert (await read_bundle(there, tmp_path / "all.flue")).changed
+        assert (await there.list_budgets(), await there.memories()) == ([], ())
 
 
-def row(lines: list[Any], table: str) -> list[Any]:
-    found = next(line for line in lines if isinstance(line, list) and line[0] == table)
-    assert isinstance(found, list)
-    return found
-
-
-FORGERIES: dict[str, Callable[[list[Any]], object]] = {
-    "a payload": lambda lines: row(lines, "entries").__setitem__(-1, '{"role":"user","content":"forged"}'),
-    "a total": lambda lines: row(lines, "entries").__setitem__(16, 999),
-    "a leaf": lambda lines: row(lines, "sessions").__setitem__(10, "nowhere"),
-    "a depth": lambda lines: row(lines, "entries").__setitem__(2, 7),
-    "a type": lambda lines: row(lines, "entries").__setitem__(2, "7"),
-    "a NUL": lambda lines: row(lines, "sessions").__setitem__(5, "a\0b"),
-    "a surrogate": lambda lines: row(lines, "sessions").__setitem__(5, "\ud800"),
-    "base64": lambda lines: row(lines, "entries").__setitem__(22, "%"),
-    "a number too large": lambda lines: row(lines, "sessions").__setitem__(11, 2**70),
-    "a column less": lambda lines: row(lines, "lanes").pop(),
-    "a session that is not there": lambda lines: row(lines, "lanes").__setitem__(2, 99),
-    "a kind": lambda lines: row(lines, "sessions").__setitem__(6, "stem"),
-    "a row less": lambda lines: lines.remove(row(lines, "lanes")),
-    "counts": lambda lines: lines[-1]["end"].__setitem__("entries", 0),
-    "no head": lambda lines: lines.pop(0),
-    "no trees": lambda lines: lines[1]["tree"].pop("lanes"),
-    "a tree twice": lambda lines: lines.__setitem__(slice(1, -1), lines[1:-1] * 2),
-    "a line of another kind": lambda lines: lines.insert(1, {"what": 1}),
-    "a list": lambda lines: lines.insert(1, [1]),
+FORGERIES = {
+    "a payload": 'UPDATE entries SET payload = \'{"role":"user","content":"forged"}\', packed = NULL',
+    "a total": "UPDATE entries SET paid_tokens = 999",
+    "a leaf": "UPDATE sessions SET leaf = 'nowhere'",
+    "a parent": "UPDATE entries SET parent_id = 'nowhere' WHERE depth = 1",
+    "a time of activity": "UPDATE sessions SET active_slot = active_slot + 1",
+    "a count": "UPDATE sessions SET entry_count = 99",
+    "a depth": "UPDATE entries SET depth = depth + 7",
+    "a type": "UPDATE entries SET ordinal = 'x'",
+    "a payload of bytes": "UPDATE entries SET payload = CAST(payload AS BLOB)",
+    "a NUL": "UPDATE sessions SET title = 'a' || char(0) || 'b'",
+    "a broken text": "UPDATE sessions SET title = CAST(x'ff' AS TEXT)",
+    "a session that is not there": "UPDATE lanes SET owner_key = 99",
+    "a row less": "DELETE FROM lanes",
+    "a format that is no number": "UPDATE flue_store SET value = 'x' WHERE name = 'format'",
+    "a format of before the first release": "UPDATE flue_store SET value = 3 WHERE name = 'format'",
+    "no format": "DELETE FROM flue_store",
+    "a table less": "DROP TABLE marks",
+    "a table more": "CREATE TABLE notes (text TEXT)",
+    "a trigger": "CREATE TRIGGER forged AFTER INSERT ON sessions BEGIN DELETE FROM entries; END",
+    "a view for a table": "DROP TABLE marks; CREATE VIEW marks AS SELECT zeroblob(1000000000) AS value",
+    "a column that is computed": "ALTER TABLE marks ADD COLUMN more GENERATED ALWAYS AS (zeroblob(1000000000)) VIRTUAL",
+    "statistics": "ANALYZE",
+    "a log": "PRAGMA journal_mode = WAL",
 }
 
 
-async def small_bundle(path: Path) -> None:
+async def small_bundle(path: Path) -> Path:
     """Write the bundle of one session with two turns."""
     async with flue_py.open(":memory:") as store:
         await hold_turns(await store.create_session(), 2)
         await write_bundle(store, path)
+    return path
 
 
-@pytest.mark.parametrize("what", FORGERIES)
-async def test_what_was_forged_is_refused_whole(tmp_path: Path, what: str) -> None:
-    await small_bundle(tmp_path / "true.flue")
-    forged = rewritten(tmp_path / "true.flue", tmp_path / "forged.flue", FORGERIES[what])
+def changed(path: Path, target: Path, script: str) -> Path:
+    """Write a bundle that was changed by SQL."""
+    target.write_bytes(path.read_bytes())
+    with closing(sqlite3.connect(target)) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.executescript(script)
+    return target
+
+
+async def refusal(path: Path, error: type[flue_py.FlueError] = UnreadableFile) -> str:
+    """Return why a bundle is refused, whole."""
     async with flue_py.open(":memory:") as there:
-        with pytest.raises(UnreadableFile, match="nothing was imported"):
-            await read_bundle(there, forged)
+        with pytest.raises(error, match=r"nothing was imported|Nothing was read or written") as raised:
+            await read_bundle(there, path)
         assert (await there.info()).sessions == 0
+    return str(raised.value)
 
 
-async def test_what_was_damaged_or_is_something_else_is_refused_whole(tmp_path: Path) -> None:
-    path = tmp_path / "true.flue"
-    await small_bundle(path)
-    whole = path.read_bytes()
-    assert looks_like_a_bundle(whole[:1000])
+@inputs("script", FORGERIES.values(), ids=FORGERIES.keys())
+async def test_a_bundle_that_was_forged_is_refused_whole(tmp_path: Path, script: str) -> None:
+    await refusal(changed(await small_bundle(tmp_path / "true.flue"), tmp_path / "forged.flue", script))
+
+
+async def test_a_file_that_was_damaged_or_is_no_bundle_is_refused_whole(tmp_path: Path) -> None:
+    whole = (await small_bundle(tmp_path / "true.flue")).read_bytes()
     damaged = tmp_path / "damaged.flue"
+    half = len(whole) // 2
+    cuts = [whole[:cut] for cut in (0, 1, 10, 18, 30, half, len(whole) - 4096)]
+    for data in (*cuts, b"hello\n", whole[:4096] + b"x" * (len(whole) - 4096), whole[:104] + b"x" * 8 + whole[112:]):
+        damaged.write_bytes(data)
+        await refusal(damaged)
+    damaged.write_bytes(gzip.compress(b'{"bundle":"flue_py bundle","version":2}\n'))
+    assert "before the first release" in await refusal(damaged)
+    with closing(sqlite3.connect(tmp_path / "other.flue")) as connection:
+        connection.execute("CREATE TABLE notes (text TEXT)")
+    assert "'alembic_version' is not that of a bundle" in await refusal(tmp_path / "other.flue")
+    newer = changed(tmp_path / "true.flue", damaged, "UPDATE flue_store SET value = 5 WHERE name = 'format'; ANALYZE")
+    assert "has format 5" in await refusal(newer, FormatTooNew)
     async with flue_py.open(":memory:") as there:
-        for cut in (0, 1, 10, 30, len(whole) // 2, len(whole) - 9, len(whole) - 1):
-            damaged.write_bytes(whole[:cut])
-            with pytest.raises(UnreadableFile, match="nothing was imported"):
-                await read_bundle(there, damaged)
-        others = (b"hello\n", gzip.compress(b"hello\n"), gzip.compress(b"[]\n"))
-        for data in (*others, whole + b"more", whole[:-9] + b"x" * 9):
-            damaged.write_bytes(data)
-            assert looks_like_a_bundle(data[:1000]) == data.startswith(whole[:20])
-            with pytest.raises(UnreadableFile, match="nothing was imported"):
-                await read_bundle(there, damaged)
-        changed = rewritten(path, damaged, lambda lines: row(lines, "sessions").__setitem__(5, "renamed"), sign=False)
-        with pytest.raises(UnreadableFile, match="damaged or changed"):
-            await read_bundle(there, changed)
-        newer = rewritten(path, damaged, lambda lines: lines[0].__setitem__("version", 3))
-        with pytest.raises(FormatTooNew, match="version 3"):
-            await read_bundle(there, newer)
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreUnavailable, match=r"missing\.flue cannot be read"):
             await read_bundle(there, tmp_path / "missing.flue")
-        assert (await there.info()).sessions == 0
