@@ -44,7 +44,7 @@ DATABASE = "sessions.db"
 
 RUNS_AFTER = {
     "docs/format.md": "docs/tutorial.md",
-    "docs/how-to/inspect-with-sqlite3.md": "docs/tutorial.md",
+    "docs/how-to/review-the-ddl.md": "docs/tutorial.md",
 }
 """Pages whose folder is the one that another page's programs have left."""
 
@@ -85,7 +85,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/format.md", "$ sqlite3 -readonly -header -column sessions.db"): (
         "opens a shell; what is typed into it are the sql blocks of the page"
     ),
-    ("docs/how-to/inspect-with-sqlite3.md", "$ sqlite3 -readonly -header -column sessions.db"): (
+    ("docs/how-to/review-the-ddl.md", "$ sqlite3 -readonly -header -column sessions.db"): (
         "opens a shell; what is typed into it are the sql blocks of the page"
     ),
     (
@@ -96,6 +96,9 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "docs/how-to/review-the-ddl.md",
         "GRANT USAGE ON SCHEMA flue TO app;",
     ): "PostgreSQL's own; tests/migrations runs it",
+    ("docs/how-to/watch-what-happens.md", "flue-py --db agents.db import --discover --finish"): (
+        "reads the folders of agents; tests/edges imports from such folders"
+    ),
     ("docs/how-to/review-the-ddl.md", 'export ALEMBIC_CONFIG="$(flue-py migrate --ini)"'): (
         "sets a variable of a shell; tests/migrations runs alembic with it"
     ),
