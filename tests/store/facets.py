@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract import BackendContract, NewStore
+from tests.contract import BackendContract
 from tests.contract.append import AppendContract
 from tests.contract.atomic import AtomicContract
 from tests.contract.attachments import AttachmentContract
@@ -30,6 +30,7 @@ OF_RUNNERS = frozenset(
     test.__name__
     for test in (
         AppendContract.test_a_generated_entry_id_that_is_taken_is_asked_for_again,
+        AttachmentContract.test_every_read_puts_pictures_back,
         AtomicContract.test_what_one_operation_raises_undoes_all_and_names_it,
         AtomicContract.test_a_deletion_in_a_batch_takes_along_what_the_batch_did_there,
         AtomicContract.test_a_batch_with_a_key_is_done_once,
@@ -53,10 +54,12 @@ OF_RUNNERS = frozenset(
         DeletionContract.test_a_long_chain_of_links_is_followed_to_its_end,
         DeletionContract.test_forks_of_forks_may_go_in_any_order,
         DeletionContract.test_the_id_of_a_deleted_session_can_be_used_again_and_nothing_comes_back,
+        DocumentContract.test_a_document_is_read_as_it_was_stored,
         IdempotencyContract.test_the_retry_of_an_append_returns_the_first_result,
         IdempotencyContract.test_an_operation_that_failed_does_not_use_up_its_key,
         IdempotencyContract.test_of_several_retries_at_once_one_is_the_first,
         IdempotencyContract.test_the_retry_of_a_fork_returns_the_same_fork_as_it_is_now,
+        ListingContract.test_scope_and_kind_go_with_every_order,
         ReadContract.test_a_read_is_spared_while_its_stamp_holds,
         ReadContract.test_a_watcher_is_told_at_once_and_after_each_change,
         ReadContract.test_a_watcher_that_was_told_sees_the_change_that_came_while_it_looked,
@@ -73,11 +76,13 @@ OF_RUNNERS = frozenset(
         SizeContract.test_a_path_of_five_thousand_entries_reads_like_a_short_one,
         TaskContract.test_of_several_starts_of_one_task_at_once_all_get_the_same_child,
         TaskContract.test_ends_of_many_tasks_at_once_all_count,
+        LedgerContract.test_it_answers_for_a_path_and_a_window_of_it,
         LedgerContract.test_many_calls_at_once_are_each_counted_once,
     )
 )
 """Tests with several callers at once, with work that is refused and undone whole or tried again, with callers that wait
-for a commit, with values or deletions that are large, and with a store that closes.
+for a commit, with values or deletions that are large, and with a store that closes; and some tests of statements that
+take or return bytes or are put together for each call.
 """
 
 
@@ -89,11 +94,3 @@ class RunnerContract(BackendContract):
 for name in dir(RunnerContract):
     if name.startswith("test_") and name not in OF_RUNNERS:
         setattr(RunnerContract, name, None)  # pytest does not collect it
-
-
-@pytest.mark.anyio
-class EngineContract(NewStore, AttachmentContract, DocumentContract, LedgerContract, ListingContract):
-    """What SQLAlchemy is given bytes by beyond that, and statements that are put together for each call.
-
-    That it makes of every other statement what the driver makes of it, `test_statements` shows.
-    """

@@ -7,7 +7,7 @@ import pytest
 from tests.contract import BackendContract
 from tests.sources import OpenBackend
 from tests.store.conftest import KINDS
-from tests.store.facets import EngineContract, RunnerContract
+from tests.store.facets import RunnerContract
 
 
 @pytest.fixture
@@ -33,12 +33,6 @@ class TestContractOnCaller(RunnerContract):
 @pytest.mark.parametrize("kind", ["aiosqlite"], indirect=True)
 class TestContractOnEngine(RunnerContract):
     """What of it depends on the thread that SQLAlchemy's driver asks."""
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["aiosqlite"], indirect=True)
-class TestMoreOnEngine(EngineContract):
-    """What of it depends on SQLAlchemy."""
 
 
 def test_every_kind_of_backend_keeps_a_contract() -> None:

@@ -27,17 +27,14 @@ from tests.machine.copying import check_copying
 from tests.samples import add, assistant, new_session, path_ids, session_info, talk, user
 from tests.sources import OpenBackend, counted_sources
 from tests.store.conftest import KINDS
+from tests.tables import inputs
 from tests.whole_stores import copied, make_everything, told, whole_trees, with_names
 
 Opening = Callable[[str], Coroutine[Any, Any, Backend]]
 
 
-def slow_where(is_slow: bool) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.slow] if is_slow else []
-
-
-# What is the same for all that keep rows is tried on all of them in the long run only.
-MOST_KINDS = [pytest.param(kind, marks=slow_where(kind == "aiosqlite")) for kind in KINDS]
+# An engine on a file keeps rows by the statements of the file. All pairs are tried in the long run.
+MOST_KINDS = [kind for kind in KINDS if kind != "aiosqlite"]
 
 
 @pytest.fixture
@@ -64,11 +61,11 @@ async def finish(backend: Backend) -> None:
 
 
 class TestStoreCopy(StoreCopyContract):
-    """The contract of copying, between two stores of one kind."""
+    """The contract of copying, between two stores in memory. `test_whole_contract` has the other kinds."""
 
-    @pytest.fixture(params=[pytest.param(kind, marks=slow_where(kind != "memory")) for kind in KINDS])
+    @pytest.fixture
     def open_backend(self, request: pytest.FixtureRequest) -> OpenBackend:
-        return KINDS[request.param].opening(request)
+        return KINDS["memory"].opening(request)
 
 
 @pytest.mark.anyio
@@ -88,9 +85,7 @@ async def test_a_store_moves_from_kind_to_kind_and_is_the_same_to_the_last_row(o
 
 @pytest.mark.slow
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("first", "second"), [pytest.param(*pair, id="-".join(pair)) for pair in product(KINDS, KINDS)]
-)
+@inputs(("first", "second"), product(KINDS, KINDS))
 async def test_everything_crosses_and_comes_back_row_by_row(open_kind: Opening, first: str, second: str) -> None:
     source, there, back = await open_kind(first), await open_kind(second), await open_kind(first)
     await make_everything(source)
@@ -122,19 +117,17 @@ def without_lanes(everything: Everything) -> Everything:
     return flat, gone
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "share"),
-    [
-        pytest.param("memory", "sqlite", 0.25, id="memory-sqlite"),
-        *(
-            pytest.param(*pair, 1.0, id="-".join(pair) + "-long", marks=pytest.mark.slow)
-            for pair in combinations(KINDS, 2)
-        ),
-    ],
-)
-def test_a_history_goes_on_wherever_it_is_moved(
-    request: pytest.FixtureRequest, first: str, second: str, share: float
-) -> None:
+def test_a_history_goes_on_wherever_it_is_moved(request: pytest.FixtureRequest) -> None:
+    check_moves(request, "memory", "sqlite", 0.25)
+
+
+@pytest.mark.slow
+@inputs(("first", "second"), combinations(KINDS, 2))
+def test_a_history_goes_on_between_any_two_kinds(request: pytest.FixtureRequest, first: str, second: str) -> None:
+    check_moves(request, first, second, 1.0)
+
+
+def check_moves(request: pytest.FixtureRequest, first: str, second: str, share: float) -> None:
     kinds = KINDS[first], KINDS[second]
     openings: list[OpenBackend] = [kind.opening(request) for kind in kinds]
     check_copying(openings, share * min(kind.share for kind in kinds), min(kind.step_share for kind in kinds) / 2)
@@ -144,11 +137,8 @@ def test_a_history_goes_on_wherever_it_is_moved(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=slow_where(kind != "memory")) for kind in KINDS])
-async def test_a_copy_that_broke_off_is_taken_up_again(
-    open_kind: Opening, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, target = await open_kind("sqlite"), await open_kind(kind)
+async def test_a_copy_that_broke_off_is_taken_up_again(open_kind: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = await open_kind("sqlite"), await open_kind("memory")
     sessions = [await new_session(source, *talk(2)) for _ in range(40)]
     write, left = target.write_whole_tree, iter(range(23))
 
@@ -169,7 +159,7 @@ async def test_a_copy_that_broke_off_is_taken_up_again(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", MOST_KINDS)
+@inputs("kind", MOST_KINDS)
 async def test_a_tree_that_cannot_be_written_whole_is_not_written_at_all(open_kind: Opening, kind: str) -> None:
     source, target = await open_kind("sqlite"), await open_kind(kind)
     await new_session(source, *talk(4))
@@ -204,7 +194,7 @@ async def test_a_copy_that_is_cancelled_is_taken_up_again(open_kind: Opening) ->
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", MOST_KINDS)
+@inputs("kind", MOST_KINDS)
 async def test_the_source_is_written_to_meanwhile_and_the_copy_catches_up(open_kind: Opening, kind: str) -> None:
     source, target = await open_kind(kind), await open_kind("sqlite")
     sessions = [(await new_session(source, *talk(4))).id for _ in range(20)]
@@ -316,7 +306,7 @@ async def test_what_is_damaged_is_told_at_both_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("own", [0, 1])
+@inputs("own", [0, 1])
 async def test_a_tree_that_did_not_arrive_is_a_wrong_count(
     open_kind: Opening, monkeypatch: pytest.MonkeyPatch, own: int
 ) -> None:
@@ -402,7 +392,7 @@ async def test_a_copy_of_a_copy_is_a_copy_of_its_own(open_kind: Opening) -> None
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "memory"])
+@inputs("kind", [kind for kind in KINDS if kind != "memory"])
 async def test_the_epoch_is_the_higher_of_both(open_kind: Opening, kind: str) -> None:
     source, target = await open_kind("memory"), await open_kind(kind)
     await new_session(source, user())
@@ -417,9 +407,8 @@ async def test_the_epoch_is_the_higher_of_both(open_kind: Opening, kind: str) ->
 
 @pytest.mark.thorough
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=slow_where(kind != "sqlite")) for kind in KINDS])
-async def test_a_long_history_crosses_whole(open_kind: Opening, kind: str) -> None:
-    source, target = await open_kind("sqlite"), await open_kind(kind)
+async def test_a_long_history_crosses_whole(open_kind: Opening) -> None:
+    source, target = await open_kind("sqlite"), await open_kind("sqlite")
     session = await new_session(source, *talk(4_500))
     fork = await source.fork(session.id, (await path_ids(source, session.id))[4_000], NewSession())
     await add(source, fork.id, *talk(10))

@@ -42,6 +42,7 @@ from tests.store.failing_operations import (
     undisturbed,
 )
 from tests.store.sqlite_batches import in_one_batch, opened, runner_of
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -187,11 +188,12 @@ FAULTS: dict[str, Callable[[Brittle, Path], Fault]] = {
 
 @pytest.mark.thorough(but=["after it ran", "halfway"])
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", OPERATIONS)
+@inputs("name", OPERATIONS)
 async def test_whichever_statement_fails_nothing_is_left_and_a_retry_succeeds(
     tmp_path: Path, prepared: Prepared, brittle: list[Brittle], name: str, fault: str
 ) -> None:
     path, sources = prepared.copy(tmp_path / "s.db"), StepSources()
+    brittle.clear()
     async with opened(path, sources.sources) as backend:
         failing = FAULTS[fault](brittle[0], path)
         outcome, step = await fail_until_it_succeeds(backend, sources, prepared, path, OPERATIONS[name], failing)
@@ -225,11 +227,21 @@ class FailingCommand(Fault):
         return left < 0
 
 
-@pytest.mark.thorough(but=["append"])
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.thorough
+@inputs("name", [name for name in OPERATIONS if name != "append"])
 async def test_whichever_statement_fails_on_an_engine_nothing_is_left_and_a_retry_succeeds(
     tmp_path: Path, prepared: Prepared, name: str
 ) -> None:
+    await check_on_engine(tmp_path, prepared, name)
+
+
+async def test_whichever_statement_of_an_append_fails_on_an_engine_nothing_is_left(
+    tmp_path: Path, prepared: Prepared
+) -> None:
+    await check_on_engine(tmp_path, prepared, "append")
+
+
+async def check_on_engine(tmp_path: Path, prepared: Prepared, name: str) -> None:
     path, sources = prepared.copy(tmp_path / "s.db"), StepSources()
     engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
     backend = await open_engine(engine, sources=sources.sources, durability="normal")
@@ -318,7 +330,7 @@ def neighbours(backend: Backend, number: int) -> list[Awaitable[Appended]]:
     ]
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@inputs("name", OPERATIONS)
 async def test_whichever_statement_fails_its_neighbours_in_the_group_do_not_notice(
     tmp_path: Path, prepared: Prepared, name: str
 ) -> None:
@@ -346,11 +358,12 @@ async def test_whichever_statement_fails_its_neighbours_in_the_group_do_not_noti
     assert failing.fail_at > 2
 
 
-@pytest.mark.parametrize("failures", [1, 2, 3, 4])
+@inputs("failures", [1, 2, 3, 4])
 async def test_when_the_commit_of_a_batch_fails_each_operation_is_told_what_became_of_it(
-    path: Path, brittle: list[Brittle], failures: int
+    tmp_path: Path, brittle: list[Brittle], failures: int
 ) -> None:
-    async with opened(path) as backend:
+    brittle.clear()
+    async with opened(tmp_path / "s.db") as backend:
         session = await new_session(backend)
         (connection,) = brittle
         left = [failures]

@@ -12,19 +12,11 @@ import pytest
 from flue_py.core.sessions import NewSession
 from flue_py.db.backend import Backend
 from flue_py.db.engine import open_engine
-from tests.contract import BackendContract, StoreCopyContract
+from tests.contract import NewStore
 from tests.contract.append import AppendContract
-from tests.contract.atomic import AtomicContract
 from tests.contract.attachments import AttachmentContract
-from tests.contract.catching_up import CatchUpContract
-from tests.contract.copying import CopyContract
 from tests.contract.deletion import DeletionContract
-from tests.contract.ends import EndContract
 from tests.contract.forks import ForkContract
-from tests.contract.imports import ImportContract
-from tests.contract.merging import MergingContract
-from tests.contract.reads import ReadContract
-from tests.contract.reused_ids import ReusedIdContract
 from tests.contract.undo import UndoContract
 from tests.docs import pages
 from tests.postgres import END_OTHERS, Databases, KeptEngines, NewDatabase, blocking, connected
@@ -160,44 +152,14 @@ class Partitioned:
         await partitioned_engines.end_test()
 
 
-# Where rows are written to, moved between or deleted from partitioned tables; then, with --thorough, where that is done
-# in other ways, or rows are read. Of the other facets, which `test_contract` keeps on PostgreSQL, --run-slow runs all
-# here as well.
-OF_PARTITIONS = (AppendContract, AttachmentContract, DeletionContract, ForkContract, UndoContract)
-ALSO_OF_PARTITIONS = (
-    AtomicContract,
-    CatchUpContract,
-    CopyContract,
-    EndContract,
-    ImportContract,
-    MergingContract,
-    ReadContract,
-    ReusedIdContract,
-)
+@pytest.mark.anyio
+class TestPartitionedContract(
+    Partitioned, NewStore, AppendContract, AttachmentContract, DeletionContract, ForkContract, UndoContract
+):
+    """The contract, where rows are written to partitions, moved between them or deleted from them.
 
-
-# Thousands of reads of a few kinds, of which the other tests of `EndContract` make some.
-LONG = EndContract.test_the_end_of_a_context_is_the_end_of_the_whole_one
-
-
-class TestPartitionedContract(Partitioned, BackendContract):
-    """The contract."""
-
-    @pytest.fixture(autouse=True)
-    def on_partitions(self, request: pytest.FixtureRequest) -> None:
-        name = request.function.__name__
-        promised_by = next(cls for cls in type(self).__mro__ if name in vars(cls))
-        if request.config.getoption("--run-slow") or promised_by in OF_PARTITIONS:
-            return
-        if promised_by not in ALSO_OF_PARTITIONS or name == LONG.__name__:
-            pytest.skip("slow: needs --run-slow")
-        if not request.config.getoption("--thorough"):
-            pytest.skip("thorough: needs --thorough")
-
-
-@pytest.mark.slow
-class TestStoreCopyBetweenPartitions(Partitioned, StoreCopyContract):
-    """Copying between partitioned stores."""
+    `test_whole_contract` keeps all of it, with --run-slow.
+    """
 
 
 async def catalog_facts(connection: Connection) -> list[object]:

@@ -22,11 +22,11 @@ from flue_py.db.salvage.pages import PageFile, Scan, shapes
 from flue_py.db.salvage.rebuild import salvage
 from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreUnavailable
-from tests.effort import first
 from tests.migrations.later import later_version
 from tests.samples import add, new_session, path_ids, talk, user
 from tests.sources import StepSources, counted_sources
 from tests.store.damaged_stores import Template, destroyed, make_store, noise, readable_by_sql, rows_of, template_of
+from tests.tables import inputs
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +100,19 @@ def payload(row: tuple[object, ...]) -> tuple[object, ...]:
     return (*row[30:33], row[34])
 
 
-@pytest.mark.parametrize("seed", first(5, range(20)))
+@inputs("seed", range(5))
 def test_what_is_readable_is_rescued(seed: int, template: Template, tmp_path: Path) -> None:
     check_round(seed, template, tmp_path)
 
 
+@pytest.mark.thorough
+@inputs("seed", range(5, 20))
+def test_what_is_readable_is_rescued_in_more_rounds(seed: int, template: Template, tmp_path: Path) -> None:
+    check_round(seed, template, tmp_path)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1200))
+@inputs("seed", range(1000, 1200))
 def test_what_is_readable_is_rescued_in_many_more_rounds(seed: int, template: Template, tmp_path: Path) -> None:
     check_round(seed, template, tmp_path)
 
@@ -193,15 +199,15 @@ def test_without_a_schema_rows_of_both_formats_are_found(
         assert rows[table] == upgraded.rows[table], table
 
 
-@pytest.mark.parametrize("seed", first(4, range(12)))
+@inputs("seed", range(4))
 def test_what_is_readable_of_an_upgraded_database_is_rescued(
     seed: int, as_later: None, upgraded: Template, tmp_path: Path
 ) -> None:
     check_round(seed, upgraded, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1200))
+@pytest.mark.thorough
+@inputs("seed", [*range(4, 12), *range(1000, 1020)])
 def test_what_is_readable_of_an_upgraded_database_is_rescued_in_many_more_rounds(
     seed: int, as_later: None, upgraded: Template, tmp_path: Path
 ) -> None:

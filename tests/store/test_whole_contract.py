@@ -10,6 +10,9 @@ from flue_py.db.sqlite.runner import open_memory
 from tests.contract import BackendContract, StoreCopyContract
 from tests.sources import OpenBackend
 from tests.store.test_contract_on_trio import OnTrio
+from tests.store.test_postgres_partitions import Partitioned, partitioned_databases, partitioned_engines
+
+__all__ = ["partitioned_databases", "partitioned_engines"]
 
 
 @pytest.mark.parametrize("kind", ["memory", "caller", "aiosqlite"], indirect=True)
@@ -34,3 +37,16 @@ class TestContractInMemoryOnTrio(OnTrio, BackendContract):
             return open_memory(sources)
 
         return open_it
+
+
+class TestPartitionedContract(Partitioned, BackendContract):
+    """The contract, on a store whose history is partitioned."""
+
+
+class TestStoreCopyBetweenPartitions(Partitioned, StoreCopyContract):
+    """Copying between partitioned stores."""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "caller", "aiosqlite", "postgres"], indirect=True)
+class TestStoreCopy(StoreCopyContract):
+    """Copying between two stores of one kind."""
