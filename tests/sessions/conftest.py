@@ -1,4 +1,4 @@
-"""Stores to try sessions on: in memory, in an SQLite file, and on PostgreSQL."""
+"""Stores to try sessions on: in an SQLite file, in memory, and with --thorough on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -17,13 +17,24 @@ from tests.postgres import KeptEngines, NewDatabase
 Opening: TypeAlias = Callable[[], AbstractAsyncContextManager[flue_py.Store]]
 
 
-# What a database has to do for a session is in the contract of stores, which runs on PostgreSQL each time. A store in
-# memory runs the same statements as one in a file: tests of handles that depend on who runs them are also run there.
-DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.thorough)]
-also_in_memory = pytest.mark.parametrize("target", ["memory", *DATABASES], indirect=True)
+# A store in memory runs the same statements as one in a file: tests of handles that depend on who runs them are also
+# run there.
+also_in_memory = pytest.mark.also_in_memory
 
 
-@pytest.fixture(params=DATABASES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the databases. The contract of stores, which has what they do for a session, runs on both each time."""
+    fixtures = metafunc._arg2fixturedefs.get("target", ())
+    is_chosen = any("target" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if is_chosen or not fixtures or fixtures[-1].baseid != "tests/sessions":
+        return
+    kinds = ["memory", "sqlite"] if metafunc.definition.get_closest_marker("also_in_memory") else ["sqlite"]
+    metafunc.parametrize(
+        "target", [*kinds, "postgres"] if metafunc.config.getoption("--thorough") else kinds, indirect=True
+    )
+
+
+@pytest.fixture
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
         new_database: NewDatabase = request.getfixturevalue("new_store_database")

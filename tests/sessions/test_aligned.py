@@ -25,6 +25,7 @@ from flue_py.runtime.guard import CompactionGuard
 from tests.adapters.messages.contexts import TRANSCRIPTS
 from tests.formats.transcripts import lines_of
 from tests.sessions.talk import user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -117,7 +118,7 @@ async def test_a_guard_and_a_conversation_ask_so_too(session: Session, store: St
     assert [(request.system, request.tools) for request in asked.requests] == [(SYSTEM, TOOLS)] * 2
 
 
-@pytest.mark.parametrize(("chars", "is_whole"), [(200, False), (100_000, True)])
+@inputs(("chars", "is_whole"), [(200, False), (100_000, True)])
 async def test_where_settings_change_what_is_sent_a_transcript_is(
     session: Session, store: Store, chars: int, is_whole: bool
 ) -> None:
@@ -281,7 +282,7 @@ async def test_an_answer_of_another_model_in_between_does_not_matter(session: Se
     assert asked.requests[0].tools == TOOLS
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("minutes", "usage", "is_cold"), [(4, {}, False), (6, {}, True), (50, {"cacheWrite1h": 9}, False), (70, {}, True)]
 )
 async def test_what_the_provider_no_longer_keeps_is_not_counted_on(
@@ -303,7 +304,7 @@ async def test_what_the_provider_no_longer_keeps_is_not_counted_on(
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("model", "why"),
     [
         ({"name": "another"}, f"the session's model is {MODEL}, and another is asked"),
@@ -371,7 +372,7 @@ async def test_calls_in_the_answer_are_not_made(session: Session) -> None:
 
 
 @pytest.mark.thorough(but=["codex"])
-@pytest.mark.parametrize("name", TRANSCRIPTS)
+@inputs("name", TRANSCRIPTS)
 def test_most_of_the_request_is_in_the_cache_over_real_transcripts(name: str, tmp_path: Path) -> None:
     file = tmp_path / "session.jsonl"
     file.write_bytes(b"".join(lines_of(name)))

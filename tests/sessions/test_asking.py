@@ -12,6 +12,7 @@ from flue_py import InvalidArgument, ModelUnavailable, RateLimited, Session, Sto
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.db.waiting import ON_LOOP, OnLoop
 from flue_py.sessions.money import BookingAsker, Patience, model_of
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +78,7 @@ def limited(*delays: float | None) -> FunctionModel:
     return FunctionModel(answer, "small")
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("delays", "pauses"),
     [((), []), ((7.0,), [7.0]), ((7.0, 0.0, 52.0), [7.0, 1.0, 52.0]), ((60.0,), [60.0])],
 )
@@ -90,7 +91,7 @@ async def test_a_rate_limit_is_waited_for_within_a_bound(
     assert waiting.pauses == pauses
 
 
-@pytest.mark.parametrize("delays", [(61.0,), (30.0, 31.0), (None,), (0.0,) * 61])
+@inputs("delays", [(61.0,), (30.0, 31.0), (None,), (0.0,) * 61])
 async def test_a_rate_limit_beyond_the_bound_is_reported(session: Session, delays: tuple[float | None, ...]) -> None:
     waiting = Pausing()
     asker = BookingAsker(limited(*delays), session, waiting, lambda: "id", Patience(None, 60.0))

@@ -11,6 +11,7 @@ from flue_py.context.tokens import counter_for
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from tests.sessions.talk import hold_turns, user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -50,8 +51,8 @@ def answering(text: str, window: int | None, asked: list[ModelRequest]) -> Funct
     return FunctionModel(answer, "small", provider="house", context_window=window)
 
 
-@pytest.mark.parametrize("window", [None, 200_000])
-@pytest.mark.parametrize("mode", ["intent", "lossless", "window"])
+@inputs("window", [None, 200_000])
+@inputs("mode", ["intent", "lossless", "window"])
 async def test_a_long_branch_is_told_within_the_budget(
     session: Session, store: Store, mode: str, window: int | None
 ) -> None:
@@ -62,8 +63,8 @@ async def test_a_long_branch_is_told_within_the_budget(
     await store.verify()
 
 
-@pytest.mark.parametrize("window", [None, 200_000])
-@pytest.mark.parametrize("mode", ["llm", "hybrid"])
+@inputs("window", [None, 200_000])
+@inputs("mode", ["llm", "hybrid"])
 async def test_the_answer_of_a_model_has_half_of_the_budget(session: Session, mode: str, window: int | None) -> None:
     parted = await work_long(session)
     asked: list[ModelRequest] = []

@@ -11,6 +11,7 @@ import pytest
 import flue_py
 from flue_py import InvalidEntry, JsonObject, NewEntry, Session, Store
 from flue_py.core.sessions import NewSession
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +50,7 @@ async def test_a_built_history_keeps_ids_parents_times_and_what_stands_beside(st
     assert (await store.verify()).problems == []
 
 
-@pytest.mark.parametrize(
+@inputs(
     "make",
     [
         lambda: NewEntry("message", '{"role":"user","content":"a"}', "user", id="a"),
@@ -66,7 +67,7 @@ async def test_an_import_takes_nothing_that_no_builder_made(store: Store, make: 
     assert await store.get_session("s") is None
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("make", "field"),
     [
         (lambda: NewEntry.custom("x", id=1), "id"),  # type: ignore[arg-type]

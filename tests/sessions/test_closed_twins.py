@@ -17,6 +17,7 @@ import pytest
 import flue_py.sync
 from flue_py.errors import InvalidArgument, StoreClosed, StoreUnavailable, WrongEventLoop
 from tests.postgres import NewDatabase
+from tests.tables import inputs
 
 TARGETS = [":memory:", "{}/s.db", "sqlite+aiosqlite:///{}/s.db"]
 MESSAGE = {"role": "user", "content": "a"}
@@ -79,7 +80,7 @@ async def _called_there(progress: Callable[..., None]) -> None:
     progress()
 
 
-@pytest.mark.parametrize("argument", ["ids", "session_ids"])
+@inputs("argument", ["ids", "session_ids"])
 def test_ids_that_repeat_or_run_out_are_named_and_change_nothing(target: str, argument: str) -> None:
     made = count()
     drawn = iter(["only"])
@@ -124,8 +125,8 @@ def test_ids_that_repeat_are_named_on_postgresql_without_a_pause(
         assert store.verify().problems == []
 
 
-@pytest.mark.parametrize("error", [OSError(28, "full"), MemoryError(), sqlite3.OperationalError("mine"), KeyError("k")])
-@pytest.mark.parametrize("argument", ["clock", "ids", "session_ids"])
+@inputs("error", [OSError(28, "full"), MemoryError(), sqlite3.OperationalError("mine"), KeyError("k")])
+@inputs("argument", ["clock", "ids", "session_ids"])
 def test_what_a_function_of_the_caller_raises_is_an_invalid_argument_everywhere(
     target: str, argument: str, error: Exception
 ) -> None:
@@ -170,7 +171,7 @@ def test_where_no_thread_can_be_started_the_store_is_unavailable(target: str, mo
             thread.join()
 
 
-@pytest.mark.parametrize("query", ["uri=true", "mode=ro&uri=true", "cache=shared", "foo=bar"])
+@inputs("query", ["uri=true", "mode=ro&uri=true", "cache=shared", "foo=bar"])
 def test_a_url_of_sqlite_with_a_query_is_refused_by_the_name_in_it(tmp_path: Path, query: str) -> None:
     with (
         pytest.raises(InvalidArgument, match=r"'\w+' in its query"),

@@ -22,6 +22,7 @@ from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.render.lines import entry_text
 from tests.sessions.conftest import also_in_memory
 from tests.sessions.talk import user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -253,7 +254,7 @@ async def test_an_answer_longer_than_what_it_replaces_is_not_appended(session: S
     assert (await store.usage(session)).total.input == 900
 
 
-@pytest.mark.parametrize("text", ["", "  \n"])
+@inputs("text", ["", "  \n"])
 async def test_an_empty_answer_fails_and_is_paid_for(session: Session, store: Store, text: str) -> None:
     leaf = (await talk(session))[-1]
     with pytest.raises(SummaryFailed, match="has no text"):
@@ -499,7 +500,7 @@ async def test_a_message_that_leaves_no_room_for_a_summary_is_not_kept_for_being
     assert planned.first_kept_entry_id == session.leaf_id
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("arguments", "message"),
     [
         ({"mode": "lmm"}, "mode: there is no 'lmm'; choose one of llm, "),
@@ -521,8 +522,8 @@ async def asked_later(_: ModelRequest) -> str:
     return "from a loop"
 
 
-@pytest.mark.parametrize(("answer", "text"), [(lambda _: "plain", "plain"), (asked_later, "from a loop")])
-@pytest.mark.parametrize("threads", [False, True])
+@inputs(("answer", "text"), [(lambda _: "plain", "plain"), (asked_later, "from a loop")])
+@inputs("threads", [False, True])
 def test_the_blocking_twin_takes_plain_and_async_models(answer: Answer, text: str, threads: bool) -> None:
     with flue_py.sync.open(":memory:", threads=threads) as store:
         session = store.create_session()

@@ -18,6 +18,7 @@ from flue_py.compaction.modes import Intent, make_text
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.core.model import FunctionModel, ModelRequest
 from tests.sessions.talk import user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -272,7 +273,7 @@ async def test_nobody_is_asked_where_nothing_is_done(session: Session) -> None:
     assert done.reason == "dry_run"
 
 
-@pytest.mark.parametrize("answer", [7, True, b"short", {"text": "short"}])
+@inputs("answer", [7, True, b"short", {"text": "short"}])
 async def test_answers_that_are_none_are_refused(session: Session, answer: object) -> None:
     await talk(session)
     with pytest.raises(InvalidArgument, match="before_compaction: answered"):
@@ -294,7 +295,7 @@ def test_summaries_that_make_no_sense_are_refused() -> None:
         Cancelled(3)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("threads", [False, True])
+@inputs("threads", [False, True])
 def test_hooks_without_a_loop(tmp_path: Path, *, threads: bool) -> None:
     with flue_py.sync.open(tmp_path / "sessions.db", threads=threads) as store:
         session = store.create_session()

@@ -13,6 +13,7 @@ import pytest
 
 import flue_py.sync
 from flue_py.compaction import CompactionSettings
+from tests.tables import inputs
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,8 +71,8 @@ def killed(path: Path, at: str, what: str) -> Iterator[None]:
 
 
 @pytest.mark.thorough(but=["whole"])
-@pytest.mark.parametrize(("at", "calls", "compactions"), [("asked", 0, 0), ("answered", 1, 0), ("appended", 1, 1)])
-@pytest.mark.parametrize("what", ["whole", "range"])
+@inputs(("at", "calls", "compactions"), [("asked", 0, 0), ("answered", 1, 0), ("appended", 1, 1)])
+@inputs("what", ["whole", "range"])
 def test_a_killed_compaction_leaves_the_session_whole(
     tmp_path: Path, at: str, calls: int, compactions: int, what: str
 ) -> None:

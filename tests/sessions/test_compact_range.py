@@ -16,6 +16,7 @@ from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import SummaryFailed
 from tests.sessions.talk import user
 from tests.sessions.test_uncompact import assert_all_reads_agree
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -530,7 +531,7 @@ async def test_what_is_hidden_of_a_pinned_exchange_comes_back_with_it(session: S
     await assert_all_reads_agree(session)
 
 
-@pytest.mark.parametrize("by_hand", [False, True])
+@inputs("by_hand", [False, True])
 async def test_no_compaction_separates_what_is_hidden_of_an_exchange_from_it(session: Session, by_hand: bool) -> None:
     await talk(session, 3)
     called = await session.append_message(two_calls("c1", "c2"))
@@ -568,7 +569,7 @@ async def test_its_text_fits_beside_what_goes_with_requests(session: Session) ->
     assert tokens[1] - tokens[2] > 400
 
 
-@pytest.mark.parametrize("wrong", [{"system": 1}, {"tools": "read"}, {"tools": [1]}])
+@inputs("wrong", [{"system": 1}, {"tools": "read"}, {"tools": [1]}])
 async def test_what_goes_with_requests_is_checked(session: Session, wrong: dict[str, object]) -> None:
     ids = await talk(session, 4)
     with pytest.raises(InvalidArgument, match=next(iter(wrong))):

@@ -12,6 +12,7 @@ from flue_py.compaction import CompactionSettings
 from flue_py.core.model import FunctionModel, ModelReply, ModelRequest
 from flue_py.errors import ModelDenied, ModelError, ModelUnavailable
 from tests.sessions.guarded import guard_of, talk
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +70,7 @@ async def test_without_enough_no_model_is_asked(session: Session, store: Store) 
     assert (await guard_of(store, session, model(never)).before_call()).outcome == "failed"
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("error", "charged"),
     [
         (ModelDenied("no"), 0),

@@ -19,6 +19,7 @@ from flue_py.runtime import housekeeping
 from flue_py.runtime.conversation import COMMANDS, Conversation, Reply, run_command
 from flue_py.runtime.housekeeping import delete_all, find_completed, find_older, find_prunable, parse_age
 from tests.sessions.talk import assistant, texts, user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -54,7 +55,7 @@ async def typed(talk: Conversation, line: str) -> str:
 # -- going back -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("line", "left", "answer"),
     [
         ("/rewind 2", 2, "Rewound to turn 2 of 3; /undo takes it back."),
@@ -267,7 +268,7 @@ async def test_deleting_spares_the_session_in_hand_and_all_means_completed(
 # -- turns ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answered", [None, 5, "text", b"x", ["text"], {"role": "assistant"}])
+@inputs("answered", [None, 5, "text", b"x", ["text"], {"role": "assistant"}])
 async def test_a_model_that_answers_with_no_messages_is_told_so(talk: Conversation, answered: object) -> None:
     before = await talk.session.build_context()
 
@@ -400,14 +401,12 @@ async def _answer(text: str) -> list[JsonObject]:
 # -- housekeeping -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "age"), [("30d", timedelta(days=30)), ("2W", timedelta(weeks=2)), (" 12h ", timedelta(hours=12))]
-)
+@inputs(("text", "age"), [("30d", timedelta(days=30)), ("2W", timedelta(weeks=2)), (" 12h ", timedelta(hours=12))])
 def test_ages_are_days_weeks_or_hours(text: str, age: timedelta) -> None:
     assert parse_age(text) == age
 
 
-@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1m", "1.5d", "9999999d", "٣d"])
+@inputs("text", ["", "30", "d", "-1d", "1m", "1.5d", "9999999d", "٣d"])
 def test_what_is_no_age_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="is not an age"):
         parse_age(text)

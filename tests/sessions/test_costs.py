@@ -17,6 +17,7 @@ from flue_py.core.json import JsonObject
 from flue_py.core.sessions import NewSession
 from flue_py.transfer.importing import import_file
 from tests.samples import placed
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -91,7 +92,7 @@ async def test_a_call_alone_is_recorded_priced_and_paid_once() -> None:
         await session.append_message({"role": "user", "content": "goes on"})
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("usage", "more", "error"),
     [
         ([], {}, flue_py.InvalidEntry),
@@ -119,9 +120,7 @@ async def test_what_is_no_call_is_refused_and_changes_nothing(usage: Any, more: 
         assert ((await store.info()).ledger_rows, (await session.refresh()).revision) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    "usage", [{"output": 1, "reasoning": 2}, {"cacheWrite": 0, "cacheWrite1h": 1}, {"output": 3, "reasoning": 1.5}]
-)
+@inputs("usage", [{"output": 1, "reasoning": 2}, {"cacheWrite": 0, "cacheWrite1h": 1}, {"output": 3, "reasoning": 1.5}])
 async def test_a_message_with_odd_parts_is_kept_and_the_field_named(usage: Any) -> None:
     async with flue_py.open(":memory:") as store:
         session = await store.create_session()
@@ -152,7 +151,7 @@ async def test_an_answer_is_kept_whatever_numbers_its_usage_has() -> None:
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.parametrize("odd", [{"input": 2**62}, {"output": 2**61, "totalTokens": 1}, {"cost": {"total": 4e6}}])
+@inputs("odd", [{"input": 2**62}, {"output": 2**61, "totalTokens": 1}, {"cost": {"total": 4e6}}])
 async def test_no_answer_is_refused_because_a_sum_would_be_too_large(odd: Any, tmp_path: Path) -> None:
     large, small = ({"role": "assistant", "content": "ok", "usage": usage} for usage in (odd, {"input": 3}))
     async with flue_py.open(tmp_path / "s.db", prices=False) as store:
@@ -175,7 +174,7 @@ async def test_no_answer_is_refused_because_a_sum_would_be_too_large(odd: Any, t
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.parametrize(
+@inputs(
     "told",
     [{"calls": [HUGE, HUGE]}, {"usage": HUGE, "calls": [HUGE, HUGE]}, {"calls": [{**HUGE, "totalTokens": 1}] * 2}],
 )
@@ -260,7 +259,7 @@ async def test_an_imported_answer_is_kept_whatever_numbers_its_usage_has(tmp_pat
         assert (await store.verify()).problems == []
 
 
-@pytest.mark.parametrize(
+@inputs(
     "asked",
     [
         {"tree": True},

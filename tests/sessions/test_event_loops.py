@@ -23,6 +23,7 @@ from flue_py.errors import LeafConflict, StoreClosed, WrongEventLoop
 from flue_py.runtime.conversation import Conversation
 from flue_py.runtime.harness import Harness
 from tests.sessions.talk import assistant, path_of, user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -296,8 +297,8 @@ RUNS: dict[str, Callable[[Callable[[], Coroutine[Any, Any, None]]], None]] = {
 }
 
 
-@pytest.mark.parametrize("place", ["file", "memory"])
-@pytest.mark.parametrize("elsewhere", ["asyncio", "trio"])
+@inputs("place", ["file", "memory"])
+@inputs("elsewhere", ["asyncio", "trio"])
 async def test_a_store_is_for_the_loop_that_opened_it(tmp_path: Path, place: str, elsewhere: str) -> None:
     pytest.importorskip(elsewhere)
     async with flue_py.open(":memory:" if place == "memory" else tmp_path / "a.db") as store:

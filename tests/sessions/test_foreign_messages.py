@@ -20,6 +20,7 @@ from flue_py.providers.lists import gemini_list, said_in
 from flue_py.sessions.write import incoming_messages
 from tests.effort import examples
 from tests.formats.test_list_round_trips import anthropic_lists, chat_lists, responses_lists, same
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -246,7 +247,7 @@ async def test_messages_of_ours_are_taken_as_they_are(session: Session) -> None:
     assert all(entry.extra is None for entry in path)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("message", "path"),
     [
         ({"role": "tool", "content": "x"}, "tool_call_id: is missing"),
@@ -303,7 +304,7 @@ async def test_what_cannot_be_converted_is_refused_with_the_path_of_the_field(
     assert session.leaf_id is None
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("message", "path"),
     [
         ({"role": "user"}, "content: is missing"),
@@ -342,7 +343,7 @@ async def test_a_role_that_is_a_slip_is_refused_with_the_one_that_is_meant(sessi
         await session.append_message({"role": role, "content": "x"})
 
 
-@pytest.mark.parametrize("kind", ["message", "compaction", "branch_summary", "exclusion"])
+@inputs("kind", ["message", "compaction", "branch_summary", "exclusion"])
 async def test_a_kind_with_a_method_of_its_own_is_no_custom_kind(session: Session, kind: str) -> None:
     with pytest.raises(InvalidEntry, match=f"kind: '{kind}' has"):
         await session.append_custom(kind, {})
@@ -440,7 +441,7 @@ def test_whatever_stands_in_a_field_is_taken_or_refused_by_an_error_of_ours(
     assert all(entry.kind == "message" for entry in entries)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("message", "path", "form"),
     [
         (CHAT[2], "message.tool_calls", "openai-chat"),
@@ -463,6 +464,6 @@ def test_the_builder_of_one_entry_refuses_a_message_of_a_provider(message: JsonO
         assert json.loads(entry_of_message(message).payload) == message
 
 
-@pytest.mark.parametrize("message", [CHAT[0], ANTHROPIC[0], ANTHROPIC[3], RESPONSES[7]])
+@inputs("message", [CHAT[0], ANTHROPIC[0], ANTHROPIC[3], RESPONSES[7]])
 def test_the_builder_of_one_entry_takes_what_is_the_same_in_every_form(message: JsonObject) -> None:
     assert json.loads(NewEntry.message(message).payload) == message

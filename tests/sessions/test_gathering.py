@@ -21,6 +21,7 @@ from flue_py.context import (
     file_source,
     session_context_file,
 )
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -236,7 +237,7 @@ async def test_a_handoff_meets_another_writer(store: Store, session: Session) ->
     assert rebased.appended.parent_id == other.leaf_id
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("arguments", "wrong"),
     [
         ({"sources": {"a:b": lambda asked: ""}}, "'a:b' is not a name"),
@@ -250,7 +251,7 @@ async def test_wrong_arguments_are_refused(session: Session, arguments: dict[str
         await session.request(**arguments)
 
 
-@pytest.mark.parametrize("agent", ["", "two\nlines", None, 7])
+@inputs("agent", ["", "two\nlines", None, 7])
 async def test_a_handoff_is_for_an_agent_with_a_name(session: Session, agent: Any) -> None:
     with pytest.raises(InvalidArgument, match="agent:"):
         await session.append_handoff(agent, settings=HANDOFF)

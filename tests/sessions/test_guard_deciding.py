@@ -17,6 +17,7 @@ from flue_py.runtime.guard import CompactionGuard, GuardAnswer
 from flue_py.sessions.compact import Claim
 from tests.sessions.guarded import SETTINGS, WINDOW, answer, events, guard_of, larger, model, talk, wrong_results
 from tests.sessions.talk import user
+from tests.tables import inputs
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("target", ["memory"], indirect=True)]
 
@@ -41,9 +42,7 @@ async def test_system_and_tools_are_counted(session: Session, store: Store) -> N
     assert not await guard.should_compact()
 
 
-@pytest.mark.parametrize(
-    "given", [{"threshold": 1_500}, {"single_call_limit": 1_500}], ids=lambda given: next(iter(given))
-)
+@inputs("given", [{"threshold": 1_500}, {"single_call_limit": 1_500}], ids=lambda given: next(iter(given)))
 async def test_what_is_kept_leaves_room_below_a_size_that_was_set(
     session: Session, store: Store, given: dict[str, int]
 ) -> None:
@@ -66,7 +65,7 @@ async def test_what_is_kept_leaves_room_below_a_size_that_was_set(
     assert {*done} == {"nothing", "compacted"}
 
 
-@pytest.mark.parametrize("agent", ["", "Coder"])
+@inputs("agent", ["", "Coder"])
 async def test_what_an_answer_reports_above_the_window_counts_for_no_budget(
     session: Session, store: Store, agent: str
 ) -> None:
@@ -306,8 +305,8 @@ async def test_an_overflow_asks_no_model_that_has_failed_three_times(session: Se
     assert done.result.mode == "intent"
 
 
-@pytest.mark.parametrize("mode", ["llm", "hybrid"])
-@pytest.mark.parametrize(
+@inputs("mode", ["llm", "hybrid"])
+@inputs(
     ("summarizer", "told", "made_by_a_model"),
     [
         pytest.param(None, None, False, id="the model that refused it"),
@@ -380,7 +379,7 @@ async def test_every_answer_but_nothing_is_passed_on(session: Session, store: St
     assert [each.outcome for each in told] == ["compacting", "compacted"]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("given", "named"),
     [
         ({"triggers": 7}, "triggers"),

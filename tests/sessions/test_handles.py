@@ -27,6 +27,7 @@ from tests.sessions.conftest import also_in_memory
 from tests.sessions.guarded import SETTINGS, WINDOW, guard_of, talk
 from tests.sessions.talk import path_of, say, texts, user
 from tests.sources import counted_sources
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -439,7 +440,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_its_turn_has_no_effec
     assert await path_of(session) == ["a", "c"]
 
 
-@pytest.mark.parametrize("moment", range(6))
+@inputs("moment", range(6))
 @also_in_memory
 async def test_whenever_an_append_is_cancelled_the_handle_knows_what_is_stored(
     store: Store, session: Session, moment: int
@@ -456,7 +457,7 @@ async def test_whenever_an_append_is_cancelled_the_handle_knows_what_is_stored(
     assert (await path_of(session))[-1] == "b"
 
 
-@pytest.mark.parametrize("moment", range(6))
+@inputs("moment", range(6))
 @also_in_memory
 async def test_whenever_a_scope_is_cancelled_it_is_left_and_the_handle_knows_what_is_stored(
     store: Store, session: Session, moment: int

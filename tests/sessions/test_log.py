@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from flue_py import EntryNotFound, InvalidArgument, LeafConflict, Session, Store
-from tests.files import new_store_file
 from tests.sessions.talk import path_of, say
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Two of the stores: what all of them log is in the contract."""
-    return ":memory:" if request.param == "memory" else str(new_store_file(tmp_path / "sessions.db"))
 
 
 async def test_every_operation_takes_who_and_why(session: Session) -> None:

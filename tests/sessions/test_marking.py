@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from flue_py import EntryNotFound, InvalidArgument, LeafConflict, Session, Store
 from flue_py.core.entries import NewEntry
 from flue_py.core.json import JsonObject, JsonValue
-from tests.files import new_store_file
 from tests.sessions.talk import assistant, say, user
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Two of the stores: what all of them do with pins and exclusions is in the contract."""
-    return ":memory:" if request.param == "memory" else str(new_store_file(tmp_path / "sessions.db"))
 
 
 def calling(*call_ids: str, text: str | None = None) -> JsonObject:

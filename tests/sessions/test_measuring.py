@@ -13,6 +13,7 @@ from flue_py import EntryNotFound, InvalidArgument, JsonObject, Session
 from flue_py.context import tokens as counters
 from flue_py.context.tokens import ENTRY_COUNTS, counter_for, measure_context
 from tests.sessions.talk import assistant, hold_turns, user
+from tests.tables import inputs
 
 LONG = "word " * 200
 
@@ -115,7 +116,7 @@ async def test_other_tasks_do_not_wait_for_a_first_count(session: Session, monke
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@inputs(
     ("given", "says"),
     [
         ({"model": ""}, "model: must not be empty"),

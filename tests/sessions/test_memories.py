@@ -11,6 +11,7 @@ import flue_py
 from flue_py import Document, DocumentName, Limits, Store
 from flue_py.context.blocks import LocalMemory
 from flue_py.errors import InvalidArgument
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +81,7 @@ async def test_memories_are_searched_everywhere_or_where_it_is_said(store: Store
     assert [each.name for each in (await store.search_memories("vim", after=first.after)).documents] == ["plugin"]
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("change", "why"),
     [
         ({"space": "agent/a"}, "space: 'agent/a' is neither 'repl' nor"),

@@ -25,6 +25,7 @@ from flue_py.core.entries import Pairing
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
 from tests.sessions.talk import user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +48,7 @@ async def work(session: Session, rounds: int, start: int = 0) -> None:
         await session.append_message({"role": "assistant", "content": "read it"})
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("mode", "words"),
     [
         ("intent", ['✓ read → "f0" (turn 1, assistant)', "[INTENT-DERIVED RECONSTRUCTION — covers turns 1–"]),
@@ -176,8 +177,8 @@ async def test_a_hang_an_abort_and_a_rate_limit_are_failures_that_leave_nothing(
         assert await session.refresh() == before
 
 
-@pytest.mark.parametrize("mode", ["llm", "hybrid"])
-@pytest.mark.parametrize("on_failure", ["raise", "fallback", "mark"])
+@inputs("mode", ["llm", "hybrid"])
+@inputs("on_failure", ["raise", "fallback", "mark"])
 async def test_a_call_that_was_ended_compacts_nothing_whatever_failures_lead_to(
     session: Session, mode: str, on_failure: OnFailure
 ) -> None:
@@ -235,7 +236,7 @@ def test_settings_are_checked_as_a_whole() -> None:
         CompactionSettings(reserve_tokens=-1, mode="", summary_timeout=0)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("field", "value"),
     [
         ("reserve_tokens", 1.5),

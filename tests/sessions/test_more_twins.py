@@ -25,6 +25,7 @@ from flue_py.transfer import copy_store
 from tests.compaction import strategies
 from tests.postgres import NewDatabase
 from tests.sessions.talk import assistant, texts, user
+from tests.tables import inputs
 
 PUBLIC = (
     "flue_py",
@@ -348,7 +349,7 @@ def test_a_model_that_is_async_is_refused_before_anything_is_stored(tmp_path: Pa
         assert session.changes() == []
 
 
-@pytest.mark.parametrize("threads", ["no", 0, 1, []])
+@inputs("threads", ["no", 0, 1, []])
 def test_threads_are_checked_as_they_are_elsewhere(threads: object, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="threads"), sync.open(tmp_path / "s.db", threads=threads):  # type: ignore[arg-type]
         pass

@@ -11,13 +11,14 @@ import pytest
 import flue_py
 from flue_py.core.entries import NewEntry
 from tests.earlier import names_unchecked
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
 BAD = ["a\x1b[31m", "\x07", "a\x7f", "a\x9bb"]
 
 
-@pytest.mark.parametrize("bad", BAD)
+@inputs("bad", BAD)
 async def test_new_names_with_control_characters_are_refused_and_shown_escaped(bad: str) -> None:
     async with flue_py.open(":memory:") as store, flue_py.open(":memory:", ids=lambda: bad) as drawn:
         session = await store.create_session(id="fine")
@@ -49,7 +50,7 @@ async def test_tabs_and_line_ends_and_every_letter_are_no_control_characters() -
             assert (await store.create_session(id=name, key=name, scope=name)).id == name
 
 
-@pytest.mark.parametrize("bad", BAD)
+@inputs("bad", BAD)
 async def test_a_store_that_has_such_names_goes_on_as_it_was(tmp_path: Path, bad: str) -> None:
     path = tmp_path / "store.db"
     with names_unchecked():
@@ -77,7 +78,7 @@ ROW: dict[str, object] = {"type": "message", "parentId": None, "timestamp": "202
 SAID = {"message": {"role": "user", "content": "x"}}
 
 
-@pytest.mark.parametrize("bad", BAD)
+@inputs("bad", BAD)
 async def test_an_import_leaves_out_such_rows_says_so_and_refuses_such_sessions(tmp_path: Path, bad: str) -> None:
     file = tmp_path / "file.jsonl"
     async with flue_py.open(":memory:") as store:
@@ -96,7 +97,7 @@ async def test_an_import_leaves_out_such_rows_says_so_and_refuses_such_sessions(
         assert len((await store.list_sessions()).sessions) == 1
 
 
-@pytest.mark.parametrize("bad", BAD)
+@inputs("bad", BAD)
 async def test_a_row_of_claude_code_is_given_another_id_and_the_report_says_so(tmp_path: Path, bad: str) -> None:
     file = tmp_path / "file.jsonl"
     row: dict[str, object] = {"type": "user", "sessionId": "s1", "timestamp": "2026-01-01T00:00:00Z", **SAID}

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 import flue_py
 from flue_py import InvalidArgument
 from tests.sessions.talk import path_of, say
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +21,7 @@ def files_in(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-@pytest.mark.parametrize("form", ["path", "text", "url"])
+@inputs("form", ["path", "text", "url"])
 async def test_a_file_is_made_private_and_found_again(tmp_path: Path, form: str, anyio_backend: str) -> None:
     path = tmp_path / "sessions.db"
     target = {"path": path, "text": str(path), "url": f"sqlite+aiosqlite:///{path}"}[form]
@@ -31,7 +32,7 @@ async def test_a_file_is_made_private_and_found_again(tmp_path: Path, form: str,
         assert await path_of(await store.open_session("k")) == ["a"]
 
 
-@pytest.mark.parametrize("target", [":memory:", "memory://"])
+@inputs("target", [":memory:", "memory://"])
 async def test_a_store_in_memory_dies_with_its_block(target: str, anyio_backend: str) -> None:
     async with flue_py.open(target) as store:
         await store.create_session(key="k")
@@ -50,7 +51,7 @@ async def test_a_borrowed_engine_stays_its_owners(tmp_path: Path, anyio_backend:
     await engine.dispose()
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("target", "hint"),
     [
         ("", "path"),

@@ -10,6 +10,7 @@ import flue_py.sync
 from flue_py import InvalidArgument, Session
 from flue_py.core.json import JsonObject
 from tests.sessions.talk import assistant, hold_turns, texts, user
+from tests.tables import inputs
 
 CALL: JsonObject = {"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "ls", "arguments": {}}]}
 RESULT: JsonObject = {"role": "toolResult", "toolCallId": "c", "toolName": "ls", "content": [], "isError": False}
@@ -55,7 +56,7 @@ async def test_reading_the_end_of_the_context_takes_over_the_stored_leaf(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("limit", [0, -1, True, 1.0, "5", float("nan")])
+@inputs("limit", [0, -1, True, 1.0, "5", float("nan")])
 async def test_a_limit_is_a_whole_number_from_one_on(session: Session, limit: Any) -> None:
     for read in (session.get_active_path, session.build_context, session.build_context_entries):
         with pytest.raises(

@@ -14,6 +14,7 @@ from flue_py.db.backend import Backend
 from flue_py.errors import InvalidArgument
 from flue_py.sessions.request import read_reported
 from tests.render.test_report import data_of
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -73,7 +74,7 @@ async def test_snapshots_name_the_session_and_the_agents(store: flue_py.Store) -
     assert (row["session"], row["agent"], row["cutover_at"]) == (session.id, "check", 9)
 
 
-@pytest.mark.parametrize("limit", [-1, True, 1.5, "9", 2**63])
+@inputs("limit", [-1, True, 1.5, "9", 2**63])
 async def test_a_threshold_is_a_number_of_tokens(store: flue_py.Store, limit: Any) -> None:
     session = await store.create_session()
     with pytest.raises(InvalidArgument, match=r"warn_at: .* is not a number of tokens"):

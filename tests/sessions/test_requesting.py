@@ -13,6 +13,7 @@ from flue_py import ArtifactNotFound, EntryNotFound, InvalidArgument, Session
 from flue_py.context import ContextSettings
 from flue_py.core.json import JsonObject, JsonValue
 from flue_py.providers import LIMITS
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 USER: JsonObject = {"role": "user", "content": "Why is the build red?"}
@@ -31,7 +32,7 @@ def call(call_id: str) -> JsonObject:
     return {"role": "assistant", "provider": "anthropic", "model": "claude-opus-4-5", "content": [thought, part]}
 
 
-@pytest.mark.parametrize("target", LIMITS)
+@inputs("target", LIMITS)
 async def test_an_interrupted_session_is_taken_and_the_repairs_name_its_entries(session: Session, target: str) -> None:
     await session.append_message(USER)
     called = (await session.append_message(call("t1"))).entry_id
@@ -57,7 +58,7 @@ async def test_a_request_at_another_leaf_is_that_of_its_time(session: Session) -
     assert session.leaf_id != first
 
 
-@pytest.mark.parametrize("target", LIMITS)
+@inputs("target", LIMITS)
 async def test_what_a_program_changes_in_a_request_is_in_no_later_one(session: Session, target: str) -> None:
     await session.append_messages([USER, {**USER, "content": [{"type": "text", "text": "Well?"}]}, call("t1")])
     await session.append_messages([{"role": "toolResult", "toolCallId": "t1", "toolName": "read", "content": "red"}])
@@ -150,7 +151,7 @@ async def test_tokens_are_counted_for_the_model_that_is_asked_or_that_of_the_pat
     assert (await session.request()).tokens == measured.messages
 
 
-@pytest.mark.parametrize("settings", [5, [], {"window": {"max_turn_age": -1}}, {"unknown": 1}])
+@inputs("settings", [5, [], {"window": {"max_turn_age": -1}}, {"unknown": 1}])
 async def test_wrong_settings_are_refused_before_anything_is_read(session: Session, settings: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"settings|window\.max_turn_age|unknown"):
         await session.request("gemini", settings=settings, leaf="nowhere")

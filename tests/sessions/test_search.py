@@ -23,6 +23,7 @@ from flue_py.db.sqlite.words import SqliteWords
 from flue_py.errors import InvalidArgument, SessionNotFound
 from flue_py.search import PARTS, Part, SearchAnswer, SearchHit
 from tests.effort import examples
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -444,7 +445,7 @@ async def test_a_long_result_is_searched_to_its_bound_and_says_so(store: flue_py
     assert await found(store, "ending") == []
 
 
-@pytest.mark.parametrize(
+@inputs(
     "asked",
     [
         {"words": ""},

@@ -16,6 +16,7 @@ from flue_py.core.sessions import Limits
 from flue_py.core.usage import UsageTotals
 from flue_py.transfer import export_session
 from tests.sessions.talk import assistant, hold_turns, path_of, say, text_of, texts, user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -449,7 +450,7 @@ async def test_a_listing_that_makes_no_sense_is_refused(store: Store) -> None:
     assert listed == []
 
 
-@pytest.mark.parametrize("metadata", [[], "text", 1, None])
+@inputs("metadata", [[], "text", 1, None])
 async def test_metadata_is_an_object(session: Session, metadata: object) -> None:
     expected = {} if metadata is None else None
     if expected is None:

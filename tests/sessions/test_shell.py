@@ -9,6 +9,7 @@ from flue_py import InvalidArgument, PathSettings, Session, Store
 from flue_py.core.json import JsonObject
 from flue_py.transfer import export_session
 from tests.sessions.talk import assistant, user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +40,7 @@ async def test_a_command_is_a_message_of_the_user_a_call_and_its_result(session:
     assert session.revision == 1
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("output", "code", "text"),
     [("ok", 0, "ok"), ("", 0, "(no output)"), (" \n", None, "(no output)\n\nCommand was cancelled")],
 )
@@ -66,7 +67,7 @@ async def test_no_model_is_taken_for_who_ran_it(session: Session) -> None:
     assert session.info.spent_tokens == (await session.aggregate_usage_since(None)).usage.total_tokens
 
 
-@pytest.mark.parametrize("form", ["pi", "flue", "openai-chat", "openai-responses", "anthropic"])
+@inputs("form", ["pi", "flue", "openai-chat", "openai-responses", "anthropic"])
 async def test_it_goes_out_as_an_exchange_in_every_format(session: Session, store: Store, form: str) -> None:
     await session.append_messages([user("hi"), assistant("hello")])
     await session.append_shell("ls -l", "total 0", 0)
@@ -87,9 +88,7 @@ async def test_several_commands_of_a_batch_land_with_it_and_once(session: Sessio
     assert [message["role"] for message in await session.build_context()] == ["user", "assistant", "toolResult"] * 2
 
 
-@pytest.mark.parametrize(
-    "odd", [("", "", 0), (None, "", 0), ("ls", None, 0), ("ls", "", "0"), ("ls", "", True), ("ls", "", 0.5)]
-)
+@inputs("odd", [("", "", 0), (None, "", 0), ("ls", None, 0), ("ls", "", "0"), ("ls", "", True), ("ls", "", 0.5)])
 async def test_what_is_no_command_is_refused(session: Session, odd: tuple[str, str, int]) -> None:
     with pytest.raises(InvalidArgument):
         await session.append_shell(*odd)

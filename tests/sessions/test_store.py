@@ -14,6 +14,7 @@ from flue_py.db.backend import Backend
 from flue_py.db.sqlite.runner import MemoryRunner
 from tests.sessions.talk import path_of, say, user
 from tests.sources import counted_sources
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -173,7 +174,7 @@ async def test_lists_are_narrowed_by_scope_and_kind(store: Store) -> None:
     assert len((await store.list_sessions()).sessions) == 4
 
 
-@pytest.mark.parametrize("limit", [0, -1, 1001, True, 1.5, "10", None])
+@inputs("limit", [0, -1, 1001, True, 1.5, "10", None])
 async def test_a_page_holds_1_to_1000_sessions(store: Store, limit: object) -> None:
     with pytest.raises(InvalidArgument, match="limit"):
         await store.list_sessions(limit=limit)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from flue_py import sync
 from flue_py.core.json import decode_object
 from flue_py.sessions import store as opening
 from tests.sessions.talk import assistant, user
+from tests.tables import inputs
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def public(kind: type) -> dict[str, object]:
     return {name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("original", "twin"), [(flue_py.Session, sync.Session), (flue_py.Store, sync.Store), (flue_py.Atomic, sync.Atomic)]
 )
 def test_every_public_method_and_property_has_a_twin(original: type, twin: type) -> None:
@@ -88,7 +89,7 @@ def test_sessions_that_come_back_are_blocking_too(store: sync.Store) -> None:
     assert set(store.delete_session_tree(session).session_ids) == {session.id, child.id}
 
 
-@pytest.mark.parametrize("place", [":memory:", "s.db"])
+@inputs("place", [":memory:", "s.db"])
 def test_a_store_on_sqlite_starts_no_thread(tmp_path: Path, place: str) -> None:
     before = threading.enumerate()
     with sync.open(place if place == ":memory:" else tmp_path / place) as store:
@@ -225,7 +226,7 @@ def test_a_closed_store_stays_closed(tmp_path: Path) -> None:
 FUNCTIONS = ("import_file", "export_session", "transcript", "write_transcript", "write_bundle", "read_bundle")
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@inputs("name", FUNCTIONS)
 def test_functions_of_stores_and_sessions_keep_signature_and_docstring(name: str) -> None:
     twin, original = getattr(sync, name), getattr(flue_py, name)
     assert inspect.signature(twin) == inspect.signature(original)
@@ -308,7 +309,7 @@ def test_a_store_outlives_the_event_loop_in_which_it_was_opened(tmp_path: Path) 
         assert len(session.build_context()) == 1
 
 
-@pytest.mark.parametrize("threads", [False, True])
+@inputs("threads", [False, True])
 def test_what_was_entered_is_not_entered_again(tmp_path: Path, threads: bool) -> None:
     opening = sync.open(tmp_path / "a.db", threads=threads)
     for _ in range(2):

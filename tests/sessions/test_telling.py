@@ -20,6 +20,7 @@ from tests.context.blocks.blocks import Clock, Fails, Keeps, Says
 from tests.sessions.guarded import guard_of, summary
 from tests.sessions.guarded import talk as talk_until_due
 from tests.sessions.talk import assistant, say, user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -271,7 +272,7 @@ async def test_a_block_may_ask_the_session_that_it_is_for(session: Session) -> N
     assert await shown(session) == ["a", "1 entries"]
 
 
-@pytest.mark.parametrize("threads", [None, True])
+@inputs("threads", [None, True])
 def test_the_twin_blocks(tmp_path: Path, threads: bool | None) -> None:
     with flue_py.sync.open(tmp_path / "s.db", threads=threads) as store:
         session = store.create_session()
@@ -364,7 +365,7 @@ async def test_what_cannot_be_saved_is_told_and_the_answer_stays(session: Sessio
             Conversation(store, session, **wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("threads", [None, True])
+@inputs("threads", [None, True])
 def test_the_twin_of_a_conversation_tells_them(tmp_path: Path, threads: bool | None) -> None:
     with flue_py.sync.open(tmp_path / "s.db", threads=threads) as store:
         session = store.create_session()

@@ -15,6 +15,7 @@ from tests.formats.pi_files import HEADER
 from tests.formats.test_claude_code import user
 from tests.formats.test_codex import META, item
 from tests.formats.transcripts import as_lines
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +60,7 @@ FILES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("format_name", FILES)
+@inputs("format_name", FILES)
 async def test_a_session_is_called_by_the_first_words_of_a_person_in_every_format(
     format_name: str, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 import flue_py
 from flue_py import Change, InvalidArgument, Session, SessionNotFound, Store
 from tests.sessions.talk import say, texts, user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +46,7 @@ async def test_changes_come_in_order_and_page_by_page(session: Session) -> None:
     assert (changes[2].from_id, changes[2].to_id) == (changes[1].to_id, a)
 
 
-@pytest.mark.parametrize(("after", "limit"), [(-1, 1), (True, 1), ("1", 1), (0, 0), (0, 1001)])
+@inputs(("after", "limit"), [(-1, 1), (True, 1), ("1", 1), (0, 0), (0, 1001)])
 async def test_what_is_no_revision_or_page_is_refused(session: Session, after: object, limit: int) -> None:
     with pytest.raises(InvalidArgument):
         await session.changes(after=after, limit=limit)  # type: ignore[arg-type]

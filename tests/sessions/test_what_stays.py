@@ -12,6 +12,7 @@ from flue_py.compaction.modes import Asker, Hybrid, Intent, Lossless, Made, Mode
 from flue_py.core.json import JsonObject
 from flue_py.core.model import FunctionModel, ModelRequest
 from tests.sessions.talk import user
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +72,7 @@ class Brief:
         return Made("It went well.", self.name)
 
 
-@pytest.mark.parametrize("mode", ["llm", "intent"])
+@inputs("mode", ["llm", "intent"])
 async def test_what_was_carried_comes_back_after_a_mode_that_does_not_show_it(session: Session, mode: str) -> None:
     modes: list[str | Mode] = [mode, Brief(), Brief(), mode]
     for number, each in enumerate(modes):
@@ -83,7 +84,7 @@ async def test_what_was_carried_comes_back_after_a_mode_that_does_not_show_it(se
         assert shown_now is not isinstance(each, Brief)
 
 
-@pytest.mark.parametrize("mode", ["llm", "intent"])
+@inputs("mode", ["llm", "intent"])
 async def test_words_that_look_like_a_programs_stay_as_well(session: Session, mode: str) -> None:
     said = [
         "/etc must never be changed.",
@@ -103,7 +104,7 @@ async def test_words_that_look_like_a_programs_stay_as_well(session: Session, mo
             assert [each for each in said if each not in text] == []
 
 
-@pytest.mark.parametrize("mode", ["llm", "hybrid", "intent", "lossless"])
+@inputs("mode", ["llm", "hybrid", "intent", "lossless"])
 async def test_where_most_of_what_was_said_is_the_users_it_stays_too(session: Session, mode: str) -> None:
     said = [f"Constraint {number}: keep the names of module {number} as they are, " + "x" * 60 for number in range(20)]
     for each in said:
@@ -114,7 +115,7 @@ async def test_where_most_of_what_was_said_is_the_users_it_stays_too(session: Se
     assert [each for each in said if each not in text] == []
 
 
-@pytest.mark.parametrize("mode", ["llm", "hybrid", "intent", "lossless"])
+@inputs("mode", ["llm", "hybrid", "intent", "lossless"])
 async def test_the_first_and_the_newest_stay_where_each_alone_is_larger_than_the_share(
     session: Session, mode: str
 ) -> None:
@@ -244,7 +245,7 @@ async def test_a_compaction_that_is_cancelled_meanwhile_leaves_what_was_written(
     assert (await session.compact(model(), settings=SETTINGS)).appended is not None
 
 
-@pytest.mark.parametrize("window", [None, 1_000])
+@inputs("window", [None, 1_000])
 async def test_so_many_messages_stay_each_time(session: Session, store: Store, window: int | None) -> None:
     settings = CompactionSettings(keep_recent_tokens=50_000, keep_recent_messages=6)
     for number in range(12):
