@@ -1,4 +1,4 @@
-"""Compaction: when and where to cut a context, and the summary that stands for what was cut off.
+"""Compaction: when and where to cut a context, and the summary that stands for the part that was cut off.
 
 Everything here is a function of its arguments: no I/O, no clock, no randomness. The model call comes in as an
 argument of `summarize`.

@@ -1,4 +1,4 @@
-"""A block: a text around a summary, with what the next compaction has to know of it."""
+"""Blocks: texts around a summary, with the details that the next compaction needs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A block: a text around a summary, with what the next compaction has to know of it.
+# Blocks: texts around a summary, with the details that the next compaction needs.
 
 
 @frozen
@@ -48,10 +48,9 @@ class Block:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is worth keeping that no other block carries: errors, decisions with their reasons, and names.
+# Key facts that no other block carries: errors, decisions with their reasons, and names.
 #
-# A list of operations says what was done. Why it was done stands in a sentence of the model's, what went wrong in a
-# line
+# A list of operations says which calls were made. Their reasons stand in a sentence of the model's, errors in a line
 # of some output, and by which names to look for it, anywhere. They are copied out word for word, by the rules of
 # `flue_py.compaction.facts`, and stored in the details of each compaction, from which the next takes them over.
 
@@ -93,10 +92,11 @@ _Lists = dict[str, dict[str, str]]
 
 
 def key_facts(material: Material) -> Block:
-    """Return errors, decisions and names of what leaves, and of what left before: the newest that fit.
+    """Return errors, decisions and names of the messages that leave, and of those that left before: the newest that
+    fit.
 
-    They take at most `MOST_TOKENS`, a 24th of the window, and an eighth of what leaves. No block without any.
-    O(messages), and O(text) of the newest `SEARCHED_CHARS` characters.
+    They take at most `MOST_TOKENS`, a 24th of the window, and an eighth of the messages that leave. No block without
+    any. O(messages), and O(text) of the newest `SEARCHED_CHARS` characters.
     """
     carried = _carried(material.earlier)
     leaving = material.size_leaving
@@ -152,7 +152,7 @@ def _found(material: Material) -> _Lists:
 
 
 def _read(message: Message) -> list[str]:
-    """Return what a message says, and then the short arguments of its calls."""
+    """Return the texts of a message, and then the short arguments of its calls."""
     texts = [message_text(message)]
     for call in tool_calls(message):
         arguments = call.get("arguments")
@@ -283,7 +283,7 @@ _WINDOW_PART = 8
 def reread_files(
     material: Material, read: ReadFile | None, *, most: int = MOST_FILES, chars: int = MOST_CHARS
 ) -> Block:
-    """Return the files that were read, written or edited last in what leaves, at most ``most``, the newest first.
+    """Return the files that the messages which leave used last, at most ``most``, the newest first.
 
     Without ``read``, those that were read last and not changed since, as the stored results have them. They take
     ``chars`` characters together, and no more than an eighth of the window has room for; the last one is cut to that.
@@ -319,7 +319,7 @@ def reread_files(
 
 
 def _read_last(material: Material, most: int) -> dict[str, str]:
-    """Return files by path as the last results of reading them have them: those in what stays are left out there.
+    """Return files by path as the last results of reading them have them, but for files that staying messages use.
 
     So are those that were written or edited after that, or that may have been.
     """
@@ -368,7 +368,7 @@ _LEAST_CHARS = 120
 
 
 def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
-    """Return the last call in what leaves whose tool's name matches, or else the one that was carried on.
+    """Return the last call that leaves of a tool with a matching name, or else the one that was carried on.
 
     No block where a later handoff stays in the context, or none was made. O(messages).
     """
@@ -415,10 +415,10 @@ def open_work(
     calls: bool = True,
     tokens: int = OPEN_WORK_MOST_TOKENS,
 ) -> Block:
-    """Return what is still to be done, each a line with its id; no block without any.
+    """Return the open work, each a line with its id; no block without any.
 
-    These are the task sessions that run and ``tasks``, ``approvals``, and the calls in what leaves that have no result,
-    newest last. A call that is still running is never among what leaves: those that are listed were left without an
+    These are the task sessions that run and ``tasks``, ``approvals``, and the calls that leave without a result,
+    newest last. A call that is still running never leaves: those that are listed were left without an
     answer, since the conversation went on. It takes at most ``tokens`` where one of each does. O(messages).
     """
     unanswered = unanswered_calls(material) if calls else []
@@ -462,7 +462,7 @@ _TAG_TOKENS = 40
 
 
 def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_all: int = TOKENS_IN_ALL) -> Block:
-    """Return the newest thinking in what leaves, oldest first, each under the id of its entry.
+    """Return the newest thinking that leaves, oldest first, each under the id of its entry.
 
     At most ``per_turn`` tokens of a message and ``in_all`` together, and a sixteenth of the window. No block without
     any. O(messages).
@@ -504,7 +504,7 @@ EXTRA = "symbols"
 
 
 class Grammar(NamedTuple):
-    """A language: where its grammar is, and what in a tree defines something, imports something, or holds either."""
+    """A language: where its grammar is, and which nodes define something, import something, or hold either."""
 
     module: str
     function: str
@@ -598,9 +598,9 @@ GRAMMARS: Mapping[str, Grammar] = {
 
 
 def parsed_symbols(grammar: Grammar, content: str) -> tuple[list[str], list[str]]:
-    """Return what a file defines, each with its word, and what it imports, in order.
+    """Return the definitions of a file, each with its word, and its imports, in order.
 
-    What does not parse is passed over. Raises `MissingExtra`. O(size).
+    Code that does not parse is passed over. Raises `MissingExtra`. O(size).
     """
     defined: list[str] = []
     imported: list[str] = []
@@ -627,7 +627,7 @@ def _parser(module: str, function: str) -> Parser:
 
 
 def _outer(root: Node, grammar: Grammar) -> Iterator[Node]:
-    """Yield the nodes outside of any definition, in order; inside of what only holds others, too."""
+    """Yield the nodes outside of any definition, in order; inside of nodes that only hold others, too."""
     waiting = list(reversed(root.children))
     while waiting:
         node = waiting.pop()
@@ -645,7 +645,7 @@ def _imported(node: Node, field: str) -> list[str]:
 
 
 def _required(node: Node) -> list[str]:
-    """Return what ``const a = require("b")`` imports."""
+    """Return the module that ``const a = require("b")`` imports."""
     value = node.child_by_field_name("value")
     if value is None or value.type != "call_expression":
         return []
@@ -688,11 +688,11 @@ _LINE = 300
 
 
 def symbol_graph(material: Material) -> Block:
-    """Return what the source files define and import that were written last in what leaves, the newest first.
+    """Return the definitions and imports of the source files that were written last, the newest first.
 
     Python files, and with the extra ``symbols`` those of the languages of `GRAMMARS`; without it a note says which
-    files are missing. Only contents that calls have which write a file are read; what does not parse is passed over. No
-    block without any. O(text of the files).
+    files are missing. Only the contents in calls that write a file are read; code that does not parse is passed over.
+    No block without any. O(text of the files).
     """
     lines: dict[str, str] = {}
     missing: dict[str, str] = {}
@@ -720,7 +720,7 @@ def _graph(shown: Sequence[str]) -> str:
 
 
 def file_symbols(path: str, content: str) -> str:
-    """Return what a source file defines and imports as one line; "" where that is unknown, or it does not parse.
+    """Return the definitions and imports of a source file as one line; "" if they are unknown, or it does not parse.
 
     The ending of the path says the language. Raises `MissingExtra` for others than Python. O(size).
     """
@@ -857,10 +857,10 @@ _MISSES = 50
 
 
 def words_set_aside(material: Material, *, only_carried: bool = False) -> Material:
-    """Return it with room set aside for what the user said, which matters more than what else is put into a text.
+    """Return it with room set aside for the user's words, which matter more than other blocks.
 
-    Where the room is scarce, that is what they take of five eighths of it, and an eighth of the window is left for the
-    rest; with ``only_carried``, what earlier compactions carried of them. Once is enough. O(messages).
+    If the room is scarce, they get five eighths of it at most, and an eighth of the window is left for the rest; with
+    ``only_carried``, only the words that earlier compactions carried. Once is enough. O(messages).
     """
     if material.room is None or material.set_aside:
         return material
@@ -871,12 +871,13 @@ def words_set_aside(material: Material, *, only_carried: bool = False) -> Materi
 
 
 def user_words(material: Material) -> Block:
-    """Return what the user said in what leaves, and in what left before, in tags with the ids of entries.
+    """Return the user's words that leave, and those that left before, in tags with the ids of entries.
 
-    The words take up to ``settings.user_words_share`` of the window, or of what leaves where the window is unknown, and
-    with the tags around them half as much again; and it all grows by at most three quarters of what leaves, so that
-    compacting always makes room. The first message and the newest are always among it, cut in the middle where they are
-    too long; of the others, the newest that fit. What was set aside for it is room as well. O(messages).
+    The words take up to ``settings.user_words_share`` of the window, or of the messages that leave if the window is
+    unknown, and with the tags around them half as much again; and it all grows by at most three quarters of the
+    messages that leave, so that compacting always makes room. The first message and the newest are always among it, cut
+    in the middle where they are too long; of the others, the newest that fit. The room set aside for it counts as well.
+    O(messages).
     """
     material = _besides_heading(material)
     share = material.settings.user_words_share
@@ -929,7 +930,7 @@ def _besides_heading(material: Material) -> Material:
 
 
 def first_words(material: Material) -> str:
-    """Return what the user said first, "" if that is not known."""
+    """Return the user's first words, "" if they are not known."""
     carried, _ = _words_carried(material.earlier)
     if carried:
         return carried[0].text
@@ -970,7 +971,7 @@ def _words_block(chosen: Sequence[Said], left_out: int) -> Block:
 
 
 def _said(material: Material, at: int) -> _Counted:
-    """Return what one of the messages says, with the question that the message of the model before it ends on."""
+    """Return the words of a message, with the question that the message of the model before it ends on."""
     words, known = material.words(at), material.tokens_at(at)
     # Of a message that says nothing else, it is known what it takes, and counting takes far longer than reading it.
     tokens = known if known is not None and _only_says(material.message(at), words) else material.tokens_of(words)
@@ -995,7 +996,7 @@ def _question(material: Material, at: int) -> str:
 
 
 def _words_carried(earlier: Mapping[str, JsonValue] | None) -> tuple[list[Said], int]:
-    """Return what an earlier compaction carried, and how many messages it had to leave out."""
+    """Return the words that an earlier compaction carried, and how many messages it had to leave out."""
     stored = (earlier or {}).get("userWords")
     if not isinstance(stored, Mapping):
         return [], 0
@@ -1032,14 +1033,14 @@ def _chosen(material: Material, said: Callable[[int], _Counted], count: int, mos
 
 
 class _Tags:
-    """What the tags around messages take: as much for all ids of a length."""
+    """The tokens of the tags around messages: as many for all ids of a length."""
 
     def __init__(self, material: Material) -> None:
         self._material = material
         self._known: dict[int, int] = {}
 
     def around(self, said: Said, newer: Said) -> int:
-        """Return what a message takes beside its words: a part of a tag where it is shown with the one after it."""
+        """Return the tokens of a message beside its words: a part of a tag if it is shown with the one after it."""
         size = len(said.entry_id)
         if size not in self._known:
             self._known[size] = self._material.tokens_of(_words_text([said._replace(text="", asked="")]))
@@ -1051,7 +1052,7 @@ class _Tags:
 
 
 def _words_cut(material: Material, said: Said, most: int) -> Said:
-    """Return what was said with its middle left out where it takes more than ``most`` tokens."""
+    """Return a text, without its middle if it takes more than ``most`` tokens."""
     text = said.text
     # No counter has less than a token for 40 characters, and a pasted megabyte need not be counted whole.
     tokens = material.tokens_of(text) if len(text) <= 40 * most else max(len(text) // 4, 1)
@@ -1082,10 +1083,10 @@ def _around_fitting(material: Material, block: Block, name: str) -> Block:
 
 @frozen
 class Around:
-    """What is put around the text of a mode.
+    """The blocks around the text of a mode.
 
-    ``tasks`` are what the caller knows to be running beside task sessions, which a session finds by itself, and
-    ``approvals`` what somebody has yet to allow. One that begins with the id of a call without a result keeps that in
+    ``tasks`` run, as the caller says, beside task sessions, which a session finds by itself, and
+    ``approvals`` wait for somebody. One that begins with the id of a call without a result keeps that in
     the context. ``handoffs`` are the names of the tools that pass work on, as shell
     patterns, and ``read_file`` reads files that were in use once more; with ``include_files`` in the settings, those
     that were read are shown without it, as they were read last.
@@ -1109,8 +1110,8 @@ class Around:
     def blocks(self, material: Material, own: str, *, calls: bool = True) -> tuple[list[Block], list[Block]]:
         """Return the blocks before a mode's own text and those after it, in order; ``calls`` lists those unanswered.
 
-        Where there is little room beside that text, what the user said has what was set aside for it, and what the
-        short ones leave; then come the rest. One for which there is no room is left out, and noted.
+        If there is little room beside that text, the user's words have the room set aside for them, and the rest of
+        the short ones; then come the rest. One for which there is no room is left out, and noted.
         """
         settings, left = material.settings, material.beside(own)
         work = open_work(left, self.named_tasks, self.named_approvals, calls=calls)
@@ -1155,8 +1156,8 @@ def registered_block(
     """Return the texts: instructions first, then plans, to-do lists and skills, each under its kind and name.
 
     Each takes up to ``settings.registered_item_tokens``, all of them ``registered_tokens``, and no more than an eighth
-    of the window, the tags around them included. What is longer is cut at its end, what no longer fits is named, and
-    what even that has no room for is counted; the notes say what is missing.
+    of the window, the tags around them included. A longer text is cut at its end, one that no longer fits is named, and
+    names that do not fit are counted; the notes say which texts are missing.
     Its details name the entries. O(text).
     """
     ordered = sorted(texts, key=lambda each: REGISTERED_KINDS.index(each.kind))
@@ -1180,7 +1181,7 @@ def registered_block(
 
 
 def _kept(texts: Sequence[RegisteredText], left: int, cap: int, tokens_of: Callable[[str], int]) -> dict[str, str]:
-    """Return what is kept of each text for which there is room, by the id of its entry."""
+    """Return the texts, or beginnings of texts, for which there is room, by the id of their entry."""
     shown: dict[str, str] = {}
     for text in texts:
         begun = _registered_cut(text.text, min(cap, left - tokens_of(_shown(text, "")) - _JOIN_TOKENS), tokens_of)
@@ -1243,7 +1244,7 @@ _COUNTED = "[{} files that were read and {} that were modified: stored with this
 def shown_file_lists(material: Material) -> tuple[str, bool]:
     """Return the text of the lists of a compaction, and whether it leaves any out, which it then counts.
 
-    Of each list those stay that were used last in what leaves; files that were modified get three quarters of the room.
+    Of each list those stay that were used last; files that were modified get three quarters of the room.
     O(paths), and O(messages) where not all are shown.
     """
     files = material.planned.plan.files
@@ -1265,7 +1266,7 @@ def shown_file_lists(material: Material) -> tuple[str, bool]:
 
 
 def _used(material: Material) -> Iterator[str]:
-    """Yield the paths that calls in what leaves have used, the last one first."""
+    """Yield the paths in calls that leave, the last one first."""
     for message in reversed(material.messages):
         for call in reversed(tool_calls(message)):
             if path := path_argument(call.get("arguments")):

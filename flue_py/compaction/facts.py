@@ -1,9 +1,9 @@
-"""What can be lost when messages are summarized, by rules of text: files, errors, what the user asked for, and more.
+"""Facts that a summary can lose, by rules of text: files, errors, the user's instructions, and others.
 
 No model is asked, so the same messages always have the same facts. The rules, which are all there are:
 
 - ``file``: a path with a slash and an ending, one that begins at a root with two names, a bare name with an ending of
-  `ENDINGS`, and what the ``path``, ``file_path``, ``filename`` or ``file`` of a call is. In the texts of user and
+  `ENDINGS`, and the ``path``, ``file_path``, ``filename`` or ``file`` of a call. In the texts of user and
   model, in short arguments of calls, and in error lines. A leading ``./`` and a line number are left out; a URL is no
   file.
 - ``identifier``: a word with a ``_`` between two letters or digits, or a capital behind a small letter; a word before
@@ -12,13 +12,13 @@ No model is asked, so the same messages always have the same facts. The rules, w
 - ``error``: a line with ``Error:``, ``error:``, ``Exception:``, ``fatal:`` or ``panic:`` and more behind it, or that
   begins with ``FAILED``, unless it looks like code; of a failed result without one, its first line. In results and
   texts of the model, at most 20 of each message.
-- ``instruction``: of what the user said, the first sentence of a message, and each with a word of `CONSTRAINTS`.
+- ``instruction``: of the user's words, the first sentence of a message, and each with a word of `CONSTRAINTS`.
 - ``question``: a sentence of the user or the model that ends in a question mark; of the model, only of a message that
   calls no tool. Whether it has been answered since, no rule can tell.
 - ``decision``: a sentence of the model with a word of `REASONS`.
 - ``result``: the first and the last line with a word in it of a tool's result, unless it is an error.
 
-What programs wrote in the user's name is not the user's own (`flue_py.core.kinds`), and thinking is left out. A short
+Texts of programs in the user's name are not the user's own (`flue_py.core.kinds`), and thinking is left out. A short
 argument has up to 300 characters. Code between fences has no sentences, and a sentence has at least 8 characters.
 """
 
@@ -49,29 +49,7 @@ from flue_py.core.kinds import (
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What can be lost when messages are summarized, by rules of text: files, errors, what the user asked for, and more.
-#
-# No model is asked, so the same messages always have the same facts. The rules, which are all there are:
-#
-# - ``file``: a path with a slash and an ending, one that begins at a root with two names, a bare name with an ending of
-#   `ENDINGS`, and what the ``path``, ``file_path``, ``filename`` or ``file`` of a call is. In the texts of user and
-#   model, in short arguments of calls, and in error lines. A leading ``./`` and a line number are left out; a URL is no
-#   file.
-# - ``identifier``: a word with a ``_`` between two letters or digits, or a capital behind a small letter; a word before
-#   ``()``; one word in backticks; a hexadecimal id of 7 to 40 signs with a digit and a letter; a UUID. In the texts of
-#   user and model and in short arguments.
-# - ``error``: a line with ``Error:``, ``error:``, ``Exception:``, ``fatal:`` or ``panic:`` and more behind it, or that
-#   begins with ``FAILED``, unless it looks like code; of a failed result without one, its first line. In results and
-#   texts of the model, at most 20 of each message.
-# - ``instruction``: of what the user said, the first sentence of a message, and each with a word of `CONSTRAINTS`.
-# - ``question``: a sentence of the user or the model that ends in a question mark; of the model, only of a message that
-#   calls no tool. Whether it has been answered since, no rule can tell.
-# - ``decision``: a sentence of the model with a word of `REASONS`.
-# - ``result``: the first and the last line with a word in it of a tool's result, unless it is an error.
-#
-# What programs wrote in the user's name is not the user's own (`flue_py.core.kinds`), and thinking is left out. A
-# short
-# argument has up to 300 characters. Code between fences has no sentences, and a sentence has at least 8 characters.
+# Facts by rules of text.
 
 FactKind: TypeAlias = Literal["instruction", "question", "decision", "error", "file", "identifier", "result"]
 FACT_KINDS: tuple[FactKind, ...] = ("instruction", "question", "decision", "error", "file", "identifier", "result")
@@ -142,7 +120,7 @@ _ALIKE = {"’": "'", "‘": "'", "“": '"', "”": '"', "\u00a0": " "}
 
 @frozen
 class Fact:
-    """Something that messages say: what it is, its text, the ids of the entries it stands in, and how often in all.
+    """Something that messages say: its kind, its text, the ids of the entries it stands in, and how often in all.
 
     ``entry_ids`` are in order, each once; none for plain messages. ``text`` is one line; "…" at its end says it is cut.
     """
@@ -186,8 +164,8 @@ Said: TypeAlias = Sequence[tuple[FactKind, str, str]]
 def facts_of(messages: Iterable[Message | ContextItem], known: dict[str, Said] | None = None) -> Facts:
     """Return the facts of messages, or of the items of a context, by the rules above; never raises. O(text).
 
-    ``known`` remembers what items say by the ids of their entries, for a caller that asks about many stretches of the
-    same history; an item must be the same in all of them.
+    ``known`` remembers the facts of items by the ids of their entries, for a caller that asks about many stretches of
+    the same history; an item must be the same in all of them.
     """
     by_name: dict[tuple[FactKind, str], _Mentions] = {}
     for each in messages:
@@ -215,8 +193,8 @@ def covered(fact: Fact, text: str) -> bool:
     """Return whether a text says a fact word for word.
 
     White space, emphasis and the form of quotes do not matter, nor, but for files and identifiers, does case. A file
-    may stand behind more folders, an identifier only by itself; what is cut counts as far as it goes. A paraphrase
-    does not count. O(text) for the first of many questions about the same text, then one search.
+    may stand behind more folders, an identifier only by itself; a text that is cut counts as far as it goes. A
+    paraphrase does not count. O(text) for the first of many questions about the same text, then one search.
     """
     is_name = fact.kind in ("file", "identifier")
     within = _searched(text, is_name=is_name)
@@ -261,7 +239,7 @@ class _Mentions:
 
 
 def said_by(message: Message, *, is_own: bool = True) -> Said:
-    """Return what one message says; ``is_own`` that it is the message of an entry, not what stands for another one."""
+    """Return the facts of one message; ``is_own`` that it is the message of an entry, and stands for no other."""
     return [
         (kind, text, text if kind in ("file", "identifier") else alike(text))
         for kind, text in _said(message, is_own=is_own)
@@ -390,7 +368,7 @@ def _paths(text: str) -> tuple[list[str], str]:
 
 
 def _path(written: str) -> str | None:
-    """Return the path that a run of signs is, without what only comes before and after it; None if it is none."""
+    """Return the path in a run of signs, without signs before and after it; None if it is none."""
     path = written.rstrip(".-~+@").removeprefix("./")
     if path.startswith("//") or len(path) > LINE_CHARS:
         return None
@@ -493,7 +471,7 @@ def _searched(text: str, *, is_name: bool) -> _Searched:
 
 
 def text_of(messages: Sequence[Message]) -> str:
-    """Return everything that messages say, arguments of calls included: where `covered` looks for what they have."""
+    """Return all texts of messages, arguments of calls included, in which `covered` looks for facts."""
     texts: list[str] = []
     for message in messages:
         texts.append(message_text(message))
@@ -523,7 +501,7 @@ LISTED = 50
 
 @frozen
 class KindLoss:
-    """What a compaction lost of one kind: ``total`` facts, of which ``covered`` are still said.
+    """The facts of one kind that a compaction lost: ``total`` facts, of which ``covered`` are still said.
 
     ``lost`` are those that are not, the most often said first, then in the order in which they were first said;
     ``left_out`` more are not listed.
@@ -543,7 +521,7 @@ class KindLoss:
 
 @frozen
 class LossReport:
-    """What a compaction lost, kind by kind in the order of `FACT_KINDS`, kinds without facts included.
+    """The facts that a compaction lost, kind by kind in the order of `FACT_KINDS`, kinds without facts included.
 
     ``entry_ids`` are the entries that it stands for, in order: all that the path has before it and the model no longer
     sees word for word, earlier compactions' included.
@@ -581,7 +559,7 @@ class StandsFor:
 
 
 def stands_for(compaction: Entry, path: Sequence[Entry]) -> StandsFor:
-    """Return what a compaction stands for; ``path`` is the path to it, root first, with it at its end. O(path)."""
+    """Return the entries that a compaction stands for, which is the end of ``path``, root first. O(path)."""
     kept = [item for item in project_compacted(compaction, path) if item.entry_id != compaction.id]
     known = {item.entry_id for item in kept}
     gap = own_gap(compaction, {entry.id: entry for entry in path})
@@ -593,22 +571,22 @@ def stands_for(compaction: Entry, path: Sequence[Entry]) -> StandsFor:
 
 
 def left_context(compaction: Entry, path: Sequence[Entry], context: Sequence[ContextEntry]) -> StandsFor:
-    """Return what all compactions on a path stand for, by the context at its end, as that of the latest. O(path)."""
+    """Return the entries that all compactions on a path stand for, as those of the latest. O(path)."""
     shown = {item.entry_id for item in context}
     source = tuple(item for item in project_kept(path) if item.entry_id not in shown)
     return StandsFor(compaction.id, "", source, tuple(context))
 
 
 def report_on(found: StandsFor, *, limit: int = LISTED, known: dict[str, Said] | None = None) -> LossReport:
-    """Return what `loss_report` does for a compaction; ``known`` is that of `facts_of`."""
+    """Return the `loss_report` of a compaction; ``known`` is that of `facts_of`."""
     return loss_report(found.compaction_id, found.summary, found.source, found.kept, limit=limit, known=known)
 
 
 def losses_in(entries: Sequence[Entry], *, most: int, limit: int) -> dict[str, LossReport]:
     """Return the reports of the newest compactions of a tree, at most ``most``, by the ids of their entries.
 
-    ``entries`` are all of the tree, parents before children; ``limit`` is as in `loss_report`. What messages say is
-    worked out once for all of them: O(entries), and O(path and its facts) for each compaction.
+    ``entries`` are all of the tree, parents before children; ``limit`` is as in `loss_report`. The facts of messages
+    are worked out once for all of them: O(entries), and O(path and its facts) for each compaction.
     """
     by_id = {entry.id: entry for entry in entries}
     # An exclusion of a part makes an item another one from there on.
@@ -716,7 +694,8 @@ class Recall:
 
 @frozen
 class Recalled:
-    """What was found among the entries that a compaction stands for, the best first; ``left_out`` more are not listed.
+    """The entries with the words, among those that a compaction stands for, the best first; ``left_out`` are not
+    listed.
 
     ``compaction_id`` is None where no compaction was in effect.
     """
@@ -727,7 +706,7 @@ class Recalled:
 
     @property
     def json(self) -> JsonObject:
-        """What was found as JSON."""
+        """The hits as JSON."""
         return {
             "compactionId": self.compaction_id,
             "hits": [
@@ -745,7 +724,7 @@ class Recalled:
 
     @property
     def text(self) -> str:
-        """What was found as a text for a model: each excerpt is quoted under the id of its entry."""
+        """The hits as a text for a model: each excerpt is quoted under the id of its entry."""
         if self.compaction_id is None:
             return "Nothing was compacted: all of the conversation is in front of you."
         if not self.hits:
@@ -831,7 +810,7 @@ def _first_match(text: str, sought: str, sought_words: Sequence[str]) -> int:
 
 
 def _place(text: str, at: int) -> int:
-    """Return where in a text stands what is at ``at`` in `alike` of it. O(text)."""
+    """Return the place in a text that ``at`` is in `alike` of it. O(text)."""
     passed = 0
     for run in _RUNS.finditer(text):
         plain = alike(run[0]) or (" " if passed else "")
@@ -848,7 +827,7 @@ def _place(text: str, at: int) -> int:
 
 
 def asked_words(arguments: JsonValue) -> tuple[str, int] | str:
-    """Return the words and the limit that a call of `RECALL_TOOL` asks for, or as a string what is wrong with it."""
+    """Return the words and the limit that a call of `RECALL_TOOL` asks for, or a string that says why it is wrong."""
     if not isinstance(arguments, Mapping):
         return "the arguments should be an object with words"
     words, limit = string_field(arguments, "words"), arguments.get("limit", LIMIT)

@@ -1,4 +1,4 @@
-"""What a mode of compaction makes its text of."""
+"""The material of a mode of compaction, its operations, and the requests for summaries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from flue_py.errors import InvalidArgument, SummaryFailed, shown
 class LastRequest:
     """The request that the session's model would be sent now, which begins as the one it was sent last.
 
-    ``messages`` are the whole context, ``system`` ("" for none) and ``tools`` what goes with it. It takes ``tokens``
+    ``messages`` are the whole context, ``system`` ("" for none) and ``tools`` go with it. It takes ``tokens``
     tokens, of which the first ``cached_tokens`` were in the last request, byte for byte.
     """
 
@@ -45,22 +45,22 @@ class LastRequest:
 
 @frozen
 class Material:
-    """What a mode makes its text of.
+    """The messages and facts from which a mode makes its text.
 
-    ``planned`` says what leaves the context and what stays, with the entry behind each item. ``earlier`` are the
-    ``details`` of the compaction that this one continues, None for the first. ``instructions`` is what the caller asks
-    the summary to attend to. ``window`` is the context window of the session's model in tokens, None if it is unknown,
-    and ``summarizer_window`` that of the model that is asked, whose answers have at most ``summarizer_output`` tokens,
-    None for no limit that is known. ``count`` says how many tokens a message takes, and
-    ``tokens_leaving`` how many those take that leave, the earlier summary left out; None if nobody counted.
-    ``tasks`` are the task sessions that run, each as its id and a few words. ``room`` is how many tokens the text
-    should take at most, so that there is room for the next answers right after it; None where the window is unknown.
-    ``set_aside`` are tokens beside it that are kept for what the user said, and ``answer_room`` what the answer of a
-    model may take of it, None for a third. ``changes`` is what the stored calls of tools have changed up to there, also
-    those that earlier compactions stand for; "" for nothing, and where no model is asked.
+    ``planned`` has the messages that leave the context and those that stay, with the entry behind each item.
+    ``earlier`` are the ``details`` of the compaction that this one continues, None for the first. ``instructions`` are
+    those of the caller the summary to attend to. ``window`` is the context window of the session's model in tokens,
+    None if it is unknown, and ``summarizer_window`` that of the model that is asked, whose answers have at most
+    ``summarizer_output`` tokens, None for no limit that is known. ``count`` says how many tokens a message takes, and
+    ``tokens_leaving`` how many those take that leave, the earlier summary left out; None if nobody counted. ``tasks``
+    are the task sessions that run, each as its id and a few words. ``room`` is how many tokens the text should take at
+    most, so that there is room for the next answers right after it; None where the window is unknown. ``set_aside`` are
+    tokens beside it for the user's words, and ``answer_room`` those that the answer of a model may take of it, None for
+    a third. ``changes`` are those in the stored calls of tools up to there, also those that earlier compactions stand
+    for; "" for nothing, and where no model is asked.
 
-    ``system`` and ``tools`` are what goes with the session's own requests, as far as the caller said it.
-    ``last_request`` is there if the model that is asked is the session's own, and the caller said what goes with its
+    ``system`` and ``tools`` go with the session's own requests, as far as the caller named them.
+    ``last_request`` is there if the model that is asked is the session's own, and the caller named the rest of its
     requests; if only the latter is so, ``unaligned`` says why not.
     """
 
@@ -108,7 +108,7 @@ class Material:
         return self.planned.plan.content.spoken
 
     def words(self, at: int) -> str:
-        """Return what a person said in one of the messages, a message of the user."""
+        """Return a person's words in one of the messages, a message of the user."""
         return self.planned.plan.content.words(at)
 
     @property
@@ -163,7 +163,7 @@ class Material:
         return self if self.room is None else replace(self, room=min(tokens, self.room))
 
     def half(self) -> Material:
-        """Return it with half of its room: the rest is for what comes after."""
+        """Return it with half of its room: the rest is for later parts."""
         return self if self.room is None else replace(self, room=self.room // 2)
 
     def with_all_room(self) -> Material:
@@ -202,9 +202,9 @@ class Material:
 class AboutToCompact:
     """A compaction that is planned, and of which nothing has been made yet.
 
-    ``material`` is what its text is made of: a mode can be asked for one (`flue_py.compaction.modes.make_text`).
+    ``material`` is that of its text: a mode can make one of it (`flue_py.compaction.modes.make_text`).
     ``mode`` is the mode that is to make it. ``tokens_before`` is the size of the context in tokens, ``tokens_staying``
-    that of what stays beside the summary, both as ``counter`` counts them. ``trigger`` is what led to it, and
+    that of the messages that stay beside the summary, both as ``counter`` counts them. ``trigger`` led to it, and
     ``reason`` says so in words: those of a guard's decision, or ``demand`` where the program itself compacts.
     """
 
@@ -218,7 +218,7 @@ class AboutToCompact:
 
     @property
     def planned(self) -> SessionCompactionPlan:
-        """The plan: what leaves, what stays, the first kept entry."""
+        """The plan: the messages that leave, those that stay, the first kept entry."""
         return self.material.planned
 
     @property
@@ -238,7 +238,7 @@ class AboutToCompact:
 
     @property
     def instructions(self) -> str | None:
-        """What the summary is to attend to; None where nobody said."""
+        """The instructions for the summary; None if there are none."""
         return self.material.instructions
 
 
@@ -296,7 +296,7 @@ _TARGETS = ("path", "file_path", "filePath", "file", "filename", "command", "cmd
 
 
 class Operation(NamedTuple):
-    """A call of a tool and what became of it. ``turn`` counts those of all agents, from 1."""
+    """A call of a tool and its outcome. ``turn`` counts those of all agents, from 1."""
 
     status: Status
     name: str
@@ -309,7 +309,7 @@ class Operation(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The tool and what it was called on."""
+        """The tool and its target."""
         return f'{self.name} → "{self.target}"' if self.target else self.name
 
 
@@ -341,7 +341,7 @@ def turn_numbers(material: Material) -> Sequence[int]:
 
 
 def gathered(material: Material, most: int, fits: Callable[[Operation], bool] = lambda _: True) -> Operations:
-    """Return the operations that were carried on and those of what leaves, of which the newest ``most`` are listed.
+    """Return the operations that were carried on and those that leave, of which the newest ``most`` are listed.
 
     ``fits`` is asked about these, the newest first, and no more after the first that does not. O(messages).
     """
@@ -365,12 +365,12 @@ def gathered(material: Material, most: int, fits: Callable[[Operation], bool] = 
 
 
 def has_operations(material: Material) -> bool:
-    """Return whether something in what leaves calls a tool, or operations are listed that were carried on."""
+    """Return whether a message that leaves calls a tool, or operations were carried on."""
     return bool(material.pairing.results or _carried(material.earlier, 0).listed)
 
 
 def unanswered_calls(material: Material) -> list[tuple[str, JsonObject, str]]:
-    """Return the calls in what leaves that have no result, in order: id, call, and id of the entry."""
+    """Return the calls that leave without a result, in order: id, call, and id of the entry."""
     leaving = material.leaving
     return [
         (call.id, material.pairing.parts[call], leaving[call.at].entry_id)
@@ -380,7 +380,7 @@ def unanswered_calls(material: Material) -> list[tuple[str, JsonObject, str]]:
 
 
 def called_on(part: Mapping[str, JsonValue]) -> str:
-    """Return the tool and what it is called on, on one line."""
+    """Return the tool and its target, on one line."""
     name, target = _name(part), _target(part.get("arguments"))
     return f'{name} → "{target}"' if target else name
 
@@ -418,7 +418,7 @@ def _error(material: Material, at: int) -> str:
 def _answered_since(material: Material, carried: Operations) -> Operations:
     """Return operations that were carried on, those with their status whose result has come late.
 
-    A result that answers nothing in what leaves is the answer of the last call by its id that was carried.
+    A result that answers no call that leaves is the answer of the last call by its id that was carried.
     """
     late = {answered_id(material.message(at)): at for at in sorted(material.pairing.unpaired, reverse=True)}
     listed = carried.listed[:]
@@ -436,7 +436,7 @@ def _name(part: Mapping[str, JsonValue]) -> str:
 
 
 def _target(arguments: JsonValue) -> str:
-    """Return what a call is made on: what usually names it, or else the first text among its arguments."""
+    """Return the target of a call: the argument that usually names it, or else the first text among them."""
     if not isinstance(arguments, dict):
         return ""
     values = chain(map(arguments.get, _TARGETS), arguments.values())
@@ -615,7 +615,7 @@ class SummaryRequest:
     """One call to a summarizer.
 
     ``kind`` is ``initial``, ``update`` (there is a previous summary to bring up to date) or ``turn_prefix``
-    (the beginning of a split turn). ``input`` holds what to summarize, ``instruction`` what to do with it;
+    (the beginning of a split turn). ``input`` holds the messages to summarize, ``instruction`` how to;
     ``prompt`` is the two as one user message. ``max_tokens`` bounds the answer.
     """
 
@@ -644,7 +644,7 @@ Complete: TypeAlias = Callable[[SummaryRequest], Awaitable[SummaryReply]]
 
 @dataclass(frozen=True, slots=True)
 class SummaryCall:
-    """A summarizer call that was answered, and what it reported."""
+    """A summarizer call that was answered, and the usage it reported."""
 
     kind: SummaryKind
     usage: JsonObject | None
@@ -652,7 +652,7 @@ class SummaryCall:
 
 @dataclass(frozen=True, slots=True)
 class CompactionSummary:
-    """What to append as a compaction.
+    """The text and details to append as a compaction.
 
     ``text`` ends with the file lists, ``details`` are the same lists to store. ``calls`` are the summarizer
     calls in order, history before turn prefix.
@@ -671,7 +671,7 @@ class CompactionSummary:
 def summary_requests(plan: CompactionPlan, *, focus: str | None = None) -> tuple[SummaryRequest, ...]:
     """Return the calls a plan needs: one, or for a split turn with history before it two, history first.
 
-    ``focus`` is what the caller asks the summaries to attend to, in plain words. Cost: O(text summarized).
+    The summaries are to attend to ``focus``, in plain words. Cost: O(text summarized).
     """
     return tuple(_request(kind, plan, focus) for kind in _request_kinds(plan))
 

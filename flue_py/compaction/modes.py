@@ -1,7 +1,7 @@
-"""What a mode of compaction is: it makes the text that stands for what leaves the context.
+"""The modes of compaction, which make the text that stands for the messages that leave the context.
 
-A mode does no I/O. What it needs comes with its `Material`; where it needs a model, it asks through an `Asker`, which
-books what each call cost before the mode sees the answer.
+A mode does no I/O. It is given its `Material`, and asks a model through an `Asker`, which books the cost of each call
+before the mode sees the answer.
 """
 
 from __future__ import annotations
@@ -100,19 +100,16 @@ from flue_py.providers.lists import Said, answered
 from flue_py.providers.request import without_empty
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a mode of compaction is: it makes the text that stands for what leaves the context.
-#
-# A mode does no I/O. What it needs comes with its `Material`; where it needs a model, it asks through an `Asker`, which
-# books what each call cost before the mode sees the answer.
+# Modes, and their results.
 
 
 @frozen
 class Made:
-    """What a mode made.
+    """The text that a mode made.
 
-    ``text`` stands for what left the context, ``details`` is stored beside it, for the next compaction and for
-    programs. ``mode`` is the mode that made it, which is another than was asked for after a fallback; ``notes`` say
-    in whole sentences what went otherwise than asked.
+    ``text`` stands for the messages that left the context, ``details`` is stored beside it, for the next compaction and
+    for programs. ``mode`` is the mode that made it: after a fallback, not the one that was asked for. ``notes`` are
+    whole sentences about departures from the request.
     """
 
     text: str
@@ -122,7 +119,7 @@ class Made:
 
 
 class Asker(Protocol):
-    """Asks the model. What each call cost is in the ledger before its answer is returned."""
+    """Asks the model. The cost of each call is in the ledger before its answer is returned."""
 
     async def ask(self, request: ModelRequest) -> ModelReply:
         """Return the answer. Raises `ModelError`."""
@@ -136,14 +133,14 @@ class Mode(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is chosen by."""
+        """The name by which it is chosen."""
 
     @property
     def needs_model(self) -> bool:
         """Whether it cannot do without a model."""
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
-        """Return the text for what leaves the context. ``asker`` is None where the caller has no model.
+        """Return the text for the messages that leave the context. ``asker`` is None if the caller has no model.
 
         Raises `SummaryFailed` where it cannot; nothing is appended then. It may do nothing but compute and ask.
         """
@@ -209,12 +206,12 @@ def dressed(
 
 
 def supplied(material: Material, text: str, details: Mapping[str, JsonValue]) -> Made:
-    """Return a text that a hook gives, with its own details, and what every compaction notes beside its text."""
+    """Return a text that a hook gives, with its own details and those of every compaction."""
     return Made(text, HOOK, {**details, **_written(material, HOOK)})
 
 
 def _written(material: Material, mode: str) -> JsonObject:
-    """Return what is noted beside every text: who made it, how many turns leave whole, where they are stored."""
+    """Return the details of every text: who made it, how many turns leave whole, where they are stored."""
     ended = turns_before(material.earlier) + material.planned.plan.content.turns_ended
     noted: JsonObject = {"mode": mode, "turns": ended}
     ends = _originals(material)
@@ -222,7 +219,7 @@ def _written(material: Material, mode: str) -> JsonObject:
 
 
 def with_block(made: Made, block: Block) -> Made:
-    """Return what a mode made with one more block behind it, which the next compaction does not take for its words."""
+    """Return a text with one more block behind it, which the next compaction does not take for the mode's words."""
     details = {**made.details, **block.details}
     if block.text and "own" not in details:
         details["own"] = [0, _own_length(made)]
@@ -242,9 +239,9 @@ def turns_covered(material: Material) -> int:
 
 
 def earlier_text(material: Material, mode: str | None = None) -> str:
-    """Return what earlier compactions said, without blocks and lists of files; "" for the first compaction.
+    """Return the text of earlier compactions, without blocks and lists of files; "" for the first compaction.
 
-    With ``mode``, if the latest was made by it, only what that had taken over from another mode: it writes the rest
+    With ``mode``, if the latest was made by it, only the part taken over from another mode: it writes the rest
     anew, from the details.
     """
     text, details = material.previous_summary or "", material.earlier or {}
@@ -254,7 +251,7 @@ def earlier_text(material: Material, mode: str | None = None) -> str:
 
 
 def shortened(material: Material, text: str) -> str:
-    """Return what earlier compactions said for a mode that asks no model, which could say it in fewer words.
+    """Return the text of earlier compactions for a mode that asks no model, which could shorten it.
 
     Its middle is left out where it takes more than a quarter of the window, or half of the room: it gets longer with
     each range that is taken over. O(size).
@@ -273,12 +270,12 @@ def shortened(material: Material, text: str) -> str:
 
 
 def covers(material: Material, first: int, title: str) -> str:
-    """Return the heading of a text: what it is, and which turns it stands for, from 1."""
+    """Return the heading of a text: its title, and which turns it stands for, from 1."""
     return f"[{title} — covers turns {first}–{max(turns_covered(material), first)}]"
 
 
 def summary_head(material: Material) -> str:
-    """Return what stands before a model's summary in the form ``turns``; "" in any other."""
+    """Return the heading of a model's summary in the form ``turns``; "" in any other."""
     if material.settings.summary_form != "turns":
         return ""
     first = 1 if earlier_text(material) else turns_before(material.earlier) + 1
@@ -312,7 +309,7 @@ def noted(earlier: Mapping[str, JsonValue] | None, names: Sequence[str]) -> Json
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What to summarize of a branch that is left, by the modes of compaction.
+# Summaries of a branch that is left, by the modes of compaction.
 
 PREAMBLE = "The user explored a different conversation branch before returning here.\nSummary of that exploration:\n\n"
 MERGED_PREAMBLE = "This was done on another branch, or in a session of its own.\nSummary of that work:\n\n"
@@ -348,7 +345,7 @@ def plan_branch(items: Sequence[ContextEntry], settings: CompactionSettings) -> 
 
 
 def told_by_summaries(planned: SessionCompactionPlan) -> Made:
-    """Return what the summaries of a branch say that has nothing else."""
+    """Return the summaries of a branch that has nothing else."""
     previous = planned.previous or Told("", None)
     details = dict(previous.details or {})
     return Made(previous.summary, str(details.get("mode", "")), details)
@@ -362,7 +359,7 @@ def within_budget(material: Material, preamble: str) -> Material:
 
 
 def held_to_budget(made: Made, material: Material, preamble: str) -> Made:
-    """Return what was made, its end left out where it takes too much behind a preamble all the same.
+    """Return a text, without its end if it takes too much behind a preamble all the same.
 
     So it is with a mode that keeps to no room, a model that keeps to no limit, and a branch that is nothing but a long
     summary. The details do not say then where in the text the mode's own part is.
@@ -377,7 +374,7 @@ def held_to_budget(made: Made, material: Material, preamble: str) -> Made:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the agent did, as a list of the stored calls of tools, and lines that warn above and below it.
+# The stored calls of tools as a list, with warnings above and below it.
 
 INTENT = "intent"
 NO_CALLS = "nothing in it calls a tool"
@@ -396,7 +393,7 @@ LIST_TOKENS = 4_000
 
 
 def listed(material: Material, around: Around, max_tokens: int = LIST_TOKENS) -> Made:
-    """Return the text of mode ``intent``: the list, behind what earlier compactions of other modes said."""
+    """Return the text of mode ``intent``: the list, behind the text of earlier compactions of other modes."""
     material = words_set_aside(material)
     inherited = shortened(material, earlier_text(material, INTENT))
     left = material.beside(inherited).beside(covers(material, 1, HEADING)).beside(_resumption(material))
@@ -425,13 +422,13 @@ def _warning(wanted: str, reason: str, used: str) -> str:
 
 
 def warned(made: Made, wanted: str, reason: str) -> Made:
-    """Return what another mode made, with a first line and a note that say which mode was asked for, and why not."""
+    """Return the text of another mode, with a first line and a note about the mode that was asked for, and why not."""
     note = f"mode {wanted!r} was requested but {reason}; {made.mode!r} was used"
     return below(made, _warning(wanted, reason, made.mode), note)
 
 
 def below(made: Made, line: str, note: str) -> Made:
-    """Return what was made below a line, with a note."""
+    """Return a text below a line, with a note."""
     details = dict(made.details)
     spans = {name: details[name] for name in SPANS if isinstance(details.get(name), list)}
     for name, span in spans.items():
@@ -655,7 +652,7 @@ def _said_by(request: ModelRequest) -> str:
 
 
 def in_our_tokens(error: ContextOverflow, sent: int) -> int | None:
-    """Return the window that an error names, as we count what was sent; None where it names none."""
+    """Return the window that an error names, in our count of the request; None if it names none."""
     if error.window is None or error.window <= 0:
         return None
     return min(error.window, error.window * sent // error.tokens) if error.tokens else error.window
@@ -744,9 +741,9 @@ _SHOWN_CHARS = 200
 def aligned_request(material: Material, facts: str, limit: int, purpose: str) -> ModelRequest | str:
     """Return the last request with one user message more, or in a few words why a summary is not asked for so.
 
-    ``known`` is what is told beside the instruction, ``limit`` how many tokens the answer may have. Its tools are
+    ``facts`` go with the instruction, and the answer may have ``limit`` tokens. Its tools are
     declared, so that the beginning is the same bytes; calls in the answer are not made. There is no message in it
-    that says nothing, no call without a result and no result without its call, as in what providers are sent. O(size).
+    that says nothing, no call without a result and no result without its call, as in requests to providers. O(size).
     """
     last = material.last_request
     if last is None:
@@ -781,7 +778,7 @@ def _whole(messages: Sequence[JsonObject]) -> Iterator[JsonObject]:
 
 
 def _prompt(material: Material, facts: str) -> str:
-    """Return the message that asks for the summary: what it is to stand for, and how to write it."""
+    """Return the message that asks for the summary: which part it stands for, and how to write it."""
     staying, first_id = material.staying, material.planned.first_kept_entry_id
     at = next((at for at, item in enumerate(staying) if item.entry_id == first_id), None)
     first: Message = {"role": ""} if at is None else staying[at].data
@@ -797,7 +794,7 @@ def _prompt(material: Material, facts: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a summarizer is shown: each message under a line that names its turn and entry, and no longer than allowed.
+# Messages for a summarizer: each under a line that names its turn and entry, and no longer than allowed.
 
 _LOOKS_LIKE_A_HEADING = re.compile(r"^(?=\[[^\]\n]{1,80} — Turn \d)", re.MULTILINE)
 _AGENT_CHARS = 80
@@ -806,7 +803,7 @@ _CALL_CHARS = 120
 
 
 class Line(NamedTuple):
-    """A message with the line that stands over it, and its calls with what became of each."""
+    """A message with the line that stands over it, and its calls with their outcomes."""
 
     heading: str
     message: Message
@@ -814,7 +811,7 @@ class Line(NamedTuple):
 
 
 def lines_of(material: Material) -> list[Line]:
-    """Return what leaves, one line a message, in order. O(messages)."""
+    """Return the messages that leave, one `Line` each, in order. O(messages)."""
     messages = material.messages
     pairing = material.pairing
     turns = turn_numbers(material)
@@ -846,7 +843,7 @@ def _mark(messages: Sequence[Message], results: Sequence[int]) -> str:
 def shown(line: Line, most: int) -> str:
     """Return a message as a summarizer is shown it: cut after ``most`` characters, 0 for none; "" if it says nothing.
 
-    What is cut says how long it was, and which tools it called.
+    A text that is cut says how long it was, and which tools it called.
     """
     body = serialize_conversation([line.message])
     if not body:
@@ -877,11 +874,11 @@ ChangeLog: TypeAlias = Callable[[], str | None]
 class Llm:
     """Asks the model for a summary, which a later compaction asks it to bring up to date.
 
-    It writes in the form that ``summary_form`` of the settings names. What the caller asks for takes the place of our
-    instruction, which the system prompt has then. So does ``template``: ``{{$task}}`` (what the user asked first),
+    It writes in the form that ``summary_form`` of the settings names. The caller's instructions take the place of ours,
+    which the system prompt has then. So does ``template``: ``{{$task}}`` (the user's first question),
     ``{{$turn_count}}``, ``{{$change_log}}`` and ``{{$history}}`` (the conversation, which comes before it otherwise)
-    are filled in. ``change_log`` returns what has been changed, which the model is told to believe before the
-    conversation; by default that is what the stored calls of tools say (`Material.changes`). Raises `InvalidArgument`
+    are filled in. ``change_log`` returns the changes, which the model is told to believe before the conversation; by
+    default those in the stored calls of tools (`Material.changes`). Raises `InvalidArgument`
     for a template that names anything else.
     """
 
@@ -917,7 +914,7 @@ class Llm:
         return dressed(material, self.name, text, around=self.around, head=head, after=after, notes=notes)
 
     async def told(self, material: Material, asker: Asker, earlier: str) -> tuple[str, tuple[str, ...]]:
-        """Return the model's summary alone, and what went otherwise than asked. ``earlier`` is what it continues."""
+        """Return the model's summary alone, which continues ``earlier``, and notes about departures."""
         plan = material.planned.plan
         material = material.beside(shown_file_lists(material)[0]).beside(stored_block(material).text)
         log, notes = self._read_change_log(material)
@@ -955,7 +952,7 @@ class Llm:
     async def _told_by_last_request(self, material: Material, asker: Asker, log: str) -> tuple[str | None, str | None]:
         """Return the summary that the model writes below its last request; None, and why, where it cannot be asked so.
 
-        Why is None where the caller did not say what goes with the requests. Raises `SummaryFailed`.
+        The reason is None if the caller did not name the rest of the requests. Raises `SummaryFailed`.
         """
         if material.last_request is None:
             return None, material.unaligned
@@ -993,7 +990,7 @@ class Llm:
     def _asked(
         self, material: Material, log: str, kind: SummaryKind, text: str, before: str | None, window: int | None
     ) -> ModelRequest:
-        """Return the request of a kind for a part of the conversation, with the summary of what came before it."""
+        """Return the request of a kind for a part of the conversation, with the summary of the part before it."""
         parts: list[str] = []
         log = _log_within(log, window)
         template = None if kind == "turn_prefix" else self.template
@@ -1034,8 +1031,8 @@ class Llm:
 def _limit(material: Material, kind: SummaryKind, window: int | None) -> int:
     """Return how many tokens the answer to a request of a kind may have.
 
-    Where the text has little room, that is a third of it, or what is meant for it, half as much for the beginning of a
-    turn, and an eighth of what it may have otherwise in any case: an answer that is cut off is none.
+    If the text has little room, that is a third of it, or the room meant for it, half as much for the beginning of a
+    turn, and an eighth of the usual limit in any case: an answer that is cut off is none.
     """
     limit = allowed_tokens(kind, material.settings) or MAX_SUMMARY_TOKENS
     if material.room is not None:
@@ -1076,7 +1073,7 @@ Contract: TypeAlias = Callable[[], Verdict | Awaitable[Verdict]]
 
 @frozen
 class Lossless:
-    """Says what is known for sure: ``state``, ``contracts`` by name, which are called now, and the latest results.
+    """Writes the evidence: ``state``, ``contracts`` by name, which are called now, and the latest results.
 
     A contract that raises has failed, for the reason that it raised. Where there is none of the three, ``instead``
     makes the text if it can, and otherwise the mode ``intent``.
@@ -1091,7 +1088,7 @@ class Lossless:
     needs_model: ClassVar[bool] = False
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
-        """Return what is known for sure, behind what earlier compactions of other modes said. O(messages)."""
+        """Return the evidence, behind the text of earlier compactions of other modes. O(messages)."""
         operations = gathered(material, MOST_OPERATIONS)
         state = self.state() if callable(self.state) else self.state
         if not operations.listed and not state and not self.contracts:
@@ -1108,7 +1105,7 @@ class Lossless:
         )
 
     async def evidence(self, material: Material, operations: Operations, state: str | None) -> str:
-        """Return the text itself, without what came before it and is put around it."""
+        """Return the text itself, without earlier ones and without blocks."""
         parts = [LOSSLESS_HEADING]
         if state:
             parts.append(f"STATE MACHINE POSITION:\n  {quoted(state, _REASON_CHARS)}")
@@ -1232,11 +1229,11 @@ _INTENT_REASON_CHARS = 200
 
 @frozen
 class Intent:
-    """Lists what was called, on what, and what became of it, and carries the list on from compaction to compaction.
+    """Lists the calls, their targets and outcomes, and carries the list on from compaction to compaction.
 
     The list takes ``max_tokens`` at most, and no more than an eighth of the window; older operations are counted.
     Where nothing has called a tool at all, ``instead`` makes the text if it can, below a line that says so: mode
-    ``lossless`` where it has a state or contracts, else what that has in its place, a model's summary. If none can, or
+    ``lossless`` if it has a state or contracts, else its own replacement, a model's summary. If none can, or
     it failed, or is None, a line and a note say that the list is empty, and why.
     """
 
@@ -1248,7 +1245,7 @@ class Intent:
     needs_model: ClassVar[bool] = False
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
-        """Return the list, behind what earlier compactions of other modes said. O(messages that leave)."""
+        """Return the list, behind the text of earlier compactions of other modes. O(messages that leave)."""
         if has_operations(material):
             return listed(material, self.around, self.max_tokens)
         instead, why = self.instead, NO_CALLS
@@ -1271,12 +1268,12 @@ class Intent:
 
 
 async def make_text(mode: Mode, material: Material, asker: Asker | None) -> Made:
-    """Return what a mode makes.
+    """Return the text of a mode.
 
     Where ``settings.prefer_deterministic`` says that no model is to be asked, or a model has failed and
     ``settings.on_failure`` is ``fallback``, ``intent`` makes the text in its place, and a line and a note say so.
-    With ``mark``, the text of a failure says what is missing. Raises `SummaryFailed`, always where the call was ended.
-    What earlier compactions carry on stays in the details, also where the mode knows nothing of it.
+    With ``mark``, the text of a failure names the turns that are missing. Raises `SummaryFailed`, always if the call
+    was ended. Details that earlier compactions carry on stay, even if the mode does not know them.
     """
     text = await _text(mode, material, asker)
     carried = noted(material.earlier, [name for name in CARRIED if name not in text.details])
@@ -1307,12 +1304,12 @@ async def _text(mode: Mode, material: Material, asker: Asker | None) -> Made:
 
 
 async def _by(instead: Mode, material: Material, mode: Mode, why: str) -> Made:
-    """Return what another mode makes in the place of one, below a line that says so."""
+    """Return the text of another mode in the place of one, below a line that says so."""
     return warned(await instead.make(below_warning(material, mode.name, why), None), mode.name, why)
 
 
 async def _made(mode: Mode, material: Material, asker: Asker | None) -> Made:
-    """Return what a mode makes. A mode of somebody else's may let the model's error through: it failed all the same."""
+    """Return the text of a mode. One of somebody else's may let the model's error through: it failed all the same."""
     try:
         return await mode.make(material, asker)
     except (ModelError, BudgetExceeded) as error:
@@ -1320,7 +1317,7 @@ async def _made(mode: Mode, material: Material, asker: Asker | None) -> Made:
 
 
 def _marked(mode: Mode, material: Material, reason: str, around: Around) -> Made:
-    """Return a text that says what is missing, behind what earlier compactions said."""
+    """Return a text that names the missing turns, behind the text of earlier compactions."""
     material = words_set_aside(material)
     earlier = shortened(material, earlier_text(material))
     first = turns_before(material.earlier) + 1
@@ -1341,7 +1338,7 @@ def _marked(mode: Mode, material: Material, reason: str, around: Around) -> Made
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a provider is asked to compact: all that leaves, or as much as its window takes behind what it made before.
+# Requests to a provider that compacts: all that leaves, or as much as its window takes behind its last compaction.
 
 _ANSWERS_SHARE = 4
 """An answer may have a quarter of the window: a small one would have no room for the conversation otherwise."""
@@ -1409,7 +1406,7 @@ class Parts:
         return True
 
     def _around(self) -> int:
-        """Return how many tokens go with the messages: what the system says, the tools, what was made before."""
+        """Return the tokens that go with the messages: those of the system, the tools and the earlier compaction."""
         material = self._material
         texts = [material.system or "", *(encode_json(tool, "tools")[0] for tool in material.tools)]
         return sum(map(material.count, self._before)) + sum(material.tokens_of(text) for text in texts if text)
@@ -1426,7 +1423,7 @@ def native_of(reply: ModelReply) -> Native | None:
 
 
 def _earlier(material: Material) -> list[JsonObject]:
-    """Return the message that stands for what earlier compactions made, in both forms where there are two."""
+    """Return the message that stands for earlier compactions, in both forms if there are two."""
     if material.previous_summary is None:
         return []
     native = native_in((material.earlier or {}).get(NATIVE))
@@ -1452,12 +1449,13 @@ def _plain(message: object) -> JsonObject:
 
 @frozen
 class NativeMode:
-    """Asks the provider of the session's model to compact what leaves.
+    """Asks the provider of the session's model to compact the messages that leave.
 
-    The text beside it is the provider's own where it can be read (Anthropic's), else what ``fallback`` makes, which
-    should ask no model. The provider is asked for nothing in particular: its own prompt counts, and instructions of the
-    caller's are noted as left out. It is sent what goes with the session's requests, where that is known. What is more
-    than its window it is sent in parts, cut at whole exchanges, each behind what it made of those before.
+    The text beside it is the provider's own if it can be read (Anthropic's), else that of ``fallback``, which should
+    ask no model. The provider is asked for nothing in particular: its own prompt counts, and instructions of the
+    caller's are noted as left out. The system prompt and the tools of the session's requests go with it, if they are
+    known. Messages above its window are sent in parts, cut at whole exchanges, each behind the compaction of those
+    before.
     """
 
     fallback: Mode = Intent()
@@ -1468,7 +1466,7 @@ class NativeMode:
     needs_model: ClassVar[bool] = True
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
-        """Return the text, with what the provider made in its details. One call, or one for each part.
+        """Return the text, with the provider's compaction in its details. One call, or one for each part.
 
         Raises `SummaryFailed` where a call fails, the provider cannot do it, or its answer has no compaction.
         """
@@ -1515,7 +1513,7 @@ _LINES = re.compile(r"\n*\[[0-9]+ earlier messages? (?:is|are) not shown here: e
 class Window:
     """Drops the beginning of the context: the end stays that takes ``keep_recent_tokens``, characters / 4 each.
 
-    What an earlier compaction has summarized stays. In the place of a range, or of a branch, a line says what it was.
+    Earlier summaries stay. In the place of a range, or of a branch, a line says which messages it had.
     Of ``around``, calls that an approval waits for stay in the context; nothing else is used.
     """
 
@@ -1525,7 +1523,7 @@ class Window:
     needs_model: ClassVar[bool] = False
 
     async def make(self, material: Material, asker: Asker | None) -> Made:
-        """Return what an earlier summary says, "" where there is none. Its details say what left. O(messages)."""
+        """Return the earlier summary, "" if there is none. Its details name the messages that left. O(messages)."""
         material = words_set_aside(material, only_carried=True)
         before = (material.earlier or {}).get(DROPPED)
         count, first = (before.get("messages"), before.get("firstEntryId")) if isinstance(before, Mapping) else (0, "")
@@ -1606,7 +1604,7 @@ def find_mode(mode: str | Mode) -> Mode:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What can be wrong with a compaction before anything is done, found at once: at the start of a program.
+# Checks of a compaction before anything is done, at the start of a program.
 
 
 def checked_mode(
@@ -1631,11 +1629,11 @@ def checked_mode(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What comes back with a compaction: what is pinned, and was summarized before it was.
+# Pinned entries that come back with a compaction, since they were summarized before they were pinned.
 
 
 class Hidden:
-    """The pinned entries of a path that its context does not show, each with what it is pinned with.
+    """The pinned entries of a path that its context does not show, each with its exchange.
 
     ``path`` goes from the root to the leaf, ``latest`` is the compaction in effect there, ``context`` has its items.
     """
@@ -1672,7 +1670,7 @@ class Hidden:
 
     @cached_property
     def _left(self) -> dict[str, ContextEntry]:
-        """What exclusions leave of the path, by entry; no exclusion names a summary."""
+        """The rest of the path after exclusions, by entry; no exclusion names a summary."""
         summaries = (ContextEntry(entry) for entry in self._path if entry.kind == COMPACTION and not is_silent(entry))
         return {item.entry_id: item for item in (*project_kept(self._path), *summaries)}
 
@@ -1694,7 +1692,7 @@ class _OnPath:
         return {self._path[at].id: self._path[at] for at in places}
 
     def group_of(self, entry_id: str, /) -> list[str]:
-        """Return what is pinned together with an entry."""
+        """Return the entries that are pinned together with an entry."""
         at = self._places[entry_id]
         group = self._pairing.group_of(at)
         return [self._path[place].id for place in ((at,) if group is None else group.members)]

@@ -1,6 +1,6 @@
 """Where to cut: the plan of a compaction, made without a model and without I/O.
 
-The end of the context is kept word for word; what comes before it goes to a summarizer. Messages are counted
+The end of the context is kept word for word; everything before it goes to a summarizer. Messages are counted
 from the end until the budget is used up, and the cut is made at the first user or assistant message from
 there on that does not separate a tool call from its result. A tool result is never the first message kept: its
 call would be gone. If the first kept message is not a user message, the cut splits a turn, and the beginning
@@ -84,8 +84,8 @@ from flue_py.errors import InvalidArgument, shown
 class ContextEstimate:
     """The size of a context in tokens.
 
-    ``usage_tokens`` is what the provider counted up to and including message ``last_usage_index``,
-    ``trailing_tokens`` the estimate of what follows, ``tokens`` their sum. ``last_usage_index`` is None if
+    ``usage_tokens`` is the provider's count up to and including message ``last_usage_index``,
+    ``trailing_tokens`` the estimate of the rest, ``tokens`` their sum. ``last_usage_index`` is None if
     no message reports usage; everything is then estimated.
     """
 
@@ -101,7 +101,7 @@ estimate_tokens = faithful_tokens
 def estimate_context_tokens(
     context: Sequence[Message] | Sequence[ContextEntry], *, usage_from: int | None = None
 ) -> ContextEstimate:
-    """Return the size of a context: the last reported usage plus an estimate of what follows it.
+    """Return the size of a context: the last reported usage plus an estimate of the messages after it.
 
     Reports of aborted and failed assistant messages are ignored, and so are those of messages older than the latest
     compaction, which were kept by it: they are of the context before it. Pass the items of
@@ -116,7 +116,7 @@ def estimate_context_tokens(
 
 
 def estimate_messages(messages: Sequence[Message], usage_from: int) -> ContextEstimate:
-    """Return what `estimate_context_tokens` says of messages; looks only at those from the last report on."""
+    """Return the estimate of `estimate_context_tokens`; looks only at messages from the last report on."""
     for index in range(len(messages) - 1, usage_from - 1, -1):
         reported = reported_tokens(messages[index])
         if not reported:
@@ -169,14 +169,14 @@ _KNOWN: Mapping[str, FileUse] = dict(_known())
 
 
 class FileCall(NamedTuple):
-    """What a call does with a file, and the path of it."""
+    """The use and the path of a file in a call."""
 
     use: FileUse
     path: str
 
 
 def file_call(part: Mapping[str, JsonValue]) -> FileCall | None:
-    """Return what a call of a tool does with which file; None for one of another tool, or without a path."""
+    """Return how a call of a tool uses which file; None for a call of another tool, or without a path."""
     name = part.get("name")
     use = _KNOWN.get(name) if isinstance(name, str) else None
     path = "" if use is None else path_argument(part.get("arguments"))
@@ -292,9 +292,9 @@ def file_lists(read: Iterable[str], written: Iterable[str], edited: Iterable[str
 
 
 def appended_file_lists(lists: FileLists, *, of: FileLists | None = None) -> str:
-    """Return what the lists add to the end of a summary: nothing, or tagged blocks after a blank line.
+    """Return the lists as the end of a summary: nothing, or tagged blocks after a blank line.
 
-    ``of`` are the whole lists, where these are a part of them: what is missing is counted at the end of each.
+    ``of`` are the whole lists, if these are a part of them: missing paths are counted at the end of each.
     """
     whole = lists if of is None else of
     return "".join(
@@ -362,7 +362,7 @@ Item = TypeVar("Item")
 
 
 class Outline(NamedTuple):
-    """What can be told of messages by the traits of their entries: their roles, and what each is beside that.
+    """The roles and traits of messages, by the traits of their entries.
 
     ``last_said`` is the place of the last of those that call nothing in which the user or the model says something, -1
     for none; ``callers`` are the places of those that call tools, ``results`` those of the results of tools.
@@ -439,7 +439,7 @@ class Messages(Sequence[Message]):
                 yield at
 
     def outline(self, among: Sequence[int]) -> Outline:
-        """Return what can be told of some messages, by their places among these. O(1) for most that are of entries."""
+        """Return the outline of some messages, by their places among these. O(1) for most that are of entries."""
         items, remembered = self._items, TRAITS.known
         roles: list[JsonValue] = []
         all_traits: list[Traits] = []
@@ -470,7 +470,7 @@ class Messages(Sequence[Message]):
         return Pairing([shape.traits[place].exchange for place in places], places, shape.last_said)
 
     def words(self, at: int) -> str:
-        """Return what may be a person's own in a message of the user, "" for nothing."""
+        """Return the words in a message of the user that may be a person's own, "" for none."""
         return words_of(self[at])
 
     def usage_start(self) -> int:
@@ -501,7 +501,7 @@ def _decoded(item: ContextItem) -> Message:
 
 
 class PlannedContent:
-    """What a plan takes from a context; each part is worked out when it is first asked for."""
+    """The part of a context that a plan summarizes; each value is computed when it is first needed."""
 
     def __init__(
         self,
@@ -536,7 +536,7 @@ class PlannedContent:
         return (*self._history, *self._prefix)
 
     def those_of(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Return those of the items of the context, or of what is known of each, that leave. O(messages)."""
+        """Return the items that leave, of the context or of a list beside it. O(messages)."""
         indices = self.indices
         return items[indices.start : indices.stop] if isinstance(indices, range) else [items[at] for at in indices]
 
@@ -593,7 +593,7 @@ class PlannedContent:
         ]
 
     def words(self, at: int) -> str:
-        """Return what a person said in one of the messages that leave, a message of the user."""
+        """Return a person's words in one of the messages that leave, a message of the user."""
         return self._messages.words(self.indices[at])
 
     @cached_property
@@ -608,12 +608,12 @@ class PlannedContent:
 
     @cached_property
     def pairing(self) -> Pairing:
-        """Which of the results among what leaves answer which of the calls among it."""
+        """The results and calls that belong together, among the messages that leave."""
         return self._messages.pairing(self.indices, self._outline)
 
     @cached_property
     def files(self) -> FileLists:
-        """The files that what leaves has read and modified, and those of earlier compactions."""
+        """The files that messages which leave have read and modified, and those of earlier compactions."""
         traits, callers = self._outline.traits, self._outline.callers
         lists = collect_file_lists((traits[place].exchange for place in callers), self._earlier)
         if lists.modified_files == self._earlier.modified_files or not self.failed:
@@ -745,14 +745,14 @@ WRITTEN = frozenset({"mode", "turns", "originals", "own", TURNS_BEFORE, REGISTER
 
 
 class Told(NamedTuple):
-    """What a compaction says: its text, and what is stored beside it."""
+    """The text of a compaction, and its details."""
 
     summary: str
     details: Mapping[str, JsonValue] | None
 
     @classmethod
     def of(cls, entry: Entry) -> Told:
-        """Return what the entry of a compaction says. What a hook has stored beside its text is the hook's own."""
+        """Return the text and the details of a compaction, without details of a hook's own."""
         fields = entry.fields
         details = fields.get("details")
         stored = details if isinstance(details, Mapping) else None
@@ -788,7 +788,7 @@ def text_in(text: str, span: JsonValue) -> str | None:
 
 
 def joined(summaries: Sequence[Told], *, is_first: bool) -> Told | None:
-    """Return what summaries say together, in their order; None for none.
+    """Return several summaries as one, in their order; None for none.
 
     The only one, where nothing else is summarized that came before it (``is_first``), is continued as it is. Otherwise
     the texts follow each other, and count as those of another mode: no list goes on in the order of the conversation.
@@ -811,7 +811,7 @@ def joined(summaries: Sequence[Told], *, is_first: bool) -> Told | None:
 
 
 def _carried(summaries: Sequence[Told]) -> JsonObject:
-    """Return what each compaction hands on to the next: what the user said, key facts, and the last handoff."""
+    """Return the details that each compaction hands on: the user's words, key facts, and the last handoff."""
     facts: dict[str, list[JsonValue]] = {}
     words_said: list[JsonValue] = []
     left_out, carried = 0, JsonObject()
@@ -845,7 +845,7 @@ _KIND = attrgetter("kind")
 
 @frozen
 class SplitExchange:
-    """A call with its results: the depths of the first and the last of them, the caller, and what is hidden."""
+    """A call with its results: the depths of the first and the last of them, the caller, and the hidden entries."""
 
     first: int
     last: int
@@ -892,13 +892,7 @@ class Uncut:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where to cut: the plan of a compaction, made without a model and without I/O.
-#
-# The end of the context is kept word for word; what comes before it goes to a summarizer. Messages are counted
-# from the end until the budget is used up, and the cut is made at the first user or assistant message from
-# there on that does not separate a tool call from its result. A tool result is never the first message kept: its
-# call would be gone. If the first kept message is not a user message, the cut splits a turn, and the beginning
-# of that turn is summarized on its own.
+# The plan.
 
 NO_PRIOR_HISTORY = "No prior history."
 
@@ -929,13 +923,13 @@ class PreviousCompaction:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What to summarize and what to keep.
+    """The messages to summarize and the first to keep.
 
     ``messages_to_summarize`` and ``turn_prefix`` are, in order, everything between the previous compaction and
     the message at ``first_kept_index``; the prefix is empty unless ``is_split_turn``. ``tokens_before`` is the
     estimated size of the context now. The file lists are those of all compactions so far. ``carried_history``
-    is None, or the text that stands for the history of a split turn that has none to summarize. What takes reading the
-    messages is worked out when it is first asked for.
+    is None, or the text that stands for the history of a split turn that has none to summarize. Values that need the
+    messages are computed when they are first needed.
     """
 
     first_kept_index: int
@@ -947,7 +941,7 @@ class CompactionPlan:
 
     @property
     def messages_to_summarize(self) -> tuple[Message, ...]:
-        """What leaves, without the beginning of a split turn."""
+        """The messages that leave, without the beginning of a split turn."""
         return self.content.history
 
     @property
@@ -984,7 +978,7 @@ def prepare_compaction(
     """Return the plan for a context, or None if nothing before the cut is new.
 
     ``messages`` is the whole context. With ``previous``, its first kept message is where the new part begins;
-    what comes before it is not summarized again. `should_compact` says whether a compaction is
+    messages before it are not summarized again. `should_compact` says whether a compaction is
     due. Cost: O(messages), and O(text) of those that are counted.
     """
     context = Messages(None, messages)
@@ -1116,7 +1110,7 @@ class ContextItem(Protocol):
 
 
 class LatestCompaction(Protocol):
-    """What planning needs to know of the latest compaction on a session's path."""
+    """The latest compaction on a session's path, as far as planning needs it."""
 
     @property
     def summary(self) -> str: ...
@@ -1130,9 +1124,9 @@ class SessionCompactionPlan:
     """A plan for a session, and the id of the entry behind the first kept message, "" where none is kept.
 
     ``leaving`` are the items of the context that the summary will stand for, in order, ``staying`` those that stay
-    after it: what is pinned, then everything from the first kept entry on. In the plan of a session, what was pinned
-    after it was summarized comes before all of these: it is not in the context now, and comes back. The summary of an
-    earlier compaction is neither: it is ``plan.previous_summary``, and ``previous`` with what is stored beside it. So
+    after it: pinned ones, then everything from the first kept entry on. In the plan of a session, entries that were
+    pinned after they were summarized come before all of these: they are not in the context now, and come back. The
+    summary of an earlier compaction is neither: it is ``plan.previous_summary``, and ``previous`` with its details. So
     is that of a range that leaves. A pinned summary stays like any pinned entry. ``taken_over`` is where these
     summaries are among the items.
     """
@@ -1170,15 +1164,15 @@ def plan_session_compaction(
 ) -> SessionCompactionPlan | NoCompaction:
     """Return the plan for a session's context, or why there is none.
 
-    ``items`` is the context as the session projects it, ``latest`` what `Session.latest_compaction` returns. If there
+    ``items`` is the context as the session projects it, ``latest`` the result of `Session.latest_compaction`. If there
     is one, its item comes first, and each item after it is pinned by it (``carried``, which is read from its entry),
     kept by it, or newer. The entry of the first kept item is always a message. ``pinned`` are the entries that are kept
     wherever they are (`Session.pins`): they are not summarized, and count as kept. Entries that ``latest`` had pinned
-    and that are no longer pinned are summarized now. ``counts`` says how many tokens each item takes, by default what
-    `estimate_tokens` says. ``live`` are entries that must not be summarized: everything from the first of them on is
-    kept, however much that is. ``most`` is how many tokens may stay: where the message that uses up what is kept makes
-    it more, the cut is made after it, if there is one. ``split`` are exchanges of which a part is not among the items:
-    no cut separates them. With ``whole_turns``, what is kept begins with a message of the user, if there is one in it.
+    and that are no longer pinned are summarized now. ``counts`` says how many tokens each item takes, by default by
+    `estimate_tokens`. ``live`` are entries that must not be summarized: everything from the first of them on is
+    kept, however much that is. ``most`` is how many tokens may stay: if the message that uses up the budget makes it
+    more, the cut is made after it, if there is one. ``split`` are exchanges of which a part is not among the items:
+    no cut separates them. With ``whole_turns``, the kept part begins with a message of the user, if it has one.
     Each item's ``data`` is read once. Cost: as
     `prepare_compaction`.
     """
@@ -1246,7 +1240,7 @@ def plan_session_compaction(
 
 
 def _owed(items: Sequence[ContextItem]) -> int | None:
-    """Return how many items of the end are a message without an answer and what follows it; None for open calls."""
+    """Return how many items of the end are a message without an answer and those after it; None for open calls."""
     shown = [item for item in items if isinstance(item, ContextEntry)]
     pending = pending_in(shown)
     if pending.is_over:
@@ -1256,7 +1250,7 @@ def _owed(items: Sequence[ContextItem]) -> int | None:
 
 
 def _first_told(latest: LatestCompaction, *, stays: bool) -> Told:
-    """Return what is continued of the summary that comes first: of one that stays, no more than the count of turns."""
+    """Return the part of the first summary that is continued: of one that stays, only the count of turns."""
     details = latest.details
     if not stays:
         return Told(latest.summary, details)
@@ -1266,8 +1260,8 @@ def _first_told(latest: LatestCompaction, *, stays: bool) -> Told:
 def _carries(pinned_summaries: Collection[int], items: Sequence[ContextItem], at: int) -> bool:
     """Return whether a compaction that is cut there still shows the pinned summaries.
 
-    It shows what lies after its cut in the context, and pinned entries from before its cut on the path. A summary lies
-    where it was appended, which can be long after what it stands for, and after what its compaction kept.
+    It shows the items after its cut in the context, and pinned entries from before its cut on the path. A summary lies
+    where it was appended, which can be long after the entries it stands for, and after those its compaction kept.
     """
     cut = items[at]
     return all(index >= at or _is_older(items[index], cut) for index in pinned_summaries)
@@ -1278,7 +1272,7 @@ def _is_older(item: ContextItem, than: ContextItem) -> bool:
 
 
 def _summaries(items: Sequence[ContextItem], latest: Entry) -> tuple[Told | None, dict[int, Told]]:
-    """Return what the summary says that comes first, if any, and by index what those of ranges say.
+    """Return the summary that comes first, if any, and those of ranges by index.
 
     A compaction of a range has its own in the place of that, and another's comes first, or none.
     """
@@ -1325,7 +1319,7 @@ def _pinned_indices(items: Sequence[ContextItem], messages: Messages, pinned: Co
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What to summarize of a context where the caller says from where to where, and how that is stored.
+# A range of a context to summarize, and how that is stored.
 #
 # The range is made wide enough that no tool call is separated from its results. What is pinned in it stays, after the
 # summary; summaries of earlier compactions in it are taken over. A range from the beginning of the context on is a
@@ -1337,11 +1331,11 @@ def _pinned_indices(items: Sequence[ContextItem], messages: Messages, pinned: Co
 class RangePlan(SessionCompactionPlan):
     """A plan for a range of the context, from the first to the last item that the summary will stand for.
 
-    ``is_widened`` says that the range is larger than what was asked for. ``head`` is whose summary comes first, and
-    from where the path is kept, ``ranges`` are what stays summarized, the new one without a compaction, and ``pinned``
-    are the entries that stay in or before them; ``head`` is None where the range begins with the context, and
-    something comes after it: that is stored as any other compaction, with ``pinned`` only where it has to name what
-    was unpinned and is not in the range.
+    ``is_widened`` says that the range is larger than the one asked for. ``head`` is whose summary comes first, and from
+    where the path is kept, ``ranges`` are the ranges that stay summarized, the new one without a compaction, and
+    ``pinned`` are the entries that stay in or before them; ``head`` is None where the range begins with the context,
+    and something comes after it: that is stored as any other compaction, with ``pinned`` only if it has to name entries
+    that were unpinned and are not in the range.
     """
 
     first_entry_id: str = ""
@@ -1399,7 +1393,7 @@ class _Planning:
         self._split = self._with_hidden()
 
     def _with_hidden(self) -> list[tuple[int, int, tuple[Entry, ...]]]:
-        """Return the exchanges of which an exclusion hides a part: between which items they lie, and what is hidden."""
+        """Return the exchanges with a part that an exclusion hides: the items around them, and the hidden entries."""
         exchanges = split_exchanges(self._path, (item.entry_id for item in self._items))
         depths = [self._depths(at) for at in range(len(self._items))] if exchanges else []
         split = []
@@ -1576,7 +1570,7 @@ class _Planning:
         )
 
     def _continued(self, summary: Told | None, start: int) -> Told:
-        """Return what the new summary takes over, with the number of turns that lie before it."""
+        """Return the texts that the new summary takes over, with the number of turns before it."""
         earlier = [Told.of(self._items[at].entry) for at in self._summaries if at < start]
         others = set(range(start)).difference(self._summaries)
         spoken = sum(self._messages.role(at) in (USER, ASSISTANT) for at in others)
@@ -1586,14 +1580,14 @@ class _Planning:
         return Told("" if summary is None else summary.summary, details)
 
     def _span(self, at: int) -> tuple[str, str]:
-        """Return the first and the last entry of the path that an item stands for in what is kept."""
+        """Return the first and the last entry of the path that an item of the context stands for."""
         entry_id = self._items[at].entry_id
         ranges = () if self._layout is None else self._layout.ranges
         span = next((summarized for summarized in ranges if summarized.compaction_id == entry_id), None)
         return (entry_id, entry_id) if span is None else (span.first_id, span.last_id)
 
     def _ranges(self, begin: int, end: int, *, has_own: bool) -> tuple[Range, ...]:
-        """Return what stays summarized, in the order of the path: the ranges outside of the new one, and that."""
+        """Return the summarized ranges, in the order of the path: those outside of the new one, and that."""
         stored = (
             {} if self._layout is None else {summarized.compaction_id: summarized for summarized in self._layout.ranges}
         )
@@ -1603,7 +1597,7 @@ class _Planning:
         return (*before, *new, *(summarized for at, summarized in shown.items() if at > end))
 
     def _ends(self, begin: int, end: int) -> tuple[str, str]:
-        """Return the first and the last entry of a range, with what is hidden of the exchanges in it."""
+        """Return the first and the last entry of a range, with the hidden parts of its exchanges."""
         first, last = self._span(begin)[0], self._span(end)[1]
         hidden = [entry for low, high, some in self._split if begin <= low and high <= end for entry in some]
         (lowest, _), (_, highest) = self._depths(begin), self._depths(end)
@@ -1612,7 +1606,7 @@ class _Planning:
         return first if before is None else before.id, last if after is None else after.id
 
     def _pinned(self, begin: int, end: int, staying: frozenset[int]) -> tuple[str, ...]:
-        """Return what stays in the ranges and before the kept part."""
+        """Return the entries that stay in the ranges and before the kept part."""
         return tuple(
             item.entry_id
             for at, item in enumerate(self._items)
@@ -1646,13 +1640,13 @@ def entry_of(
 
 
 def _noted_turns(planned: SessionCompactionPlan, details: JsonObject) -> JsonObject:
-    """Return what is stored beside the summary of a range, with how many turns lie before it."""
+    """Return the details of a range, with the number of turns before it."""
     before = (planned.previous.details or {}).get(TURNS_BEFORE) if planned.previous is not None else None
     return {**details, TURNS_BEFORE: before}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a compaction did, or why it did nothing.
+# The result of a compaction, or why it did nothing.
 
 NotCompacted: TypeAlias = Literal[
     "no_cut_point",
@@ -1686,14 +1680,14 @@ WHY_NOT: Mapping[str, str] = {
 
 @frozen
 class CompactionResult:
-    """What a compaction did: ``appended`` says where it landed, and is None where it did nothing.
+    """The result of a compaction: ``appended`` says where it landed, and is None if it did nothing.
 
     ``reason`` then says why. ``mode`` is the mode that made the text, or was to make it. ``tokens_before`` and
     ``tokens_after`` are the sizes of the context in tokens, both as ``counter`` counts them, which is the one for the
-    model of the session. ``tokens_after`` is None where nothing was made; ``tokens_staying`` is what stays beside the
-    summary. ``summary`` is the text. ``calls`` are the paid calls that it took, as the ledger has them, also where
-    nothing was appended; ``notes`` say in whole sentences what went otherwise than asked. ``from_hook`` says that a
-    hook gave the text in place of a mode.
+    model of the session. ``tokens_after`` is None if nothing was made; ``tokens_staying`` stay beside the summary.
+    ``summary`` is the text. ``calls`` are the paid calls that it took, as the ledger has them, also where nothing was
+    appended; ``notes`` are whole sentences about departures from the request. ``from_hook`` says that a hook gave the
+    text in place of a mode.
     """
 
     reason: NotCompacted | None
@@ -1722,7 +1716,7 @@ class CompactionResult:
 
 @frozen
 class Fitted:
-    """Whether a context fits into the window of a model: its ``tokens``, the ``room`` for them, what was compacted."""
+    """Whether a context fits into the window of a model: its ``tokens``, the ``room`` for them, the compactions."""
 
     fits: bool
     tokens: int

@@ -1,8 +1,4 @@
-"""When a session's input has grown so much that it is time to warn, or to compact.
-
-A cycle goes from one compaction to the next. The input tokens of all its calls are counted, cached ones included:
-``session.aggregate_usage_since(compaction.id)`` returns that window, so each compaction starts a new count.
-"""
+"""Settings of compaction: input budgets, sizes, triggers; and texts that cannot pass for tags of ours."""
 
 from __future__ import annotations
 
@@ -54,7 +50,7 @@ class ContextBudget:
 
 
 class InputUsage(Protocol):
-    """What calls of a model used, as far as it was sent."""
+    """The tokens that were sent in calls of a model."""
 
     @property
     def input(self) -> int: ...
@@ -72,7 +68,7 @@ def input_tokens(usage: InputUsage) -> int:
 
 
 def context_signal(budget: ContextBudget, cycle: UsageWindow, *, before: UsageWindow | None = None) -> ContextSignal:
-    """Return what to do after a call: go on, warn, or compact before the next one.
+    """Return the action after a call: go on, warn, or compact before the next one.
 
     ``cycle`` is the window since the latest compaction, ``before`` the one given the last time (None: there was none).
     ``warn`` is returned once in a cycle, after the call that reaches the limit; ``cutover`` after every call until
@@ -110,18 +106,18 @@ class CompactionSettings:
     this, and it bounds the length of a summary. ``keep_recent_tokens`` is how much of the end of the context
     stays word for word, 20,000 if nobody sets it, or in mode ``window`` 80,000, counted as characters / 4;
     ``keep_recent_messages`` how many messages of it do at most, None for any number; one stays in any case, but with 0
-    only what the last turn owes. ``mode`` is the name of the mode that makes the text.
+    only the open part of the last turn. ``mode`` is the name of the mode that makes the text.
 
     ``summary_form`` says how a model writes a summary: as ``notes`` (the task, ground rules, state, decisions, next,
-    facts), or by ``turns``: below a line that names the turns it covers, what is completed, open questions, remaining
+    facts), or by ``turns``: below a line that names the turns it covers, completed work, open questions, remaining
     work and key findings.
 
-    ``user_words_share`` is the share of the window up to which a summary carries what the user said, word for word; 0
-    leaves it out. ``on_failure`` says what a model that fails leads to: ``raise``, ``fallback`` (the mode ``intent``
-    makes the text), or ``mark`` (a text that says what is missing). With ``prefer_deterministic`` no model is asked:
+    ``user_words_share`` is the share of the window up to which a summary carries the user's words, word for word; 0
+    leaves it out. ``on_failure`` says how a failed model is handled: ``raise``, ``fallback`` (the mode ``intent``
+    makes the text), or ``mark`` (a text that names the missing turns). With ``prefer_deterministic`` no model is asked:
     ``intent`` takes the place of a mode that needs one, as is wise where the window has overflowed.
-    ``max_message_chars`` cuts longer messages in what a model is shown; 0 cuts none. ``include_reasoning`` and
-    ``include_symbols`` put excerpts of the model's thinking, and what defines what in source files, before a summary;
+    ``max_message_chars`` cuts longer messages for a model; 0 cuts none. ``include_reasoning`` and
+    ``include_symbols`` put excerpts of the model's thinking, and the definitions in source files, before a summary;
     ``include_files`` puts up to five files behind it, as they were read last.
 
     ``registered_item_tokens`` is how much of one registered text a compaction brings back (`Session.register`), and
@@ -269,15 +265,15 @@ def checked_settings(settings: CompactionSettings | None) -> CompactionSettings:
 
 
 def settings_keeping(tokens: int | None) -> CompactionSettings | None:
-    """Return settings that keep so many tokens of the end, with 0 only what the last turn owes; None for None."""
+    """Return settings that keep so many tokens of the end; with 0, the open part of the last turn. None for None."""
     messages = None if tokens else 0
     return None if tokens is None else CompactionSettings(keep_recent_tokens=tokens, keep_recent_messages=messages)
 
 
 def sized_for(settings: CompactionSettings, window: int | None, around: int = 0) -> CompactionSettings:
-    """Return settings whose sizes fit into a context window: reserve at most a quarter, keep half of what is left.
+    """Return settings whose sizes fit into a context window: reserve at most a quarter, keep half of the rest.
 
-    ``around`` are the tokens of what goes with the messages. A window of None, or not above 0, is unknown, and changes
+    ``around`` are the tokens of the rest of a request. A window of None, or not above 0, is unknown, and changes
     nothing.
     """
     if window is None or window <= 0:
@@ -288,7 +284,7 @@ def sized_for(settings: CompactionSettings, window: int | None, around: int = 0)
 
 
 def token_budget(settings: CompactionSettings, default: int = TOKEN_BUDGET) -> int:
-    """Return how many tokens mode ``window`` leaves: what somebody has set, or the default."""
+    """Return how many tokens mode ``window`` leaves: the setting, or the default."""
     tokens = settings.keep_recent_tokens
     return default if isinstance(tokens, _Unset) else tokens
 
@@ -299,7 +295,7 @@ def window_above(settings: CompactionSettings, most: int) -> int:
 
 
 def window_of_messages(window: int | None, around: int) -> int | None:
-    """Return what of a context window so many tokens around the messages leave to these; None where it is unknown."""
+    """Return the part of a window for messages, beside so many other tokens; None if it is unknown."""
     return None if window is None or window <= 0 else max(window - around, 1)
 
 
@@ -323,7 +319,7 @@ def within_budget(
     """Return how many tokens the end of a context takes that is within the budget of mode ``window``; None for all.
 
     ``counts`` are the sizes of its items, ``budgeted`` those that the budget counts; the first is a summary that stays
-    where there is one. What a window leaves beside the reserve is the most; one of None, or not above 0, is unknown.
+    where there is one. The window without the reserve is the most; one of None, or not above 0, is unknown.
     O(items).
     """
     budget, tokens = token_budget(settings), 0
@@ -344,7 +340,7 @@ def within_budget(
 def room_for_text(settings: CompactionSettings, window: int | None, staying: int) -> int | None:
     """Return how many tokens the text of a compaction should take beside so many that stay; None for no limit.
 
-    What fifteen sixteenths of the window without the reserve have left: the next message should not be enough for
+    The rest of fifteen sixteenths of the window without the reserve: the next message should not be enough for
     another compaction. A sixteenth of the window in any case. A window of None, or not above 0, is unknown.
     """
     if window is None or window <= 0:
@@ -432,15 +428,14 @@ def on_one_line(text: str, most: int) -> str:
 class TriggerSettings:
     """When to compact. 0 switches a number off.
 
-    ``auto=False`` leaves only what somebody asks for, and warnings: overflows are not recovered from either.
+    ``auto=False`` leaves only compactions on demand, and warnings: overflows are not recovered from either.
     ``threshold`` is the size in tokens above which a compaction is due; by default it is the window minus the reserve
-    of `CompactionSettings`, and 100,000 where the window is unknown. ``single_call_limit`` is one, too, and
-    comes first.
-    ``trigger_turns`` is the number of turns that have ended in the context: one agent's answers and results until an
-    answer without calls, another agent or a user. ``keep_recent_turns`` of them stay, whatever ``keep_recent_tokens``
-    says, as far as half of the window has room for them. ``budget``
-    says how much input an agent may send to the model between two compactions, ``agent_budgets`` has those of agents
-    that have one of their own, by name. ``on_resume`` asks before the first call of a process, too.
+    of `CompactionSettings`, and 100,000 where the window is unknown. ``single_call_limit`` is one, too, and comes
+    first. ``trigger_turns`` is the number of turns that have ended in the context: one agent's answers and results
+    until an answer without calls, another agent or a user. ``keep_recent_turns`` of them stay, with any
+    ``keep_recent_tokens``, as far as half of the window has room for them. ``budget`` says how much input an agent may
+    send to the model between two compactions, ``agent_budgets`` has those of agents that have one of their own, by
+    name. ``on_resume`` asks before the first call of a process, too.
 
     ``grace_turns`` is for how many turns after a compaction neither turns nor budgets lead to another.
     ``thrash_window`` compactions in a row that freed less than ``thrash_share`` of the context each hold the next ones

@@ -1,4 +1,4 @@
-"""When a session is compacted: the memory of a guard, triggers, and what holds them back. Pure functions of `Facts`."""
+"""When a session is compacted: triggers, reasons to hold them back, and the memory of a guard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent is sent of a context, and how many tokens it takes.
+"""The part of a context that is sent to an agent, and its size in tokens.
 
     settings = ContextSettings(window=ContextWindow(max_tail_messages=40), microcompact=Microcompacting())
     sent = await session.request("anthropic", settings=settings, agent="Coder")

@@ -37,10 +37,10 @@ class OffloadSettings:
     One of more than ``above`` characters is; one of exactly as many stays. ``tools`` has other lengths for single
     tools, by name in any case, and None for one whose results always stay.
 
-    ``round_above`` bounds what all results that answer one message have together: above so many characters the largest
-    of those that are being appended are put aside, too, until the round fits; what is stored already stays. None bounds
+    ``round_above`` bounds all results that answer one message together: above so many characters the largest of those
+    that are being appended are put aside, too, until the round fits; results that are stored already stay. None bounds
     nothing. ``preview_chars`` is how much of the result stands in the stub as well, cut behind a whole line if that
-    leaves more than half. Raises `InvalidArgument` naming what is wrong.
+    leaves more than half. Raises `InvalidArgument` naming the field.
     """
 
     above: int = OFFLOAD_ABOVE
@@ -71,7 +71,7 @@ class OffloadSettings:
 
     @property
     def least(self) -> int:
-        """The least of the lengths: no result that is shorter is offloaded, whatever its tool."""
+        """The least of the lengths: no shorter result of any tool is offloaded."""
         return min((self.above, *(above for above in self.tools.values() if above is not None)))
 
 
@@ -83,7 +83,7 @@ def _check_length(value: object, where: str) -> None:
 
 
 class LongResult(NamedTuple):
-    """A result that is offloaded: its text, what is known of its call, and the parts that the text was joined from."""
+    """A result that is offloaded: its text, its call, and the parts that the text was joined from."""
 
     text: str
     tool: str | None
@@ -95,7 +95,7 @@ class LongResult(NamedTuple):
 def long_result(
     message: Mapping[str, JsonValue], settings: OffloadSettings, call: Mapping[str, JsonValue] | None
 ) -> LongResult | None:
-    """Return what is offloaded of a message; None for what stays: other messages, and results that are short enough.
+    """Return the result that is offloaded of a message; None for other messages, and results that are short enough.
 
     ``call`` is the tool call that it answers, where that is known. Texts in several parts are one, by lines. O(size).
     """
@@ -107,7 +107,7 @@ def long_result(
 def any_result(
     message: Mapping[str, JsonValue], settings: OffloadSettings, call: Mapping[str, JsonValue] | None
 ) -> LongResult | None:
-    """Return what could be offloaded of a message, however short it is; None if nothing may be."""
+    """Return the result of a message, however short it is; None if nothing may be offloaded."""
     tool = message.get("toolName") or (call or {}).get("name")
     tool = tool if isinstance(tool, str) and tool else None
     texts = _texts(message)
@@ -249,7 +249,7 @@ READ_ARTIFACT_TOOL: JsonObject = {
 
 @frozen
 class FoundLine:
-    """A line of a text, by its number from 1. A long one is cut to what stands around the words, with ``…``."""
+    """A line of a text, by its number from 1. A long one is cut to the words and their surroundings, with ``…``."""
 
     number: int
     text: str
@@ -260,7 +260,7 @@ class ArtifactExcerpt:
     """A part of an artifact: its characters from ``start`` up to ``end``, the first of them on line ``first_line``.
 
     ``text`` is that range, or, where words were asked for, the lines of it that have them, which ``found`` has with
-    their numbers. ``left_out`` more lines have the words; ``end`` is where to go on after what was returned.
+    their numbers. ``left_out`` more lines have the words; ``end`` is where to go on after these.
     """
 
     artifact: Artifact
@@ -313,7 +313,7 @@ def read_lines(artifact: Artifact, text: str, start: int, length: int | None, wo
 
 
 def _lines(text: str, start: int, number: int) -> Iterator[tuple[int, int, str]]:
-    """Yield the lines of a text from a place on: their numbers, where they begin, and what they say.
+    """Yield the lines of a text from a place on: their numbers, where they begin, and their texts.
 
     Only a line feed ends a line, as in editors and in `grep`; a carriage return before it belongs to that.
     """
@@ -349,7 +349,7 @@ def _place(line: str, sought: str) -> int:
 
 
 class Asked(NamedTuple):
-    """What a call of `READ_ARTIFACT_TOOL` asks for."""
+    """The arguments of a call of `READ_ARTIFACT_TOOL`."""
 
     artifact_id: str
     start: int
@@ -358,7 +358,7 @@ class Asked(NamedTuple):
 
 
 def asked_excerpt(arguments: JsonValue) -> Asked | str:
-    """Return what a call of `READ_ARTIFACT_TOOL` asks for, or as a string what is wrong with its arguments."""
+    """Return the arguments of a call of `READ_ARTIFACT_TOOL`, or a string that says why they are wrong."""
     if not isinstance(arguments, Mapping):
         return "the arguments should be an object with an id"
     artifact_id, grep = arguments.get("id"), arguments.get("grep")
@@ -380,7 +380,7 @@ def is_one_line(words: str) -> bool:
 
 
 def excerpt_text(excerpt: ArtifactExcerpt, grep: str | None) -> str:
-    """Return an excerpt as a text for a model, under a line that says what part it is of what."""
+    """Return an excerpt as a text for a model, under a line that names the part and the whole."""
     artifact = excerpt.artifact
     whole = f"artifact {artifact.id}, {artifact.characters:,} chars"
     if grep is None:
@@ -403,7 +403,7 @@ def extract_text(data: bytes, name: str, *, limits: Limits = DEFAULT_LIMITS) -> 
     """Return the text of a document, whose kind is that of its name: ``.pdf``, ``.docx``, ``.pptx`` or ``.xlsx``.
 
     In the order of pages, slides or sheets, with a line for each that is not the first of a PDF. Cells of a row are
-    parted by tabs. Formulas are what they came to when the file was saved. Pictures have no text here.
+    parted by tabs. Formulas have the values with which the file was saved. Pictures have no text here.
 
     It is read in a process of its own, which may take as much memory (on Linux) and time as the ``limits`` say. Raises
     `UnreadableFile` for one that is encrypted, damaged, too large, takes more than that, or has no text, such as a

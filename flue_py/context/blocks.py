@@ -1,4 +1,4 @@
-"""What a model is told beside the conversation: blocks, which are appended as messages and never rewritten.
+"""Blocks: texts for a model beside the conversation, which are appended as messages and never rewritten.
 
     blocks = [RuntimeEnvironment(), Gitignore(".")]
     await session.append_blocks(blocks)
@@ -70,9 +70,9 @@ BlockMoment: TypeAlias = Literal["read", "save"]
 
 @frozen
 class BlockText:
-    """What a block says now.
+    """The text of a block now.
 
-    ``same`` decides whether it has to be told again: what of the text counts as a change, None for all of it.
+    ``same`` is the part of the text that decides whether it has to be told again, None for all of it.
     """
 
     text: str
@@ -87,7 +87,7 @@ class Block(Protocol):
         """A short name in small letters, digits, ``-`` and ``_``, such as ``environment``."""
 
     def read(self) -> Awaitable[BlockText | None] | BlockText | None:
-        """Return what it says now, None if that is nothing. It may raise, and it may be cancelled where it takes long.
+        """Return its text now, None if it has none. It may raise, and it may be cancelled if it takes long.
 
         On an event loop it must not block.
         """
@@ -98,12 +98,12 @@ class Saving(Protocol):
     """A block that is given the messages of each turn when that is over."""
 
     def save(self, messages: Sequence[JsonObject]) -> Awaitable[None] | None:
-        """Take the messages of a turn: what the user said, and what came of it. Otherwise as `Block.read`."""
+        """Take the messages of a turn: those of the user, and the answers. Otherwise as `Block.read`."""
 
 
 @frozen
 class BlockFailure:
-    """A block that gave nothing, and why. What it said before stands."""
+    """A block that gave nothing, and why. Its last text stands."""
 
     name: str
     reason: str
@@ -124,7 +124,7 @@ class BlockTold:
 
 @frozen
 class BlocksAppended:
-    """What became of blocks: those that were told, in their order, those that say what they said before, and failures.
+    """The outcome of blocks: those that were told, in their order, those without a change, and failures.
 
     ``appended`` is the append of all that were told, None if none were.
     """
@@ -265,7 +265,7 @@ class Exchange:
             self._close()
 
     def end(self) -> None:
-        """Have whatever waits for the server end."""
+        """End all waiting for the server."""
         self._is_to_end = True
         self._close()
 
@@ -453,15 +453,15 @@ class Remembered(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name."""
 
     @property
     def type(self) -> str:
-        """What it is about, in one word."""
+        """The topic, in one word."""
 
     @property
     def body(self) -> str:
-        """What is remembered."""
+        """The text."""
 
 
 Memory = TypeVar("Memory", bound=Remembered)
@@ -469,7 +469,7 @@ Memory = TypeVar("Memory", bound=Remembered)
 
 @frozen
 class MemoryText(Generic[Memory]):
-    """What is told of memories, "" if there are none, and which of them it has no room for."""
+    """The text of memories, "" if there are none, and those that it has no room for."""
 
     text: str
     told: tuple[Memory, ...] = ()
@@ -477,11 +477,11 @@ class MemoryText(Generic[Memory]):
 
 
 def memory_text(memories: Iterable[Memory], most: int = MOST_MEMORY_CHARS) -> MemoryText[Memory]:
-    """Return what a model is told of memories: a header, then ``[type] name: body`` for each, by type, then by name.
+    """Return the text of memories for a model: a header, then ``[type] name: body`` for each, by type, then by name.
 
-    It has at most ``most`` characters. Of a memory that does not fit in what the ones before it have left, the type and
+    It has at most ``most`` characters. Of a memory that does not fit behind the ones before it, the type and
     name stay where there is room for them, and the next one is tried; the header stays. Further lines of a body are
-    indented, so that none of them passes for a memory of its own, and what a terminal would act on is replaced. Raises
+    indented, so that none of them passes for a memory of its own, and control characters are replaced. Raises
     `InvalidArgument` for a limit that has no room for the header. Pure. O(size of the memories).
     """
     if isinstance(most, bool) or not isinstance(most, int) or most < len(MEMORY_HEADER):
@@ -521,7 +521,7 @@ class StoreOfMemories(Protocol):
 
 
 class LocalMemory:
-    """The block ``memory`` of a store: what `Store.memories` has with the same arguments, read anew each time.
+    """The block ``memory`` of a store: the result of `Store.memories` with the same arguments, read anew each time.
 
     As `memory_text` writes it, in at most ``most`` characters; ``dropped`` has the names of those for which there was
     no room when it was last read.
@@ -575,7 +575,7 @@ Said: TypeAlias = BlockText | None | BlockFailure
 
 
 def checked_blocks(blocks: Iterable[Block]) -> list[Block]:
-    """Return blocks as a list. Raises `InvalidArgument` for what is not one, and for two of the same name."""
+    """Return blocks as a list. Raises `InvalidArgument` for any other value, and for two of the same name."""
     if isinstance(blocks, (str, bytes)) or not isinstance(blocks, Iterable):
         raise InvalidArgument(f"blocks: {shown(blocks)} is not a list of blocks")
     listed = list(blocks)
@@ -595,7 +595,7 @@ def checked_blocks(blocks: Iterable[Block]) -> list[Block]:
 
 
 async def read_blocks(blocks: Sequence[Block], patience: float) -> list[Said]:
-    """Return what each block says, in their order. They are asked at the same time, and each has so many seconds."""
+    """Return the text of each block, in their order. They are asked at the same time, and each has so many seconds."""
     texts: list[Said] = [None] * len(blocks)
 
     async def read(number: int, block: Block) -> None:
@@ -675,7 +675,7 @@ _TYPE, _DETAILS, _SAME, _WITHDRAWN = "customType", "details", "same", "withdrawn
 
 
 class ShownBlock(NamedTuple):
-    """A block as the payload of its entry has it: its name, and the digest of what counted as a change; "" if empty."""
+    """A block as the payload of its entry has it: its name, and the digest that decides whether it changed."""
 
     name: str
     same: str
@@ -683,7 +683,7 @@ class ShownBlock(NamedTuple):
 
 @frozen
 class ToTell:
-    """What is to be done about blocks: entries to append, each with its name and whether it withdraws the block."""
+    """The changes of blocks: entries to append, each with its name and whether it withdraws the block."""
 
     entries: tuple[tuple[str, NewEntry, bool], ...]
     unchanged: tuple[str, ...]
@@ -703,7 +703,7 @@ def shown_block(data: JsonValue) -> ShownBlock | None:
 
 
 def shown_blocks(items: Iterable[ContextEntry]) -> dict[str, str]:
-    """Return the digest of what each block last said, by its name, as far as a context still shows it whole."""
+    """Return the digest of the last text of each block, by its name, as far as a context still shows it whole."""
     shown: dict[str, str] = {}
     for item in items:
         if item.kind == CUSTOM_MESSAGE and not item.excluded_parts:
@@ -714,7 +714,7 @@ def shown_blocks(items: Iterable[ContextEntry]) -> dict[str, str]:
 
 
 def to_tell(blocks: Sequence[Block], texts: Sequence[Said], shown: Mapping[str, str]) -> ToTell:
-    """Return what to append so that a context which shows these blocks has what they say now."""
+    """Return the entries to append so that a context which shows these blocks has their texts now."""
     entries: list[tuple[str, NewEntry, bool]] = []
     unchanged: list[str] = []
     failures: list[BlockFailure] = []
@@ -753,13 +753,13 @@ _SAVED = ("user", "assistant")
 
 
 class WebhookMemory:
-    """The block ``memory`` of a server: it answers what is remembered, and is given what was said.
+    """The block ``memory`` of a server: it answers with memories, and is given the messages of turns.
 
     ``url`` is asked before a turn, by a POST of ``{"agent": ...}``, and answers ``{"block": ...}``, a text, or null for
     nothing. ``save_url`` is given ``{"agent": ..., "history": [{"role": ..., "content": ...}, ...]}`` after it, with
-    what the user and the model said in the turn, as text. Either may be None.
+    the texts of the user and the model in the turn. Either may be None.
 
-    ``token`` returns what the server knows the caller by, or ``token_variable`` is the variable of the environment that
+    ``token`` returns the token for the server, or ``token_variable`` is the variable of the environment that
     has it; it is sent as ``Authorization: Bearer``, read anew each time, and is in no error. An exchange ends after
     ``timeout`` seconds, and an answer has at most ``most_bytes``. Redirects are not followed, and proxies not asked.
     """
@@ -801,7 +801,7 @@ class WebhookMemory:
         return f"<{type(self).__name__} {self._load or self._save!r}>"
 
     async def read(self) -> BlockText | None:
-        """Return what the server remembers, None if that is nothing. Raises `MemoryUnavailable`."""
+        """Return the memories of the server, None if there are none. Raises `MemoryUnavailable`."""
         if self._load is None:
             return None
         answer = await self._ask(self._load, {"agent": self._agent})
@@ -811,7 +811,7 @@ class WebhookMemory:
         return BlockText(block) if block and block.strip() else None
 
     async def save(self, messages: Sequence[JsonObject]) -> None:
-        """Give the server what was said in a turn. Raises `MemoryUnavailable`."""
+        """Give the server the messages of a turn. Raises `MemoryUnavailable`."""
         rows: list[JsonValue] = [
             {"role": str(message["role"]), "content": text}
             for message in messages

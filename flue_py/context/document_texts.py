@@ -1,7 +1,7 @@
 """The text of documents: PDF, Word, PowerPoint and Excel files, by libraries of the extra ``documents``.
 
-What comes in is not trusted: how much is read, unpacked and returned is bounded, XML with entities is refused, and an
-error of ours says what is wrong with a file. What these libraries make of a file is not bounded by its size: as a
+Files are not trusted: how much is read, unpacked and returned is bounded, XML with entities is refused, and an
+error of ours says why a file is wrong. The work of these libraries is not bounded by the size of a file: as a
 program, this reads one document of its standard input within limits of memory and time.
 """
 
@@ -51,7 +51,7 @@ def check_packed(data: bytes, name: str) -> None:
     """Raise `UnreadableFile` for a file that cannot be unpacked, or not without harm.
 
     That is one that is encrypted, one that grows beyond all bounds when it is unpacked, and one whose XML declares
-    entities, which files of these formats never do. ``name`` is what an error calls it. O(unpacked size).
+    entities, which files of these formats never do. An error calls it ``name``. O(unpacked size).
     """
     if data.startswith(_OLE):
         raise UnreadableFile(f"{name} is encrypted, or of an older format: save it without a password, as a newer one")
@@ -106,11 +106,7 @@ def _checked_part(packed: ZipFile, info: ZipInfo, name: str) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The text of documents: PDF, Word, PowerPoint and Excel files, by libraries of the extra ``documents``.
-#
-# What comes in is not trusted: how much is read, unpacked and returned is bounded, XML with entities is refused, and an
-# error of ours says what is wrong with a file. What these libraries make of a file is not bounded by its size: as a
-# program, this reads one document of its standard input within limits of memory and time.
+# Reading documents.
 
 MOST_BYTES = 64 * 1024 * 1024
 """How large a document may be."""
@@ -127,14 +123,14 @@ _ALTERNATIVE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fal
 
 @frozen
 class ExtractedText:
-    """The text of a document, and notes about what of it is not there."""
+    """The text of a document, and notes about missing parts."""
 
     text: str
     notes: tuple[str, ...] = ()
 
 
 def check_document(data: bytes, name: str) -> None:
-    """Raise `InvalidArgument` for what is no document by its name, and `UnreadableFile` for one that is too large."""
+    """Raise `InvalidArgument` for a name that is no document's, and `UnreadableFile` for one that is too large."""
     if not isinstance(data, bytes):
         raise InvalidArgument(f"data: should be bytes, not {type(data).__name__}")
     if not isinstance(name, str):
@@ -146,7 +142,7 @@ def check_document(data: bytes, name: str) -> None:
 
 
 def read_document(data: bytes, name: str) -> ExtractedText:
-    """Do as `extract_text`, in this process, whatever it takes. Raises `MemoryError`, too."""
+    """Do as `extract_text`, in this process, without limits. Raises `MemoryError`, too."""
     check_document(data, name)
     called, collected = shown(PurePath(name).name), _Text()
     try:
@@ -189,7 +185,7 @@ class _Text:
             self.notes.append(note)
 
     def text(self) -> str:
-        """Return what there is, without blanks at the ends of lines and cells."""
+        """Return the text, without blanks at the ends of lines and cells."""
         return "\n".join(map(_trimmed, "".join(self._pieces).split("\n"))).strip("\n")
 
 
@@ -333,7 +329,7 @@ def _used() -> int:
 
 
 def main() -> None:
-    """Read a document of the standard input, behind a line that names it and its limits; write what comes of it."""
+    """Read a document of the standard input, behind a line that names it and its limits; write the result."""
     order = json.loads(sys.stdin.buffer.readline())
     data = sys.stdin.buffer.read()
     used = sys.maxsize

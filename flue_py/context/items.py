@@ -145,7 +145,7 @@ def added(message: Mapping[str, JsonValue]) -> Item:
 
 @frozen
 class ContextChange:
-    """What one step did with one message: left it out, shortened it, replaced it, merged it into another, or added it.
+    """The change of one message by one step, which left it out, shortened, replaced, merged or added it.
 
     ``entry_id`` is the entry behind it, None for a message that a step added. The sizes are in tokens. ``into`` is the
     entry whose message has the content of this one since it was merged, None for any other; its sizes count there.
@@ -171,7 +171,7 @@ class ContextChange:
 
 @frozen
 class StepReport:
-    """What one step did, in the order of the context. ``reason`` says why it does it."""
+    """The changes by one step, in the order of the context, and their ``reason``."""
 
     name: str
     reason: str
@@ -196,12 +196,12 @@ class ContextEvent:
 
 @frozen
 class ContextReport:
-    """What a pipeline did between the context and the request, in the order of its steps, those without effect too.
+    """The changes between the context and the request, in the order of the steps, those without effect too.
 
-    ``tokens_before`` is the context as it was, ``tokens_after`` what is left of it, by ``counter``; ``is_estimate``
+    ``tokens_before`` is the size of the context, ``tokens_after`` of the rest of it, by ``counter``; ``is_estimate``
     says that these are estimates. ``epoch_end`` is the last entry that steps which wait for an epoch may rewrite, None
-    where there is none. A last step ``provider`` is what the provider is expected to clear itself, of messages that go
-    to it whole; it makes ``tokens_after`` an estimate.
+    where there is none. A last step ``provider`` has the parts that the provider is expected to clear itself, of
+    messages that go to it whole; it makes ``tokens_after`` an estimate.
     """
 
     steps: tuple[StepReport, ...]
@@ -232,7 +232,7 @@ class ContextReport:
         return self.tokens_before - self.tokens_after
 
     def by_entry(self) -> Mapping[str, tuple[ContextChange, ...]]:
-        """Return what was done with each entry that is not sent as the context has it. O(changes)."""
+        """Return the changes of each entry that is not sent as the context has it. O(changes)."""
         changes_of: dict[str, list[ContextChange]] = {}
         for change in self.changes:
             if change.entry_id is not None:
@@ -262,7 +262,7 @@ def is_text(part: JsonValue) -> bool:
 
 
 def part_text(part: JsonValue) -> JsonValue:
-    """Return what a part says, None if it is no text."""
+    """Return the text of a part, None if it is no text."""
     return part.get("text") if isinstance(part, dict) and is_text(part) else None
 
 
@@ -332,7 +332,7 @@ def is_signed(part: Mapping[str, JsonValue]) -> bool:
 
 
 def unsigned(part: Mapping[str, JsonValue]) -> JsonObject:
-    """Return a part without its signature, for one that says something else than what was signed."""
+    """Return a part without its signature, for one with another text than the signed one."""
     return {name: value for name, value in part.items() if not name.lower().endswith("signature")}
 
 
@@ -367,7 +367,7 @@ def content_parts(message: Mapping[str, JsonValue]) -> list[JsonValue]:
 
 
 def as_parts(message: Mapping[str, JsonValue]) -> list[JsonObject]:
-    """Return the content of a message as parts, a text as the only one. What is no object is left out."""
+    """Return the content of a message as parts, a text as the only one, without values that are no objects."""
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
@@ -428,9 +428,9 @@ class View:
         return tokens
 
     def smaller(self, shorter: Item, item: Item) -> Item:
-        """Return what was made of an item if it takes fewer tokens, else the item: what is not shorter frees nothing.
+        """Return the shorter version of an item if it takes fewer tokens, else the item.
 
-        What is pinned stays as it is. The cost of `tokens`.
+        A pinned item stays as it is. The cost of `tokens`.
         """
         return shorter if not item.is_pinned and self.tokens(shorter) < self.tokens(item) else item
 
@@ -439,7 +439,7 @@ class View:
         self._sizes.update(zip(items, sizes, strict=True))
 
     def tell_over(self, items: Sequence[Item], most: int, name: str) -> None:
-        """Note, as ``over_budget``, that what a step has left is above its budget, if it is. The cost of `tokens`."""
+        """Note, as ``over_budget``, that a step has left more than its budget, if it has. The cost of `tokens`."""
         total = sum(map(self.tokens, items))
         if total > most:
             self.tell("over_budget", f"{name} leaves {total:,} tokens, more than {most:,}")
@@ -451,7 +451,7 @@ class View:
         return view
 
     def budgeted(self) -> View:
-        """Return a view that counts characters / 4, as budgets do whatever the model, and tells where this one does."""
+        """Return a view that counts characters / 4, as budgets do with any model, and shares the events of this one."""
         counter = counter_for(None, faithful=True)
         if self.counter is counter:
             return self
@@ -467,28 +467,28 @@ class View:
 class Step(Protocol):
     """One step: it takes messages and returns those that go on, in order.
 
-    It changes no message, reads nothing but these, and gives the same for the same. What it did is found by comparing
-    what it was given with what it returns, so that a step cannot leave anything out silently.
+    It changes no message, reads nothing but these, and gives the same for the same. Its changes are found by comparing
+    the items before and after it, so that a step cannot leave anything out silently.
     """
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
 
     @property
     def reason(self) -> str:
-        """Why it does what it does, in a few words."""
+        """The reason of its changes, in a few words."""
 
     @property
     def over(self) -> Over:
-        """What it is given."""
+        """The part of the context that it is given."""
 
     @property
     def at_epochs(self) -> bool:
-        """Whether it rewrites at the beginning of an epoch alone: what came since is not given to it."""
+        """Whether it rewrites at the beginning of an epoch alone: later messages are not given to it."""
 
     def apply(self, items: Sequence[Item], view: View, /) -> Sequence[Item]:
-        """Return what goes on of the items. It should be O(size)."""
+        """Return the items that go on. It should be O(size)."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -534,7 +534,7 @@ def _entries_after(item: Item, after: int) -> Iterator[str]:
 
 
 def with_address(note: Callable[[int], str], item: Item, view: View, missing: int) -> str:
-    """Return a note about what is missing of a message, with the address of the whole."""
+    """Return a note about missing content of a message, with the address of the whole."""
     return note(missing) + address(item, view, text_length(item.message) - missing)
 
 
@@ -567,7 +567,7 @@ def tool_uses(items: Sequence[Item]) -> list[ToolUse]:
 
 
 def tool_of_results(items: Sequence[Item]) -> dict[int, str]:
-    """Return the name of the tool of each result, by its place: that of its call, or else what the result names."""
+    """Return the name of the tool of each result, by its place: that of its call, or else the one in the result."""
     named = {at: use.name for use in tool_uses(items) for at in use.results}
     for at, item in enumerate(items):
         if item.is_result and not named.get(at):
@@ -586,7 +586,7 @@ def plain_names(names: Iterable[str]) -> frozenset[str]:
 
 
 def path_of(arguments: JsonObject) -> str | None:
-    """Return the argument ``path`` of a call, whatever the case of its name; None if it has none."""
+    """Return the argument ``path`` of a call, in any case of its name; None if it has none."""
     for name, value in arguments.items():
         if name.casefold() == PATH:
             return value if isinstance(value, str) else None

@@ -85,7 +85,7 @@ _OVERFLOWS = [
 
 
 class NamedOverflow(TypedDict):
-    """What words of an error say of a request: its tokens and the window, None where they do not."""
+    """The tokens of a request and the window, as the words of an error have them; None if they do not."""
 
     tokens: int | None
     window: int | None
@@ -93,7 +93,7 @@ class NamedOverflow(TypedDict):
 
 
 def named_overflow(words: str) -> NamedOverflow | None:
-    """Return what words of an error say of a request that is too large, or that lacks a part of an exchange.
+    """Return the facts in the words of an error about a request that is too large, or lacks a part of an exchange.
 
     None where they say neither. O(words).
     """
@@ -107,7 +107,7 @@ def named_overflow(words: str) -> NamedOverflow | None:
 def overflow_of(error: Exception) -> ContextOverflow | None:
     """Return the overflow that an error is, or that the words of a client's own error tell of; None for any other.
 
-    A limit of rates (429) is none, whatever it says. O(words).
+    A limit of rates (429) is none, with any words. O(words).
     """
     if isinstance(error, FlueError):
         return error if isinstance(error, ContextOverflow) else None

@@ -1,10 +1,10 @@
-"""From the context to what one agent is sent: steps, one after the other, and a report of what each did.
+"""From the context to the request of one agent: steps, one after the other, and a report of their changes.
 
     pipeline = run_steps(items, steps_of(settings), View(agent, counter), epoch_tokens=settings.epoch_tokens)
 
-Steps take and return items; what a step did is found by comparing the two. Some are given only what lies before the
-turn that is in progress, some only that turn. Steps that rewrite what was sent before are given the context as it was
-at the beginning of the epoch, so that they give the same until the next one begins.
+Steps take and return items; changes are found by comparing the two. Some are given only the messages before the turn
+that is in progress, some only that turn. Steps that rewrite messages which were sent before are given the context as it
+was at the beginning of the epoch, so that they give the same until the next one begins.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Rewritten:
 
 @frozen
 class EpochRules:
-    """What begins an epoch beside a compaction: so many ``tokens`` more, where rewriting then ``pays``.
+    """The conditions for an epoch beside a compaction: so many ``tokens`` more, if rewriting then ``pays``.
 
     None stands for always. A request whose last call is more than ``cold_seconds`` ago begins one, too, since a cache
     has nothing of it any longer; by the stored times alone, so that later requests find the same. None is for never.
@@ -62,7 +62,7 @@ def epoch_end(
     rules: EpochRules,
     rewritten: Callable[[int, int, int], Rewritten],
 ) -> int:
-    """Return where the context ended when the epoch began: what was there then may be rewritten.
+    """Return where the context ended when the epoch began: messages before that may be rewritten.
 
     An epoch begins at a compaction, and with the first request for which the context has grown by so many tokens
     since, or whose last call is long ago. Requests were made before each answer, and are made at the end.
@@ -96,7 +96,7 @@ def _is_cold(last: ContextEntry, called_us: int | None, rules: EpochRules) -> bo
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What requests would take if an epoch began with them, and if none did, as the steps that wait for one make them.
+# The sizes of requests if an epoch began with them, and if none did, by the steps that wait for one.
 #
 # Whether rewriting pays is asked for every place of a context where an epoch might have begun, again in each request.
 # What was found is remembered in the process: the request after it asks for what has come since. A memory that has
@@ -110,7 +110,7 @@ Waiting: TypeAlias = Callable[[Sequence[Item]], Sequence[Item]]
 
 
 class Foreseen:
-    """What was found of requests: at most ``most`` of them, the newest. One object may be used by all threads."""
+    """A memory of requests: at most ``most`` of them, the newest. One object may be used by all threads."""
 
     def __init__(self, most: int = MOST_REMEMBERED) -> None:
         self._most = most
@@ -118,11 +118,11 @@ class Foreseen:
         self._changing = Lock()
 
     def get(self, key: Hashable) -> Rewritten | None:
-        """Return what was found for a request, None if it was not made yet. O(1)."""
+        """Return a request as it was made before, None if it was not. O(1)."""
         return self._found.get(key)
 
     def keep(self, key: Hashable, request: Rewritten) -> None:
-        """Remember what was found. O(1), but for the time when half of all is forgotten."""
+        """Remember a request. O(1), but for the time when half of all is forgotten."""
         with self._changing:
             if len(self._found) >= self._most:
                 for oldest in list(self._found)[: self._most // 2 + 1]:
@@ -140,7 +140,7 @@ FORESEEN = Foreseen()
 
 
 class Foresight:
-    """What requests that end at a place of one context take: for `epoch_end`."""
+    """The sizes of requests that end at a place of one context, for `epoch_end`."""
 
     def __init__(
         self,
@@ -205,18 +205,12 @@ def _differing(after: Sequence[Item], unedited: Sequence[Item]) -> Iterator[int]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# From the context to what one agent is sent: steps, one after the other, and a report of what each did.
-#
-#     pipeline = run_steps(items, steps_of(settings), View(agent, counter), epoch_tokens=settings.epoch_tokens)
-#
-# Steps take and return items; what a step did is found by comparing the two. Some are given only what lies before the
-# turn that is in progress, some only that turn. Steps that rewrite what was sent before are given the context as it was
-# at the beginning of the epoch, so that they give the same until the next one begins.
+# Running the steps.
 
 
 @frozen
 class Piped:
-    """What goes on to the request, in order, and the report."""
+    """The items for the request, in order, and the report."""
 
     items: Sequence[Item]
     report: ContextReport
@@ -230,7 +224,8 @@ def run_steps(
     epoch_tokens: int = 0,
     rules: EpochRules | None = None,
 ) -> Piped:
-    """Return what the steps leave of a context, and what each did. Without ``rules`` an epoch is of ``epoch_tokens``.
+    """Return the items that the steps leave of a context, and a report. Without ``rules`` an epoch is of
+    ``epoch_tokens``.
 
     Raises `InvalidArgument` for a step that returns something else than items. O(items) without steps, and the cost
     of each step.
@@ -269,7 +264,7 @@ def run_steps(
 def _applied(
     step: Step, items: Sequence[Item], ends: tuple[int, int], turns: tuple[int, int], view: View
 ) -> tuple[Sequence[Item], Sequence[Item], Sequence[Item]]:
-    """Return the items after a step, what it was given of them, and what it made of that.
+    """Return the items after a step, those that it was given, and those that it returned.
 
     ``ends`` is where the epoch ends and the context does, ``turns`` where the turn begins by either.
     """
@@ -283,7 +278,7 @@ def _applied(
 
 
 def _waited(steps: Sequence[Step], view: View, items: Sequence[Item]) -> Sequence[Item]:
-    """Return what the steps that wait make of messages, all of which are there when an epoch begins."""
+    """Return messages after the steps that wait, if all of them are there when an epoch begins."""
     at = len(items)
     turn = turn_start(items, view.agent)
     current = items
@@ -349,12 +344,12 @@ def _caller(items: Sequence[Item], first: int, agent: str | None) -> int | None:
 
 
 def _index(items: Sequence[Item], place: int) -> int:
-    """Return where the first item at a place of the context or behind it is; what steps added goes before it."""
+    """Return where the first item at a place of the context or behind it is; items that steps added go before it."""
     return next((at for at, item in enumerate(items) if item.place is not None and item.place >= place), len(items))
 
 
 def checked_step(step: Step) -> Step:
-    """Return what has all that a step has. Raises `InvalidArgument` for anything else."""
+    """Return a step. Raises `InvalidArgument` for a value that lacks a part of one."""
     has_texts = all(isinstance(getattr(step, name, None), str) for name in ("name", "reason"))
     over = getattr(step, "over", None)
     is_step = has_texts and over in ("all", "history", "turn") and isinstance(getattr(step, "at_epochs", None), bool)
@@ -382,7 +377,7 @@ def _items(step: Step, inside: Sequence[Item], returned: Sequence[Item]) -> Sequ
 
 
 def _changes(name: str, before: Sequence[Item], after: Sequence[Item], view: View) -> Iterator[ContextChange]:
-    """Yield what differs between the items that a step was given and those it returned."""
+    """Yield the changes between the items that a step was given and those it returned."""
     if before is after:
         return
     left: dict[int | None, Item] = {item.place: item for item in after if item.place is not None}
@@ -411,7 +406,7 @@ def _changes(name: str, before: Sequence[Item], after: Sequence[Item], view: Vie
 
 
 def _changes_within(name: str, item: Item, whole: Item | None) -> Iterator[ContextChange]:
-    """Yield what became of the messages that were merged into one before, whose tokens count with that one."""
+    """Yield the changes of messages that were merged into one before, with which their tokens count."""
     parts = [] if whole is None else as_parts(whole.message)
     for merged in item.made_of[1:]:
         if whole is None:

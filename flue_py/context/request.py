@@ -1,8 +1,4 @@
-"""Which request an answer with signed reasoning was given to, where no session says so.
-
-A provider binds reasoning to what stood before it. Who is given a list of messages before each request, as a hook of a
-framework is, finds in the next list the answer to what went out for the last one.
-"""
+"""The request of one agent: its messages, edits by the provider, differences from the last one, and attempts to fit."""
 
 from __future__ import annotations
 
@@ -57,11 +53,10 @@ from flue_py.providers.request import (
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which request an answer with signed reasoning was given to, where no session says so.
+# The request that an answer with signed reasoning was given to, if no session knows it.
 #
-# A provider binds reasoning to what stood before it. Who is given a list of messages before each request, as a hook of
-# a
-# framework is, finds in the next list the answer to what went out for the last one.
+# A provider binds reasoning to the messages before it. A hook of a framework, which is given a list of messages before
+# each request, finds in the next list the answer to the last request.
 
 # What stands before all messages, so that it is plain whether the first of them was left out.
 _BEFORE: JsonObject = {"role": "system", "content": ""}
@@ -70,7 +65,8 @@ _BEFORE: JsonObject = {"role": "system", "content": ""}
 class SentRequests:
     """The requests that were sent, by the messages they were made of, and the answers that were given to them.
 
-    It may be used from any thread, and forgets the oldest beyond ``most`` of each. What it does not know is sent.
+    It may be used from any thread, and forgets the oldest beyond ``most`` of each. Reasoning that it does not know is
+    sent.
     """
 
     def __init__(self, most: int = 10_000) -> None:
@@ -109,7 +105,7 @@ class SentRequests:
         return left
 
     def _learned(self, messages_sent: Sequence[JsonObject], read: Sequence[bytes]) -> str:
-        """Note which requests the answers were given to, and return by what these messages are known."""
+        """Note which requests the answers were given to, and return the keys of these messages."""
         chain = _Chain()
         begun: str | None = None
         was_answer = False
@@ -161,13 +157,13 @@ def _read(item: Item, read: Sequence[bytes]) -> bytes:
 
 
 def _name(message: JsonObject) -> str | None:
-    """Return what an answer with signed reasoning is known by."""
+    """Return the key of an answer with signed reasoning."""
     signatures = "\n".join(signatures_in(message))
     return blake2b(signatures.encode(errors="replace"), digest_size=16).hexdigest() if signatures else None
 
 
 def _json(message: JsonObject) -> bytes:
-    """Return what a model sees of a message, in which text is the same as a string and as a part."""
+    """Return the visible part of a message, in which text is the same as a string and as a part."""
     visible = seen_by_model(message)
     content = visible.get("content")
     if isinstance(content, list) and all(map(_is_text, content)):
@@ -199,7 +195,7 @@ _CLEARED = "[cleared]"
 
 @frozen
 class Editing:
-    """What a request asks its provider to do: the fields beside its messages, and the betas that it names."""
+    """The edits that a request asks of its provider: the fields beside its messages, and the betas that it names."""
 
     extra: JsonObject
     betas: tuple[str, ...]
@@ -209,7 +205,7 @@ NO_EDITING = Editing({}, ())
 
 
 def editing_of(target: Shape | None, editing: ProviderEditing | None) -> Editing:
-    """Return what a request of a target has for what the settings ask for; nothing where the provider cannot."""
+    """Return the edits of the settings for a request of a target; nothing if the provider cannot make them."""
     if editing is None:
         return NO_EDITING
     if target == "anthropic":
@@ -247,9 +243,9 @@ def _clear_tool_uses(editing: ClearToolUses | None) -> Iterator[JsonValue]:
 def expected_editing(
     target: Shape | None, editing: ProviderEditing | None, items: Sequence[Item], view: View, tokens_beside: int
 ) -> StepReport | None:
-    """Return what the provider is expected to clear of a request, as a step of its own; None if it is not asked to.
+    """Return the expected edits of the provider, as a step of its own; None if it is not asked for any.
 
-    ``beside`` is how many tokens system and tools take. What OpenAI compacts is not known before it has done so: that
+    ``tokens_beside`` are those of system and tools. The extent of OpenAI's compaction is not known before: that
     it will is told as an event of ``view``. O(size).
     """
     if editing is None or not editing_of(target, editing).extra:
@@ -270,7 +266,7 @@ def expected_editing(
 
 
 def _tell_applied(items: Sequence[Item], view: View) -> None:
-    """Tell what the provider says that it cleared for its last answer."""
+    """Tell which parts the provider has cleared for its last answer."""
     last = next((item for item in reversed(items) if item.is_answer), None)
     if last is not None:
         for edit in applied_edits(last.message) or ():
@@ -294,7 +290,7 @@ def _kept_parts(item: Item) -> list[JsonValue] | None:
 
 
 def _without_results(items: Sequence[Item], editing: ProviderEditing, view: View, tokens: int) -> dict[int, Item]:
-    """Return what is left of results, and calls, that are cleared, by place."""
+    """Return the rest of results, and calls, that are cleared, by place."""
     rule = editing.clear_tool_uses
     if rule is None or tokens <= rule.trigger_tokens:
         return {}
@@ -326,7 +322,7 @@ def _without_input(message: JsonObject, part: int) -> JsonObject:
 class PrefixBreak:
     """The first thing in a request that is not as it was in an earlier one.
 
-    ``by`` is what made it differ: ``target``, ``tools``, ``system``, the name of a step, ``compaction``, ``context``
+    ``by`` is the cause: ``target``, ``tools``, ``system``, the name of a step, ``compaction``, ``context``
     (the session has it no longer, or in another place) or ``repair``. ``entry_id`` is the entry behind it, None where
     there is none. ``why`` says it in words.
     """
@@ -388,7 +384,7 @@ def _between(old: Item | None, new: Item | None, before: ContextRequest, after: 
 
 
 def _last(report: ContextReport, item: Item | None) -> ContextChange | None:
-    """Return what was done last with a message, by its entry; one that a step added is found by that."""
+    """Return the last change of a message, by its entry; one that a step added is found by that."""
     if item is None:
         return None
     matching = [
@@ -426,18 +422,17 @@ def _of_repairs(before: ContextRequest, after: ContextRequest) -> PrefixBreak:
 
 @frozen
 class ContextRequest:
-    """What one agent is sent of a session.
+    """The request of one agent of a session.
 
-    ``messages`` are as the target takes them, or ours where that is None; ``system`` is what a request has beside them,
-    None where that is nothing or stands among the messages. ``report`` is what the steps of the settings did;
-    ``repairs`` say what was left out or changed after that, so that the provider takes it, with the entry of each.
+    ``messages`` are as the target takes them, or ours if that is None; ``system`` is the prompt beside them, None if
+    there is none or it stands among the messages. ``report`` has the changes by the steps of the settings; ``repairs``
+    say which parts were left out or changed after that, so that the provider takes it, with the entry of each.
     ``broken`` are the rules that the request breaks all the same, () if it breaks none that is known. ``tools`` are
     those that were given, marked where the settings ask for it, and ``tokens_beside`` is how many tokens they take
     together with the ``system`` that was given, and ``tokens_repaired`` how many the repairs leave out of the request,
-    without those that they put into it. ``items`` are the messages of ours that all of it was made of;
-    without a target, those of ``messages``, one for each.
-    ``extra`` are further fields of the request by which the provider is asked to leave something out itself, and
-    ``betas`` are those that it has to name for that.
+    without those that they put into it. ``items`` are the messages of ours that all of it was made of; without a
+    target, those of ``messages``, one for each. ``extra`` are further fields of the request by which the provider is
+    asked to leave something out itself, and ``betas`` are those that it has to name for that.
     """
 
     target: Shape | None
@@ -454,10 +449,10 @@ class ContextRequest:
     tokens_repaired: int = 0
 
     def break_since(self, before: ContextRequest) -> PrefixBreak | None:
-        """Return the first thing that is not as it was in an earlier request of the session, and what made it differ.
+        """Return the first difference from an earlier request of the session, and its cause.
 
         None if this one begins with all bytes of that one, so that a provider can read them from its cache. Raises
-        `InvalidArgument` for what is not a request. O(size).
+        `InvalidArgument` for a value that is no request. O(size).
         """
         if not isinstance(before, ContextRequest):
             raise InvalidArgument(f"before: {shown(before)} is not what session.request returns")
@@ -465,9 +460,9 @@ class ContextRequest:
 
     @property
     def tokens(self) -> int:
-        """How many tokens the request takes, by the counter that the report names: its messages, and what is beside.
+        """How many tokens the request takes, by the counter that the report names: its messages, and the rest.
 
-        That is what the steps and the repairs have left of the messages of ours. How a provider wraps and joins them
+        Those are of our messages, after the steps and the repairs. How a provider wraps and joins them
         is not known, so that it is an estimate where there are repairs (`is_estimate`).
         """
         return self.tokens_sent + self.tokens_beside
@@ -484,7 +479,8 @@ class ContextRequest:
 
     @property
     def prefix_digest(self) -> str:
-        """What the answer is produced under: a digest of target, system, tools and messages, as they are now.
+        """The prefix under which the answer is produced: a digest of target, system, tools and messages, as they are
+        now.
 
         It goes with the answer, as ``produced_under`` of `Session.append_message`. O(size).
         """
@@ -508,11 +504,10 @@ def context_request(
 ) -> ContextRequest:
     """Return the request of a target for a context, through the steps of the settings, and ``steps`` after them.
 
-    Without a target the messages are ours, and nothing of them is repaired, but stale reasoning is left out.
-    ``system`` and ``tools`` are what is sent beside the messages, ``gathered`` is what the sources of the settings have
-    to say. ``rules`` say when an epoch begins, by default the settings alone. ``model`` and ``account`` are as in
-    `wire_request`.
-    Raises `InvalidArgument`, and `InvalidEntry` for tools that are not JSON. O(size).
+    Without a target the messages are ours, and nothing of them is repaired, but stale reasoning is left out. ``system``
+    and ``tools`` are sent beside the messages, ``gathered`` has the texts of the sources of the settings. ``rules`` say
+    when an epoch begins, by default the settings alone. ``model`` and ``account`` are as in `wire_request`. Raises
+    `InvalidArgument`, and `InvalidEntry` for tools that are not JSON. O(size).
     """
     view = View(agent, counter, addresses=settings.addresses)
     all_steps = [*steps_of(settings, gathered), *steps]
@@ -596,7 +591,7 @@ def _said(items: Sequence[Item]) -> Iterator[Said]:
 
 
 def _still_bound(item: Item) -> JsonObject:
-    """Return the message that a step made, with what the answer behind it was produced under."""
+    """Return the message that a step made, with the digest under which the answer behind it was produced."""
     is_whole = item.how is None or PRODUCED_UNDER in item.message
     if is_whole or item.source is None or not item.is_answer:
         return item.message
@@ -717,9 +712,8 @@ class Attempts:
 async def ask_fitting(attempts: Attempts, model: Model, request: ModelRequest) -> ModelReply:
     """Return the answer of a model to the first attempt that fits, with ``request`` but for its messages.
 
-    The attempts are those of messages of ours (`Session.attempts` without a target). Signed answers come back with what
-    they were produced under. Raises what the model raises, and
-    `ContextOverflow` if no attempt fits.
+    The attempts are those of messages of ours (`Session.attempts` without a target). Signed answers come back with the
+    digest of their prefix. Raises the errors of the model, and `ContextOverflow` if no attempt fits.
     """
     async for attempt in attempts:
         with attempt:
@@ -730,7 +724,7 @@ async def ask_fitting(attempts: Attempts, model: Model, request: ModelRequest) -
 
 
 def what_is_too_large(request: ContextRequest, tools: Sequence[JsonObject], fitting: Fitting) -> str:
-    """Return what of a request is above the limits, in words; "" for nothing. O(size).
+    """Return in words why a request is above the limits; "" if it is not. O(size).
 
     The system counts as content, wherever the target has it.
     """
@@ -792,7 +786,7 @@ def state_of(changes: Sequence[ContextChange], *, is_repaired: bool) -> str:
 def explained_row(
     items: Sequence[ContextEntry], sent: ContextRequest, before: ContextRequest | None = None
 ) -> JsonObject:
-    """Return what was done on the way from a context to a request: the steps, the events, and each entry. O(items).
+    """Return the changes on the way from a context to a request: the steps, the events, and each entry. O(items).
 
     With ``before``, an earlier request, also where the one begins otherwise than the other.
     """
@@ -851,7 +845,7 @@ def _change_row(change: ContextChange) -> JsonObject:
 
 
 class Reshaped(NamedTuple):
-    """What goes on of one group of messages: which group (None for a message that a step added), and what it is now.
+    """The rest of one group of messages: which group (None for a message that a step added), and its messages now.
 
     ``messages`` is None if it goes on as it was.
     """
@@ -880,7 +874,7 @@ class Reshaping:
         self._sent = None if own.keep_stale_reasoning else SentRequests()
 
     def run(self, groups: Sequence[Sequence[JsonObject]]) -> list[Reshaped]:
-        """Return what goes on of groups of messages, in order: a group for each message of a framework.
+        """Return the rest of groups of messages, in order: a group for each message of a framework.
 
         A group of no messages goes on as it is. Signed reasoning is left out if the request that it was the answer to
         went out from here with other messages before it, unless ``keep_stale_reasoning`` is set. O(size).

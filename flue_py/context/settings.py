@@ -1,6 +1,6 @@
-"""What an application may set about the requests of its agents: one model, with a JSON schema.
+"""Settings for the requests of agents: one model, with a JSON schema.
 
-The default settings rewrite nothing, so that a provider's cache serves what it could serve of the bare history.
+The default settings rewrite nothing, so that a provider's cache serves as much as of the bare history.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _WRITE_TOOLS = ("write_file", "patch_file")
 
 
 class ContextWindow(SettingsModel):
-    """What of the history one agent sees. The turn that is in progress is not touched.
+    """The part of the history that one agent sees. The turn that is in progress is not touched.
 
     0 switches a number off, other than in ``max_replay_chars``. The fields are applied in their order. ``text_only``
     leaves tools out, as does ``exclude_agents``, which leaves out the answers of these agents ("Unknown" is one that
@@ -138,7 +138,7 @@ class ToolResultBudget(SettingsModel):
 
 
 class InTurn(SettingsModel):
-    """What the turn in progress may send at every call: the last so many results in full, so many tokens; 0 is off.
+    """The limits of the turn in progress at every call: the last so many results in full, so many tokens; 0 is off.
 
     The history before the turn does not count.
     """
@@ -148,7 +148,7 @@ class InTurn(SettingsModel):
 
 
 class Fitting(SettingsModel):
-    """What is checked before a request is sent, and how it is shrunk if that, or the provider, says it is too large.
+    """Checks before a request is sent, which is shrunk if they, or the provider, find it too large.
 
     ``max_context_tokens`` bounds a quarter of the characters of system, messages and tools, ``max_payload_bytes`` an
     estimate of the bytes; 0 checks neither. ``read_tools`` and ``write_tools`` are as in `ContextWindow`.
@@ -184,7 +184,7 @@ _COUNTED = (OWN_HISTORY, "changes_recent")
 
 
 class ContextSource(SettingsModel):
-    """A source of what an agent is told: a text alone is its ``source``.
+    """A source of a text for an agent; a string alone is its ``source``.
 
     ``source`` is ``own_history[:N]`` (the last so many answers of the agent itself), ``session_context``,
     ``changes_recent[:N]``, ``brief_field:NAME``, ``file:PATH``, or a name that the application brings, perhaps with a
@@ -222,13 +222,13 @@ class ContextSource(SettingsModel):
 
     @property
     def parameter(self) -> str | None:
-        """What stands behind the colon, None without one."""
+        """The text behind the colon, None without one."""
         _, colon, parameter = self.source.partition(":")
         return parameter.strip() if colon else None
 
 
 class ContextSpec(SettingsModel):
-    """What an agent is told in place of the history: the task, then what ``sources`` have to say.
+    """The texts for an agent in place of the history: the task, then those of ``sources``.
 
     The task is the first message of the user, or ``task``. ``reminder`` repeats its beginning at the end of a long
     context.
@@ -268,7 +268,7 @@ class ClearToolUses(SettingsModel):
 
 
 class ProviderEditing(SettingsModel):
-    """What a provider is asked to leave out itself: ``ContextRequest.extra`` has it, and ``betas``. 0 is off.
+    """The edits that a provider is asked for: ``ContextRequest.extra`` has them, and ``betas``. 0 is off.
 
     Anthropic clears results of tools (``clear_tool_uses``), and the reasoning of all but the last
     ``keep_thinking_turns`` answers. OpenAI's Responses compacts above ``compact_tokens``. Others are asked for nothing.
@@ -280,15 +280,15 @@ class ProviderEditing(SettingsModel):
 
 
 class AgentContext(SettingsModel):
-    """What one agent is sent. None switches a part off, which is the default of all.
+    """The settings for one agent. None switches a part off, which is the default of all.
 
-    ``resume`` leaves out what an interrupted session has half of, and tells how it was interrupted before the new
+    ``resume`` leaves out the halves that an interruption left, and tells how it was interrupted before the new
     prompt. Where none was appended, results that are all there are those of a round of tools.
 
-    ``spec`` tells the agent what sources have to say in place of the history; ``window`` is passed over then.
-    ``handoff`` are the sources of what it is told when a session goes on with it (`Session.append_handoff`).
+    ``spec`` gives the agent the texts of sources in place of the history; ``window`` is passed over then.
+    ``handoff`` are the sources of its text when a session goes on with it (`Session.append_handoff`).
 
-    ``epoch_tokens``: steps that rewrite what was sent before (``superseded``, ``microcompact``, ``trim``)
+    ``epoch_tokens``: steps that rewrite messages which were sent before (``superseded``, ``microcompact``, ``trim``)
     do so at epochs alone, after a compaction and whenever the context has grown by so many tokens, and a request
     begins with the bytes of the one before it in between. 0 lets them rewrite in every request.
 
@@ -299,11 +299,11 @@ class AgentContext(SettingsModel):
     ``addresses`` puts the entry, or the artifact, that has the whole content behind every note about content that is
     missing.
 
-    ``cache_breakpoints`` marks a request for Anthropic, so that its cache serves the next one what this one sent.
+    ``cache_breakpoints`` marks a request for Anthropic, so that its cache serves the next one the same bytes.
 
-    ``provider_editing`` asks the provider to leave something out itself; what that will be is estimated in the report.
+    ``provider_editing`` asks the provider to leave something out itself; the report estimates how much.
 
-    ``faithful`` counts characters / 4, as the reference does, whatever the model: the budgets hold what they say there.
+    ``faithful`` counts characters / 4, as the reference does, with any model, so that budgets mean the same.
 
     ``keep_stale_reasoning`` sends signed reasoning also behind another beginning than it was produced under: for
     a provider that does not bind the two.
@@ -329,9 +329,9 @@ class AgentContext(SettingsModel):
 
 
 class ContextSettings(AgentContext):
-    """What every agent is sent; ``agents`` has what is otherwise for one, by its name in whatever case.
+    """The settings for all agents; ``agents`` has those of one that differ, by its name in any case.
 
-    What an agent's own settings do not name is as for all.
+    Fields that an agent's own settings do not name are as for all.
     """
 
     agents: Mapping[Name, AgentContext] = Field(default_factory=dict)

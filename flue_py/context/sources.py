@@ -1,4 +1,4 @@
-"""Named sources of what an agent is told in place of the history, and of handoffs."""
+"""Named sources of texts for an agent in place of the history, and for handoffs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from flue_py.system import read_beginning
 
 @frozen
 class Asked:
-    """What a source is asked about: ``parameter`` is what stands behind the colon, None without one.
+    """The session and the agent for a source: ``parameter`` is the text behind the colon, None without one.
 
-    ``context`` is what a model sees of the session, in order, up to the turn in progress; ``registered`` are its
-    registered texts, ``session`` is its row. ``stored`` is the whole path up to that turn, also before a
+    ``context`` has the messages that a model sees of the session, in order, up to the turn in progress; ``registered``
+    are its registered texts, ``session`` is its row. ``stored`` is the whole path up to that turn, also before a
     compaction; None if it is the context. ``agent`` is who will read it, None for one without a name.
     """
 
@@ -48,7 +48,7 @@ its section out."""
 
 @frozen
 class Section:
-    """What one source has to say: the source as the settings name it, the heading, and the text, cut to its limit."""
+    """The text of one source: the source as the settings name it, the heading, and the text, cut to its limit."""
 
     source: str
     label: str
@@ -68,7 +68,7 @@ class SkippedSource:
 
 @frozen
 class GatheredContext:
-    """What the sources of an agent had to say at one moment, in their order, and those that said nothing.
+    """The texts of the sources of an agent at one moment, in their order, and the sources without one.
 
     Given to several requests, it has each of them say the same (`Session.request`).
     """
@@ -111,7 +111,7 @@ _PATHS = ("path", "file_path", "filepath", "file", "filename", "notebook_path")
 
 @frozen
 class Change:
-    """What one agent changed in one turn of its own. ``when`` is in UTC, None if nobody says."""
+    """The changes by one agent in one turn of its own. ``when`` is in UTC, None if nobody says."""
 
     turn: int | None
     agent: str
@@ -136,7 +136,7 @@ def recent(changes: Sequence[Change], asked: Asked) -> Sequence[Change]:
 
 
 def changes_of(items: Sequence[Item]) -> list[Change]:
-    """Return what the calls in some messages changed, by the turns of their agents, in order. O(size)."""
+    """Return the changes by the calls in some messages, by the turns of their agents, in order. O(size)."""
     used: dict[int, list[ToolUse]] = {}
     for use in tool_uses(items):
         used.setdefault(use.call.at, []).append(use)
@@ -208,7 +208,7 @@ def _lines(change: Change) -> Iterable[str]:
 def listed_changes(log: object, session_id: str) -> list[Change]:
     """Return the changes of a change log, in its order: those of the session, or all where it has none of them.
 
-    The names of fields are read in whatever case. What is not an object is passed over.
+    The names of fields are read in any case. Values that are no objects are passed over.
     """
     listed = _field(log, "entries")
     entries = [entry for entry in (listed if isinstance(listed, list) else []) if isinstance(entry, dict)]
@@ -289,7 +289,7 @@ MOST_BYTES = 8 * 2**20
 def file_source(folder: str | os.PathLike[str] | None = None) -> SourceReader:
     """Return the source ``file:PATH``: the text of a file in a folder, by default that of the session.
 
-    A path that leads out of the folder, also by a link, is refused, and so is what is not a regular file of text, or
+    A path that leads out of the folder, also by a link, is refused, and so is anything but a regular file of text, or
     is larger than 8 MiB.
     """
 
@@ -316,9 +316,9 @@ def changes_file(path: str | os.PathLike[str]) -> SourceReader:
 
 
 def change_log_text(path: str | os.PathLike[str], session_id: str) -> str | None:
-    """Return a change log, a JSON file with a list ``entries``, as text: what of it is a session's, as `changes_file`.
+    """Return a change log, a JSON file with a list ``entries``, as text: the entries of a session, as `changes_file`.
 
-    Raises `InvalidArgument` for what is not one, `OSError`.
+    Raises `InvalidArgument` for any other file, `OSError`.
     """
     return _of_json(path, lambda log: changes_text(listed_changes(log, session_id)))
 
@@ -336,7 +336,7 @@ def _of_json(path: str | os.PathLike[str], read: Callable[[object], str | None])
 
 
 def read_text(folder: Path, name: str) -> str:
-    """Return the text of a file in a folder. Raises `InvalidArgument` for what is not one, `OSError`."""
+    """Return the text of a file in a folder. Raises `InvalidArgument` for any other file, `OSError`."""
     root = folder.resolve(strict=True)
     path = (root / name).resolve(strict=True)
     if not path.is_relative_to(root):
@@ -375,18 +375,18 @@ class Calling(Protocol):
     """How functions of the caller are called: those that may block, and coroutine functions."""
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Return what a function returns, called where it holds up nobody else."""
+        """Call a function where it holds up nobody else, and return its result."""
 
     async def ask(
         self, function: Callable[[], Coroutine[object, object, str | None]], seconds: float | None
     ) -> str | None:
-        """Return what a coroutine function returns. Raises `TimeoutError` after so many seconds."""
+        """Return the result of a coroutine function. Raises `TimeoutError` after so many seconds."""
 
 
 async def gather(
     wanted: Sequence[ContextSource], asked: Asked, sources: Mapping[str, SourceReader], calling: Calling
 ) -> GatheredContext:
-    """Return what the sources have to say, in their order. What one raises is reported, and leaves it out.
+    """Return the texts of the sources, in their order. An error of one is reported, and leaves it out.
 
     A source's own history is no text (the step `Assembled` has it), and is passed over. The cost of the sources.
     """
@@ -422,7 +422,7 @@ async def _read(
 
 
 async def _said(source: SourceReader, asked: Asked, calling: Calling) -> object:
-    """Return what a source returns, or what it raised."""
+    """Return the result of a source, or its error."""
     if iscoroutinefunction(source) or iscoroutinefunction(getattr(source, "__call__", None)):  # noqa: B004
         return await calling.ask(cast("_Asking", partial(source, asked)), SOURCE_SECONDS)
     (outcome,) = await calling.call(partial(_outcome, source, asked))
@@ -452,7 +452,7 @@ def _reason(error: Exception) -> str:
 
 
 def cut_source(text: str, wanted: ContextSource) -> str:
-    """Return what a source says, or the beginning of it and a note of how much is missing, and where the whole is."""
+    """Return the text of a source, or its beginning with a note of how much is missing, and where the whole is."""
     most = wanted.max_chars or SOURCE_CHARS
     if len(text) <= most:
         return text

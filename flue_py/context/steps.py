@@ -161,7 +161,7 @@ def handoff_heading(agent: str) -> str:
 @step("spec", "the agent is told what its sources say in place of the history")
 def assembled(items: Sequence[Item], view: View, spec: ContextSpec, gathered: GatheredContext) -> Sequence[Item]:
     """Put in the place of the history: the task; the agent's own last answers; the brief, which is a message with the
-    texts of the sources; what the user has said since the agent's last answer, without corrections of others; a
+    texts of the sources; the user's messages since the agent's last answer, without corrections of others; a
     reminder of the task. An answer that failed, was aborted or ends in calls of tools answers no message of the user.
 
     The task is the first message of the user, or the summary of a compaction, or ``spec.task``. Messages of the system,
@@ -296,7 +296,7 @@ UNKNOWN = "Unknown"
 
 @step("exclude_agents", "the view leaves their agent out")
 def exclude_agents(items: Sequence[Item], view: View, agents: tuple[str, ...]) -> Sequence[Item]:
-    """Leave out the answers of these agents, in whatever case the names are written."""
+    """Leave out the answers of these agents, in any case of their names."""
     excluded = {*map(plain_agent, agents)}
     return [item for item in items if not item.is_answer or (item.agent or UNKNOWN).casefold() not in excluded]
 
@@ -483,7 +483,7 @@ def consumed_note(missing: int) -> str:
 def max_tool_result_chars(items: Sequence[Item], view: View, window: ContextWindow) -> Sequence[Item]:
     """Cut results of tools after a number of characters, which may be the tool's own; 0 for no limit.
 
-    A read is cut after 500 if a later message writes its file, whatever the limits are.
+    A read is cut after 500 if a later message writes its file, with any limits.
     """
     consumed = consumed_results(items, window.read_tools, window.write_tools)
     tools = tool_of_results(items)
@@ -871,7 +871,7 @@ def trim_history(items: Sequence[Item], view: View, limit: int) -> Sequence[Item
 def trimmed(items: Sequence[Item], view: View, limit: int) -> Sequence[Item]:
     """Return the items without the oldest turns, each whole, as many as fit ``limit`` tokens; the last turn stays.
 
-    They are counted as characters / 4, whatever the model. A turn is a message of the user, and everything up to the
+    They are counted as characters / 4, with any model. A turn is a message of the user, and everything up to the
     next one. Messages of the system, the summary of a compaction and pinned messages stay.
     """
     view = view.budgeted()

@@ -46,11 +46,7 @@ else:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How many tokens a text or a list of messages takes.
-#
-# Exact for models whose vocabulary is shipped, an estimate marked as one for all others. Nothing is fetched,
-# nothing is written, no environment variable is read. Counting is CPU work that does not await: about 10 million
-# characters a second, after a first load of 0.15 to 0.4 s for each vocabulary in each process.
+# Counting text and messages.
 
 DEFAULT_ENCODING = "o200k_base"
 """The encoding that counts when no model is named."""
@@ -132,8 +128,8 @@ def count_tokens(messages: Iterable[Mapping[str, JsonValue]], model: str | None 
     Counted are text, thinking, and the name and compact JSON arguments of tool calls, plus
     `MESSAGE_OVERHEAD_TOKENS` a message. Ids, signatures, usage and times are not sent as text and count
     nothing. An image counts `IMAGE_TOKENS`, a file `FILE_TOKENS`, any other part (and a message without
-    content) its JSON, with what it holds of either in base64 counted as such; all of these make the result an
-    estimate. Tool definitions and the system prompt are not messages: count their text and add it. Raises what
+    content) its JSON, with base64 of either in it counted as such; all of these make the result an
+    estimate. Tool definitions and the system prompt are not messages: count their text and add it. Raises as
     `count_text_tokens` raises, and `InvalidEntry` where arguments or unknown parts are not JSON. Cost: O(size).
     """
     meter = _Meter(encoding_name_for(model))
@@ -143,7 +139,7 @@ def count_tokens(messages: Iterable[Mapping[str, JsonValue]], model: str | None 
 
 
 def estimate_message_tokens(message: Mapping[str, JsonValue]) -> TokenCount:
-    """Return about how many tokens one message takes: what `count_message_tokens` says for a model it does not know.
+    """Return about how many tokens one message takes: the count of `count_message_tokens` for an unknown model.
 
     Reads no vocabulary and does not import the tokenizer. Raises `InvalidEntry` as `count_tokens` does. Cost: O(size).
     """
@@ -295,7 +291,7 @@ class _Meter:
         self._is_estimate = True
 
     def _counted_media(self, span: re.Match[str]) -> str:
-        """Count what a field holds in base64 as a picture or a file, and return what is left of it as text."""
+        """Count the base64 of a field as a picture or a file, and return the rest of it as text."""
         field, kind, data = span.groups()
         if field is not None and _ENCRYPTED.search(field):
             return span[0]
@@ -321,7 +317,7 @@ text, so that they are an estimate whatever the counter."""
 
 @frozen
 class Tally:
-    """What several items take together, and whether any of it is an estimate."""
+    """The tokens of several items together, and whether any of it is an estimate."""
 
     tokens: int
     is_estimate: bool
@@ -332,9 +328,9 @@ class NotCounted(LookupError):
 
 
 class EntryCounts:
-    """What entries take, by counter: at most ``most`` for each, the newest. One object may be used by all threads.
+    """The tokens of entries, by counter: at most ``most`` for each, the newest. One object may be used by all threads.
 
-    A count is found by the entry's id and by what was left out of it, and is good as long as kind and payload are the
+    A count is found by the entry's id and by the parts left out of it, and is good as long as kind and payload are the
     same. Counters of the same name are taken to count alike.
     """
 
@@ -352,7 +348,7 @@ class EntryCounts:
         return self.each_and_all(items, counter)[0]
 
     def each_and_all(self, items: Iterable[ContextEntry], counter: Counter) -> tuple[list[int], Tally]:
-        """Return what `each` and what `tally` returns, by one look-up for each item."""
+        """Return the results of `each` and of `tally`, by one look-up for each item."""
         tallies = self._each(items, counter, only_known=False)
         return [~tokens if tokens < 0 else tokens for tokens in tallies], _tally(tallies, counter)
 
@@ -364,7 +360,7 @@ class EntryCounts:
         return _tally(self._each(items, counter, only_known=only_known), counter)
 
     def tally_texts(self, texts: Iterable[str], counter: Counter, *, only_known: bool = False) -> Tally:
-        """Return what texts take together, each as a message of its own. As `tally`, and remembered likewise."""
+        """Return the tokens of texts together, each as a message of its own. As `tally`, and remembered likewise."""
         counts = self._known(counter.name)
         total = 0
         for text in texts:
@@ -437,7 +433,7 @@ class EntryCounts:
 
 
 def _tally(counts: Sequence[int], counter: Counter) -> Tally:
-    """Return what counts come to; one below 0 is ``~tokens``, of what is not all text (`_Count`)."""
+    """Return the sum of counts; one below 0 is ``~tokens``, of an entry that is not all text (`_Count`)."""
     if min(counts, default=0) >= 0:
         total = sum(counts)
         return Tally(total, counter.is_estimate and total > 0)
@@ -488,7 +484,7 @@ def counter_for(model: str | None, *, faithful: bool = False) -> ModelCounter:
     """Return the counter for a model: of its own vocabulary if that is shipped, else an estimate of bytes / 3.
 
     ``model`` may have its provider before it (``openai:gpt-5``, ``openai/gpt-5``); None is a model that is not known.
-    With ``faithful`` it is the reference's estimate of UTF-16 code units / 4, whatever the model. Loads nothing: a
+    With ``faithful`` it is the reference's estimate of UTF-16 code units / 4, for any model. Loads nothing: a
     vocabulary is loaded at the first count (see `load_encoding`). O(1).
     """
     if faithful:
@@ -497,7 +493,7 @@ def counter_for(model: str | None, *, faithful: bool = False) -> ModelCounter:
 
 
 def budget_counts(items: Sequence[ContextEntry]) -> list[int]:
-    """Return the sizes of items as a budget counts them: characters / 4, whatever the model. As `count_entries`."""
+    """Return the sizes of items as a budget counts them: characters / 4, for any model. As `count_entries`."""
     return _FAITHFUL.count_entries(items)
 
 
@@ -543,11 +539,11 @@ def measure_context(
     """Return how large a context is: the items of `Session.build_context_entries`, all of them.
 
     The whole is counted, and remembered in `ENTRY_COUNTS`. With ``use_reported``, the size is taken from the newest
-    answer that reports one, as `reported_size` finds it, and our count of what follows it; the system prompt and the
-    tools are then in it. ``system`` and ``tools`` (their JSON) are what goes with the call, "" and () if nothing does,
+    answer that reports one, as `reported_size` finds it, and our count of the items after it; the system prompt and the
+    tools are then in it. ``system`` and ``tools`` (their JSON) go with the call, "" and () for none,
     None if that is unknown. ``window`` is the model's: a report above it is not believed. Raises `InvalidEntry` for
-    what is not JSON, and with ``only_known`` `NotCounted` for what was not counted before.
-    O(items), and O(size) of what was not counted before.
+    tools that are no JSON, and with ``only_known`` `NotCounted` for items that were not counted before.
+    O(items), and O(size) of those that were not counted before.
     """
     reported = _newest_report(items, model, provider, changed_at, only_known=only_known) if use_reported else None
     after = 0 if reported is None else reported.place + 1
@@ -573,12 +569,12 @@ def measure_context(
 def reported_size(
     items: Sequence[ContextEntry], *, model: str | None = None, provider: str | None = None, changed_at: int = -1
 ) -> ReportedSize | None:
-    """Return what the newest answer among the items reports of the context up to itself; None if none can be used.
+    """Return the report of the newest answer among the items on the context up to itself; None if none can be used.
 
     Never that of an answer that lies before the latest compaction or at most at the depth ``changed_at``, whose context
     was another; that was aborted or failed, or reports nothing or zero; that another model or provider than the one
     asked for gave; that was copied from elsewhere, with the numbers of there. An answer that names no model is taken
-    for one of the model asked for. O(items after the answer); what an entry reports is remembered.
+    for one of the model asked for. O(items after the answer); reports are remembered.
     """
     return _newest_report(items, model, provider, changed_at)
 
@@ -599,12 +595,12 @@ def _newest_report(
 
 
 def texts_of(tools: Sequence[Mapping[str, JsonValue]]) -> list[str]:
-    """Return the JSON text of each tool. Raises `InvalidEntry` for what is not JSON. O(size)."""
+    """Return the JSON text of each tool. Raises `InvalidEntry` for a tool that is no JSON. O(size)."""
     return [encode_json(dict(tool), "tools")[0] for tool in tools]
 
 
 def changed_depth(path: Iterable[Entry]) -> int:
-    """Return the depth of the last entry on a path that changed what earlier answers were given; -1 if none.
+    """Return the depth of the last entry on a path that changed the prefix of earlier answers; -1 if none.
 
     That is an exclusion, or a compaction that takes another back, or that no item of the context tells of.
     """
@@ -622,7 +618,7 @@ def _is_of(reported: ReportedSize, model: str | None, provider: str | None) -> b
 
 
 class _Reports:
-    """What answers report, by entry: reading it takes decoding the answer."""
+    """The reports of answers, by entry: reading one takes decoding the answer."""
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
