@@ -474,7 +474,7 @@ def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_
         if most <= 0:
             break
         item, message = material.leaving[at], material.message(at)
-        text = _cut(material, _thinking(message), most) if _may_think(message) else ""
+        text = _cut(material, _thinking(message), most)
         if text:
             shown = fenced("reasoning", text, attribute("entry", item.entry_id))
             excerpts.append(shown)
@@ -482,13 +482,8 @@ def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_
     return Block("\n".join(["[REASONING EXCERPTS]", *reversed(excerpts)])) if excerpts else Block()
 
 
-def _may_think(message: object) -> bool:
-    return isinstance(message, dict) and message.get("role") == ASSISTANT
-
-
-def _thinking(message: object) -> str:
-    assert isinstance(message, dict)
-    parts = parts_of(message)
+def _thinking(message: Message) -> str:
+    parts = parts_of(message) if message.get("role") == ASSISTANT else []
     return "\n".join(string_field(part, "thinking") for part in parts if part.get("type") == "thinking").strip()
 
 
@@ -1255,7 +1250,12 @@ def shown_file_lists(material: Material) -> tuple[str, bool]:
     tokens = material.tokens_of(text) if text else 0
     if tokens <= max(most, 0):
         return text, False
-    used = list(_used(material))
+    used = [
+        path
+        for message in reversed(material.messages)
+        for call in reversed(tool_calls(message))
+        if (path := path_argument(call.get("arguments")))
+    ]
     room = max(len(text) * most // tokens - _AROUND_CHARS, 0)
     modified = _paths_chosen(files.modified_files, used, max(room * 3 // 4, room - _size(files.read_files)))
     read = _paths_chosen(files.read_files, used, room - _size(modified))
@@ -1263,14 +1263,6 @@ def shown_file_lists(material: Material) -> tuple[str, bool]:
         return f"\n\n{_COUNTED.format(len(files.read_files), len(files.modified_files))}", True
     shown = FileLists(read, modified)
     return appended_file_lists(shown, of=files), True
-
-
-def _used(material: Material) -> Iterator[str]:
-    """Yield the paths in calls that leave, the last one first."""
-    for message in reversed(material.messages):
-        for call in reversed(tool_calls(message)):
-            if path := path_argument(call.get("arguments")):
-                yield path
 
 
 def _size(paths: Sequence[str]) -> int:

@@ -724,7 +724,17 @@ def to_tell(blocks: Sequence[Block], texts: Sequence[Said], shown: Mapping[str, 
         elif now is None and not shown.get(name):
             unchanged.append(name)
         elif now is None:
-            entries.append((name, _entry(name, _withdrawal(name), {_WITHDRAWN: True}), True))
+            entries.append(
+                (
+                    name,
+                    _entry(
+                        name,
+                        f"[The block {name!r} above no longer holds: there is nothing of it now.]",
+                        {_WITHDRAWN: True},
+                    ),
+                    True,
+                )
+            )
         elif (same := _digest(now)) == shown.get(name):
             unchanged.append(name)
         else:
@@ -735,10 +745,6 @@ def to_tell(blocks: Sequence[Block], texts: Sequence[Said], shown: Mapping[str, 
 def _digest(text: BlockText) -> str:
     same = text.text if text.same is None else text.same
     return payload_digest(same.encode(errors="surrogatepass")).hex()
-
-
-def _withdrawal(name: str) -> str:
-    return f"[The block {name!r} above no longer holds: there is nothing of it now.]"
 
 
 def _entry(name: str, text: str, details: JsonObject) -> NewEntry:

@@ -561,7 +561,12 @@ def tool_uses(items: Sequence[Item]) -> list[ToolUse]:
     """Return the calls of tools in some messages, in order, with the places of their results. O(size)."""
     pairing = pairing_of(items)
     return [
-        ToolUse(call, _text(part.get("name")), _object(part.get("arguments")), pairing.results[call])
+        ToolUse(
+            call,
+            _text(part.get("name")),
+            arguments if isinstance(arguments := part.get("arguments"), dict) else {},
+            pairing.results[call],
+        )
         for call, part in pairing.parts.items()
     ]
 
@@ -595,7 +600,3 @@ def path_of(arguments: JsonObject) -> str | None:
 
 def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _object(value: JsonValue) -> JsonObject:
-    return value if isinstance(value, dict) else {}

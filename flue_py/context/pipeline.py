@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
-from threading import Lock
 from typing import TypeAlias
 
 from flue_py.context.items import ContextChange, ContextReport, Item, Step, StepReport, View, as_parts, plain_agent
-from flue_py.context.tokens import ENTRY_COUNTS
+from flue_py.context.tokens import ENTRY_COUNTS, Remembered
 from flue_py.core.context import ContextEntry
 from flue_py.core.entries import answered_id, called_ids
 from flue_py.core.json import frozen
@@ -109,33 +108,7 @@ Waiting: TypeAlias = Callable[[Sequence[Item]], Sequence[Item]]
 """Returns what the steps that wait make of messages that are all there when an epoch begins."""
 
 
-class Foreseen:
-    """A memory of requests: at most ``most`` of them, the newest. One object may be used by all threads."""
-
-    def __init__(self, most: int = MOST_REMEMBERED) -> None:
-        self._most = most
-        self._found: dict[Hashable, Rewritten] = {}
-        self._changing = Lock()
-
-    def get(self, key: Hashable) -> Rewritten | None:
-        """Return a request as it was made before, None if it was not. O(1)."""
-        return self._found.get(key)
-
-    def keep(self, key: Hashable, request: Rewritten) -> None:
-        """Remember a request. O(1), but for the time when half of all is forgotten."""
-        with self._changing:
-            if len(self._found) >= self._most:
-                for oldest in list(self._found)[: self._most // 2 + 1]:
-                    del self._found[oldest]
-            self._found[key] = request
-
-    def clear(self) -> None:
-        """Forget all of it."""
-        with self._changing:
-            self._found.clear()
-
-
-FORESEEN = Foreseen()
+FORESEEN: Remembered[Hashable, Rewritten] = Remembered(MOST_REMEMBERED)
 """What all sessions of the process share."""
 
 
@@ -171,8 +144,7 @@ class Foresight:
         key = (self._asked, at, end, begins, self._marks[at])
         request = FORESEEN.get(key)
         if request is None:
-            request = self._made_anew(at, end, begins)
-            FORESEEN.keep(key, request)
+            request = FORESEEN.keep(key, self._made_anew(at, end, begins))
         return request
 
     def _made_anew(self, at: int, end: int, begins: int) -> Rewritten:

@@ -730,9 +730,10 @@ def what_is_too_large(request: ContextRequest, tools: Sequence[JsonObject], fitt
     """
     if not fitting.max_context_tokens and not fitting.max_payload_bytes:
         return ""
-    chars = _length(request.system) + sum(
-        _length(message.get("content", message.get("parts"))) + _calls(message) for message in request.messages
-    )
+    chars = _length(request.system)
+    for message in request.messages:
+        chars += _length(message.get("content", message.get("parts")))
+        chars += sum(_length(message.get(name)) for name in ("tool_calls", "arguments", "output"))
     offered = sum(len(encode_json(tool, "tools")[0]) for tool in tools)
     tokens = (chars + offered) // _CHARS_PER_TOKEN
     size = int(chars * _MESSAGE_BYTES + offered * _TOOL_BYTES) + _ENVELOPE_BYTES
@@ -741,10 +742,6 @@ def what_is_too_large(request: ContextRequest, tools: Sequence[JsonObject], fitt
     if fitting.max_payload_bytes and size > fitting.max_payload_bytes:
         return f"about {size:,} bytes are more than max_payload_bytes ({fitting.max_payload_bytes:,})"
     return ""
-
-
-def _calls(message: JsonObject) -> int:
-    return _length(message.get("tool_calls")) + _length(message.get("arguments")) + _length(message.get("output"))
 
 
 def _length(content: JsonValue) -> int:
@@ -818,16 +815,10 @@ def explained_row(
         ],
         "repairs": [{"entryId": repair.entry_id, "what": repair.what} for repair in sent.repairs],
         "broken": [str(broken) for broken in sent.broken],
-        "breakSinceLastAnswer": None if before is None else _break_row(sent.break_since(before)),
+        "breakSinceLastAnswer": None
+        if before is None or (broken := sent.break_since(before)) is None
+        else {"by": broken.by, "entryId": broken.entry_id, "why": broken.why},
     }
-
-
-def _break_row(prefix_break: PrefixBreak | None) -> JsonValue:
-    return (
-        None
-        if prefix_break is None
-        else {"by": prefix_break.by, "entryId": prefix_break.entry_id, "why": prefix_break.why}
-    )
 
 
 def _change_row(change: ContextChange) -> JsonObject:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from threading import Lock
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from flue_py.context.ranks import VOCABULARIES, read_ranks
 from flue_py.core.context import (
@@ -310,6 +310,9 @@ MOST_COUNTS = 100_000
 
 MOST_COUNTERS = 8
 
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
 _Count: TypeAlias = tuple[int, str, int]
 """The hash of the payload and the kind of the entry that was counted, and its tokens; ``~tokens`` if not all of it was
 text, so that they are an estimate whatever the counter."""
@@ -327,6 +330,24 @@ class NotCounted(LookupError):
     """Something was not counted before."""
 
 
+class Remembered(dict[Key, Value]):
+    """At most ``most`` values by key; when there are more, the older half is forgotten. Any thread may keep one."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+        self._changing = Lock()
+
+    def keep(self, key: Key, value: Value) -> Value:
+        """Remember a value, and return it. O(1), but for the time when half of all is forgotten."""
+        with self._changing:
+            if len(self) >= self._most:
+                for oldest in list(self)[: len(self) // 2 + 1]:
+                    del self[oldest]
+            self[key] = value
+        return value
+
+
 class EntryCounts:
     """The tokens of entries, by counter: at most ``most`` for each, the newest. One object may be used by all threads.
 
@@ -336,7 +357,7 @@ class EntryCounts:
 
     def __init__(self, most: int = MOST_COUNTS) -> None:
         self._most = most
-        self._counts: dict[str, dict[Hashable, _Count]] = {}
+        self._counts: dict[str, Remembered[Hashable, _Count]] = {}
         self._changing = Lock()
 
     def count(self, item: ContextEntry, counter: Counter) -> int:
@@ -369,8 +390,8 @@ class EntryCounts:
             if count is None:
                 if only_known:
                     raise NotCounted
-                count = (0, "", counter.count({"role": "user", "content": [{"type": "text", "text": text}]}))
-                self._keep(counts, key, count)
+                tokens = counter.count({"role": "user", "content": [{"type": "text", "text": text}]})
+                count = counts.keep(key, (0, "", tokens))
             total += count[2]
         return Tally(total, counter.is_estimate and total > 0)
 
@@ -379,10 +400,7 @@ class EntryCounts:
         text = encode_json(dict(message), "message")[0]
         counts = self._known(counter.name)
         key = (len(text), hash(text), "message")
-        count = counts.get(key)
-        if count is None:
-            count = (0, "", counter.count(message))
-            self._keep(counts, key, count)
+        count = counts.get(key) or counts.keep(key, (0, "", counter.count(message)))
         return count[2]
 
     def clear(self) -> None:
@@ -405,31 +423,23 @@ class EntryCounts:
             tallies.append(count[2])
         return tallies
 
-    def _known(self, name: str) -> dict[Hashable, _Count]:
+    def _known(self, name: str) -> Remembered[Hashable, _Count]:
         counts = self._counts.get(name)
         if counts is not None:
             return counts
         with self._changing:
             if len(self._counts) >= MOST_COUNTERS and name not in self._counts:
                 del self._counts[next(iter(self._counts))]
-            return self._counts.setdefault(name, {})
+            return self._counts.setdefault(name, Remembered(self._most))
 
-    def _count_entry(self, counts: dict[Hashable, _Count], item: ContextEntry, counter: Counter) -> _Count:
+    def _count_entry(self, counts: Remembered[Hashable, _Count], item: ContextEntry, counter: Counter) -> _Count:
         message = item.data
         tokens = counter.count(message)
         entry = item.entry
         if entry.kind == MESSAGE and not item.excluded_parts:
             TRAITS.note(entry, message)
         count = (hash(entry.payload), entry.kind, tokens if is_text_only(message) else ~tokens)
-        self._keep(counts, (entry.id, item.excluded_parts) if item.excluded_parts else entry.id, count)
-        return count
-
-    def _keep(self, counts: dict[Hashable, _Count], key: Hashable, count: _Count) -> None:
-        with self._changing:
-            if len(counts) >= self._most:
-                for oldest in list(counts)[: len(counts) // 2 + 1]:
-                    del counts[oldest]
-            counts[key] = count
+        return counts.keep((entry.id, item.excluded_parts) if item.excluded_parts else entry.id, count)
 
 
 def _tally(counts: Sequence[int], counter: Counter) -> Tally:
@@ -588,7 +598,7 @@ def _newest_report(
             continue
         if entry.depth <= changed_at:
             return None
-        report = _reports.of(entry, only_known=only_known)
+        report = _report_of(entry, only_known=only_known)
         if report is not None and _is_of(report, model, provider):
             return changed(report, place=place)
     return None
@@ -617,30 +627,18 @@ def _is_of(reported: ReportedSize, model: str | None, provider: str | None) -> b
     return provider is None or reported.provider is None or reported.provider.lower() == provider.lower()
 
 
-class _Reports:
-    """The reports of answers, by entry: reading one takes decoding the answer."""
+_REPORTS: Remembered[str, tuple[tuple[int, int], ReportedSize | None]] = Remembered(10_000)
+"""The reports of answers, by entry: reading one takes decoding the answer."""
 
-    def __init__(self, most: int = 10_000) -> None:
-        self._most = most
-        self._found: dict[str, tuple[tuple[int, int], ReportedSize | None]] = {}
-        self._changing = Lock()
 
-    def of(self, entry: Entry, *, only_known: bool = False) -> ReportedSize | None:
-        remembered = self._found.get(entry.id)
-        same = hash(entry.payload), hash(entry.extra)
-        if remembered is not None and remembered[0] == same:
-            return remembered[1]
+def _report_of(entry: Entry, *, only_known: bool) -> ReportedSize | None:
+    same = hash(entry.payload), hash(entry.extra)
+    remembered = _REPORTS.get(entry.id)
+    if remembered is None or remembered[0] != same:
         if only_known:
             raise NotCounted
-        report = _read_report(entry)
-        with self._changing:
-            if len(self._found) >= self._most:
-                self._found.clear()
-            self._found[entry.id] = (same, report)
-        return report
-
-
-_reports = _Reports()
+        remembered = _REPORTS.keep(entry.id, (same, _read_report(entry)))
+    return remembered[1]
 
 
 def _read_report(entry: Entry) -> ReportedSize | None:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.context.items import Item, Over, Step, View
-from flue_py.context.pipeline import FORESEEN, EpochRules, Foreseen, Piped, Rewritten, run_steps
+from flue_py.context.pipeline import FORESEEN, EpochRules, Piped, Rewritten, run_steps
 from flue_py.context.settings import AgentContext, context_settings
 from flue_py.context.steps import FunctionStep, microcompact, steps_of
-from flue_py.context.tokens import counter_for
+from flue_py.context.tokens import Remembered, counter_for
 from flue_py.core.context import ContextEntry
 from flue_py.core.json import JsonObject, changed, frozen
 from tests.context.pipeline.piped import answer, call, context, result, user
@@ -144,7 +144,7 @@ def test_a_step_that_may_change_is_asked_again() -> None:
 
 @inputs("most", [1, 2, 5])
 def test_the_oldest_are_forgotten(most: int) -> None:
-    memory, found = Foreseen(most), Rewritten(1, 0, 1, 0)
+    memory, found = Remembered[int, Rewritten](most), Rewritten(1, 0, 1, 0)
     for number in range(20):
         memory.keep(number, found)
         assert memory.get(number) == found
