@@ -125,14 +125,14 @@ def _found(material: Material) -> _Lists:
     decisions: dict[str, str] = {}
     words: dict[str, None] = {}
     read = 0
-    roles = material.roles
+    roles = material.content.roles
     for at in range(len(roles) - 1, -1, -1):
         role = roles[at]
         if read > SEARCHED_CHARS:
             break
         if role not in (ASSISTANT, TOOL_RESULT):
             continue
-        message = material.message(at)
+        message = material.content.message(at)
         texts = _read(message)
         read += sum(map(len, texts))
         if len(errors) < MOST_LINES and (found := _errors(message, texts)):
@@ -323,19 +323,19 @@ def _read_last(material: Material, most: int) -> dict[str, str]:
 
     So are those that were written or edited after that, or that may have been.
     """
-    pairing = material.pairing
+    pairing = material.content.pairing
     stays = [file_call(call) for item in material.staying for call in tool_calls(item.data)]
     seen = {used.path for used in stays if used is not None}
     contents: dict[str, str] = {}
     for call, results in reversed(pairing.results.items()):
         used = file_call(pairing.parts[call])
-        if used is None or used.path in seen or (results and results[0] in material.failed):
+        if used is None or used.path in seen or (results and results[0] in material.content.failed):
             continue
         if used.use == "read" and not results:
             continue
         seen.add(used.path)
         if used.use == "read" and "\n" not in used.path:
-            contents[used.path] = message_text(material.message(results[0]))
+            contents[used.path] = message_text(material.content.message(results[0]))
             if len(contents) == most:
                 break
     return contents
@@ -378,7 +378,7 @@ def last_handoff(material: Material, names: Sequence[str] = HANDOFFS) -> Block:
         return Block()
     carried = (material.earlier or {}).get("lastHandoff")
     line = without_tags(carried) if isinstance(carried, str) else None
-    for call, part in reversed(material.pairing.parts.items()):
+    for call, part in reversed(material.content.pairing.parts.items()):
         if matches(string_field(part, "name")):
             line = _handoff_line(part, material.leaving[call.at].entry_id)
             break
@@ -473,7 +473,7 @@ def reasoning_excerpts(material: Material, *, per_turn: int = TOKENS_A_TURN, in_
         most = min(per_turn, left - _TAG_TOKENS)
         if most <= 0:
             break
-        item, message = material.leaving[at], material.message(at)
+        item, message = material.leaving[at], material.content.message(at)
         text = _cut(material, _thinking(message), most)
         if text:
             shown = fenced("reasoning", text, attribute("entry", item.entry_id))
@@ -880,7 +880,7 @@ def user_words(material: Material) -> Block:
         return Block()
     carried, left_out = _words_carried(material.earlier)
     known = {said.entry_id for said in carried}
-    new = [at for at in material.spoken if material.leaving[at].entry_id not in known]
+    new = [at for at in material.content.spoken if material.leaving[at].entry_id not in known]
     count = len(carried) + len(new)
     if not count:
         return Block()
@@ -929,7 +929,7 @@ def first_words(material: Material) -> str:
     carried, _ = _words_carried(material.earlier)
     if carried:
         return carried[0].text
-    return next(map(material.words, material.spoken), "")
+    return next(map(material.content.words, material.content.spoken), "")
 
 
 class _Room(NamedTuple):
@@ -967,9 +967,11 @@ def _words_block(chosen: Sequence[Said], left_out: int) -> Block:
 
 def _said(material: Material, at: int) -> _Counted:
     """Return the words of a message, with the question that the message of the model before it ends on."""
-    words, known = material.words(at), material.tokens_at(at)
+    words, known = material.content.words(at), material.content.tokens(at)
     # Of a message that says nothing else, it is known what it takes, and counting takes far longer than reading it.
-    tokens = known if known is not None and _only_says(material.message(at), words) else material.tokens_of(words)
+    tokens = (
+        known if known is not None and _only_says(material.content.message(at), words) else material.tokens_of(words)
+    )
     return _Counted(Said(material.leaving[at].entry_id, words, _question(material, at - 1)), tokens)
 
 
@@ -981,9 +983,9 @@ def _only_says(message: Message, words: str) -> bool:
 
 
 def _question(material: Material, at: int) -> str:
-    if at < 0 or material.roles[at] != ASSISTANT or not material.may_have(at, "?"):
+    if at < 0 or material.content.roles[at] != ASSISTANT or not material.content.may_have(at, "?"):
         return ""
-    text = message_text(material.message(at)).rstrip()
+    text = message_text(material.content.message(at)).rstrip()
     if not text.endswith("?"):
         return ""
     line = text[-_ASKED_CHARS:].splitlines()[-1]

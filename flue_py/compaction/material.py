@@ -13,12 +13,13 @@ from flue_py.compaction.plan import (
     CompactionPlan,
     ContextItem,
     CountTokens,
+    PlannedContent,
     SessionCompactionPlan,
     appended_file_lists,
     serialize_conversation,
 )
 from flue_py.compaction.settings import CompactionSettings, quoted, without_tags
-from flue_py.core.entries import Call, Pairing, answered_id
+from flue_py.core.entries import Call, answered_id
 from flue_py.core.json import JsonObject, JsonValue, frozen, js_json
 from flue_py.core.kinds import Message, message_text, string_field
 from flue_py.core.usage import agent_of
@@ -88,45 +89,14 @@ class Material:
         return self.planned.leaving
 
     @property
+    def content(self) -> PlannedContent:
+        """The messages that leave, with their roles, calls, words and failures."""
+        return self.planned.plan.content
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """The messages of the items that leave, in the same order. Frozen; `ContextItem.data` decodes them anew."""
-        return self.planned.plan.content.messages
-
-    @property
-    def roles(self) -> Sequence[JsonValue]:
-        """The role of each of the messages, which are not decoded for it."""
-        return self.planned.plan.content.roles
-
-    @property
-    def pairing(self) -> Pairing:
-        """Which of the results among the messages answer which calls."""
-        return self.planned.plan.content.pairing
-
-    @property
-    def spoken(self) -> Sequence[int]:
-        """Where among the messages are those of the user in which a person said something."""
-        return self.planned.plan.content.spoken
-
-    def words(self, at: int) -> str:
-        """Return a person's words in one of the messages, a message of the user."""
-        return self.planned.plan.content.words(at)
-
-    @property
-    def failed(self) -> Collection[int]:
-        """Where among the messages are the results of calls that failed."""
-        return self.planned.plan.content.failed
-
-    def may_have(self, at: int, text: str) -> bool:
-        """Return whether one of the messages may have a text in it, which JSON writes as it is. It is not decoded."""
-        return self.planned.plan.content.may_have(at, text)
-
-    def message(self, at: int) -> Message:
-        """Return one of the messages, by its place among them: the others need not be decoded."""
-        return self.planned.plan.content.message(at)
-
-    def tokens_at(self, at: int) -> int | None:
-        """Return how many tokens one of the messages takes, as the plan was made by; None if nobody counted. O(1)."""
-        return self.planned.plan.content.tokens(at)
+        return self.content.messages
 
     @property
     def staying(self) -> tuple[ContextItem, ...]:
@@ -336,7 +306,7 @@ def turns_before(earlier: Mapping[str, JsonValue] | None) -> int:
 
 def turn_numbers(material: Material) -> Sequence[int]:
     """Return the turn of each message that leaves, from 1, and on from those of earlier compactions."""
-    before, turns = turns_before(material.earlier), material.planned.plan.content.turns
+    before, turns = turns_before(material.earlier), material.content.turns
     return [before + turn for turn in turns] if before else turns
 
 
@@ -348,7 +318,7 @@ def gathered(material: Material, most: int, fits: Callable[[Operation], bool] = 
     turns = turn_numbers(material)
     before = turns_before(material.earlier)
     carried = _answered_since(material, _carried(material.earlier, before))
-    failed, exchanges = material.failed, list(material.pairing.results.items())
+    failed, exchanges = material.content.failed, list(material.content.pairing.results.items())
     newest = chain(
         (_operation(material, turns, call, results) for call, results in reversed(exchanges)), reversed(carried.listed)
     )
@@ -366,15 +336,15 @@ def gathered(material: Material, most: int, fits: Callable[[Operation], bool] = 
 
 def has_operations(material: Material) -> bool:
     """Return whether a message that leaves calls a tool, or operations were carried on."""
-    return bool(material.pairing.results or _carried(material.earlier, 0).listed)
+    return bool(material.content.pairing.results or _carried(material.earlier, 0).listed)
 
 
 def unanswered_calls(material: Material) -> list[tuple[str, JsonObject, str]]:
     """Return the calls that leave without a result, in order: id, call, and id of the entry."""
     leaving = material.leaving
     return [
-        (call.id, material.pairing.parts[call], leaving[call.at].entry_id)
-        for call, results in material.pairing.results.items()
+        (call.id, material.content.pairing.parts[call], leaving[call.at].entry_id)
+        for call, results in material.content.pairing.results.items()
         if not results
     ]
 
@@ -397,8 +367,8 @@ def _status(failed: Collection[int], results: Sequence[int]) -> Status:
 
 
 def _operation(material: Material, turns: Sequence[int], call: Call, results: Sequence[int]) -> Operation:
-    part, message = material.pairing.parts[call], material.message(call.at)
-    status = _status(material.failed, results)
+    part, message = material.content.pairing.parts[call], material.content.message(call.at)
+    status = _status(material.content.failed, results)
     return Operation(
         status,
         _name(part),
@@ -412,7 +382,7 @@ def _operation(material: Material, turns: Sequence[int], call: Call, results: Se
 
 
 def _error(material: Material, at: int) -> str:
-    return without_tags(message_text(material.message(at))[:ERROR_CHARS])
+    return without_tags(message_text(material.content.message(at))[:ERROR_CHARS])
 
 
 def _answered_since(material: Material, carried: Operations) -> Operations:
@@ -420,13 +390,15 @@ def _answered_since(material: Material, carried: Operations) -> Operations:
 
     A result that answers no call that leaves is the answer of the last call by its id that was carried.
     """
-    late = {answered_id(material.message(at)): at for at in sorted(material.pairing.unpaired, reverse=True)}
+    late = {
+        answered_id(material.content.message(at)): at for at in sorted(material.content.pairing.unpaired, reverse=True)
+    }
     listed = carried.listed[:]
     for place in range(len(listed) - 1, -1, -1):
         operation = listed[place]
         at = late.pop(operation.call_id, None) if operation.call_id and operation.status == "pending" else None
         if at is not None:
-            status = _status(material.failed, [at])
+            status = _status(material.content.failed, [at])
             listed[place] = operation._replace(status=status, error=_error(material, at) if status == "failed" else "")
     return carried._replace(listed=listed)
 

@@ -212,7 +212,7 @@ def supplied(material: Material, text: str, details: Mapping[str, JsonValue]) ->
 
 def _written(material: Material, mode: str) -> JsonObject:
     """Return the details of every text: who made it, how many turns leave whole, where they are stored."""
-    ended = turns_before(material.earlier) + material.planned.plan.content.turns_ended
+    ended = turns_before(material.earlier) + material.content.turns_ended
     noted: JsonObject = {"mode": mode, "turns": ended}
     ends = _originals(material)
     return {**noted, "originals": [*ends]} if ends else noted
@@ -234,7 +234,7 @@ def _own_length(made: Made) -> int:
 
 def turns_covered(material: Material) -> int:
     """Return how many turns this compaction and those before it stand for, the last one perhaps in part."""
-    turns = material.planned.plan.content.turns
+    turns = material.content.turns
     return turns_before(material.earlier) + (turns[-1] if turns else 0)
 
 
@@ -813,7 +813,7 @@ class Line(NamedTuple):
 def lines_of(material: Material) -> list[Line]:
     """Return the messages that leave, one `Line` each, in order. O(messages)."""
     messages = material.messages
-    pairing = material.pairing
+    pairing = material.content.pairing
     turns = turn_numbers(material)
     return [
         Line(_heading(message, turn, item.entry_id), message, _calls(messages, pairing, at))
@@ -1358,7 +1358,7 @@ class Parts:
         self._window = material.summarizer_window
         self._most = min(max_tokens, material.summarizer_output or max_tokens)
         self._messages = tuple(map(_plain, material.messages))
-        self._ends = material.pairing.whole_cuts(range(1, len(self._messages) + 1))
+        self._ends = material.content.pairing.whole_cuts(range(1, len(self._messages) + 1))
         self._tokens = [0, *accumulate(map(material.count, self._messages))]
         self._before = _earlier(material)
         self._at = self._end = 0
