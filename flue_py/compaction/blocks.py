@@ -248,11 +248,11 @@ _TITLES: Mapping[str, tuple[str, Callable[[Mapping[str, str]], str]]] = {
 }
 
 
-def _block(kept: _Lists) -> Block:
-    parts = [f"{title}\n{shown(kept[name])}" for name, (title, shown) in _TITLES.items() if kept[name]]
+def _block(lists: _Lists) -> Block:
+    parts = [f"{title}\n{shown(lists[name])}" for name, (title, shown) in _TITLES.items() if lists[name]]
     if not parts:
         return Block()
-    stored: JsonObject = {name: [[text, at] for text, at in found.items()] for name, found in kept.items() if found}
+    stored: JsonObject = {name: [[text, at] for text, at in found.items()] for name, found in lists.items() if found}
     return Block("\n".join([HEADING, *parts]), {"keyFacts": stored})
 
 
@@ -801,33 +801,33 @@ class Said(NamedTuple):
         return {"entryId": self.entry_id, "text": self.text, **({"asked": self.asked} if self.asked else {})}
 
 
-def shown_said(said: Sequence[Said]) -> list[str]:
+def shown_said(messages: Sequence[Said]) -> list[str]:
     """Return messages in their order, each in a tag with the id of its entry; short ones that follow each other share.
 
     The tag of several has the ids of the first and the last: those between are stored beside the summary. O(text).
     """
-    return [_line_tag(run) if len(run) > 1 else _own_tag(run[0]) for run in _runs(said)]
+    return [_line_tag(run) if len(run) > 1 else _own_tag(run[0]) for run in _runs(messages)]
 
 
-def _runs(said: Sequence[Said]) -> Iterator[Sequence[Said]]:
+def _runs(messages: Sequence[Said]) -> Iterator[Sequence[Said]]:
     run: list[Said] = []
-    for each in said:
-        if run and not (each.is_line and run[-1].is_line and len(run) < SAID_MOST_LINES):
+    for message in messages:
+        if run and not (message.is_line and run[-1].is_line and len(run) < SAID_MOST_LINES):
             yield run
             run = []
-        run.append(each)
+        run.append(message)
     if run:
         yield run
 
 
 def _line_tag(run: Sequence[Said]) -> str:
     ends = attribute("from", run[0].entry_id) + attribute("to", run[-1].entry_id)
-    return fenced(_TAG, "\n".join(f"- {each.text}" for each in run), ends, foreign=OWN_WORDS)
+    return fenced(_TAG, "\n".join(f"- {message.text}" for message in run), ends, foreign=OWN_WORDS)
 
 
-def _own_tag(said: Said) -> str:
-    shown = fenced(_TAG, said.text, attribute("entry", said.entry_id), foreign=OWN_WORDS)
-    return f"{fenced(_ASKED, said.asked, also=[_TAG])}\n{shown}" if said.asked else shown
+def _own_tag(message: Said) -> str:
+    shown = fenced(_TAG, message.text, attribute("entry", message.entry_id), foreign=OWN_WORDS)
+    return f"{fenced(_ASKED, message.asked, also=[_TAG])}\n{shown}" if message.asked else shown
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -879,13 +879,13 @@ def user_words(material: Material) -> Block:
     if not share:
         return Block()
     carried, left_out = _words_carried(material.earlier)
-    known = {said.entry_id for said in carried}
-    new = [at for at in material.content.spoken if material.leaving[at].entry_id not in known]
+    carried_ids = {message.entry_id for message in carried}
+    new = [at for at in material.content.spoken if material.leaving[at].entry_id not in carried_ids]
     count = len(carried) + len(new)
     if not count:
         return Block()
 
-    def said(number: int) -> _Counted:
+    def message_at(number: int) -> _Counted:
         # Read when it is about to be chosen: of ten thousand messages most do not fit.
         if number < len(carried):
             return _Counted(carried[number], material.tokens_of(carried[number].text))
@@ -894,8 +894,8 @@ def user_words(material: Material) -> Block:
     before = material.tokens_of(_words_text(carried)) if carried else 0
     leaving = material.size_leaving
     most = _Room.of_share(int(share * (material.window or before + leaving)))
-    chosen = _chosen(material, said, count, most.within(material.at_most(before + leaving * 3 // 4)))
-    return _words_block(chosen, left_out + count - len(chosen))
+    fitting = _chosen(material, message_at, count, most.within(material.at_most(before + leaving * 3 // 4)))
+    return _words_block(fitting, left_out + count - len(fitting))
 
 
 def carried_words(material: Material) -> Block:
@@ -909,14 +909,11 @@ def carried_words(material: Material) -> Block:
     # What made it had no more room than there was then, in a window that may have been larger.
     most = _Room.of_share(int(share * material.window)) if share and material.window else _Room(tokens, tokens)
     most = most.within(material.at_most(tokens))
-    chosen = carried
+    fitting = carried
     if tokens > min(most.words, most.all):
-
-        def said(number: int) -> _Counted:
-            return _Counted(carried[number], material.tokens_of(carried[number].text))
-
-        chosen = _chosen(material, said, len(carried), most)
-    return _words_block(chosen, left_out + len(carried) - len(chosen))
+        counted = [_Counted(message, material.tokens_of(message.text)) for message in carried]
+        fitting = _chosen(material, counted.__getitem__, len(carried), most)
+    return _words_block(fitting, left_out + len(carried) - len(fitting))
 
 
 def _besides_heading(material: Material) -> Material:
@@ -947,30 +944,32 @@ class _Room(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    said: Said
+    message: Said
     tokens: int
     """What its words take, each as a message of its own."""
 
 
-def _words_text(said: Sequence[Said]) -> str:
-    return "\n\n".join(shown_said(said))
+def _words_text(messages: Sequence[Said]) -> str:
+    return "\n\n".join(shown_said(messages))
 
 
-def _words_block(chosen: Sequence[Said], left_out: int) -> Block:
-    parts = [WORDS_HEADING, *shown_said(chosen)]
+def _words_block(messages: Sequence[Said], left_out: int) -> Block:
+    parts = [WORDS_HEADING, *shown_said(messages)]
     if left_out:
         parts.append(f"[{left_out} more of the user's messages did not fit; they are stored]")
-    said: list[JsonValue] = [each.json for each in chosen]
-    details: JsonObject = {"userWords": {"said": said, "leftOut": left_out}}
+    rows: list[JsonValue] = [message.json for message in messages]
+    details: JsonObject = {"userWords": {"said": rows, "leftOut": left_out}}
     return Block("\n\n".join(parts), details)
 
 
 def _said(material: Material, at: int) -> _Counted:
     """Return the words of a message, with the question that the message of the model before it ends on."""
-    words, known = material.content.words(at), material.content.tokens(at)
+    words, counted = material.content.words(at), material.content.tokens(at)
     # Of a message that says nothing else, it is known what it takes, and counting takes far longer than reading it.
     tokens = (
-        known if known is not None and _only_says(material.content.message(at), words) else material.tokens_of(words)
+        counted
+        if counted is not None and _only_says(material.content.message(at), words)
+        else material.tokens_of(words)
     )
     return _Counted(Said(material.leaving[at].entry_id, words, _question(material, at - 1)), tokens)
 
@@ -997,36 +996,36 @@ def _words_carried(earlier: Mapping[str, JsonValue] | None) -> tuple[list[Said],
     stored = (earlier or {}).get("userWords")
     if not isinstance(stored, Mapping):
         return [], 0
-    said, left_out = stored.get("said"), stored.get("leftOut")
-    each = [one for one in said if isinstance(one, Mapping)] if isinstance(said, (list, tuple)) else []
-    found = [
-        Said(cast("str", one["entryId"]), cast("str", one["text"]), string_field(one, "asked"))
-        for one in each
-        if isinstance(one.get("entryId"), str) and isinstance(one.get("text"), str)
+    listed, left_out = stored.get("said"), stored.get("leftOut")
+    rows = [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, (list, tuple)) else []
+    messages = [
+        Said(cast("str", row["entryId"]), cast("str", row["text"]), string_field(row, "asked"))
+        for row in rows
+        if isinstance(row.get("entryId"), str) and isinstance(row.get("text"), str)
     ]
-    return found, left_out if isinstance(left_out, int) and left_out > 0 else 0
+    return messages, left_out if isinstance(left_out, int) and left_out > 0 else 0
 
 
-def _chosen(material: Material, said: Callable[[int], _Counted], count: int, most: _Room) -> list[Said]:
+def _chosen(material: Material, message_at: Callable[[int], _Counted], count: int, most: _Room) -> list[Said]:
     """Return those that fit, in order: the first and the newest, and then from the newest to the oldest."""
     ends = sorted({0, count - 1})
     each_end = max(min(most) // len(ends), LEAST_TOKENS)
-    chosen = {at: _words_cut(material, said(at).said, each_end) for at in ends}
-    shown = material.tokens_of(_words_text(list(chosen.values())))
+    fitting = {at: _words_cut(material, message_at(at).message, each_end) for at in ends}
+    shown = material.tokens_of(_words_text(list(fitting.values())))
     words, both = most.words - shown, most.all - shown
     tags = _Tags(material)
-    newer, misses = chosen[count - 1], 0
+    newer, misses = fitting[count - 1], 0
     for at in range(count - 2, 0, -1):
         if words <= 0 or both <= 0 or misses > _MISSES:
             break
-        each, tokens = said(at)
-        with_tags = tokens + tags.around(each, newer)
+        message, tokens = message_at(at)
+        with_tags = tokens + tags.around(message, newer)
         if tokens <= words and with_tags <= both:
-            chosen[at] = newer = each
+            fitting[at] = newer = message
             words, both = words - tokens, both - with_tags
         else:
             misses += 1
-    return [chosen[at] for at in sorted(chosen)]
+    return [fitting[at] for at in sorted(fitting)]
 
 
 class _Tags:
@@ -1036,29 +1035,29 @@ class _Tags:
         self._material = material
         self._known: dict[int, int] = {}
 
-    def around(self, said: Said, newer: Said) -> int:
+    def around(self, message: Said, newer: Said) -> int:
         """Return the tokens of a message beside its words: a part of a tag if it is shown with the one after it."""
-        size = len(said.entry_id)
+        size = len(message.entry_id)
         if size not in self._known:
-            self._known[size] = self._material.tokens_of(_words_text([said._replace(text="", asked="")]))
+            self._known[size] = self._material.tokens_of(_words_text([message._replace(text="", asked="")]))
         tag = self._known[size]
-        if said.asked or "<" in said.text:
-            return self._material.tokens_of(_words_text([said])) - self._material.tokens_of(said.text)
+        if message.asked or "<" in message.text:
+            return self._material.tokens_of(_words_text([message])) - self._material.tokens_of(message.text)
         # A line has a part of the tag, and the tag of several names two entries.
-        return -(-2 * tag // SAID_MOST_LINES) if said.is_line and newer.is_line else tag
+        return -(-2 * tag // SAID_MOST_LINES) if message.is_line and newer.is_line else tag
 
 
-def _words_cut(material: Material, said: Said, most: int) -> Said:
+def _words_cut(material: Material, message: Said, most: int) -> Said:
     """Return a text, without its middle if it takes more than ``most`` tokens."""
-    text = said.text
+    text = message.text
     # No counter has less than a token for 40 characters, and a pasted megabyte need not be counted whole.
     tokens = material.tokens_of(text) if len(text) <= 40 * most else max(len(text) // 4, 1)
     if tokens <= most:
-        return said
-    kept = max(len(text) * most // tokens - 60, 120)
-    head, tail = text[: kept * 2 // 3], text[-(kept // 3) :]
+        return message
+    length = max(len(text) * most // tokens - 60, 120)
+    head, tail = text[: length * 2 // 3], text[-(length // 3) :]
     cut = f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
-    return said._replace(text=cut) if len(cut) < len(text) else said
+    return message._replace(text=cut) if len(cut) < len(text) else message
 
 
 # ---------------------------------------------------------------------------------------------------------------------
