@@ -128,9 +128,9 @@ def changes_recent(question: Asked) -> str | None:
     return changes_text(recent(changes_of([Item(entry, at) for at, entry in enumerate(stored)]), question))
 
 
-def recent(changes: Sequence[Change], asked: Asked) -> Sequence[Change]:
+def recent(changes: Sequence[Change], question: Asked) -> Sequence[Change]:
     """Return the last of some changes, as many as the source is asked for, one at least; all if it says no number."""
-    parameter = (asked.parameter or "").strip()
+    parameter = (question.parameter or "").strip()
     count = int(parameter) if parameter.lstrip("-").isdecimal() and parameter.isascii() else len(changes)
     return changes[-max(1, count) :]
 
@@ -263,10 +263,10 @@ BRIEF = "brief"
 """The metadata of a session in which a brief may be."""
 
 
-def brief_field(asked: Asked) -> str | None:
+def brief_field(question: Asked) -> str | None:
     """Return a field of the metadata of the session, or of the object ``brief`` in it."""
-    metadata = asked.session.metadata
-    name = asked.parameter or ""
+    metadata = question.session.metadata
+    name = question.parameter or ""
     text = field_text(metadata.get(BRIEF), name)
     return field_text(metadata, name) if text is None else text
 
@@ -293,18 +293,18 @@ def file_source(folder: str | os.PathLike[str] | None = None) -> SourceReader:
     is larger than 8 MiB.
     """
 
-    def read(asked: Asked) -> str | None:
-        inside = folder if folder is not None else asked.session.cwd
+    def read(question: Asked) -> str | None:
+        inside = folder if folder is not None else question.session.cwd
         if inside is None:
             raise InvalidArgument("the session has no folder; name one with file_source()")
-        return read_text(Path(inside), asked.parameter or "")
+        return read_text(Path(inside), question.parameter or "")
 
     return read
 
 
 def session_context_file(path: str | os.PathLike[str]) -> SourceReader:
     """Return the source ``session_context`` that has the text of a file."""
-    return lambda asked: _files_text(Path(path))
+    return lambda question: _files_text(Path(path))
 
 
 def changes_file(path: str | os.PathLike[str]) -> SourceReader:
@@ -312,7 +312,9 @@ def changes_file(path: str | os.PathLike[str]) -> SourceReader:
 
     Those of the session if it names its sessions and has some of this one, else all.
     """
-    return lambda asked: _of_json(path, lambda log: changes_text(recent(listed_changes(log, asked.session.id), asked)))
+    return lambda question: _of_json(
+        path, lambda log: changes_text(recent(listed_changes(log, question.session.id), question))
+    )
 
 
 def change_log_text(path: str | os.PathLike[str], session_id: str) -> str | None:
@@ -325,7 +327,7 @@ def change_log_text(path: str | os.PathLike[str], session_id: str) -> str | None
 
 def brief_file(path: str | os.PathLike[str]) -> SourceReader:
     """Return the source ``brief_field:NAME`` that reads a field of a JSON file."""
-    return lambda asked: _of_json(path, lambda brief: field_text(brief, asked.parameter or ""))
+    return lambda question: _of_json(path, lambda brief: field_text(brief, question.parameter or ""))
 
 
 def _of_json(path: str | os.PathLike[str], read: Callable[[object], str | None]) -> str | None:
@@ -384,33 +386,33 @@ class Calling(Protocol):
 
 
 async def gather(
-    wanted: Sequence[ContextSource], asked: Asked, sources: Mapping[str, SourceReader], calling: Calling
+    wanted: Sequence[ContextSource], question: Asked, sources: Mapping[str, SourceReader], calling: Calling
 ) -> GatheredContext:
     """Return the texts of the sources, in their order. An error of one is reported, and leaves it out.
 
-    A source's own history is no text (the step `Assembled` has it), and is passed over. The cost of the sources.
+    A source's own history is no text (the step `assembled` has it), and is passed over. The cost of the sources.
     """
     sections: list[Section] = []
     skipped: list[SkippedSource] = []
     for source in wanted:
         if source.kind == "own_history":
             continue
-        answer = await _read(source, changed(asked, parameter=source.parameter), sources, calling)
+        answer = await _read(source, changed(question, parameter=source.parameter), sources, calling)
         if isinstance(answer, SkippedSource):
             skipped.append(answer)
         else:
             sections.append(Section(source.source, source.label or label_of(source), answer))
-    return GatheredContext(asked.agent, tuple(sections), tuple(skipped))
+    return GatheredContext(question.agent, tuple(sections), tuple(skipped))
 
 
 async def _read(
-    wanted: ContextSource, asked: Asked, sources: Mapping[str, SourceReader], calling: Calling
+    wanted: ContextSource, question: Asked, sources: Mapping[str, SourceReader], calling: Calling
 ) -> str | SkippedSource:
     source = sources.get(wanted.kind)
     if source is None:
         return SkippedSource(wanted.source, "no source has this name")
     try:
-        answer = await _said(source, asked, calling)
+        answer = await _said(source, question, calling)
     except Exception as error:  # noqa: BLE001 - a source of the caller's, and no reason to ask no model
         answer = error
     if isinstance(answer, Exception):
@@ -421,11 +423,11 @@ async def _read(
     return text or SkippedSource(wanted.source, "it has nothing to say")
 
 
-async def _said(source: SourceReader, asked: Asked, calling: Calling) -> object:
+async def _said(source: SourceReader, question: Asked, calling: Calling) -> object:
     """Return the result of a source, or its error."""
     if iscoroutinefunction(source) or iscoroutinefunction(getattr(source, "__call__", None)):  # noqa: B004
-        return await calling.ask(cast("_Asking", partial(source, asked)), SOURCE_SECONDS)
-    (outcome,) = await calling.call(partial(_outcome, source, asked))
+        return await calling.ask(cast("_Asking", partial(source, question)), SOURCE_SECONDS)
+    (outcome,) = await calling.call(partial(_outcome, source, question))
     if not isinstance(outcome, Awaitable):
         return outcome
 
@@ -435,10 +437,10 @@ async def _said(source: SourceReader, asked: Asked, calling: Calling) -> object:
     return await calling.ask(answer, SOURCE_SECONDS)
 
 
-def _outcome(source: SourceReader, asked: Asked) -> tuple[_Found | Exception]:
+def _outcome(source: SourceReader, question: Asked) -> tuple[_Found | Exception]:
     # A StopIteration cannot leave a thread: asyncio would wait for it for ever. And trio takes no coroutine from one.
     try:
-        return (source(asked),)
+        return (source(question),)
     except Exception as error:  # noqa: BLE001 - returned, and reported
         return (error,)
 
@@ -487,9 +489,9 @@ def checked_sources(readers: Mapping[str, SourceReader] | None) -> Mapping[str, 
 # The sources that come with the package, and read what the session has stored.
 
 
-def session_context(asked: Asked) -> str | None:
+def session_context(question: Asked) -> str | None:
     """Return the texts that are registered in the session, each under its name."""
-    return "\n\n".join(f"### {registered.name}\n{registered.text}" for registered in asked.registered) or None
+    return "\n\n".join(f"### {registered.name}\n{registered.text}" for registered in question.registered) or None
 
 
 STORED_SOURCES: Mapping[str, SourceReader] = {
