@@ -135,11 +135,11 @@ def _found(material: Material) -> _Lists:
         message = material.content.message(at)
         texts = _read(message)
         read += sum(map(len, texts))
-        if len(errors) < MOST_LINES and (found := _errors(message, texts)):
-            _add(errors, found, material.leaving[at].entry_id)
+        if len(errors) < MOST_LINES and (lines := _errors(message, texts)):
+            _add(errors, lines, material.leaving[at].entry_id)
         if role == ASSISTANT:
-            if len(decisions) < MOST_LINES and (found := _decisions(texts[0])):
-                _add(decisions, found, material.leaving[at].entry_id)
+            if len(decisions) < MOST_LINES and (lines := _decisions(texts[0])):
+                _add(decisions, lines, material.leaving[at].entry_id)
             if read <= READ_CHARS:
                 for text in texts:
                     words.update(dict.fromkeys(text.split()))
@@ -252,7 +252,7 @@ def _block(lists: _Lists) -> Block:
     parts = [f"{title}\n{shown(lists[name])}" for name, (title, shown) in _TITLES.items() if lists[name]]
     if not parts:
         return Block()
-    stored: JsonObject = {name: [[text, at] for text, at in found.items()] for name, found in lists.items() if found}
+    stored: JsonObject = {name: [[text, at] for text, at in facts.items()] for name, facts in lists.items() if facts}
     return Block("\n".join([HEADING, *parts]), {"keyFacts": stored})
 
 
@@ -1156,7 +1156,7 @@ def registered_block(
     names that do not fit are counted; the notes say which texts are missing.
     Its details name the entries. O(text).
     """
-    ordered = sorted(texts, key=lambda each: REGISTERED_KINDS.index(each.kind))
+    ordered = sorted(texts, key=lambda text: REGISTERED_KINDS.index(text.kind))
     most = settings.registered_tokens if window is None else min(settings.registered_tokens, window // _WINDOW_PART)
     left, cap = most - tokens_of(REGISTERED_HEADING), settings.registered_item_tokens
     texts_shown = _kept(ordered, left, cap, tokens_of)
@@ -1188,8 +1188,8 @@ def _kept(texts: Sequence[RegisteredText], left: int, cap: int, tokens_of: Calla
     return shown
 
 
-def _note(text: RegisteredText, kept: str) -> str:
-    missing = len(text.text) - len(kept)
+def _note(text: RegisteredText, beginning: str) -> str:
+    missing = len(text.text) - len(beginning)
     return (
         f"the registered {text.kind} {text.name!r} (entry {text.entry_id}) is longer than its cap: "
         f"{missing} of {len(text.text)} characters are left out"
@@ -1203,12 +1203,12 @@ def _rest(texts: Sequence[RegisteredText]) -> str:
     return f"[… {subject} not fit, and {'is' if len(texts) == 1 else 'are'} stored: {names} …]"
 
 
-def _shown(text: RegisteredText, kept: str) -> str:
+def _shown(text: RegisteredText, beginning: str) -> str:
     attributes = attribute("kind", text.kind) + attribute("name", text.name)
-    if kept == text.text:
-        return fenced(REGISTERED, kept, attributes, foreign=OWN_WORDS)
-    missing = f"[… {len(text.text) - len(kept)} more characters, stored in entry {shown_id(text.entry_id)} …]"
-    return fenced(REGISTERED, f"{kept}\n{missing}" if kept else missing, attributes, foreign=OWN_WORDS)
+    if beginning == text.text:
+        return fenced(REGISTERED, beginning, attributes, foreign=OWN_WORDS)
+    missing = f"[… {len(text.text) - len(beginning)} more characters, stored in entry {shown_id(text.entry_id)} …]"
+    return fenced(REGISTERED, f"{beginning}\n{missing}" if beginning else missing, attributes, foreign=OWN_WORDS)
 
 
 def _registered_cut(text: str, most: int, tokens_of: Callable[[str], int]) -> str:

@@ -168,14 +168,14 @@ def facts_of(messages: Iterable[Message | ContextItem], known: dict[str, Said] |
     the same history; an item must be the same in all of them.
     """
     by_name: dict[tuple[FactKind, str], _Mentions] = {}
-    for each in messages:
+    for message in messages:
         entry_id = None
-        if isinstance(each, Mapping):
-            names_said = said_by(each)
+        if isinstance(message, Mapping):
+            names_said = said_by(message)
         else:
-            entry_id = each.entry_id
+            entry_id = message.entry_id
             remembered = None if known is None else known.get(entry_id)
-            names_said = said_by(each.data, is_own=each.kind == MESSAGE) if remembered is None else remembered
+            names_said = said_by(message.data, is_own=message.kind == MESSAGE) if remembered is None else remembered
             if known is not None:
                 known[entry_id] = names_said
         for kind, text, same in names_said:
@@ -561,11 +561,11 @@ class StandsFor:
 def stands_for(compaction: Entry, path: Sequence[Entry]) -> StandsFor:
     """Return the entries that a compaction stands for, which is the end of ``path``, root first. O(path)."""
     kept = [item for item in project_compacted(compaction, path) if item.entry_id != compaction.id]
-    known = {item.entry_id for item in kept}
+    ids = {item.entry_id for item in kept}
     gap = own_gap(compaction, {entry.id: entry for entry in path})
     first, last = (0, compaction.depth) if gap is None else (gap.first, gap.last)
     source = tuple(
-        item for item in project_kept(path) if item.entry_id not in known and first <= item.entry.depth <= last
+        item for item in project_kept(path) if item.entry_id not in ids and first <= item.entry.depth <= last
     )
     return StandsFor(compaction.id, string_field(compaction.fields, "summary"), source, tuple(kept))
 
@@ -577,9 +577,9 @@ def left_context(compaction: Entry, path: Sequence[Entry], context: Sequence[Con
     return StandsFor(compaction.id, "", source, tuple(context))
 
 
-def report_on(found: StandsFor, *, limit: int = LISTED, known: dict[str, Said] | None = None) -> LossReport:
+def report_on(stands: StandsFor, *, limit: int = LISTED, known: dict[str, Said] | None = None) -> LossReport:
     """Return the `loss_report` of a compaction; ``known`` is that of `facts_of`."""
-    return loss_report(found.compaction_id, found.summary, found.source, found.kept, limit=limit, known=known)
+    return loss_report(stands.compaction_id, stands.summary, stands.source, stands.kept, limit=limit, known=known)
 
 
 def losses_in(entries: Sequence[Entry], *, most: int, limit: int) -> dict[str, LossReport]:

@@ -218,18 +218,18 @@ def _written(material: Material, mode: str) -> JsonObject:
     return {**noted, "originals": [*ends]} if ends else noted
 
 
-def with_block(made: Made, block: Block) -> Made:
+def with_block(result: Made, block: Block) -> Made:
     """Return a text with one more block behind it, which the next compaction does not take for the mode's words."""
-    details = {**made.details, **block.details}
+    details = {**result.details, **block.details}
     if block.text and "own" not in details:
-        details["own"] = [0, _own_length(made)]
-    text = "\n\n".join(filter(None, [made.text, block.text]))
-    return Made(text, made.mode, details, (*made.notes, *block.notes))
+        details["own"] = [0, _own_length(result)]
+    text = "\n\n".join(filter(None, [result.text, block.text]))
+    return Made(text, result.mode, details, (*result.notes, *block.notes))
 
 
-def _own_length(made: Made) -> int:
+def _own_length(result: Made) -> int:
     """Return how long a text is without the lists of files at its end."""
-    return len(made.text.removesuffix(appended_file_lists(listed_files(made.details))))
+    return len(result.text.removesuffix(appended_file_lists(listed_files(result.details))))
 
 
 def turns_covered(material: Material) -> int:
@@ -358,19 +358,19 @@ def within_budget(material: Material, preamble: str) -> Material:
     return replace(material, room=room - aside, set_aside=aside, answer_room=MOST_TOKENS // 2)
 
 
-def held_to_budget(made: Made, material: Material, preamble: str) -> Made:
+def held_to_budget(result: Made, material: Material, preamble: str) -> Made:
     """Return a text, without its end if it takes too much behind a preamble all the same.
 
     So it is with a mode that keeps to no room, a model that keeps to no limit, and a branch that is nothing but a long
     summary. The details do not say then where in the text the mode's own part is.
     """
     room = MOST_TOKENS - material.tokens_of(preamble)
-    if material.tokens_of(made.text) <= room:
-        return made
-    begun = material.begun(made.text, room - material.tokens_of(_SAYS_MORE.format(len(made.text))))
-    details = {name: value for name, value in made.details.items() if name not in SPANS}
+    if material.tokens_of(result.text) <= room:
+        return result
+    begun = material.begun(result.text, room - material.tokens_of(_SAYS_MORE.format(len(result.text))))
+    details = {name: value for name, value in result.details.items() if name not in SPANS}
     note = f"the summary was longer than {MOST_TOKENS:,} tokens, and its end is left out"
-    return Made(begun + _SAYS_MORE.format(len(made.text) - len(begun)), made.mode, details, (*made.notes, note))
+    return Made(begun + _SAYS_MORE.format(len(result.text) - len(begun)), result.mode, details, (*result.notes, note))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -421,22 +421,22 @@ def _warning(wanted: str, reason: str, used: str) -> str:
     return f"[COMPACTION WARNING: {wanted!r} mode was requested but {reason}; {used!r} was used]\n\n"
 
 
-def warned(made: Made, wanted: str, reason: str) -> Made:
+def warned(result: Made, wanted: str, reason: str) -> Made:
     """Return the text of another mode, with a first line and a note about the mode that was asked for, and why not."""
-    note = f"mode {wanted!r} was requested but {reason}; {made.mode!r} was used"
-    return below(made, _warning(wanted, reason, made.mode), note)
+    note = f"mode {wanted!r} was requested but {reason}; {result.mode!r} was used"
+    return below(result, _warning(wanted, reason, result.mode), note)
 
 
-def below(made: Made, line: str, note: str) -> Made:
+def below(result: Made, line: str, note: str) -> Made:
     """Return a text below a line, with a note."""
-    details = dict(made.details)
+    details = dict(result.details)
     spans = {name: details[name] for name in SPANS if isinstance(details.get(name), list)}
     for name, span in spans.items():
         assert isinstance(span, list)
         details[name] = [at + len(line) for at in span if isinstance(at, int)]
     if "own" not in details:
-        details["own"] = [len(line), len(line) + _own_length(made)]
-    return Made(line + made.text, made.mode, details, (note, *made.notes))
+        details["own"] = [len(line), len(line) + _own_length(result)]
+    return Made(line + result.text, result.mode, details, (note, *result.notes))
 
 
 def _fitting(material: Material, most: int) -> tuple[Operations, list[str]]:
@@ -1735,8 +1735,8 @@ def live_callers(
         if results:
             continue
         caller = items[call.at].entry_id
-        named = {each.id for each in pairing.results_of(call.at)}
-        if caller in started or ids & named or any(_names(text, each) for text in waiting for each in named):
+        named = {entry.id for entry in pairing.results_of(call.at)}
+        if caller in started or ids & named or any(_names(text, entry) for text in waiting for entry in named):
             callers.add(caller)
     return frozenset(callers)
 

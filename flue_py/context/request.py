@@ -514,9 +514,9 @@ def context_request(
     piped = run_steps(context, all_steps, view, rules=rules or EpochRules(settings.epoch_tokens))
     tokens_beside = ENTRY_COUNTS.tally_texts([*([system] if system else ()), *texts_of(tools)], counter).tokens
     if target is None:
-        made = _ours(piped, system, tools, keeps_stale=settings.keep_stale_reasoning)
-        freed = _tokens_repaired(made.repairs, counter)
-        return changed(made, tokens_beside=tokens_beside, tokens_repaired=freed)
+        request = _ours(piped, system, tools, keeps_stale=settings.keep_stale_reasoning)
+        freed = _tokens_repaired(request.repairs, counter)
+        return changed(request, tokens_beside=tokens_beside, tokens_repaired=freed)
     system_message = [Said({"role": "system", "content": system})] if system else []
     sent = wire_request(
         target,

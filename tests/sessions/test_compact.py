@@ -522,9 +522,7 @@ async def asked_later(_: ModelRequest) -> str:
     return "from a loop"
 
 
-@inputs(("answer", "text"), [(lambda _: "plain", "plain"), (asked_later, "from a loop")])
-@inputs("threads", [False, True])
-def test_the_blocking_twin_takes_plain_and_async_models(answer: Answer, text: str, threads: bool) -> None:
+def compact_blocking(answer: Answer, text: str, *, threads: bool) -> None:
     with flue_py.sync.open(":memory:", threads=threads) as store:
         session = store.create_session()
         for number in range(20):
@@ -534,8 +532,14 @@ def test_the_blocking_twin_takes_plain_and_async_models(answer: Answer, text: st
         assert store.verify().problems == []
 
 
+@inputs(("answer", "text"), [(lambda _: "plain", "plain"), (asked_later, "from a loop")])
+@inputs("threads", [False, True])
+def test_the_blocking_twin_takes_plain_and_async_models(answer: Answer, text: str, threads: bool) -> None:
+    compact_blocking(answer, text, threads=threads)
+
+
 async def test_the_blocking_twin_asks_where_an_event_loop_runs() -> None:
-    test_the_blocking_twin_takes_plain_and_async_models(asked_later, "from a loop", threads=False)
+    compact_blocking(asked_later, "from a loop", threads=False)
 
 
 async def test_a_summary_is_told_what_stored_calls_changed_whatever_the_context_shows(session: Session) -> None:
