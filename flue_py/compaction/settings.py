@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from html import escape
 from types import MappingProxyType
-from typing import Literal, Protocol, TypeAlias, TypeGuard
+from typing import Literal, TypeAlias, TypeGuard
 
 from flue_py.core.json import frozen
-from flue_py.core.usage import MAX_AMOUNT, UsageWindow
+from flue_py.core.ledger import UsageRow
+from flue_py.core.usage import MAX_AMOUNT, Usage, UsageTotals, UsageWindow
 from flue_py.errors import InvalidArgument, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -49,20 +50,7 @@ class ContextBudget:
         return any(0 < amount <= sent for amount in (self.warn_at, self.cutover_at))
 
 
-class InputUsage(Protocol):
-    """The tokens that were sent in calls of a model."""
-
-    @property
-    def input(self) -> int: ...
-
-    @property
-    def cache_read(self) -> int: ...
-
-    @property
-    def cache_write(self) -> int: ...
-
-
-def input_tokens(usage: InputUsage) -> int:
+def input_tokens(usage: Usage | UsageRow | UsageTotals) -> int:
     """Return the tokens that were sent to the model: new ones, those read from the cache, and those written to it."""
     return usage.input + usage.cache_read + usage.cache_write
 
@@ -82,7 +70,7 @@ def context_signal(budget: ContextBudget, cycle: UsageWindow, *, before: UsageWi
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a caller may set about compaction: its sizes, and how far it departs from the reference.
+# Sizes, and how the summary is made.
 
 OnFailure: TypeAlias = Literal["raise", "fallback", "mark"]
 ON_FAILURE: tuple[OnFailure, ...] = ("raise", "fallback", "mark")
@@ -270,16 +258,16 @@ def settings_keeping(tokens: int | None) -> CompactionSettings | None:
     return None if tokens is None else CompactionSettings(keep_recent_tokens=tokens, keep_recent_messages=messages)
 
 
-def sized_for(settings: CompactionSettings, window: int | None, around: int = 0) -> CompactionSettings:
+def sized_for(settings: CompactionSettings, window: int | None, rest: int = 0) -> CompactionSettings:
     """Return settings whose sizes fit into a context window: reserve at most a quarter, keep half of the rest.
 
-    ``around`` are the tokens of the rest of a request. A window of None, or not above 0, is unknown, and changes
+    ``rest`` are the other tokens of a request. A window of None, or not above 0, is unknown, and changes
     nothing.
     """
     if window is None or window <= 0:
         return settings
     reserve = min(settings.reserve_tokens, window // 4)
-    keep = min(settings.keep_recent_tokens, max(window - around - reserve, 0) // 2)
+    keep = min(settings.keep_recent_tokens, max(window - rest - reserve, 0) // 2)
     return replace(settings, reserve_tokens=reserve, keep_recent_tokens=keep)
 
 
@@ -294,9 +282,9 @@ def window_above(settings: CompactionSettings, most: int) -> int:
     return most + min(settings.reserve_tokens, -(-most // 3))
 
 
-def window_of_messages(window: int | None, around: int) -> int | None:
+def window_of_messages(window: int | None, rest: int) -> int | None:
     """Return the part of a window for messages, beside so many other tokens; None if it is unknown."""
-    return None if window is None or window <= 0 else max(window - around, 1)
+    return None if window is None or window <= 0 else max(window - rest, 1)
 
 
 def most_kept(settings: CompactionSettings, window: int | None) -> int | None:
@@ -421,7 +409,7 @@ def on_one_line(text: str, most: int) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a caller may set about when a session is compacted.
+# When a session is compacted.
 
 
 @frozen
