@@ -102,7 +102,7 @@ WRITE_TOOLS = plain_names(
         "multiedit",
         "notebookedit",
     ]
-) | plain_names(["notebook_edit"])
+)
 DELETE_TOOLS = plain_names(["delete_file", "remove_file"])
 SHELL_TOOLS = plain_names(["shell_run", "bash", "shell", "run_command", "run_shell_command", "execute_command"])
 COMMIT_TOOLS = plain_names(["git_commit"])
