@@ -470,16 +470,6 @@ async def test_what_is_listed_is_never_read(session: Session) -> None:
     assert [artifact.characters for artifact in await session.artifacts()] == [50_000] * 5
 
 
-def test_the_blocking_twin_has_it_all() -> None:
-    with flue_py.sync.open(":memory:") as store:
-        session = store.create_session()
-        session.append_messages([call(), result()], offload=OFFLOAD)
-        (artifact,) = session.artifacts()
-        assert session.read_artifact(artifact.id, length=None).text == LONG
-        assert session.answer_read_artifact({"id": "r", "arguments": {"id": artifact.id}})["isError"] is False
-        assert store.verify().problems == []
-
-
 # -- wherever a result comes from -------------------------------------------------------------------------------------
 
 

@@ -229,18 +229,6 @@ async def test_a_batch_with_a_key_is_done_once_whatever_ids_it_draws(store: Stor
     assert texts(await fork.get_active_path())[-1] == "and on"
 
 
-async def test_keys_of_single_operations_work_in_a_batch(store: Store, session: Session) -> None:
-    for attempt in range(2):
-        async with store.atomic() as tx:
-            landed = tx.append_message(session, user("once"), idempotency_key="append")
-            tx.set_label(session, landed.entry_id, f"attempt {attempt}")
-            fork = tx.fork(session, at=landed.entry_id, idempotency_key="fork")
-        assert landed.result.replayed is (attempt == 1)
-        assert await path_of(fork) == ["once"]
-    assert await session.labels() == {landed.entry_id: "attempt 1"}
-    assert (await store.info()).sessions == 2
-
-
 async def test_a_caller_who_is_cancelled_in_mid_commit_leaves_handles_that_know(
     store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

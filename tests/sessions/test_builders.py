@@ -8,7 +8,6 @@ from decimal import Decimal
 
 import pytest
 
-import flue_py
 from flue_py import InvalidEntry, JsonObject, NewEntry, Session, Store
 from flue_py.core.sessions import NewSession
 from tests.tables import inputs
@@ -134,10 +133,3 @@ async def test_calls_go_to_the_answer_that_a_provider_form_becomes(session: Sess
         await session.append_message({"role": "tool", "tool_call_id": "t", "content": "r"}, calls=CALLS)
     with pytest.raises(InvalidEntry, match="calls: should be a list"):
         await session.append_message({"role": "assistant", "content": "a"}, calls="c1")  # type: ignore[arg-type]
-
-
-def test_the_blocking_twin_takes_calls_too() -> None:
-    with flue_py.sync.open(":memory:") as store:
-        session = store.create_session()
-        session.append_message({"role": "assistant", "content": "a"}, calls=CALLS)
-        assert store.usage(session).total.calls == 2

@@ -297,15 +297,6 @@ async def test_an_import_that_meets_a_call_again_goes_on_and_tells() -> None:
         assert (await store.usage()).total.output == 0
 
 
-def test_the_blocking_twin_asks_the_same() -> None:
-    with flue_py.sync.open(":memory:", prices=PRICES) as store:
-        session = store.create_session()
-        session.append_message(answer())
-        assert session.record_call({"input": 1000}, model="m").usd == Decimal("0.001")
-        assert store.usage(session).total.cost == Decimal("0.002")
-        assert tokens(session.aggregate_usage_since(None, told=True)) == (1000, None, None, None, 1000)
-
-
 def tokens(window: flue_py.UsageWindow) -> tuple[int | None, ...]:
     """Return input, output, cache reads, cache writes and all tokens of a window, as far as they are known."""
     return tuple(window.known.values())

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-import flue_py
 from flue_py import InvalidArgument, LeafConflict, RevisionConflict, Session, SessionNotFound, Store
 from flue_py.core.entries import new_message
 from tests.context.blocks.blocks import Says
@@ -234,12 +233,3 @@ async def test_a_rebased_compaction_keeps_whole_exchanges_of_the_stored_path(sto
     compaction = await late.latest_compaction()
     assert compaction is not None
     assert compaction.fields["firstKeptEntryId"] == called.entry_id
-
-
-def test_the_blocking_twin_compares_too() -> None:
-    with flue_py.sync.open(":memory:") as store:
-        session = store.create_session()
-        landed = store.append_messages(session, [user("hello")], expected_leaf=None)
-        with pytest.raises(RevisionConflict):
-            store.delete_session_tree(session, expected_revision=0)
-        assert store.delete_session_tree(session, expected_revision=landed.revision).session_ids == (session.id,)

@@ -90,22 +90,6 @@ async def test_a_copy_has_the_branches_beside_the_path_in_another_folder(store: 
         await session.copy()
 
 
-async def test_labels_and_pins_are_seen_in_forks_until_these_say_otherwise(store: Store, session: Session) -> None:
-    first, second = await say(session, "first", "second")
-    await session.set_label(first, "start")
-    await session.pin(first)
-    fork = await session.fork(at=second)
-    assert (await fork.labels(), await fork.pins()) == ({first: "start"}, [first])
-    await fork.set_label(first, None)
-    await fork.unpin(first)
-    assert (await fork.labels(), await fork.pins()) == ({}, [])
-    assert (await session.labels(), await session.pins()) == ({first: "start"}, [first])
-    other = await session.fork(at=second)
-    await store.delete_session_tree(session)
-    assert (await other.labels(), await fork.labels()) == ({first: "start"}, {})
-    assert (await store.verify()).problems == []
-
-
 def test_the_blocking_twin_has_the_draft_too() -> None:
     with flue_py.sync.open(":memory:") as store:
         session = store.create_session()

@@ -306,12 +306,6 @@ async def test_the_rest_of_a_turn_follows_its_beginning_onto_the_branch(store: S
     assert await path_of(late) == ["root", "mine"]
 
 
-async def test_without_a_conflict_on_conflict_branch_appends_as_ever(session: Session) -> None:
-    landed = await session.append_message(user("a"), on_conflict="branch")
-    assert not landed.on_branch
-    assert landed.leaf_id == landed.entry_ids[0] == session.leaf_id
-
-
 async def test_a_branch_of_no_messages_is_nothing(store: Store, session: Session) -> None:
     (root,) = await say(session, "root")
     late = await another_handle(store, session)
@@ -331,14 +325,6 @@ async def test_an_unknown_answer_to_conflicts_is_refused(session: Session) -> No
 # -- retries ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_retried_append_happens_once(session: Session) -> None:
-    first = await session.append_message(user("a"), idempotency_key="turn-1")
-    again = await session.append_message(user("a"), idempotency_key="turn-1")
-    assert again.replayed
-    assert again.entry_ids == first.entry_ids
-    assert await path_of(session) == ["a"]
-
-
 async def test_a_replay_does_not_take_the_handle_back(session: Session) -> None:
     await session.append_message(user("a"), idempotency_key="turn-1")
     (b,) = await say(session, "b")
@@ -356,13 +342,6 @@ async def test_a_replay_tells_a_handle_of_a_commit_that_it_never_heard_of(store:
     assert unaware.leaf_id == first.leaf_id
     await say(unaware, "b")
     assert await path_of(session) == ["a", "b"]
-
-
-async def test_other_content_under_a_used_key_is_a_conflict(session: Session) -> None:
-    await session.append_message(user("a"), idempotency_key="turn-1")
-    with pytest.raises(flue_py.IdempotencyConflict):
-        await session.append_message(user("b"), idempotency_key="turn-1")
-    assert await path_of(session) == ["a"]
 
 
 async def test_moves_forks_and_tasks_are_retried_too(session: Session) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from flue_py import EntryNotFound, InvalidArgument, LeafConflict, Session, Store
+from flue_py import InvalidArgument, LeafConflict, Session, Store
 from tests.sessions.talk import path_of, say
 
 pytestmark = pytest.mark.anyio
@@ -94,11 +94,3 @@ async def test_what_is_no_revision_is_refused(session: Session, to: object) -> N
     with pytest.raises(InvalidArgument):
         await session.log(limit=0)
     assert len(await session.log()) == 1
-
-
-async def test_a_label_on_a_missing_entry_is_refused_and_changes_nothing(store: Store, session: Session) -> None:
-    (foreign,) = await say(await store.create_session(), "x")
-    for missing in ("missing", foreign):
-        with pytest.raises(EntryNotFound):
-            await session.set_label(missing, "x", by="ann", why="because")
-    assert await session.log() == []

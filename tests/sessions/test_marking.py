@@ -122,40 +122,6 @@ async def test_results_that_come_after_the_pin_are_kept_with_their_call(session:
     assert await kept_by_compacting(session, end) == [call, one, end]
 
 
-async def test_a_group_is_found_however_far_its_members_are_apart(session: Session) -> None:
-    (call,) = await append(session, calling("1", "2"))
-    for number in range(100):
-        await session.append_custom("note", number)
-    one, two = await append(session, result("1"), result("2"))
-    (end,) = await append(session, assistant("done"))
-    assert (await session.pin(two)).entry_ids == (call, one, two)
-    assert await kept_by_compacting(session, end) == [call, one, two, end]
-
-
-async def test_a_fork_keeps_what_a_compaction_pinned_until_it_lets_go_of_it(session: Session) -> None:
-    a, b = await say(session, "a", "b")
-    await session.pin(a)
-    await compact(session, b)
-    fork = await session.fork()
-    assert await fork.pins() == [a]
-    (c,) = await say(fork, "c")
-    assert await kept_by_compacting(fork, c) == [a, c]
-    await fork.unpin(a)
-    (d,) = await say(fork, "d")
-    assert await kept_by_compacting(fork, d) == [d]
-    assert await session.pins() == [a]
-
-
-async def test_only_pins_on_the_path_are_kept(session: Session) -> None:
-    a, b = await say(session, "a", "b")
-    await session.pin(b)
-    await session.move_leaf(a)
-    c, d = await say(session, "c", "d")
-    assert await kept_by_compacting(session, d) == [d]
-    assert await session.pins() == [b]
-    assert c not in await context(session)
-
-
 async def test_what_is_pinned_twice_counts_one_revision(session: Session) -> None:
     (a,) = await say(session, "a")
     await session.pin(a)
@@ -175,18 +141,6 @@ async def test_a_retried_compaction_is_the_same_whatever_was_pinned_since(sessio
     assert (again.replayed, again.entry_ids) == (True, first.entry_ids)
 
 
-async def test_a_pin_on_what_no_context_has_is_refused(store: Store, session: Session) -> None:
-    setting = (await session.append_custom("model_change", {"model": "m"})).entry_id
-    with pytest.raises(InvalidArgument, match="never part of a context"):
-        await session.pin(setting)
-    (foreign,) = await say(await store.create_session(), "x")
-    for missing in ("missing", foreign):
-        for change in (session.pin, session.unpin):
-            with pytest.raises(EntryNotFound):
-                await change(missing)
-    assert (await session.refresh()).revision == 1
-
-
 # -- exclusions -------------------------------------------------------------------------------------------------------
 
 
@@ -201,20 +155,6 @@ async def test_an_excluded_entry_leaves_the_context_and_what_follows_stays(sessi
     (exclusion,) = await session.exclusions()
     assert (exclusion.entry_id, exclusion.part, exclusion.by, exclusion.why) == (b, None, "ann", "a detour")
     assert exclusion.in_effect
-
-
-async def test_an_exclusion_is_undone_and_taken_back(session: Session) -> None:
-    a, b = await say(session, "a", "b")
-    await session.exclude(a)
-    assert await context(session) == [b]
-    await session.undo()
-    assert await context(session) == [a, b]
-    await session.redo()
-    assert await context(session) == [b]
-    assert (await session.include(a)).entry_ids == (a,)
-    assert await context(session) == [a, b]
-    await session.undo()
-    assert await context(session) == [b]
 
 
 async def test_what_is_out_already_changes_nothing(session: Session) -> None:
@@ -305,14 +245,6 @@ async def test_an_exclusion_holds_through_a_later_compaction_also_of_what_is_pin
     (f,) = await say(session, "f")
     assert await kept_by_compacting(session, f) == [a, b, f]
     assert (await session.build_context())[1]["content"] == parts[:1]
-
-
-async def test_an_exclusion_in_a_fork_holds_there_alone(session: Session) -> None:
-    a, b = await say(session, "a", "b")
-    fork = await session.fork()
-    await fork.exclude(a)
-    assert await context(fork) == [b]
-    assert await context(session) == [a, b]
 
 
 async def test_an_exclusion_of_what_is_not_on_the_path_leaves_nothing_out_and_is_told_of(session: Session) -> None:

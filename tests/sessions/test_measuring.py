@@ -137,18 +137,3 @@ async def test_arguments_that_say_nothing_are_refused(session: Session, given: d
         await session.measure_context(**given)
     with pytest.raises(EntryNotFound):
         await session.measure_context(leaf="missing")
-
-
-def test_the_blocking_twin_measures_alike() -> None:
-    with flue_py.sync.open(":memory:") as store:
-        session = store.create_session()
-        session.append_messages([user(LONG), answer("a", 250), user("b")])
-        size = session.measure_context(system="Be brief.", tools=[{"name": "read"}])
-        assert size == measure_context(
-            session.build_context_entries(),
-            counter_for("gpt-5"),
-            model="gpt-5",
-            system="Be brief.",
-            tools=[{"name": "read"}],
-        )
-        assert size.tokens == 250 + size.trailing

@@ -60,14 +60,6 @@ async def test_a_callback_gets_what_is_left_and_its_summary_names_both_ends(sess
     assert session.leaf_id == ids[5]
 
 
-async def test_a_summary_at_the_root_says_so(session: Session) -> None:
-    ids = await hold_turns(session, 1)
-    went = await session.navigate(ids[0], summary="gone")
-    entry = await session.get_entry(went.summary_id or "")
-    assert entry is not None
-    assert (entry.parent_id, entry.fields["fromId"], entry.fields["abandonedLeafId"]) == (None, "root", ids[1])
-
-
 async def test_a_callback_can_go_without_a_summary_or_keep_the_session_where_it_is(session: Session) -> None:
     ids = await hold_turns(session, 2)
     stayed = await session.navigate(ids[1], summary=lambda leaving: False, label="x")

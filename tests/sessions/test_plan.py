@@ -286,13 +286,3 @@ async def test_what_is_not_an_edit_is_refused(session: Session) -> None:
     await session.move_leaf(ids[0])
     with pytest.raises(InvalidArgument, match="not on the path"):
         await session.plan(Rewind(to=ids[1]))
-
-
-def test_the_blocking_twin_plans_too() -> None:
-    with flue_py.sync.open(":memory:", prices=PRICES) as store:
-        session = store.create_session()
-        session.append_message({"role": "user", "content": "x"})
-        session.append_message(answer("y"))
-        plan = session.plan(Rewind(turns=0))
-        assert (plan.tokens_after, plan.never) == (0, None)
-        assert replace(plan, kind="fork").kind == "fork"

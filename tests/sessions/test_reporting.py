@@ -90,14 +90,6 @@ async def test_a_deleted_session_has_no_report(store: flue_py.Store) -> None:
         await session.html_report()
 
 
-def test_the_blocking_twin_makes_the_same_report(tmp_path: Any) -> None:
-    with flue_py.sync.open(tmp_path / "sessions.db") as store:
-        session = store.create_session(title="Red build")
-        session.append_message({"role": "user", "content": "why?"})
-        assert session.html_report().startswith("<!doctype html>")
-        assert session.context_snapshots() == ""
-
-
 async def test_the_tasks_of_a_report_come_last_active_first(store: flue_py.Store) -> None:
     root = await store.create_session()
     for name, at_us in (("second", 2), ("last", 3), ("first", 1)):

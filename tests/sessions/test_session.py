@@ -15,7 +15,7 @@ from flue_py.core.json import decode_object
 from flue_py.core.sessions import Limits
 from flue_py.core.usage import UsageTotals
 from flue_py.transfer import export_session
-from tests.sessions.talk import assistant, hold_turns, path_of, say, text_of, texts, user
+from tests.sessions.talk import hold_turns, path_of, say, text_of, texts, user
 from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
@@ -47,17 +47,6 @@ async def test_a_batch_is_all_or_nothing(session: Session) -> None:
         await session.append_messages(user("a"))  # type: ignore[arg-type]
     assert await session.get_tree() == []
     assert session.leaf_id is None
-
-
-async def test_an_empty_batch_changes_nothing(session: Session) -> None:
-    appended = await session.append_messages([])
-    assert (appended.entry_ids, appended.revision, session.leaf_id) == ((), session.revision, None)
-
-
-async def test_lone_surrogates_are_replaced_and_reported(session: Session) -> None:
-    appended = await session.append_message(user("half \ud83d"))
-    assert appended.surrogates_replaced == 1
-    assert await path_of(session) == ["half \ufffd"]
 
 
 async def test_what_a_caller_does_to_an_answer_reaches_nobody_else(session: Session) -> None:
@@ -179,16 +168,6 @@ async def test_ancestors(session: Session) -> None:
     assert not await session.is_ancestor(b, of=a)
 
 
-async def test_an_entry_is_found_by_id_or_not_at_all(store: Store, session: Session) -> None:
-    (a,) = await say(session, "a")
-    found = await session.get_entry(a)
-    assert found is not None
-    assert texts([found]) == ["a"]
-    assert await session.get_entry("missing") is None
-    other = await store.create_session()
-    assert await other.get_entry(a) is None
-
-
 async def test_an_entry_id_may_be_shortened_as_long_as_it_is_the_only_one(target: str) -> None:
     ids = iter(["aa1", "aa2", "b", "bb"])
     async with flue_py.open(target, ids=lambda: next(ids)) as store:
@@ -231,58 +210,6 @@ async def test_parts_of_one_imported_row_are_told_apart_by_their_numbers(target:
 # -- stepping back ------------------------------------------------------------------------------------------------
 
 
-async def test_undo_takes_back_operations_one_by_one_and_a_new_one_clears_redo(session: Session) -> None:
-    await say(session, "a")
-    await session.append_messages([user("b"), user("c")])
-    assert await session.undo() is not None
-    assert await path_of(session) == ["a"]
-    assert await session.undo() is not None
-    assert session.leaf_id is None
-    assert await session.undo() is None
-    assert await session.redo() is not None
-    assert await session.redo() is not None
-    assert await session.redo() is None
-    assert await path_of(session) == ["a", "b", "c"]
-    await session.undo()
-    await say(session, "d")
-    assert await session.redo() is None
-    assert await path_of(session) == ["a", "d"]
-
-
-async def test_a_retracted_leaf_leaves_every_view_and_its_cost_stays(session: Session) -> None:
-    await say(session, "a")
-    failed = (await session.append_message(assistant("failed", 7))).entry_ids[0]
-    assert await session.remove_leaf_message(failed)
-    assert await path_of(session) == ["a"]
-    assert await session.get_entry(failed) is None
-    assert texts(await session.get_tree()) == ["a"]
-    assert (await session.refresh()).spent_tokens == 7
-    with pytest.raises(EntryNotFound):
-        await session.move_leaf(failed)
-    assert await session.undo() is not None
-    assert session.leaf_id == failed
-    assert await path_of(session) == ["a", "failed"]
-
-
-async def test_what_is_no_childless_leaf_message_is_not_retracted(session: Session) -> None:
-    a, b = await say(session, "a", "b")
-    assert not await session.remove_leaf_message(a)
-    assert not await session.remove_leaf_message("missing")
-    await session.move_leaf(a)
-    assert not await session.remove_leaf_message(a)
-    await session.move_leaf(b)
-    compaction = await session.append_compaction("s", first_kept_entry_id=a, tokens_before=1)
-    assert not await session.remove_leaf_message(compaction.entry_ids[0])
-    assert len(await session.get_tree()) == 3
-
-
-async def test_a_move_to_an_entry_that_is_not_there_changes_nothing(session: Session) -> None:
-    (a,) = await say(session, "a")
-    with pytest.raises(EntryNotFound):
-        await session.move_leaf("missing")
-    assert session.leaf_id == a
-
-
 # -- other sessions -----------------------------------------------------------------------------------------------
 
 
@@ -296,14 +223,6 @@ async def test_a_fork_sees_the_past_and_goes_its_own_way(session: Session) -> No
     assert fork.metadata == {"why": "cheaper"}
     assert (fork.info.forked_from_session, fork.info.forked_from_entry) == (session.id, ids[1])
     assert await session.get_entry((await fork.get_active_path())[-1].id) is None
-
-
-async def test_a_fork_is_at_the_stored_leaf_unless_told_otherwise(session: Session) -> None:
-    (a,) = await say(session, "a")
-    assert (await session.fork()).leaf_id == a
-    assert (await session.fork(at=None)).leaf_id is None
-    with pytest.raises(EntryNotFound):
-        await session.fork(at="missing")
 
 
 async def test_a_fork_keeps_the_working_directory(store: Store) -> None:
@@ -322,15 +241,6 @@ async def test_a_task_session_is_made_once_and_linked(session: Session) -> None:
     assert [link.parent_id for link in await child.task_parents()] == [session.id]
     with pytest.raises(InvalidArgument):
         await session.create_task(task_id=None)  # type: ignore[arg-type]
-
-
-async def test_tasks_nest_four_deep(session: Session) -> None:
-    deepest = session
-    for depth in range(1, 5):
-        deepest = await deepest.create_task(task_id=str(depth))
-    with pytest.raises(flue_py.TaskDepthExceeded, match=r"(?i)maximum task depth \(4\) exceeded"):
-        await deepest.create_task(task_id="5")
-    assert await deepest.task_links() == []
 
 
 # -- the session's own row ----------------------------------------------------------------------------------------

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import flue_py
 from flue_py import InvalidArgument, PathSettings, Session, Store
-from flue_py.core.json import JsonObject
 from flue_py.transfer import export_session
 from tests.sessions.talk import assistant, user
 from tests.tables import inputs
@@ -93,11 +91,3 @@ async def test_what_is_no_command_is_refused(session: Session, odd: tuple[str, s
     with pytest.raises(InvalidArgument):
         await session.append_shell(*odd)
     assert await session.get_active_path() == []
-
-
-def test_the_blocking_twin_does_the_same() -> None:
-    with flue_py.sync.open(":memory:") as store:
-        session = store.create_session()
-        assert len(session.append_shell("ls", "a", 0).entry_ids) == 3
-        messages: list[JsonObject] = session.build_context()
-        assert len(messages) == 3

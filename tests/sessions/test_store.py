@@ -12,7 +12,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import SessionInfo
 from flue_py.db.backend import Backend
 from flue_py.db.sqlite.runner import MemoryRunner
-from tests.sessions.talk import path_of, say, user
+from tests.sessions.talk import say, user
 from tests.sources import counted_sources
 from tests.tables import inputs
 
@@ -28,16 +28,6 @@ async def test_a_key_is_looked_up_made_and_found_again(store: Store) -> None:
     for found in (await store.open_session("triage"), await store.open_session("triage", mode="get_or_create")):
         assert found.id == made.id
         assert (found.title, found.metadata, found.info.cwd) == ("Red build", {"x": 1}, "/w")
-
-
-async def test_the_same_key_in_another_scope_is_another_session(store: Store) -> None:
-    mine = await store.open_session("k", mode="get_or_create", scope="me")
-    with pytest.raises(SessionNotFound):
-        await store.open_session("k", mode="get", scope="you")
-    yours = await store.open_session("k", mode="get_or_create", scope="you")
-    assert mine.id != yours.id
-    assert await store.get_session(mine.id, scope="you") is None
-    assert await store.get_session(mine.id, scope="me") is not None
 
 
 async def test_an_empty_key_is_a_key_and_no_key_is_none(store: Store) -> None:
@@ -133,45 +123,7 @@ async def test_a_shortened_id_is_looked_up_in_the_scope_that_is_named(store: Sto
             await store.find_session(prefix, scope="them")
 
 
-async def test_a_taken_or_impossible_id_is_refused(store: Store) -> None:
-    await store.create_session(id="one")
-    with pytest.raises(SessionExists):
-        await store.create_session(id="one", scope="other")
-    with pytest.raises(InvalidArgument):
-        await store.create_session(id="")
-    assert await store.get_session("two") is None
-    with pytest.raises(InvalidArgument, match="neither"):
-        await store.get_session(7)  # type: ignore[arg-type]
-
-
 # -- listing ------------------------------------------------------------------------------------------------------
-
-
-async def test_pages_hold_every_session_once_most_recently_active_first(store: Store) -> None:
-    made = [await store.create_session(title=str(n), scope="s") for n in range(5)]
-    await made[1].set_title("active")
-    await made[1].append_message({"role": "user", "content": "hello"})
-    await made[2].set_title("renamed")
-    seen, cursor = [], None
-    while True:
-        page = await store.list_sessions(scope="s", limit=2, cursor=cursor)
-        seen += [info.title for info in page.sessions]
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    assert seen == ["active", "4", "3", "renamed", "0"]
-
-
-async def test_lists_are_narrowed_by_scope_and_kind(store: Store) -> None:
-    root = await store.create_session(scope="a")
-    await root.fork()
-    await root.create_task(task_id="t")
-    await store.create_session(scope="b")
-    kinds = [info.kind for info in (await store.list_sessions(scope="a")).sessions]
-    assert sorted(kinds) == ["fork", "root", "task"]
-    (fork,) = (await store.list_sessions(kind="fork")).sessions
-    assert fork.forked_from_session == root.id
-    assert len((await store.list_sessions()).sessions) == 4
 
 
 @inputs("limit", [0, -1, 1001, True, 1.5, "10", None])
@@ -188,26 +140,6 @@ async def test_what_is_no_kind_or_cursor_is_refused(store: Store) -> None:
 
 
 # -- importing ----------------------------------------------------------------------------------------------------
-
-
-async def test_an_import_keeps_ids_parents_times_and_the_leaf(store: Store) -> None:
-    from dataclasses import replace
-
-    rows = [
-        replace(NewEntry.message(user(text)), id=text, parent_id=parent, created_us=n)
-        for n, (text, parent) in enumerate([("a", None), ("b", "a"), ("c", "a")])
-    ]
-    session = await store.import_session(NewSession(key="old", scope="s", created_us=5), rows, leaf="b")
-    assert [(entry.id, entry.parent_id, entry.created_us) for entry in await session.get_tree()] == [
-        ("a", None, 0),
-        ("b", "a", 1),
-        ("c", "a", 2),
-    ]
-    assert (session.leaf_id, session.info.created_us, session.info.entry_count) == ("b", 5, 3)
-    assert (await store.open_session("old", scope="s")).id == session.id
-    more = replace(NewEntry.message(user("d")), id="d", parent_id="b")
-    await session.import_entries([more], leaf="d")
-    assert await path_of(session) == ["a", "b", "d"]
 
 
 async def test_an_import_that_fails_leaves_nothing_behind(store: Store) -> None:
@@ -239,23 +171,6 @@ async def test_links_are_bare_and_may_lead_anywhere(store: Store) -> None:
         await store.link_task("missing", one, task_id="t")
     with pytest.raises(InvalidArgument):
         await store.link_task(one, None, task_id="t")  # type: ignore[arg-type]
-
-
-async def test_deleting_takes_the_task_sessions_along_and_leaves_forks(store: Store) -> None:
-    parent = await store.create_session()
-    (a,) = await say(parent, "a")
-    child = await parent.create_task(task_id="t")
-    grandchild = await child.create_task(task_id="u")
-    fork = await parent.fork()
-    planned = await store.delete_session_tree(parent, dry_run=True)
-    assert await path_of(parent) == ["a"]
-    deletion = await store.delete_session_tree(parent.id)
-    assert planned == deletion
-    assert set(deletion.session_ids) == {parent.id, child.id, grandchild.id}
-    assert (deletion.entries_deleted, deletion.entries_kept) == (0, 1)
-    assert await path_of(fork) == ["a"]
-    assert await fork.get_entry(a) is not None
-    assert (await store.delete_session_tree(parent)).session_ids == ()
 
 
 async def test_a_session_in_another_scope_is_not_deleted(store: Store) -> None:

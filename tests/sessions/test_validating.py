@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 import flue_py
-from flue_py import InvalidArgument, JsonObject, JsonValue, Store, sync
+from flue_py import InvalidArgument, JsonObject, JsonValue, Store
 from flue_py.providers import LIMITS, broken_as_it_is, wire_request
 from flue_py.providers.lists import Said
 from tests.effort import examples
@@ -103,15 +103,6 @@ async def test_an_empty_context_has_no_message(store: Store) -> None:
     assert found.broken == found.left != ()
     with pytest.raises(InvalidArgument, match=r"^target: "):
         await session.validate("openai")
-
-
-def test_the_blocking_twin_finds_the_same() -> None:
-    with sync.open(":memory:") as store:
-        session = store.create_session()
-        session.append_messages([user("Go."), answer(call("c1"))])
-        found = session.validate("openai-chat")
-        assert [each.rule for each in found.broken] == ["exchanges"]
-        assert [each.what for each in found.repairs] == ["a tool call without a result got an error as its result"]
 
 
 @examples(40)
