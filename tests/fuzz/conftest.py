@@ -8,9 +8,9 @@ import pytest
 
 from tests.fuzz.hostile import REFUSED
 from tests.fuzz.refusals import BECAME, MAY_BECOME
-from tests.sessions.conftest import target
+from tests.sessions.conftest import pytest_generate_tests, target
 
-__all__ = ["target"]
+__all__ = ["pytest_generate_tests", "target"]
 
 
 @pytest.hookimpl(wrapper=True)

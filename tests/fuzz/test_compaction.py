@@ -31,6 +31,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.errors import FlueError, InvalidArgument, InvalidEntry
 from tests.fuzz.hostile import ARGUMENTS, check_refusal, containing_itself, nested
 from tests.strategies import hostile_json, hostile_messages
+from tests.tables import inputs
 
 contexts = st.lists(hostile_messages, max_size=6)
 settings = st.builds(CompactionSettings, st.integers(0, 2**70), st.integers(0, 50))
@@ -79,7 +80,7 @@ def test_a_reported_number_beyond_all_floats_is_counted_as_it_is() -> None:
     assert calculate_context_tokens({"totalTokens": 10**400}) == 10**400
 
 
-@pytest.mark.parametrize("arguments", [nested(), containing_itself()], ids=["deep", "containing itself"])
+@inputs("arguments", [nested(), containing_itself()], ids=["deep", "containing itself"])
 def test_arguments_without_a_bottom_are_refused(arguments: Any) -> None:
     call: Any = {"role": "assistant", "content": [{"type": "toolCall", "id": "a", "name": "b", "arguments": arguments}]}
     for read in (
@@ -93,7 +94,7 @@ def test_arguments_without_a_bottom_are_refused(arguments: Any) -> None:
     estimate_tokens({"role": "assistant", "content": [{**call["content"][0], "arguments": nested(200)}]})
 
 
-@pytest.mark.parametrize("name", sorted(set(ARGUMENTS) - {"an integer", "an integer beyond 64 bits"}))
+@inputs("name", sorted(set(ARGUMENTS) - {"an integer", "an integer beyond 64 bits"}))
 def test_settings_and_earlier_compactions_take_whole_numbers(name: str) -> None:
     odd: Any = ARGUMENTS[name]
     if name != "an integer with too many digits to print":

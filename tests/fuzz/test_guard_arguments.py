@@ -18,6 +18,7 @@ from flue_py.core.model import FunctionModel
 from flue_py.errors import FlueError, InvalidArgument
 from flue_py.runtime.guard import CompactionGuard
 from tests.fuzz.hostile import ARGUMENTS, check_refusal
+from tests.tables import inputs
 
 MODEL = FunctionModel(lambda _: "s", "m", context_window=100_000)
 TAKEN = {
@@ -113,7 +114,7 @@ PARTS = ("store", "session", "model", "summarizer", "mode", "settings", "trigger
          "stop_over_budget")  # fmt: skip
 
 
-@pytest.mark.parametrize("parameter", PARTS)
+@inputs("parameter", PARTS)
 def test_a_guard_is_made_of_nothing_else(parameter: str) -> None:
     async def run() -> None:
         async with flue_py.open(":memory:") as store:

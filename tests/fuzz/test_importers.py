@@ -26,6 +26,7 @@ from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_
 from tests.formats.transcripts import import_lines
 from tests.fuzz.hostile import check_refusal
 from tests.strategies import hostile_json, hostile_texts
+from tests.tables import inputs
 
 FILE = Path("session.jsonl")
 DEEP = b'{"type":"custom","id":"deep","parentId":null,"data":' + b"[" * 10_000 + b"]" * 10_000 + b"}\n"
@@ -112,7 +113,7 @@ def _replaced(value: Any, path: tuple[str | int, ...], by: JsonValue) -> Any:
     return changed
 
 
-@pytest.mark.parametrize("number", range(len(every_type())), ids=[row["type"] for row in every_type()])
+@inputs("number", range(len(every_type())), ids=[row["type"] for row in every_type()])
 def test_a_wrong_type_at_any_field_of_a_row_is_repaired_or_named(number: int) -> None:
     rows = every_type()
     for turn, place in enumerate(_places(rows[number])):
@@ -214,7 +215,7 @@ def _encoded(encoding: str) -> list[bytes]:
     return b"".join(SMALL).decode().encode(encoding).splitlines(keepends=True)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-7", "cp037"])
+@inputs("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-7", "cp037"])
 def test_a_file_in_an_encoding_that_is_not_utf_8_is_refused_or_read(encoding: str) -> None:
     check(_encoded(encoding))
 
@@ -298,7 +299,7 @@ ODD_FILES: dict[str, list[bytes]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ODD_FILES)
+@inputs("name", ODD_FILES)
 def test_a_file(name: str) -> None:
     check(ODD_FILES[name])
 

@@ -32,6 +32,7 @@ from tests.fuzz.hostile import (
     same_value,
 )
 from tests.strategies import hostile_json, hostile_messages, hostile_texts, usages
+from tests.tables import inputs
 
 BUILDERS: dict[str, Callable[[Any], NewEntry]] = {
     "a further kind": lambda value: NewEntry.custom("note", value),
@@ -54,7 +55,7 @@ def stored(new: NewEntry) -> Any:
     return data["more"] if "more" in data else data["content"][0]["more"]
 
 
-@pytest.mark.parametrize("name", ROUND_TRIPS)
+@inputs("name", ROUND_TRIPS)
 def test_what_json_holds_comes_back_value_for_value(name: str) -> None:
     value, expected = ROUND_TRIPS[name]
     for what, build in BUILDERS.items():
@@ -65,7 +66,7 @@ def test_what_json_holds_comes_back_value_for_value(name: str) -> None:
             assert same_value(stored(build(value)), expected), what
 
 
-@pytest.mark.parametrize("name", refused_values())
+@inputs("name", refused_values())
 def test_what_json_cannot_hold_is_refused_by_name(name: str) -> None:
     for build in BUILDERS.values():
         with pytest.raises(InvalidEntry) as caught:
@@ -102,7 +103,7 @@ def test_a_provider_with_a_long_name_gets_a_short_one_of_its_own_in_the_ledger()
     assert [json.loads(new.payload)["provider"] for new in news] == names
 
 
-@pytest.mark.parametrize("data", [None, 5, "text", [1], {"content": 5}, {"content": [5]}, {"content": {}}, nested(200)])
+@inputs("data", [None, 5, "text", [1], {"content": 5}, {"content": [5]}, {"content": {}}, nested(200)])
 def test_a_custom_message_with_any_data_has_a_place_in_the_context(data: Any) -> None:
     made = synthetic_message("custom_message", json.loads(NewEntry.custom("custom_message", data).payload), 0)
     message = parse_message(made)
@@ -169,7 +170,7 @@ def test_text_is_json_or_a_corrupt_payload(text: str) -> None:
         assert same_value(decode_json(encode_json(value, "value")[0]), value)
 
 
-@pytest.mark.parametrize(
+@inputs(
     "text",
     [
         "",

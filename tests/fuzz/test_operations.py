@@ -18,6 +18,7 @@ from tests.conformance.lifecycle import Lifecycle, run_deletion
 from tests.conformance.run import run_cases
 from tests.fuzz.hostile import ARGUMENTS, note_refusal
 from tests.strategies import hostile_json, messages, texts, usages
+from tests.tables import inputs
 
 ASKING = ("active_path", "build_context", "latest_compaction", "latest_assistant", "leaf", "tree")
 
@@ -121,7 +122,7 @@ malformed = st.builds(
 )
 
 
-@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+@inputs("backend", ["memory", "sqlite"])
 def test_malformed_operations_fail_by_name_and_leave_the_store_sound(backend: str) -> None:
     @given(st.lists(malformed, min_size=1, max_size=4))
     def check(ops: list[dict[str, Any]]) -> None:
@@ -135,7 +136,7 @@ def test_malformed_operations_fail_by_name_and_leave_the_store_sound(backend: st
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+@inputs("backend", ["memory", "sqlite"])
 async def test_malformed_cases_of_deletion_and_lifecycle_leave_the_store_sound(backend: str) -> None:
     async with running(backend) as engine:
         for number, odd in enumerate(ARGUMENTS.values()):

@@ -10,9 +10,10 @@ import flue_py
 from flue_py import errors
 from tests.fuzz.hostile import REFUSED, check_refusal, note_refusal
 from tests.fuzz.refusals import BECAME, MAY_BECOME
+from tests.tables import inputs
 
 
-@pytest.mark.parametrize("error", [OSError, RuntimeError, MemoryError, AttributeError, ValueError, TypeError, KeyError])
+@inputs("error", [OSError, RuntimeError, MemoryError, AttributeError, ValueError, TypeError, KeyError])
 def test_an_error_that_is_not_ours_is_no_refusal(error: type[Exception]) -> None:
     for note in (note_refusal, check_refusal):
         with pytest.raises(AssertionError, match=error.__name__):

@@ -26,7 +26,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Choose the databases. The contract of stores, which has what they do for a session, runs on both each time."""
     fixtures = metafunc._arg2fixturedefs.get("target", ())
     is_chosen = any("target" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
-    if is_chosen or not fixtures or fixtures[-1].baseid != "tests/sessions":
+    if is_chosen or not fixtures or fixtures[-1].func.__module__ != __name__:
         return
     kinds = ["memory", "sqlite"] if metafunc.definition.get_closest_marker("also_in_memory") else ["sqlite"]
     metafunc.parametrize(

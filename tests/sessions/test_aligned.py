@@ -372,7 +372,7 @@ async def test_calls_in_the_answer_are_not_made(session: Session) -> None:
 
 
 @pytest.mark.thorough(but=["codex"])
-@inputs("name", TRANSCRIPTS)
+@pytest.mark.parametrize("name", TRANSCRIPTS)
 def test_most_of_the_request_is_in_the_cache_over_real_transcripts(name: str, tmp_path: Path) -> None:
     file = tmp_path / "session.jsonl"
     file.write_bytes(b"".join(lines_of(name)))

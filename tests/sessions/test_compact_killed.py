@@ -72,7 +72,7 @@ def killed(path: Path, at: str, what: str) -> Iterator[None]:
 
 @pytest.mark.thorough(but=["whole"])
 @inputs(("at", "calls", "compactions"), [("asked", 0, 0), ("answered", 1, 0), ("appended", 1, 1)])
-@inputs("what", ["whole", "range"])
+@pytest.mark.parametrize("what", ["whole", "range"])
 def test_a_killed_compaction_leaves_the_session_whole(
     tmp_path: Path, at: str, calls: int, compactions: int, what: str
 ) -> None:

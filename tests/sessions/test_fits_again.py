@@ -38,7 +38,7 @@ async def grow(session: Session, messages: Sequence[JsonObject]) -> None:
 
 
 @pytest.mark.thorough(but=["intent"])
-@inputs("mode", MODES)
+@pytest.mark.parametrize("mode", MODES)
 async def test_the_lists_of_files_take_no_more_and_no_more_room(mode: str) -> None:
     model = FunctionModel(lambda _: "model says", "small", context_window=WINDOW)
     async with flue_py.open(":memory:") as store:
@@ -91,7 +91,7 @@ async def is_due(session: Session, window: int) -> bool:
 
 @pytest.mark.thorough(but=["intent"])
 @inputs("window", [WINDOW, 32_000])
-@inputs("mode", MODES)
+@pytest.mark.parametrize("mode", MODES)
 async def test_none_is_due_right_after_a_compaction_whatever_it_has_to_carry_on(mode: str, window: int) -> None:
     model = FunctionModel(as_long_as_it_may, "small", context_window=window)
     async with flue_py.open(":memory:") as store:
@@ -128,7 +128,7 @@ async def test_what_ranges_said_is_carried_on_without_end(anyio_backend: str) ->
 @pytest.mark.thorough(but=["intent"])
 @inputs("share", [0.1, 0.4])
 @inputs("window", [WINDOW, 32_000])
-@inputs("mode", MODES)
+@pytest.mark.parametrize("mode", MODES)
 async def test_none_is_due_with_the_system_prompt_and_the_tools_counted_in(
     mode: str, window: int, share: float
 ) -> None:

@@ -17,6 +17,7 @@ from flue_py.sessions.store import Store
 from tests.contract.artifacts import TEXT, artifact
 from tests.samples import PICTURE, add, new_session, pictured, talk, user
 from tests.sources import counted_sources
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -85,7 +86,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@inputs("loss", LOSSES)
 async def test_a_text_that_is_lost_is_named_and_all_else_is_read(tmp_path: Path, loss: str) -> None:
     path = tmp_path / "s.db"
     settings = flue_py.OffloadSettings()

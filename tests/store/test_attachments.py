@@ -25,6 +25,7 @@ from flue_py.transfer import read_bundle, write_bundle
 from tests.postgres import NewDatabase, connected
 from tests.samples import PICTURE, add, compaction, new_session, path_ids, path_of, pictured, talk, user
 from tests.sources import counted_sources
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -142,8 +143,8 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("runner", ["sqlite3", "aiosqlite"])
-@pytest.mark.parametrize("loss", LOSSES)
+@inputs("runner", ["sqlite3", "aiosqlite"])
+@inputs("loss", LOSSES)
 async def test_words_stand_for_a_picture_that_is_lost_and_all_else_is_read(
     tmp_path: Path, loss: str, runner: str
 ) -> None:
@@ -244,7 +245,7 @@ async def made_for_rescue(path: Path) -> tuple[str, list[str]]:
     return session_id, ids
 
 
-@pytest.mark.parametrize("lost", [(), ("attachments",), ("ix_attachments_sha256",)])
+@inputs("lost", [(), ("attachments",), ("ix_attachments_sha256",)])
 async def test_salvage_keeps_pictures_by_the_table_or_by_its_index(tmp_path: Path, lost: tuple[str, ...]) -> None:
     path, new = tmp_path / "damaged.db", tmp_path / "new.db"
     session_id, ids = await made_for_rescue(path)

@@ -20,6 +20,7 @@ from flue_py.db.sqlite import file as sqlite_copy
 from flue_py.db.sqlite.backup import back_up
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument, StoreClosed, StoreUnavailable
 from tests.postgres import NewDatabase
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +57,7 @@ async def held(path: Path) -> tuple[list[str], list[str]]:
         return problems, [entry.id for entry in await session.get_active_path()]
 
 
-@pytest.mark.parametrize(
+@inputs(
     "error", [OSError(28, "mine"), MemoryError(), sqlite3.OperationalError("mine"), FormatTooNew("mine"), KeyError()]
 )
 async def test_what_progress_raises_ends_a_backup_and_leaves_as_it_is(tmp_path: Path, error: Exception) -> None:

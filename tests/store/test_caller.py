@@ -19,6 +19,7 @@ from flue_py.db.sqlite.runner import open_on_caller
 from flue_py.db.waiting import run_here
 from flue_py.errors import InvalidArgument, StoreClosed
 from tests.sources import counted_sources
+from tests.tables import inputs
 
 TARGETS = (":memory:", "file")
 
@@ -81,7 +82,7 @@ async def _sleeping() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("place", ["sqlite+aiosqlite:///{}/s.db", "postgresql+asyncpg://nobody@localhost:1/none"])
+@inputs("place", ["sqlite+aiosqlite:///{}/s.db", "postgresql+asyncpg://nobody@localhost:1/none"])
 async def test_a_database_that_needs_a_loop_is_refused(tmp_path: Path, place: str) -> None:
     with pytest.raises(InvalidArgument, match="threads=False is for a SQLite file"):
         async with flue_py.open(place.format(tmp_path), threads=False):

@@ -22,6 +22,7 @@ from flue_py.errors import CorruptStore
 from tests.postgres import NewDatabase, connected
 from tests.samples import add, compaction, new_session, path_ids, user
 from tests.sources import counted_sources
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -93,8 +94,8 @@ SQLITE = {
 }
 
 
-@pytest.mark.parametrize("runner", ["sqlite3", "aiosqlite"])
-@pytest.mark.parametrize("damage", SQLITE)
+@inputs("runner", ["sqlite3", "aiosqlite"])
+@inputs("damage", SQLITE)
 async def test_every_read_refuses_a_payload_that_was_changed(tmp_path: Path, damage: str, runner: str) -> None:
     path = tmp_path / "s.db"
     async with opened(path, runner) as backend:
@@ -108,8 +109,8 @@ async def test_every_read_refuses_a_payload_that_was_changed(tmp_path: Path, dam
         assert f"entry {entry}" in {problem.where for problem in (await backend.verify()).problems}
 
 
-@pytest.mark.parametrize("runner", ["sqlite3", "aiosqlite"])
-@pytest.mark.parametrize("data", [zlib.compress(b"{}"), b"no zlib stream", None])
+@inputs("runner", ["sqlite3", "aiosqlite"])
+@inputs("data", [zlib.compress(b"{}"), b"no zlib stream", None])
 async def test_every_read_refuses_a_blob_that_was_changed_or_is_lost(
     tmp_path: Path, data: bytes | None, runner: str
 ) -> None:
@@ -127,7 +128,7 @@ async def test_every_read_refuses_a_blob_that_was_changed_or_is_lost(
         await refused(backend, session, entry)
 
 
-@pytest.mark.parametrize("tier", ["text", "packed", "blob"])
+@inputs("tier", ["text", "packed", "blob"])
 async def test_postgresql_refuses_it_too(new_database: NewDatabase, tier: str) -> None:
     url = new_database()
     backend = await open_engine(url, sources=counted_sources())

@@ -27,6 +27,7 @@ from flue_py.errors import InvalidArgument, OutcomeUnknown, StoreUnavailable
 from tests.samples import add, new_session, path_ids, talk, user
 from tests.store.sqlite_batches import opened
 from tests.store.sqlite_workers import Nursery
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -208,7 +209,7 @@ async def test_a_log_or_an_index_that_was_taken_away_ends_all_writing(
             assert (await backend.verify()).problems == []
 
 
-@pytest.mark.parametrize("name", ["log removed", "index removed", "both removed"])
+@inputs("name", ["log removed", "index removed", "both removed"])
 async def test_a_read_that_notices_it_first_saves_what_was_acknowledged(
     path: Path, opening: Opening, name: str
 ) -> None:
@@ -261,7 +262,7 @@ async def test_a_borrowed_engine_that_lost_its_log_is_not_opened_again(path: Pat
     assert run(APPEND, path, session.id, 1) == "3"
 
 
-@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+@inputs("suffix", ["", "-wal", "-shm"])
 async def test_files_that_vanish_during_a_commit_leave_its_outcome_unknown(
     path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
@@ -286,7 +287,7 @@ async def in_one_batch_of_two(backend: Backend, session_id: str) -> list[BaseExc
 # -- and no false alarm ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["TRUNCATE", "RESTART", "FULL", "PASSIVE"])
+@inputs("how", ["TRUNCATE", "RESTART", "FULL", "PASSIVE"])
 async def test_another_connection_may_empty_the_log_at_any_time(path: Path, opening: Opening, how: str) -> None:
     async with opening(path) as backend:
         session = await new_session(backend, *talk(20))

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-import pytest
-
 from flue_py import sync
+from tests.tables import inputs
 
 STEPS = 2000
 PLACES = (str(Path("flue_py", "db", "sqlite")), "contextlib.py")
@@ -37,8 +36,8 @@ def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 
-@pytest.mark.parametrize("target", [":memory:", "file"])
-@pytest.mark.parametrize("what", ["append", "read"])
+@inputs("target", [":memory:", "file"])
+@inputs("what", ["append", "read"])
 def test_a_store_goes_on_after_an_interrupt_anywhere(target: str, what: str, tmp_path: Path) -> None:
     with sync.open(target if target == ":memory:" else tmp_path / "s.db") as store:
         session = store.create_session()

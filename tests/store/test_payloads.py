@@ -22,6 +22,7 @@ from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore
 from tests.samples import add, new_session, path_of, user
 from tests.sources import counted_sources
+from tests.tables import inputs
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
@@ -70,12 +71,12 @@ def test_packing_never_makes_a_payload_larger(text: str) -> None:
     assert all(len(each) < len(data) for each in held)
 
 
-@pytest.mark.parametrize("text", ["x" * PACK_ABOVE, "é" * (PACK_ABOVE // 2), "😀" * (PACK_ABOVE // 4), ""])
+@inputs("text", ["x" * PACK_ABOVE, "é" * (PACK_ABOVE // 2), "😀" * (PACK_ABOVE // 4), ""])
 def test_up_to_the_threshold_in_bytes_text_stays_text(text: str) -> None:
     assert pack(text) == StoredPayload(text, None, None)
 
 
-@pytest.mark.parametrize("text", ["x" * (PACK_ABOVE + 1), "é" * (PACK_ABOVE // 2 + 1), "😀" * (PACK_ABOVE // 4 + 1)])
+@inputs("text", ["x" * (PACK_ABOVE + 1), "é" * (PACK_ABOVE // 2 + 1), "😀" * (PACK_ABOVE // 4 + 1)])
 def test_one_byte_more_is_packed(text: str) -> None:
     stored = pack(text)
     assert stored.payload is None
@@ -110,7 +111,7 @@ def test_what_compresses_well_stays_in_its_row_however_large() -> None:
     assert pack("x-" * 500_000).packed is not None
 
 
-@pytest.mark.parametrize(
+@inputs(
     "damaged",
     [b"", b"nonsense", zlib.compress(b"x" * 900)[:-1], b"\0" + zlib.compress(b"x")[1:]],
     ids=["empty", "nonsense", "cut short", "wrong header"],
@@ -127,7 +128,7 @@ def test_bytes_that_are_no_text_are_a_corrupt_store() -> None:
         decode_payload(unpack(zlib.compress(b"\xff\xfe")))
 
 
-@pytest.mark.parametrize("length", [999, 1_000, 1_001, 10_000_000])
+@inputs("length", [999, 1_000, 1_001, 10_000_000])
 def test_no_more_is_unpacked_than_is_allowed(length: int) -> None:
     packed = zlib.compress(b"x" * length)
     digest = sha256(b"x" * length).digest()

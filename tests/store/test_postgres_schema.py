@@ -18,6 +18,7 @@ from tests.migrations.postgres_catalog import query, run_script
 from tests.postgres import NewDatabase
 from tests.samples import add, assistant, compaction, new_session, path_of, talk, user
 from tests.sources import counted_sources
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +78,7 @@ async def test_every_payload_is_text_a_zlib_stream_or_a_blob_with_its_digest(new
             assert (sha256(text).digest(), len(text)) == (blob, size)
 
 
-@pytest.mark.parametrize(
+@inputs(
     "sql",
     [
         "UPDATE sessions SET kind = 'other'",

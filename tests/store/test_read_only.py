@@ -22,6 +22,7 @@ from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreBusy, 
 from tests.samples import add, new_session, path_ids, talk, user
 from tests.store.scripts import AS_NOBODY, folder_for_all, run_script
 from tests.store.sqlite_batches import GUARD_SECONDS, opened
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -263,7 +264,7 @@ async def test_a_read_during_which_the_file_is_written_is_told_to_be_tried_again
         assert (await store.list_sessions()).sessions[0].title == "new"
 
 
-@pytest.mark.parametrize("format_", [1, 99])
+@inputs("format_", [1, 99])
 async def test_another_format_is_not_read(tmp_path: Path, format_: int) -> None:
     path = tmp_path / "s.db"
     make_store(path)

@@ -184,7 +184,7 @@ def test_an_upgraded_database_has_rows_of_both_formats_and_comes_out_as_it_went_
     assert rows_of(new) == upgraded.rows
 
 
-@pytest.mark.parametrize("name", ["first page", "schema"])
+@inputs("name", ["first page", "schema"])
 def test_without_a_schema_rows_of_both_formats_are_found(
     as_later: None, upgraded: Template, tmp_path: Path, name: str
 ) -> None:
@@ -214,7 +214,7 @@ def test_what_is_readable_of_an_upgraded_database_is_rescued_in_many_more_rounds
     check_round(seed, upgraded, tmp_path)
 
 
-@pytest.mark.parametrize("table", ["session_edits", "reservations", "leaf_moves"])
+@inputs("table", ["session_edits", "reservations", "leaf_moves"])
 def test_tables_of_as_many_columns_are_told_apart(
     as_later: None, upgraded: Template, tmp_path: Path, table: str
 ) -> None:
@@ -605,7 +605,7 @@ def test_what_is_only_in_the_log_is_rescued_and_the_log_is_left_alone(tmp_path: 
     assert {entry_id for _, entry_id in rows_of(tmp_path / "new.db")["entries"]} == set(ids)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@inputs("seed", range(4))
 def test_a_damaged_log_costs_no_more_than_its_damaged_pages(tmp_path: Path, seed: int) -> None:
     path, ids = asyncio.run(with_log(tmp_path))
     log = Path(f"{path}-wal")

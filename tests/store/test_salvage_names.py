@@ -23,6 +23,7 @@ from tests.earlier import names_unchecked
 from tests.samples import add, path_ids, path_of, placed, user
 from tests.sources import counted_sources
 from tests.store.test_verify import Made, damage, make, open_store
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -121,7 +122,7 @@ async def test_a_session_under_an_unusable_id_is_rescued_under_another(made: Mad
         await backend.close()
 
 
-@pytest.mark.parametrize("what", BAD)
+@inputs("what", BAD)
 async def test_a_task_under_an_unusable_id_is_still_the_task_of_its_parent(
     made: Made, tmp_path: Path, what: str
 ) -> None:

@@ -24,6 +24,7 @@ from flue_py.db.ops.ledger import ledger_sums
 from flue_py.db.sqlite.runner import open_sqlite
 from tests.samples import add, assistant, compaction, new_session, path_of, session_info, talk, user
 from tests.sources import START_US, counted_sources
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -262,7 +263,7 @@ async def test_another_program_reads_beside_a_store_that_is_open(path: Path) -> 
 # -- what the database itself refuses -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@inputs(
     "sql",
     [
         "UPDATE sessions SET kind = 'other'",
@@ -295,7 +296,7 @@ def test_a_row_that_would_break_the_format_is_refused(store: Store, sql: str) ->
             connection.execute(sql)
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("sql", "index"),
     [
         ("SELECT * FROM entries WHERE tree_id = 1 AND lane_id = 1 AND depth > 2 ORDER BY depth", "autoindex_entries_1"),
@@ -333,10 +334,10 @@ def test_the_ledger_of_some_sessions_is_found_by_an_index(store: Store) -> None:
     assert not any(step == "SCAN g" for step in plan), plan
 
 
-@pytest.mark.parametrize("order", ["activity", "created", "title"])
-@pytest.mark.parametrize("descending", [True, False], ids=["most first", "least first"])
-@pytest.mark.parametrize("is_first", [True, False], ids=["first page", "further page"])
-@pytest.mark.parametrize("filters", [{"kind", "completed"}, {"kind", "scope"}], ids=["all scopes", "one scope"])
+@inputs("order", ["activity", "created", "title"])
+@inputs("descending", [True, False], ids=["most first", "least first"])
+@inputs("is_first", [True, False], ids=["first page", "further page"])
+@inputs("filters", [{"kind", "completed"}, {"kind", "scope"}], ids=["all scopes", "one scope"])
 def test_a_page_of_a_listing_is_read_from_an_index(
     store: Store, order: SessionOrder, descending: bool, is_first: bool, filters: set[str]
 ) -> None:

@@ -30,6 +30,7 @@ from flue_py.db.sqlite.runner import open_sqlite
 from flue_py.errors import CorruptStore, FixTheStore, FlueError, NotAStore, StoreBusy, StoreUnavailable
 from tests.samples import new_session, path_of, talk
 from tests.sources import counted_sources
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -104,7 +105,7 @@ async def test_the_file_is_private_before_sqlite_writes_its_first_byte(
         assert seen == [(0, 0o600)]
 
 
-@pytest.mark.parametrize("bits", [0o644, 0o666, 0o400])
+@inputs("bits", [0o644, 0o666, 0o400])
 async def test_an_empty_file_made_by_others_becomes_private(tmp_path: Path, bits: int) -> None:
     path = tmp_path / "s.db"
     path.touch()
@@ -150,7 +151,7 @@ async def test_a_directory_is_refused(tmp_path: Path) -> None:
     await refuse(folder, StoreUnavailable, create=False)
 
 
-@pytest.mark.parametrize(
+@inputs(
     "content",
     [b"x", b"hello, world\n" * 1000, b"SQLite format 3", b"SQLite format 2\0" + b"\0" * 4080, b"\0" * 4096],
     ids=["one byte", "text", "magic cut short", "older SQLite", "zeros"],
@@ -167,7 +168,7 @@ async def test_a_database_of_another_program_is_refused_untouched(tmp_path: Path
     await refuse(path, NotAStore)
 
 
-@pytest.mark.parametrize("ddl", ["CREATE TABLE flue_store (a, b)", "CREATE TABLE flue_store (name TEXT, value BIGINT)"])
+@inputs("ddl", ["CREATE TABLE flue_store (a, b)", "CREATE TABLE flue_store (name TEXT, value BIGINT)"])
 async def test_a_database_that_only_looks_like_a_store_is_refused_untouched(tmp_path: Path, ddl: str) -> None:
     path = tmp_path / "theirs.db"
     with closing(sqlite3.connect(path)) as connection:
@@ -206,7 +207,7 @@ async def test_without_leave_to_create_a_missing_file_stays_missing(tmp_path: Pa
     await refuse(tmp_path / "s.db", StoreUnavailable, create=False)
 
 
-@pytest.mark.parametrize("name", ["a\0b.db", "a\ud800b.db"], ids=["NUL", "lone surrogate"])
+@inputs("name", ["a\0b.db", "a\ud800b.db"], ids=["NUL", "lone surrogate"])
 async def test_a_name_that_no_file_can_have_is_refused_in_our_words(tmp_path: Path, name: str) -> None:
     with pytest.raises(FlueError):
         async with opened(tmp_path / name):
@@ -220,7 +221,7 @@ async def test_a_name_that_is_too_long_is_refused_in_our_words(tmp_path: Path) -
             pytest.fail("it was opened")
 
 
-@pytest.mark.parametrize(
+@inputs(
     "name", ["with space.db", "q?x=1.db", "#hash.db", "100%.db", "%41.db", "é😀.db", ":memory:", "file:x.db", "-wal"]
 )
 async def test_any_other_name_is_the_name_of_the_file(tmp_path: Path, name: str) -> None:
@@ -277,7 +278,7 @@ async def test_the_file_says_what_it_is_and_keeps_a_write_ahead_log(tmp_path: Pa
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-@pytest.mark.parametrize(("durability", "synchronous"), [("full", 3), ("normal", 1)])
+@inputs(("durability", "synchronous"), [("full", 3), ("normal", 1)])
 async def test_a_connection_has_the_settings_it_was_asked_for(
     tmp_path: Path, durability: Any, synchronous: int
 ) -> None:
@@ -358,7 +359,7 @@ def driver_error(code: int | None) -> sqlite3.Error:
     return error
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("code", "ours"),
     [
         (sqlite3.SQLITE_BUSY, StoreBusy),

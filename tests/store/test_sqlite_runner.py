@@ -60,6 +60,7 @@ from tests.samples import (
 )
 from tests.sources import counted_sources, repeating_sources
 from tests.store.sqlite_batches import GUARD_SECONDS, Gate, held_writer, in_one_batch, in_the_queue, opened, runner_of
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -178,7 +179,7 @@ def failing_late(error: BaseException) -> Callable[..., None]:
     return set_label
 
 
-@pytest.mark.parametrize(
+@inputs(
     ("error", "seen"),
     [
         (InvalidEntry("late"), InvalidEntry),

@@ -14,6 +14,7 @@ from flue_py.db.backend import Backend
 from flue_py.db.sqlite.runner import MemoryRunner
 from tests.samples import add, assistant, compaction, new_session, talk, user
 from tests.sources import counted_sources
+from tests.tables import inputs
 
 Read = Callable[[Backend, str], Awaitable[object]]
 FEW, MANY = 300, 1200
@@ -60,7 +61,7 @@ async def steps(read: Read, calls: int) -> int:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("name", READS)
+@inputs("name", READS)
 async def test_what_is_summed_up_of_calls_costs_as_many_steps_as_there_are_calls(name: str) -> None:
     few, many = await steps(READS[name], FEW), await steps(READS[name], MANY)
 
@@ -117,8 +118,8 @@ async def steps_of_part(read: Read, messages: int, *, compacted: bool) -> int:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("compacted", [False, True], ids=["whole", "compacted"])
-@pytest.mark.parametrize("name", PARTS)
+@inputs("compacted", [False, True], ids=["whole", "compacted"])
+@inputs("name", PARTS)
 async def test_a_part_costs_the_same_however_much_comes_before_it(name: str, compacted: bool) -> None:
     few, many = [await steps_of_part(PARTS[name], count, compacted=compacted) for count in (40, 2000)]
 
@@ -136,7 +137,7 @@ PAGES: dict[str, Read] = {
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("name", PAGES)
+@inputs("name", PAGES)
 async def test_a_page_of_entries_costs_a_few_halvings_more_of_a_long_session(name: str) -> None:
     few, many = [await steps_of_part(PAGES[name], count, compacted=True) for count in (40, 2000)]
 
@@ -151,7 +152,7 @@ CALLS: dict[str, Read] = {
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("name", CALLS)
+@inputs("name", CALLS)
 async def test_a_call_that_brings_its_id_costs_the_same_however_many_entries_there_are(name: str) -> None:
     few, many = [await steps_of_part(CALLS[name], count, compacted=False) for count in (40, 2000)]
 

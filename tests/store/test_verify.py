@@ -25,6 +25,7 @@ from flue_py.db.tables import metadata
 from flue_py.errors import FixTheStore
 from tests.samples import add, assistant, compaction, new_session, path_ids, placed, talk, user
 from tests.sources import counted_sources
+from tests.tables import inputs
 
 pytestmark = pytest.mark.anyio
 
@@ -424,7 +425,7 @@ async def test_damage_is_found_and_named(made: Made, what: str) -> None:
     assert problem(made) in named((await verified(made.path)).problems)
 
 
-@pytest.mark.parametrize("column", TOTAL_COLUMNS)
+@inputs("column", TOTAL_COLUMNS)
 async def test_one_wrong_total_is_not_reported_all_the_way_down(made: Made, column: str) -> None:
     damage(made.path, (ENTRY.format(f"{column} = {column} + 1"), (second(made),)))
     assert named((await verified(made.path)).problems) <= {
@@ -523,7 +524,7 @@ async def test_entries_below_the_deepest_hold_are_named(made: Made) -> None:
     assert named((await verified(made.path)).problems) == {("orphaned entries", where)}
 
 
-@pytest.mark.parametrize(
+@inputs(
     "sql",
     [
         "UPDATE entries SET role = 'toolResult' WHERE depth = 0",
